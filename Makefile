@@ -1,0 +1,46 @@
+# Every target sets up what it needs in .venv/ and can be run again.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench docs lock clean
+
+help:  ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Create .venv/ with the pinned packages and the three commands
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned packages into $(VENV)/ (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)  ## Run a node and scripted pools through collector, analysis and report
+	@$(BIN)/pool-collector demo
+
+test: $(READY)  ## Run all tests
+	@$(BIN)/python -m pytest
+
+lint: $(READY)  ## Check style, types and known vulnerabilities
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/sqlfluff lint --processes 2 analysis/sql
+
+format: $(READY)  ## Put sources in the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix-only .
+
+lock: $(READY)  ## Pin the newest allowed versions, with hashes, in requirements.lock
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	    --no-emit-index-url --extra dev --upgrade --quiet pyproject.toml -o requirements.lock
+
+clean:  ## Remove .venv/ and every cache
+	@rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

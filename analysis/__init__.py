@@ -1,0 +1,1 @@
+"""Answer questions about mining pools in SQL over the collector's dataset."""

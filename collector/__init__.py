@@ -1,0 +1,1 @@
+"""Turn a Bitcoin node into a Parquet dataset: live over ZMQ and RPC."""
