@@ -1,0 +1,138 @@
+"""What a table and a column are, and the types, units and closed value sets that they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+
+DATASET_FORMAT: Final = "pool-measurement"
+DATASET_VERSION: Final = 1
+DATASET_MARKER: Final = "dataset.json"
+HEIGHT_SPAN: Final = 1000
+CHAINS: Final = ("main", "test", "testnet4", "signet", "regtest")
+
+HASH: Final = pa.binary(32)
+AT: Final = pa.timestamp("us", tz="UTC")
+HEADER_TIME: Final = pa.timestamp("s", tz="UTC")
+TEXT: Final = pa.string()
+COUNT: Final = pa.int32()
+BIG: Final = pa.int64()
+FLAG: Final = pa.bool_()
+OUTPUTS: Final = pa.list_(pa.struct([("value_sat", pa.int64()), ("script", pa.binary())]))
+HISTOGRAM: Final = pa.list_(
+    pa.struct(
+        [
+            ("from_feerate_sat_vb", pa.float64()),
+            ("n_tx", pa.int64()),
+            ("vsize_vb", pa.int64()),
+            ("fees_sat", pa.int64()),
+        ]
+    )
+)
+
+SEEN_KINDS: Final = ("pushed", "pulled", "at_start", "in_block")
+EVENTS: Final = ("A", "R", "C", "D")
+REMOVAL_REASONS: Final = ("mined", "replaced", "conflict", "expired_or_evicted", "reorged", "unknown")
+BLOCK_EVENTS: Final = ("seen", "connected", "disconnected")
+TOPICS: Final = ("sequence", "rawtx", "rawblock", "mempool")
+END_REASONS: Final = (
+    "sealed",
+    "shutdown",
+    "killed",
+    "gap",
+    "overflow",
+    "node_restart",
+    "reconnect",
+    "resync",
+    "clock_step",
+)
+VERDICTS: Final = (
+    "valid",
+    "bad_proof_of_work",
+    "bad_merkle_root",
+    "mutated",
+    "bad_witness_commitment",
+    "bad_txid",
+)
+OUTPUT_TYPES: Final = (
+    "pubkey",
+    "pubkeyhash",
+    "scripthash",
+    "multisig",
+    "nulldata",
+    "witness_v0_keyhash",
+    "witness_v0_scripthash",
+    "witness_v1_taproot",
+    "anchor",
+    "witness_unknown",
+    "nonstandard",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: its Arrow type, one sentence, and, where it has one, the closed set of its values."""
+
+    name: str
+    type: pa.DataType
+    doc: str
+    nullable: bool = False
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One raw table: its grain (the columns that identify a row), its sort key and its columns."""
+
+    name: str
+    doc: str
+    grain: tuple[str, ...]
+    sort: tuple[str, ...]
+    columns: tuple[Column, ...]
+    day_column: str | None = None
+    version: int = 1
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema; table name, version, grain and sort key in its metadata, `doc` in each field's."""
+        fields = [
+            pa.field(column.name, column.type, nullable=column.nullable, metadata={"doc": column.doc})
+            for column in self.columns
+        ]
+        metadata = {
+            "format": DATASET_FORMAT,
+            "table": self.name,
+            "version": str(self.version),
+            "grain": ",".join(self.grain),
+            "sort": ",".join(self.sort),
+        }
+        return pa.schema(fields, metadata=metadata)
+
+
+def hash_hex(value: bytes) -> str:
+    """Show a 32-byte hash in internal byte order as people and RPC write it: reversed, in hex."""
+    return value[::-1].hex()
+
+
+def hash_bytes(text: str) -> bytes:
+    """Read a hash as RPC writes it into internal byte order; ValueError when it is not 64 hex digits."""
+    value = bytes.fromhex(text)[::-1]
+    if len(value) != HASH.byte_width:
+        raise ValueError(f"{text!r} is not a hash: expected 64 hex digits")
+    return value
+
+
+def col(
+    name: str, type_: pa.DataType, doc: str, *, nullable: bool = False, values: tuple[str, ...] = ()
+) -> Column:
+    """Write a Column in one line."""
+    return Column(name=name, type=type_, doc=doc, nullable=nullable, values=values)
+
+
+NODE = col("node", TEXT, "Name of the watched node, from the settings.")
+SESSION = col("session", TEXT, "One collector run against one run of the node; names a row of `nodes`.")
+BLOCK_HASH = col("block_hash", HASH, "Header hash, internal byte order.")
+TXID = col("txid", HASH, "Transaction id, internal byte order.")
