@@ -1,0 +1,58 @@
+"""What this machine is: enough to say what a number was measured on."""
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("numpy", "numba", "llvmlite", "pycryptodome", "cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py")
+# The CPU features that decide how fast the hashes here can be.
+FEATURES = ("avx2", "avx512f", "avx512vl", "sha_ni")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Facts about the host; strings as the system reports them."""
+
+    cpu: str
+    cpu_count: int  # logical CPUs this process may use
+    cpu_features: tuple[str, ...]
+    memory_bytes: int
+    system: str
+    python: str
+    packages: dict[str, str]  # installed version by package name
+
+
+def describe() -> Machine:
+    """Read the facts from the running system."""
+    model, flags = _cpu_model_and_flags(Path("/proc/cpuinfo"))
+    return Machine(
+        cpu=model or platform.processor() or platform.machine(),
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpu_features=tuple(name for name in FEATURES if name in flags),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        packages=_installed(),
+    )
+
+
+def _cpu_model_and_flags(cpuinfo: Path) -> tuple[str, frozenset[str]]:
+    if not cpuinfo.exists():
+        return "", frozenset()
+    fields: dict[str, str] = {}
+    for line in cpuinfo.read_text().splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    return fields.get("model name", ""), frozenset(fields.get("flags", "").split())
+
+
+def _installed() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,100 @@
+"""Bring what callers pass into one form: flat bytes and offsets.
+
+A batch of n messages is one flat uint8 array and n + 1 int64 offsets; message i is
+flat[offsets[i]:offsets[i + 1]]. A matrix uint8[n, L] is the same with equal steps, and keeps its L so
+that a backend can take a shorter way. Nothing is copied when the input is already contiguous.
+Everything is checked here, so the backends may trust a Batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuhash.errors import InvalidInputError
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Offsets: TypeAlias = npt.NDArray[np.int64]
+Messages: TypeAlias = Bytes | tuple[Bytes, Offsets]
+
+DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Checked messages, all in one address space."""
+
+    flat: Bytes  # every message back to back, contiguous
+    offsets: Offsets  # n + 1 positions in flat, never falling; message i ends where i + 1 starts
+    length: int | None  # bytes per message when the caller passed a matrix, else None
+
+    @property
+    def count(self) -> int:
+        """Messages in the batch."""
+        return len(self.offsets) - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Message bytes in the batch."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+
+def pack(messages: Messages) -> Batch:
+    """Check messages and give them the common form.
+
+    messages is uint8[n, L], or (flat uint8[total], offsets integer[n + 1]).
+    Raises InvalidInputError for any other dtype or shape and for offsets that fall or leave the bytes.
+    """
+    if isinstance(messages, tuple):
+        if len(messages) != 2:  # noqa: PLR2004 - a pair is what the signature says
+            raise InvalidInputError(f"got a tuple of {len(messages)}; pass (flat bytes, offsets)")
+        return _pack_flat(*messages)
+    matrix = _require_uint8(messages, "messages", dimensions=2)
+    count, length = matrix.shape
+    offsets = np.arange(count + 1, dtype=np.int64) * length
+    return Batch(flat=matrix.reshape(-1), offsets=offsets, length=length)
+
+
+def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
+    """Put separate byte strings into the flat form that the batch functions take."""
+    offsets = np.zeros(len(messages) + 1, np.int64)
+    np.cumsum([len(message) for message in messages], out=offsets[1:])
+    return np.frombuffer(b"".join(messages), np.uint8), offsets
+
+
+def rows(array: Bytes, length: int, name: str) -> Bytes:
+    """Check that array is uint8[n, length] and return it contiguous."""
+    matrix = _require_uint8(array, name, dimensions=2)
+    if matrix.shape[1] != length:
+        raise InvalidInputError(f"{name} has rows of {matrix.shape[1]} bytes; {length} are needed")
+    return matrix
+
+
+def _pack_flat(flat: Bytes, offsets: Offsets) -> Batch:
+    data = _require_uint8(flat, "flat bytes", dimensions=1)
+    limits = np.asarray(offsets)
+    if limits.ndim != 1 or limits.dtype.kind not in "iu" or len(limits) == 0:
+        raise InvalidInputError(
+            f"offsets have dtype {limits.dtype} and shape {limits.shape}; "
+            "n + 1 integers are needed, one 0 for no message at all"
+        )
+    limits = np.ascontiguousarray(limits, np.int64)
+    if limits[0] < 0 or limits[-1] > len(data) or np.any(limits[1:] < limits[:-1]):
+        raise InvalidInputError(
+            f"offsets run from {limits[0]} to {limits[-1]} over {len(data)} bytes; "
+            "they must rise from 0 or more to at most the number of bytes"
+        )
+    return Batch(flat=data, offsets=limits, length=None)
+
+
+def _require_uint8(array: Bytes, name: str, *, dimensions: int) -> Bytes:
+    if not isinstance(array, np.ndarray):
+        raise InvalidInputError(f"{name} is a {type(array).__name__}; pass a NumPy or CuPy uint8 array")
+    if array.dtype != np.uint8 or array.ndim != dimensions:
+        raise InvalidInputError(
+            f"{name} has dtype {array.dtype} and shape {array.shape}; uint8 with {dimensions} "
+            f"dimension{'s' if dimensions > 1 else ''} is needed"
+        )
+    return np.ascontiguousarray(array)

@@ -1,0 +1,96 @@
+"""The definition of correct: one message at a time, through hashlib and pycryptodome.
+
+Digests are returned as the algorithms define them. For SHA-256d that is Bitcoin's internal byte order;
+explorers show a block or transaction hash with its 32 bytes reversed.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+import numpy as np
+
+from gpuhash.errors import BackendUnavailableError, UnknownAlgorithmError
+from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
+
+
+class Algorithm(StrEnum):
+    """What a message can be hashed with; every digest has 32 bytes."""
+
+    SHA256D = "sha256d"
+    SHA256 = "sha256"
+    KECCAK256 = "keccak256"
+    SHA3_256 = "sha3-256"
+
+
+def algorithm(name: str) -> Algorithm:
+    """Turn a name into an Algorithm, or raise UnknownAlgorithmError with the names there are."""
+    try:
+        return Algorithm(name)
+    except ValueError:
+        known = ", ".join(Algorithm)
+        raise UnknownAlgorithmError(f"no algorithm {name!r}; choose one of {known}") from None
+
+
+def sha256(message: bytes | memoryview) -> bytes:
+    """SHA-256, FIPS 180-4."""
+    return hashlib.sha256(message).digest()
+
+
+def sha256d(message: bytes | memoryview) -> bytes:
+    """SHA-256 of SHA-256, as Bitcoin hashes headers and transactions."""
+    return hashlib.sha256(hashlib.sha256(message).digest()).digest()
+
+
+def sha3_256(message: bytes | memoryview) -> bytes:
+    """SHA3-256, FIPS 202."""
+    return hashlib.sha3_256(message).digest()
+
+
+def keccak256(message: bytes | memoryview) -> bytes:
+    """Keccak-256 with the padding of the original submission, as Ethereum uses it."""
+    try:
+        from Crypto.Hash import keccak  # noqa: PLC0415 - only Keccak needs it
+    except ImportError:
+        raise BackendUnavailableError(
+            "Keccak-256 by reference needs pycryptodome, which is not installed"
+        ) from None
+    return keccak.new(digest_bits=256, data=message).digest()
+
+
+FUNCTIONS: dict[Algorithm, Callable[[bytes | memoryview], bytes]] = {
+    Algorithm.SHA256D: sha256d,
+    Algorithm.SHA256: sha256,
+    Algorithm.KECCAK256: keccak256,
+    Algorithm.SHA3_256: sha3_256,
+}
+
+
+class ReferenceBackend:
+    """Hashes a batch message by message."""
+
+    name = "reference"
+
+    def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
+        """Return uint8[n, 32], row i the digest of message i."""
+        function = FUNCTIONS[which]
+        data = memoryview(batch.flat.data)
+        limits = batch.offsets.tolist()
+        digests = (function(data[limits[i] : limits[i + 1]]) for i in range(batch.count))
+        return _as_rows(digests)
+
+    def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
+        """Return every nonce in [start, start + count) whose header hash is at most target."""
+        midstate = hashlib.sha256(header[:64])
+        found = []
+        for nonce in range(start, start + count):
+            inner = midstate.copy()
+            inner.update(header[64:76] + nonce.to_bytes(4, "little"))
+            outer = hashlib.sha256(inner.digest()).digest()
+            if int.from_bytes(outer, "little") <= target:
+                found.append(nonce)
+        return found
+
+
+def _as_rows(digests: Iterable[bytes]) -> Bytes:
+    return np.frombuffer(bytearray(b"".join(digests)), np.uint8).reshape(-1, DIGEST_BYTES)

@@ -1,0 +1,55 @@
+"""Find nonces for a block header: the inner loop of mining."""
+
+from gpuhash import reference
+from gpuhash.backend import choose
+from gpuhash.errors import InvalidInputError, WrongHashError
+from gpuhash.hashing import HEADER_BYTES
+
+NONCES = 1 << 32
+MAX_TARGET = (1 << 256) - 1
+
+
+def search_header(
+    header: bytes, target: int, start: int = 0, count: int = NONCES, *, backend: str = "auto"
+) -> list[int]:
+    """Return every nonce in [start, start + count) for which the header hash is at most target, rising.
+
+    header is 80 bytes as serialised; its last four bytes, the nonce, are replaced. A nonce is the number
+    those four bytes hold little-endian. The hash is compared as a number in Bitcoin's sense: its 32 bytes
+    in internal order read little-endian. The first 64 bytes are hashed once (midstate).
+    Every candidate is hashed again with hashlib before it is returned; WrongHashError is raised when a
+    backend reports one that does not hold. InvalidInputError is raised for a header that is not 80 bytes,
+    a target outside 0 .. 2^256 - 1, and nonces outside 0 .. 2^32.
+    """
+    _check(header, target, start, count)
+    chosen = choose(backend)
+    nonces = chosen.search(header, target, start, count)
+    for nonce in nonces:
+        candidate = header[:76] + nonce.to_bytes(4, "little")
+        if int.from_bytes(reference.sha256d(candidate), "little") > target:
+            raise WrongHashError(
+                f"backend {chosen.name} returned nonce {nonce}, whose hash is above the target"
+            )
+    return nonces
+
+
+def target_from_bits(bits: int) -> int:
+    """Expand the compact target of a header (nBits) to the number a hash is compared with.
+
+    Raises InvalidInputError for the encodings Bitcoin Core rejects: negative, zero or beyond 256 bits.
+    """
+    exponent, mantissa = bits >> 24, bits & 0x007FFFFF
+    target = mantissa << 8 * (exponent - 3) if exponent > 3 else mantissa >> 8 * (3 - exponent)  # noqa: PLR2004 - a mantissa has 3 bytes
+    if not 0 <= bits < 1 << 32 or bits & 0x00800000 or not 0 < target <= MAX_TARGET:
+        raise InvalidInputError(f"compact target {bits:#010x} is negative, zero or larger than 256 bits")
+    return target
+
+
+def _check(header: bytes, target: int, start: int, count: int) -> None:
+    if not isinstance(header, bytes) or len(header) != HEADER_BYTES:
+        size = len(header) if isinstance(header, bytes) else type(header).__name__
+        raise InvalidInputError(f"the header is {size}; {HEADER_BYTES} bytes are needed")
+    if not 0 <= target <= MAX_TARGET:
+        raise InvalidInputError(f"target {target:#x} is outside 0 .. 2^256 - 1")
+    if start < 0 or count < 0 or start + count > NONCES:
+        raise InvalidInputError(f"nonces {start} to {start + count} do not fit 32 bits")

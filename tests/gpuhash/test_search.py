@@ -1,0 +1,67 @@
+"""Nonce search: real headers, bounds, bad targets."""
+
+import pytest
+
+import gpuhash
+
+GENESIS = bytes.fromhex(
+    "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
+    "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c"
+)
+GENESIS_NONCE = 2083236893
+GENESIS_TARGET = 0xFFFF << 208
+
+
+def test_the_genesis_nonce_is_found_and_no_other() -> None:
+    """A window around the nonce of block 0 holds exactly that nonce."""
+    found = gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE - 3000, 6000)
+
+    assert found == [GENESIS_NONCE]
+
+
+def test_the_window_is_half_open() -> None:
+    """Start is searched, start + count is not."""
+    assert gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE, 1) == [GENESIS_NONCE]
+    assert gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE - 9, 9) == []
+    assert gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "target", "start", "count", "complaint"),
+    [
+        (GENESIS[:79], 1, 0, 1, "header is 79"),
+        (bytearray(GENESIS), 1, 0, 1, "header is bytearray"),
+        (GENESIS, -1, 0, 1, "target -0x1"),
+        (GENESIS, 1 << 256, 0, 1, "outside 0"),
+        (GENESIS, 1, -1, 1, "nonces -1"),
+        (GENESIS, 1, 1, 1 << 32, "do not fit 32 bits"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(
+    header: bytes, target: int, start: int, count: int, complaint: str
+) -> None:
+    """Wrong header size, target outside 256 bits, nonces outside 32 bits."""
+    with pytest.raises(gpuhash.InvalidInputError, match=complaint):
+        gpuhash.search_header(header, target, start, count)
+
+
+@pytest.mark.parametrize(
+    ("bits", "target"),
+    [
+        (0x1D00FFFF, GENESIS_TARGET),
+        (0x1B0404CB, 0x0404CB << 192),
+        (0x03123456, 0x123456),
+        (0x02008000, 0x80),
+        (0x207FFFFF, 0x7FFFFF << 232),
+    ],
+)
+def test_compact_targets_expand(bits: int, target: int) -> None:
+    """The nBits encoding, mainnet and regtest and mantissas that are shifted out."""
+    assert gpuhash.target_from_bits(bits) == target
+
+
+@pytest.mark.parametrize("bits", [0, 0x01000000, 0x04923456, 0x23000001, 0xFF123456, -1, 1 << 32])
+def test_impossible_compact_targets_are_refused(bits: int) -> None:
+    """Zero, negative and larger than 256 bits, as Bitcoin Core rejects them."""
+    with pytest.raises(gpuhash.InvalidInputError, match="compact target"):
+        gpuhash.target_from_bits(bits)
