@@ -1,0 +1,257 @@
+"""JSON-RPC to a node: keep-alive, exact amounts, typed errors, no credential in anything we print.
+
+Amounts are parsed as `Decimal`, never as float. The cookie is read at the first request and again when the
+node answers 401, because a restarted node writes a new one. Plain HTTP leaves this machine only when told to.
+"""
+
+import email.utils
+import ipaddress
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import requests
+import stamina
+
+from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
+
+WARMING_UP: Final = -28  # RPC_IN_WARMUP in the node's rpc/protocol.h
+BATCH_SIZE: Final = 250  # calls per request: answers stay small enough to parse between two heartbeats
+RETRY_WAIT_MAX_S: Final = 1.0
+
+Call = tuple[Any, ...]  # (method, *params)
+
+
+def satoshi(amount: Decimal | int) -> int:
+    """Convert an amount in BTC, as RPC gives it, to satoshi; ValueError if it is not a whole number of them."""
+    scaled = Decimal(amount).scaleb(8)
+    value = int(scaled)
+    if value != scaled:
+        raise ValueError(f"{amount} BTC is not a whole number of satoshi")
+    return value
+
+
+class RpcClient:
+    """One node's RPC. Safe to use from several threads: each has its own connection.
+
+    `patience_s` is how long a call goes on trying while the node is unavailable (starting, restarting,
+    out of reach); 0 raises at once. `before_retry` may raise to end the waiting early.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        cookie_file: Path | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        timeout_s: float = 30.0,
+        patience_s: float = 0.0,
+        before_retry: Callable[[], None] | None = None,
+        allow_remote: bool = False,
+    ) -> None:
+        self.url = checked_url(url, allow_remote=allow_remote)
+        self.timeout_s = timeout_s
+        self.patience_s = patience_s
+        self._before_retry = before_retry
+        self._cookie_file = cookie_file
+        self._login = (user or "", password or "") if user is not None or password is not None else None
+        if self._login is None and cookie_file is None:
+            raise SettingsError(f"no cookie file and no user for the RPC of {self.url}; set cookie_file")
+        self._local = threading.local()
+        self._ids = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"RpcClient({self.url!r})"
+
+    def call(self, method: str, *params: Any) -> Any:
+        """Call `method` and return its result.
+
+        Raises NodeUnavailable (out of reach, starting, overloaded), NodeRefused (credentials) or RpcError.
+        """
+        return self._patiently(lambda: self._call(method, params))
+
+    def batch(self, calls: Iterable[Call], *, size: int = BATCH_SIZE) -> list[Any]:
+        """Make `calls`, `size` per request, and return their results in order.
+
+        A call that the node refuses gives its RpcError in place of a result; anything worse is raised.
+        """
+        wanted = list(calls)
+        answers: list[Any] = []
+        for start in range(0, len(wanted), size):
+            part = wanted[start : start + size]
+            answers += self._patiently(lambda part=part: self._batch(part))  # type: ignore[misc]
+        return answers
+
+    def clock_offset_us(self) -> int | None:
+        """Our clock minus the node host's, by the Date of one answer; null when it sends none.
+
+        Date has a resolution of 1 s, so half a second is added to it; the error is up to 0.5 s and half the
+        round trip.
+        """
+        body = {"id": next(self._ids), "method": "uptime", "params": []}
+        before_ns = time.time_ns()
+        answer = self._patiently(lambda: self._post(body))
+        after_ns = time.time_ns()
+        date = answer.headers.get("Date")
+        if date is None:
+            return None
+        node_us = int(email.utils.parsedate_to_datetime(date).timestamp()) * 1_000_000 + 500_000
+        return (before_ns + after_ns) // 2000 - node_us
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        session = getattr(self._local, "session", None)
+        if session is not None:
+            session.close()
+            del self._local.session
+
+    def _patiently(self, attempt: Callable[[], Any]) -> Any:
+        if self.patience_s <= 0:
+            return attempt()
+        retries = stamina.retry_context(
+            on=NodeUnavailable, attempts=None, timeout=self.patience_s, wait_max=RETRY_WAIT_MAX_S
+        )
+        for retry in retries:
+            with retry:
+                if retry.num > 1 and self._before_retry is not None:
+                    self._before_retry()
+                return attempt()
+        raise NodeUnavailable(f"no answer from {self.url}")  # pragma: no cover - stamina raises before
+
+    def _call(self, method: str, params: Sequence[Any]) -> Any:
+        response = self._post({"id": next(self._ids), "method": method, "params": list(params)})
+        return _result(method, self._parsed(response))
+
+    def _batch(self, calls: Sequence[Call]) -> list[Any]:
+        body = [{"id": number, "method": call[0], "params": call[1:]} for number, call in enumerate(calls)]
+        answers = self._parsed(self._post(body))
+        if not isinstance(answers, list):
+            _result("batch", answers)
+            raise NodeError(f"{self.url} answered a batch of {len(calls)} calls with one answer")
+        by_number = {answer["id"]: answer for answer in answers}
+        results: list[Any] = []
+        for number, call in enumerate(calls):
+            try:
+                results.append(_result(call[0], by_number[number]))
+            except RpcError as error:
+                results.append(error)
+            except KeyError:
+                raise NodeError(f"{self.url} left call {number} ({call[0]}) of a batch unanswered") from None
+        return results
+
+    def _post(self, body: Any) -> requests.Response:
+        response = self._send(body)
+        if response.status_code == HTTPStatus.UNAUTHORIZED and self._cookie_file is not None:
+            self.close()  # a restarted node has a new cookie
+            response = self._send(body)
+        if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            where = self._cookie_file or "rpcuser and rpcpassword"
+            raise NodeRefused(
+                f"{self.url} does not accept our credentials ({where}): HTTP {response.status_code}; "
+                "set cookie_file or datadir to those of the running node"
+            )
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise NodeUnavailable(f"{self.url} is overloaded (HTTP 503: its work queue is full)")
+        return response
+
+    def _send(self, body: Any) -> requests.Response:
+        try:
+            return self._session().post(
+                self.url, data=json.dumps(body), timeout=self.timeout_s, allow_redirects=False
+            )
+        except requests.Timeout:
+            raise NodeUnavailable(f"{self.url} did not answer within {self.timeout_s:g} s") from None
+        except requests.RequestException as error:
+            self.close()  # the next attempt gets a fresh connection
+            raise NodeUnavailable(
+                f"cannot reach the node's RPC at {self.url} ({_reason(error)}); is bitcoind running there?"
+            ) from None
+
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = requests.Session()
+            session.trust_env = False  # no proxy, and no ~/.netrc instead of our cookie
+            session.auth = self._login or self._cookie()
+            session.headers["Content-Type"] = "application/json"
+            self._local.session = session
+        return session
+
+    def _cookie(self) -> tuple[str, str]:
+        assert self._cookie_file is not None  # noqa: S101 - __init__ demands a login or a cookie file
+        try:
+            user, colon, password = self._cookie_file.read_text(encoding="utf-8").strip().partition(":")
+        except FileNotFoundError:
+            raise NodeUnavailable(
+                f"there is no cookie file {self._cookie_file}; the node at {self.url} writes it when it "
+                "starts: is it running, and with this datadir?"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            raise NodeRefused(f"cannot read the cookie file {self._cookie_file}: {reason}") from None
+        if not colon:
+            raise NodeRefused(f"{self._cookie_file} is not a cookie file: it holds no `user:password`")
+        return user, password
+
+    def _parsed(self, response: requests.Response) -> Any:
+        try:
+            return json.loads(response.content, parse_float=Decimal)
+        except ValueError:
+            raise NodeError(
+                f"{self.url} answered HTTP {response.status_code} without JSON; is it a node's RPC port?"
+            ) from None
+
+
+def checked_url(url: str, *, allow_remote: bool = False) -> str:
+    """Return `url` if it is one that we may send credentials to, else raise SettingsError."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise SettingsError("the RPC address holds a user or password; set cookie_file instead")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError(f"{url!r} is not an RPC address; write http://127.0.0.1:8332")
+    if parts.scheme == "http" and not allow_remote and not is_loopback(parts.hostname):
+        raise SettingsError(
+            f"{url} would send credentials unencrypted to another machine; use https, a tunnel to "
+            "127.0.0.1, or set allow_remote_rpc = true"
+        )
+    return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine without asking any resolver but for `localhost`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _result(method: str, answer: Any) -> Any:
+    if not isinstance(answer, dict):
+        raise NodeError(f"{method}: the answer is not a JSON-RPC object")
+    error = answer.get("error")
+    if error is None:
+        return answer.get("result")
+    code, message = int(error.get("code", 0)), str(error.get("message", ""))
+    if code == WARMING_UP:
+        raise NodeUnavailable(f"the node is starting: {message}")
+    raise RpcError(method, code, message)
+
+
+def _reason(error: requests.RequestException) -> str:
+    """Say why a connection failed in the operating system's words, without the wrappers around them."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
