@@ -1,0 +1,98 @@
+"""The shape of the rule files: which keys an entry may have and what each value must look like.
+
+pool_entries checks one entry at a time; what entries say about each other is checked in pools.
+"""
+
+import datetime as dt
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+MAX_HEIGHT = 2**31 - 1
+MIN_TAG_BYTES = 3
+
+SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+
+Slug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
+Text = Annotated[str, StringConstraints(pattern=r"^\S(.*\S)?$")]
+Link = Annotated[str, StringConstraints(pattern=r"^(https?://\S+)?$")]
+Hex = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})+$")]
+Height = Annotated[int, Field(ge=0, le=MAX_HEIGHT)]
+
+
+class Entry(BaseModel):
+    """Base of all entries: unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RuleEntry(Entry):
+    """One rule: exactly one pattern, its bounds in heights, and where it is known from."""
+
+    tag: str | None = None
+    tag_hex: Hex | None = None
+    address: Text | None = None
+    script_hex: Hex | None = None
+    from_height: Height = 0
+    to_height: Height = MAX_HEIGHT
+    source: Text
+    note: Text | None = None
+
+    @property
+    def tag_bytes(self) -> bytes | None:
+        """The bytes to look for in the coinbase script; None for a payout rule."""
+        if self.tag is not None:
+            return self.tag.encode()
+        return None if self.tag_hex is None else bytes.fromhex(self.tag_hex)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        patterns = (self.tag, self.tag_hex, self.address, self.script_hex)
+        if sum(pattern is not None for pattern in patterns) != 1:
+            raise ValueError("needs exactly one of tag, tag_hex, address, script_hex")
+        if self.tag_bytes is not None and len(self.tag_bytes) < MIN_TAG_BYTES:
+            raise ValueError(f"a tag under {MIN_TAG_BYTES} bytes matches by chance; give a longer one")
+        if self.from_height > self.to_height:
+            raise ValueError(f"from_height {self.from_height} is above to_height {self.to_height}; swap them")
+        return self
+
+
+class PoolFile(Entry):
+    """One pool: <slug>.toml."""
+
+    name: Text
+    link: Link = ""
+    note: Text | None = None
+    rules: Annotated[list[RuleEntry], Field(min_length=1)]
+
+
+class MemberEntry(Entry):
+    """One pool in an entity, with the dates it belongs there, both included."""
+
+    pool: Slug
+    from_date: dt.date | None = None
+    to_date: dt.date | None = None
+    source: Text
+    note: Text | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.from_date and self.to_date and self.from_date > self.to_date:
+            raise ValueError(f"from_date {self.from_date} is after to_date {self.to_date}; swap them")
+        return self
+
+
+class EntityEntry(Entry):
+    """One entity: its id, what people read, what holds it together, and its members."""
+
+    entity: Slug
+    name: Text
+    kind: Literal["owner", "proxy", "former-name"]
+    note: Text | None = None
+    members: Annotated[list[MemberEntry], Field(min_length=1)]
+
+
+class EntitiesFile(Entry):
+    """All entities: entities.toml."""
+
+    entities: list[EntityEntry]
