@@ -17,8 +17,8 @@ from pathlib import Path
 
 import structlog
 
+from collector.errors import RegtestError
 from collector.regtest.debian import install_debian_package
-from collector.regtest.errors import BitcoindNotFoundError
 from collector.regtest.release import RELEASE_VERSION, install_release
 
 log = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ def find_bitcoind(
 ) -> Bitcoind:
     """Return a bitcoind that runs; fetch one when the machine has none and `download` allows it.
 
-    Raises BitcoindNotFoundError, whose message names every way that was tried and why it failed.
+    Raises RegtestError, whose message names every way that was tried and why it failed.
     """
     found = _named_by_user(explicit) or _on_path()
     if found is None:
@@ -64,19 +64,19 @@ def find_bitcoind(
 def probe(path: Path, source: str) -> Bitcoind:
     """Ask the program at `path` for its version; refuse what is not bitcoind."""
     if not path.is_file():
-        raise BitcoindNotFoundError(f"{source}: there is no file {path}")
+        raise RegtestError(f"{source}: there is no file {path}")
     try:
         answer = subprocess.run(  # noqa: S603 - the path is the user's own choice, and no shell is involved
             [path, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
         )
     except subprocess.CalledProcessError as error:
         reason = error.stderr.strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
-        raise BitcoindNotFoundError(f"{source}: {path} --version failed: {reason[0]}") from error
+        raise RegtestError(f"{source}: {path} --version failed: {reason[0]}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BitcoindNotFoundError(f"{source}: {path} does not run: {error}") from error
+        raise RegtestError(f"{source}: {path} does not run: {error}") from error
     first_line = answer.stdout.partition("\n")[0].strip()
     if "daemon version" not in first_line:
-        raise BitcoindNotFoundError(f"{source}: {path} is not bitcoind; it says {first_line[:80]!r}")
+        raise RegtestError(f"{source}: {path} is not bitcoind; it says {first_line[:80]!r}")
     return Bitcoind(path=path, version=first_line, source=source)
 
 
@@ -93,7 +93,7 @@ def _on_path() -> Bitcoind | None:
         return None
     try:
         return probe(Path(on_path), "PATH")
-    except BitcoindNotFoundError as error:
+    except RegtestError as error:
         log.warning("bitcoind.skipped", reason=str(error))
         return None
 
@@ -114,7 +114,7 @@ def _cached_or_fetched(cache: Path, *, download: bool) -> Bitcoind:
         if folder.is_dir():
             try:
                 return probe(folder / "bin" / "bitcoind", f"cache ({name})")
-            except BitcoindNotFoundError as error:
+            except RegtestError as error:
                 tried.append(str(error))
     if not download:
         tried.append("download: not allowed here")
@@ -124,10 +124,10 @@ def _cached_or_fetched(cache: Path, *, download: bool) -> Bitcoind:
             with _exclusive(cache):
                 _install(folder, install, machine)
             return probe(folder / "bin" / "bitcoind", name)
-        except (BitcoindNotFoundError, OSError) as error:
+        except (RegtestError, OSError) as error:
             log.info("bitcoind.not_fetched", what=name, reason=str(error))
             tried.append(f"{name}: {error}")
-    raise BitcoindNotFoundError(
+    raise RegtestError(
         "no bitcoind to be had; install Bitcoin Core or name one with --bitcoind PATH or $BITCOIND. "
         "Tried:\n  " + "\n  ".join(tried)
     )
@@ -137,7 +137,7 @@ def _install(folder: Path, install: Callable[[Path, str], None], machine: str) -
     """Fill `folder` in one step: install beside it, then rename, so that a kill leaves no half of it."""
     try:
         probe(folder / "bin" / "bitcoind", "cache")
-    except BitcoindNotFoundError:
+    except RegtestError:
         pass
     else:
         return  # another process fetched it while we waited for the lock

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from collector.regtest.errors import BitcoindNotFoundError
+from collector.errors import RegtestError
 
 PACKAGE: Final = "bitcoin-knots"
 SUITE: Final = "unstable"
@@ -51,13 +51,13 @@ exec "$libraries/{loader}" --library-path "$libraries" "$root/usr/bin/bitcoind" 
 def install_debian_package(folder: Path, machine: str) -> None:
     """Unpack the package and its libraries in `folder`, with a launcher in `folder/bin`.
 
-    Raises BitcoindNotFoundError where apt, a Debian mirror or the package is missing.
+    Raises RegtestError where apt, a Debian mirror or the package is missing.
     """
     if machine not in LOADERS:
-        raise BitcoindNotFoundError(f"the machine is {machine}; this way knows {', '.join(LOADERS)}")
+        raise RegtestError(f"the machine is {machine}; this way knows {', '.join(LOADERS)}")
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
-            raise BitcoindNotFoundError(f"this machine has no {tool}")
+            raise RegtestError(f"this machine has no {tool}")
     apt = folder / "apt"
     (apt / "lists" / "partial").mkdir(parents=True)
     (apt / "cache" / "archives" / "partial").mkdir(parents=True)
@@ -84,16 +84,14 @@ def debian_mirror(apt: Path, *, sources: Path = Path("/etc/apt")) -> str:
     """
     system = platform.freedesktop_os_release()
     if system.get("ID") != "debian":
-        raise BitcoindNotFoundError(f"the machine runs {system.get('PRETTY_NAME')}, which is not Debian")
+        raise RegtestError(f"the machine runs {system.get('PRETTY_NAME')}, which is not Debian")
     private = ["-o", f"Dir::State::Lists={apt / 'lists'}", "-o", f"Dir::Cache={apt / 'cache'}"]
     answer = _run(["apt-get", *private, "-o", f"Dir::Etc={sources}", "update", "--print-uris"], apt)
     suites = {system.get("VERSION_CODENAME"), "stable", "oldstable", "testing", "unstable", "sid"}
     for base, suite in re.findall(r"^'(\S+?)/?/dists/([^/\s']+)/InRelease'", answer, re.MULTILINE):
         if suite in suites:
             return str(base)
-    raise BitcoindNotFoundError(
-        "the machine's apt sources name no Debian mirror; see /etc/apt/sources.list.d"
-    )
+    raise RegtestError("the machine's apt sources name no Debian mirror; see /etc/apt/sources.list.d")
 
 
 def _libraries(settings: Sequence[str], folder: Path) -> list[str]:
@@ -122,7 +120,7 @@ def _run(command: Sequence[str], folder: Path) -> str:
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.splitlines() if line.startswith("E:")]
         reason = " ".join(lines) or f"exit status {error.returncode}"
-        raise BitcoindNotFoundError(f"{command[0]} failed: {reason}") from error
+        raise RegtestError(f"{command[0]} failed: {reason}") from error
     except subprocess.TimeoutExpired as error:
-        raise BitcoindNotFoundError(f"{command[0]} took longer than {COMMAND_TIMEOUT_S} s") from error
+        raise RegtestError(f"{command[0]} took longer than {COMMAND_TIMEOUT_S} s") from error
     return answer.stdout

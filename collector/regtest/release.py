@@ -12,7 +12,7 @@ from typing import Final
 
 import requests
 
-from collector.regtest.errors import BitcoindNotFoundError
+from collector.errors import RegtestError
 
 RELEASE_VERSION: Final = "29.1"
 RELEASE_SHA256: Final = {
@@ -26,16 +26,13 @@ CHUNK_BYTES: Final = 1 << 20
 
 def install_release(folder: Path, machine: str, *, base_url: str = RELEASE_URL) -> None:
     """Download the release for `machine`, check it and put bitcoind in `folder/bin`."""
-    known = ", ".join(RELEASE_SHA256)
     if machine not in RELEASE_SHA256:
-        raise BitcoindNotFoundError(
-            f"no digest is pinned for {machine}, only for {', '.join(RELEASE_SHA256)}"
-        )
+        raise RegtestError(f"no digest is pinned for {machine}, only for {', '.join(RELEASE_SHA256)}")
     name = f"bitcoin-{RELEASE_VERSION}-{machine}-linux-gnu.tar.gz"
     archive = folder / name
     digest = _download(f"{base_url}/{name}", archive)
     if digest != RELEASE_SHA256[machine]:
-        raise BitcoindNotFoundError(
+        raise RegtestError(
             f"{base_url}/{name} has SHA-256 {digest}, pinned is {RELEASE_SHA256[machine]}; not used"
         )
     _extract_bitcoind(archive, folder / "bin" / "bitcoind")
@@ -52,7 +49,7 @@ def _download(url: str, target: Path) -> str:
                 digest.update(chunk)
                 out.write(chunk)
     except requests.RequestException as error:
-        raise BitcoindNotFoundError(f"cannot download {url} ({type(error).__name__})") from error
+        raise RegtestError(f"cannot download {url} ({type(error).__name__})") from error
     return digest.hexdigest()
 
 
@@ -61,7 +58,7 @@ def _extract_bitcoind(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         source = tar.extractfile(member)
         if source is None:
-            raise BitcoindNotFoundError(f"{archive.name} holds no file {member}")
+            raise RegtestError(f"{archive.name} holds no file {member}")
         target.parent.mkdir(parents=True)
         with source, target.open("wb") as out:
             shutil.copyfileobj(source, out)

@@ -1,0 +1,300 @@
+"""A bitcoind on regtest that belongs to this process and ends with it.
+
+The node listens on free loopback ports and has a temporary datadir. It is stopped at the end of the
+`with` block and at exit; and because the kernel is told to, also when this process is killed.
+"""
+
+import atexit
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from collector.errors import CollectorError, NodeUnavailable, RegtestError
+from collector.regtest.bitcoind import Bitcoind
+from collector.rpc import RpcClient
+
+log = structlog.get_logger(__name__)
+
+TOPICS: Final = ("sequence", "rawtx", "rawblock", "hashblock")
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+TERMINATE_TIMEOUT_S: Final = 10.0
+POLL_S: Final = 0.05
+START_ATTEMPTS: Final = 3
+LOG_LINES_IN_ERROR: Final = 3
+
+# Policy that Bitcoin Core and Knots, old and new, do not share; set so that all of them behave alike.
+COMMON_OPTIONS: Final = (
+    "-regtest",
+    "-server",
+    "-disablewallet",
+    "-printtoconsole=0",
+    "-txindex=0",
+    "-dnsseed=0",
+    "-fixedseeds=0",
+    "-discover=0",
+    "-natpmp=0",
+    "-listenonion=0",
+    "-checkmempool=0",  # on by default on regtest, and quadratic in the mempool
+    "-checkblockindex=0",
+    "-minrelaytxfee=0.00001",
+    "-incrementalrelayfee=0.00001",
+    "-blockmintxfee=0.00001",
+    "-blockmaxweight=3990000",
+    "-rpcworkqueue=256",
+)
+KNOTS_OPTIONS: Final = (
+    "-corepolicy=1",
+    "-blockmaxsize=3990000",  # 300,000 by default
+    "-blockprioritysize=0",  # coin-age priority would break the feerate order of templates
+    "-softwareexpiry=0",
+)
+
+# Runs between fork and exec, in a process of its own because code there is unsafe in a threaded parent.
+# PR_SET_PDEATHSIG is 1. A parent that died before the call is noticed by its changed id.
+LEASH: Final = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the process that wanted a node is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class RegtestNode:
+    """One bitcoind on regtest; use it in a `with` statement.
+
+    `datadir` is kept when given; else a temporary one lives as long as the node, restarts included.
+    `zmq_hwm` is the node's high-water mark per topic and subscriber: above it messages are dropped.
+    `listen` opens a P2P port, which two nodes need to connect. `options` are added to bitcoind's own.
+    The node also ends when the thread that started it ends, so start it from one that lives on.
+    """
+
+    def __init__(
+        self,
+        bitcoind: Bitcoind,
+        *,
+        datadir: Path | None = None,
+        zmq_hwm: int = 100_000,
+        listen: bool = False,
+        options: Iterable[str] = (),
+    ) -> None:
+        self.bitcoind = bitcoind
+        self.zmq_hwm = zmq_hwm
+        self.listen = listen
+        self.options = tuple(options)
+        self._keep_datadir = datadir is not None
+        self.datadir = datadir or Path(tempfile.mkdtemp(prefix="regtest-node-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._choose_ports()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def rpc_url(self) -> str:
+        """Address of the RPC server, without credentials."""
+        return f"http://127.0.0.1:{self._rpc_port}"
+
+    @property
+    def cookie_path(self) -> Path:
+        """File with the RPC credentials; the node writes a new one at each start."""
+        return self.datadir / "regtest" / ".cookie"
+
+    @property
+    def zmq_endpoints(self) -> dict[str, str]:
+        """ZMQ address of each topic: sequence, rawtx, rawblock, hashblock."""
+        return {topic: f"tcp://127.0.0.1:{port}" for topic, port in self._zmq_ports.items()}
+
+    @property
+    def p2p_address(self) -> str:
+        """Address other nodes connect to, where `listen` is set."""
+        return f"127.0.0.1:{self._p2p_port}"
+
+    @property
+    def process_id(self) -> int | None:
+        """Process id of the running node; None while there is none."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def client(self, *, timeout_s: float = 30.0) -> RpcClient:
+        """Return a new RPC client."""
+        return RpcClient(self.rpc_url, cookie_file=self.cookie_path, timeout_s=timeout_s)
+
+    def start(self) -> None:
+        """Start bitcoind and return when its RPC answers; raise RegtestError when it does not come up."""
+        if self.process_id is not None:
+            return
+        fresh = not (self.datadir / "regtest").exists()
+        for attempt in range(1, START_ATTEMPTS + 1):
+            try:
+                self._start_once()
+            except _PortTakenError:
+                # Another process took one between our look and the node's bind.
+                if attempt == START_ATTEMPTS or not fresh:
+                    raise
+                self._choose_ports()
+            else:
+                return
+
+    def stop(self) -> None:
+        """Stop bitcoind, politely first; return when the process is gone. The datadir stays."""
+        process, self._process = self._process, None
+        atexit.unregister(self.close)
+        if process is None or process.poll() is not None:
+            return
+        with contextlib.suppress(CollectorError):
+            self.client(timeout_s=5.0).call("stop")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_TIMEOUT_S)
+        for end, patience_s in ((process.terminate, TERMINATE_TIMEOUT_S), (process.kill, None)):
+            if process.poll() is None:
+                end()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(patience_s)
+        log.info("node.stopped", datadir=str(self.datadir))
+
+    def kill(self) -> None:
+        """End bitcoind as a power cut would, without a word to it. The datadir stays."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def restart(self, *, with_mempool: bool = True) -> None:
+        """Stop and start on the same datadir and ports, with or without what was in the mempool."""
+        self.stop()
+        if not with_mempool:
+            (self.datadir / "regtest" / "mempool.dat").unlink(missing_ok=True)
+        self.start()
+
+    def close(self) -> None:
+        """Stop bitcoind and remove a temporary datadir."""
+        try:
+            self.stop()
+        finally:
+            if not self._keep_datadir:
+                shutil.rmtree(self.datadir, ignore_errors=True)
+
+    def connect(self, other: "RegtestNode") -> None:
+        """Connect to `other`, which must listen, and keep connected."""
+        if not other.listen:
+            raise RegtestError(f"the node in {other.datadir} does not listen; start it with listen=True")
+        self.client().call("addnode", other.p2p_address, "add")
+
+    def disconnect(self, other: "RegtestNode") -> None:
+        """End a connection made by `connect`."""
+        rpc = self.client()
+        rpc.call("addnode", other.p2p_address, "remove")
+        with contextlib.suppress(CollectorError):
+            rpc.call("disconnectnode", other.p2p_address)
+
+    def _choose_ports(self) -> None:
+        self._rpc_port, self._p2p_port, *zmq_ports = free_ports(2 + len(TOPICS))
+        self._zmq_ports = dict(zip(TOPICS, zmq_ports, strict=True))
+
+    def _arguments(self) -> Iterator[str]:
+        yield from COMMON_OPTIONS
+        if self.bitcoind.is_knots:
+            yield from KNOTS_OPTIONS
+        yield f"-datadir={self.datadir}"
+        yield f"-rpcport={self._rpc_port}"
+        if self.listen:
+            yield f"-bind=127.0.0.1:{self._p2p_port}"
+            yield "-whitelist=noban@127.0.0.1"  # relays at once instead of at random times
+        else:
+            yield from ("-listen=0", "-connect=0")
+        for topic, address in self.zmq_endpoints.items():
+            yield f"-zmqpub{topic}={address}"
+            yield f"-zmqpub{topic}hwm={self.zmq_hwm}"
+        yield from self.options
+
+    def _start_once(self) -> None:
+        self.datadir.mkdir(parents=True, exist_ok=True)
+        self.cookie_path.unlink(missing_ok=True)
+        command = [str(self.bitcoind.path), *self._arguments()]
+        leash = [sys.executable, "-S", "-E", "-c", LEASH, str(os.getpid())]
+        messages = self.datadir / "bitcoind.stderr"
+        with messages.open("wb") as stderr:
+            self._process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
+                [*leash, *command] if _can_leash() else command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C is for us; we then stop the node in order
+            )
+        atexit.register(self.close)
+        try:
+            self._wait_until_ready(self._process, messages)
+        except BaseException:
+            self.kill()
+            raise
+        log.info("node.started", version=self.bitcoind.version, rpc=self.rpc_url, datadir=str(self.datadir))
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], messages: Path) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        rpc = self.client()
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise _start_failure(process.returncode, messages, self.datadir)
+            try:
+                rpc.call("getblockcount")
+            except NodeUnavailable:
+                time.sleep(POLL_S)
+            else:
+                return
+        raise RegtestError(
+            f"bitcoind did not answer on {self.rpc_url} within {START_TIMEOUT_S:g} s; "
+            f"see {self.datadir / 'regtest' / 'debug.log'}"
+        )
+
+
+class _PortTakenError(RegtestError):
+    """The node could not bind a port that was free a moment before."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return `count` different TCP ports that nothing listens on at 127.0.0.1 right now."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _start_failure(status: int, messages: Path, datadir: Path) -> RegtestError:
+    """Say why bitcoind ended, in its own words; its temporary datadir is about to go."""
+    said = messages.read_text(errors="replace").strip().splitlines()[-LOG_LINES_IN_ERROR:]
+    debug_log = datadir / "regtest" / "debug.log"
+    if not said and debug_log.exists():
+        said = debug_log.read_text(errors="replace").strip().splitlines()[-LOG_LINES_IN_ERROR:]
+    text = f"bitcoind ended at its start with status {status}: {' '.join(said) or 'it said nothing'}"
+    taken = any(words in text.lower() for words in ("unable to bind", "unable to start http", "zmq"))
+    return _PortTakenError(text) if taken else RegtestError(text)
+
+
+def _can_leash() -> bool:
+    return sys.platform == "linux"
