@@ -21,8 +21,10 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)  ## Run a node and scripted pools through collector, analysis and report
-	@$(BIN)/pool-collector demo
+demo: $(READY)  ## Run a node and five scripted pools through collector, analyses and report
+	@$(BIN)/pool-collector demo --out data/demo
+	@$(BIN)/pool-analysis build --dataset data/demo/dataset --pools data/demo/pools --database data/demo/demo.duckdb
+	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
 
 test: $(READY)  ## Run all tests
 	@$(BIN)/python -m pytest
@@ -32,6 +34,9 @@ lint: $(READY)  ## Check style, types and known vulnerabilities
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/sqlfluff lint --processes 2 analysis/sql
+
+docs: $(READY)  ## Bring the generated parts of the READMEs up to date
+	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*README.md')
 
 format: $(READY)  ## Put sources in the house format
 	@$(BIN)/ruff format .
