@@ -61,6 +61,7 @@ class PoolFile(Entry):
     """One pool: <slug>.toml."""
 
     name: Text
+    aliases: list[Text] = []
     link: Link = ""
     note: Text | None = None
     rules: Annotated[list[RuleEntry], Field(min_length=1)]
@@ -87,7 +88,7 @@ class EntityEntry(Entry):
 
     entity: Slug
     name: Text
-    kind: Literal["owner", "proxy", "former-name"]
+    kind: Literal["owner", "proxy", "name"]
     note: Text | None = None
     members: Annotated[list[MemberEntry], Field(min_length=1)]
 

@@ -68,10 +68,11 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """One pool: the slug is its file name, the name is what people read."""
+    """One pool: slug is its file name, name what people read, aliases what other lists call it."""
 
     slug: str
     name: str
+    aliases: tuple[str, ...]
     link: str
     rules: tuple[Rule, ...]
 
@@ -88,11 +89,11 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
-    """Pools that share an owner or a template, or the former name of one pool."""
+    """Pools that share an owner or a template, or another name that one pool had for a time."""
 
     entity: str
     name: str
-    kind: Literal["owner", "proxy", "former-name"]
+    kind: Literal["owner", "proxy", "name"]
     members: tuple[Member, ...]
 
 
@@ -127,6 +128,11 @@ class RuleSet:
         for rule in (rule for pool in self.pools for rule in pool.rules if rule.method == "payout"):
             by_script.setdefault(rule.pattern, []).append(rule)
         return by_script
+
+    @cached_property
+    def slug_of_name(self) -> dict[str, str]:
+        """Slug by every name and alias, case folded: what a third party's label means."""
+        return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
 
     def pools_table(self) -> pa.Table:
         """One row per pool: slug, name, link."""
@@ -216,7 +222,7 @@ def _load_pool(file: Path) -> Pool:
         except AddressError as error:
             raise RulesError(f"{file}: rules {number}: {error}") from error
     rules.sort(key=lambda rule: rule.rule_id)
-    return Pool(slug=slug, name=entry.name, link=entry.link, rules=tuple(rules))
+    return Pool(slug=slug, name=entry.name, aliases=tuple(entry.aliases), link=entry.link, rules=tuple(rules))
 
 
 def _rule(slug: str, entry: RuleEntry, taken_ids: set[str]) -> Rule:
@@ -256,7 +262,7 @@ def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
         entities.append(Entity(entity=entry.entity, name=entry.name, kind=entry.kind, members=members))
     _refuse_overlaps(
         (
-            (e.kind, m.slug, e.entity if e.kind == "former-name" else ""),
+            (e.kind, m.slug, e.entity if e.kind == "name" else ""),
             m.from_date or dt.date.min,
             m.to_date or dt.date.max,
             f"{file} {e.entity!r} ({e.kind}) of {m.slug!r}",
@@ -270,11 +276,12 @@ def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
 def _refuse_shared_names(pools: Iterable[Pool]) -> None:
     slug_of_name: dict[str, str] = {}
     for pool in pools:
-        other = slug_of_name.setdefault(pool.name.casefold(), pool.slug)
-        if other != pool.slug:
-            raise RulesError(
-                f"{other}.toml and {pool.slug}.toml are both named {pool.name!r}; rename or merge them"
-            )
+        for name in (pool.name, *pool.aliases):
+            other = slug_of_name.setdefault(name.casefold(), pool.slug)
+            if other != pool.slug:
+                raise RulesError(
+                    f"{other}.toml and {pool.slug}.toml both go by {name!r}; rename or merge them"
+                )
 
 
 def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> None:
