@@ -14,6 +14,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.pool_entries import MIN_TAG_BYTES
 from analysis.pools import RuleSet
 
 BATCH_ROWS = 10_000
@@ -136,9 +137,6 @@ def _candidates(
         if rule.from_height <= height <= rule.to_height
     ]
     payouts.sort(key=lambda candidate: (-(candidate.value_sat or 0), candidate.position))
-    largest: dict[str, Candidate] = {}
-    for candidate in payouts:
-        largest.setdefault(candidate.rule_id, candidate)
     tags = [
         Candidate(
             pool=rule.pool,
@@ -147,9 +145,12 @@ def _candidates(
             position=position,
             tag_length_bytes=len(rule.pattern),
         )
-        for rule in rules.tag_rules
-        if (position := coinbase_script.find(rule.pattern)) >= 0
-        and rule.from_height <= height <= rule.to_height
+        for position in range(len(coinbase_script))
+        for rule in rules.tag_rules.get(coinbase_script[position : position + MIN_TAG_BYTES], ())
+        if coinbase_script.startswith(rule.pattern, position) and rule.from_height <= height <= rule.to_height
     ]
     tags.sort(key=lambda candidate: (-(candidate.tag_length_bytes or 0), candidate.position))
-    return [*largest.values(), *tags]
+    first: dict[str, Candidate] = {}
+    for candidate in (*payouts, *tags):
+        first.setdefault(candidate.rule_id, candidate)
+    return list(first.values())

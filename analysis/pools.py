@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from analysis.errors import AddressError, RulesError
-from analysis.pool_entries import SLUG_PATTERN, EntitiesFile, Entry, PoolFile, RuleEntry
+from analysis.pool_entries import MIN_TAG_BYTES, SLUG_PATTERN, EntitiesFile, Entry, PoolFile, RuleEntry
 from analysis.scripts import script_of_address
 
 ENTITIES_FILE = "entities.toml"
@@ -117,17 +117,23 @@ class RuleSet:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     @cached_property
-    def tag_rules(self) -> tuple[Rule, ...]:
-        """Every tag rule, in order of pool."""
-        return tuple(rule for pool in self.pools for rule in pool.rules if rule.method == "tag")
+    def tag_rules(self) -> dict[bytes, list[Rule]]:
+        """Tag rules by the first MIN_TAG_BYTES bytes of the tag, which every tag has."""
+        by_head: dict[bytes, list[Rule]] = {}
+        for rule in self._rules("tag"):
+            by_head.setdefault(rule.pattern[:MIN_TAG_BYTES], []).append(rule)
+        return by_head
 
     @cached_property
     def payout_rules(self) -> dict[bytes, list[Rule]]:
         """Payout rules by output script; several only where their bounds are disjoint."""
         by_script: dict[bytes, list[Rule]] = {}
-        for rule in (rule for pool in self.pools for rule in pool.rules if rule.method == "payout"):
+        for rule in self._rules("payout"):
             by_script.setdefault(rule.pattern, []).append(rule)
         return by_script
+
+    def _rules(self, method: str) -> Iterator[Rule]:
+        return (rule for pool in self.pools for rule in pool.rules if rule.method == method)
 
     @cached_property
     def slug_of_name(self) -> dict[str, str]:
