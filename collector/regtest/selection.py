@@ -1,0 +1,171 @@
+"""Which transactions of a mempool a pool takes, and in which order.
+
+An order is a list of packages: each package is taken whole or not at all, and every parent of a transaction
+stands in the same package before it or in an earlier one.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+Order = list[list[str]]
+
+MAX_TEMPLATE_FACTOR: Final = 2  # "outside the top 2X"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A transaction in the mempool as a pool sees it."""
+
+    txid: str  # display order
+    raw: bytes
+    fee_sat: int
+    vsize_vb: int
+    weight_wu: int
+    parents: frozenset[str]  # unconfirmed when it was sent; some may be confirmed by now
+    arrival: int  # position in the order of entry
+    is_planted: bool  # a low-feerate transaction somebody paid for out of band
+
+
+View = Mapping[str, Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """How a block's X transactions lie in the mempool sorted by feerate; X does not count the coinbase."""
+
+    n_tx: int  # X
+    n_mempool: int
+    n_top_taken: int  # of the best X
+    n_outside: int  # beyond the best 2X
+    n_outside_taken: int
+
+    def as_dict(self) -> dict[str, int | float | None]:
+        """Return the counts and the two shares; a share of nothing is None."""
+        n_top = min(self.n_tx, self.n_mempool)
+        return {
+            **asdict(self),
+            "top_ratio": self.n_top_taken / n_top if n_top else None,
+            "outside_ratio": self.n_outside_taken / self.n_outside if self.n_outside else None,
+        }
+
+
+def first_come_order(view: View) -> Order:
+    """First come, first served: a parent always entered before its child."""
+    return [[entry.txid] for entry in sorted(view.values(), key=lambda entry: entry.arrival)]
+
+
+def out_of_band_order(view: View) -> Order:
+    """Planted transactions before all others, oldest first, each after its own ancestors; then by feerate."""
+    ancestors = _ancestors(view)
+    planted = sorted((e for e in view.values() if e.is_planted), key=lambda entry: entry.arrival)
+    first: Order = []
+    taken: set[str] = set()
+    for entry in planted:
+        package = _in_topological_order(ancestors[entry.txid] - taken, ancestors)
+        taken.update(package)
+        if package:
+            first.append(package)
+    return first + feerate_order(view, taken=taken)
+
+
+def feerate_order(view: View, *, taken: Collection[str] = ()) -> Order:
+    """Order of a stock node: always the package of a transaction and its ancestors that pays most per vbyte.
+
+    This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. Asking
+    the node itself would not do: it answers getblocktemplate from a cache of up to five seconds when
+    somebody else, such as the collector, has asked for the same tip before.
+    """
+    ancestors = _ancestors(view)
+    descendants: dict[str, list[str]] = {txid: [] for txid in view}
+    for txid, family in ancestors.items():
+        for ancestor in family:
+            descendants[ancestor].append(txid)
+    done = set(taken)
+
+    def score(txid: str) -> float:
+        return min(_feerate(view, [txid]), _feerate(view, ancestors[txid] - done))
+
+    best = [(-score(txid), txid) for txid in view if txid not in done]
+    heapq.heapify(best)
+    order: Order = []
+    while best:
+        negative_score, txid = heapq.heappop(best)
+        if txid in done or -negative_score != score(txid):
+            continue  # its ancestors were taken since; it is in the heap again with its new score
+        package = _in_topological_order(ancestors[txid] - done, ancestors)
+        done.update(package)
+        order.append(package)
+        for changed in {each for member in package for each in descendants[member]} - done:
+            heapq.heappush(best, (-score(changed), changed))
+    return order
+
+
+ORDERS: Final[dict[str, Callable[[View], Order]]] = {
+    "feerate": feerate_order,
+    "empty_after_fast": feerate_order,
+    "out_of_band": out_of_band_order,
+    "first_come": first_come_order,
+}
+
+
+def fill(view: View, order: Order, *, weight_wu: int) -> list[Entry]:
+    """Take packages in order while they fit into `weight_wu`; what depends on a package left out is too."""
+    chosen: dict[str, Entry] = {}
+    left_wu = weight_wu
+    for package in order:
+        entries = [view[txid] for txid in package]
+        needed_wu = sum(entry.weight_wu for entry in entries)
+        inside = chosen.keys() | set(package)
+        if needed_wu <= left_wu and all(
+            parent in inside for entry in entries for parent in entry.parents if parent in view
+        ):
+            chosen.update((entry.txid, entry) for entry in entries)
+            left_wu -= needed_wu
+    return list(chosen.values())
+
+
+def plain_ranking(view: View) -> list[str]:
+    """Txids by their own feerate, best first; equal ones by txid."""
+    return sorted(view, key=lambda txid: (-_feerate(view, [txid]), txid))
+
+
+def ancestor_ranking(view: View) -> list[str]:
+    """Txids by the feerate of the package of each with all its ancestors, best first; equal ones by txid."""
+    ancestors = _ancestors(view)
+    return sorted(view, key=lambda txid: (-_feerate(view, ancestors[txid]), txid))
+
+
+def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
+    """Count how much of the best X and of what lies beyond the best 2X was mined, X being len(mined)."""
+    taken = set(mined)
+    n_tx = len(taken)
+    outside = ranking[MAX_TEMPLATE_FACTOR * n_tx :] if n_tx else []
+    return Acceptance(
+        n_tx=n_tx,
+        n_mempool=len(ranking),
+        n_top_taken=len(taken.intersection(ranking[:n_tx])),
+        n_outside=len(outside),
+        n_outside_taken=len(taken.intersection(outside)),
+    )
+
+
+def _ancestors(view: View) -> dict[str, set[str]]:
+    """Every transaction with all its ancestors in the mempool, itself included."""
+    families: dict[str, set[str]] = {}
+    for entry in sorted(view.values(), key=lambda entry: entry.arrival):  # parents come first
+        family = {entry.txid}
+        for parent in entry.parents:
+            family |= families.get(parent, set())
+        families[entry.txid] = family
+    return families
+
+
+def _in_topological_order(txids: Iterable[str], ancestors: Mapping[str, set[str]]) -> list[str]:
+    return sorted(txids, key=lambda txid: (len(ancestors[txid]), txid))
+
+
+def _feerate(view: View, txids: Collection[str]) -> float:
+    fee_sat = sum(view[txid].fee_sat for txid in txids)
+    return fee_sat / sum(view[txid].vsize_vb for txid in txids)
