@@ -1,6 +1,28 @@
-"""A node of our own: find or fetch bitcoind, start it on regtest, and script what happens on it."""
+"""A node of our own: find or fetch bitcoind, start it on regtest, and script what happens on it.
+
+bitcoind = find_bitcoind()
+scenario = load_scenario("demo")
+with RegtestNode(bitcoind) as node:
+    prepared = prepare(scenario, node)
+    truth = run_scenario(scenario, node, out, prepared=prepared)
+"""
 
 from collector.regtest.bitcoind import Bitcoind, find_bitcoind
 from collector.regtest.node import RegtestNode
+from collector.regtest.run import Prepared, make_wallet, prepare, run_scenario
+from collector.regtest.scenario import Scenario, load_scenario, scenario_names
+from collector.regtest.truth import Truth
 
-__all__ = ["Bitcoind", "RegtestNode", "find_bitcoind"]
+__all__ = [
+    "Bitcoind",
+    "Prepared",
+    "RegtestNode",
+    "Scenario",
+    "Truth",
+    "find_bitcoind",
+    "load_scenario",
+    "make_wallet",
+    "prepare",
+    "run_scenario",
+    "scenario_names",
+]

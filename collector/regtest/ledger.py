@@ -1,0 +1,85 @@
+"""What was sent to the node and what became of it: the memory of a running scenario.
+
+The sender and the pools share it under one lock, so that a pool's view of the mempool holds no
+transaction whose fate is just being decided.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from collector.errors import RegtestError, RpcError
+from collector.regtest.mining import Block, submit
+from collector.regtest.selection import Entry, View
+from collector.regtest.traffic import PlannedTx
+from collector.rpc import RpcClient
+
+
+@dataclass(slots=True, kw_only=True)
+class SentTx:
+    """A transaction the node took, and what became of it."""
+
+    planned: PlannedTx
+    entry: Entry
+    sent_at_ns: int  # time.time_ns() just before sendrawtransaction
+    replaced_by: str | None = None
+    mined_height: int | None = None
+
+
+class Ledger:
+    """All transactions sent, by txid in display order."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, SentTx] = {}
+        self._lock = threading.Lock()
+
+    def send(self, rpc: RpcClient, planned: PlannedTx) -> bool:
+        """Send one transaction; leave out a replacement whose original is already mined, and say so."""
+        transaction = planned.payment.transaction
+        with self._lock:
+            original = self.sent[planned.replaces] if planned.replaces is not None else None
+            if original is not None and original.mined_height is not None:
+                return False
+            sent_at_ns = time.time_ns()
+            try:
+                rpc.call("sendrawtransaction", transaction.raw.hex(), 0)
+            except RpcError as error:
+                raise RegtestError(
+                    f"the node refused a transaction of kind {planned.kind}, "
+                    f"{planned.payment.feerate_sat_vb:.2f} sat/vB: {error}"
+                ) from error
+            if original is not None:
+                original.replaced_by = planned.txid
+            entry = Entry(
+                txid=planned.txid,
+                raw=transaction.raw,
+                fee_sat=planned.payment.fee_sat,
+                vsize_vb=transaction.vsize_vb,
+                weight_wu=transaction.weight_wu,
+                parents=planned.parents,
+                arrival=len(self.sent),
+                is_planted=planned.kind == "planted_low",
+            )
+            self.sent[planned.txid] = SentTx(planned=planned, entry=entry, sent_at_ns=sent_at_ns)
+        return True
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Let nothing be sent while the block runs."""
+        with self._lock:
+            yield
+
+    def view(self, rpc: RpcClient) -> View:
+        """Return the node's mempool, as far as it is ours; call it within `still`."""
+        return {txid: self.sent[txid].entry for txid in rpc.call("getrawmempool") if txid in self.sent}
+
+    def mine(self, rpc: RpcClient, block: Block, txids: Iterable[str]) -> tuple[int, int]:
+        """Submit a block within `still`; return our clock (ns) when it was handed over and when accepted."""
+        handed_over_ns = time.time_ns()
+        submit(rpc, block)
+        accepted_ns = time.time_ns()
+        for txid in txids:
+            self.sent[txid].mined_height = block.height
+        return handed_over_ns, accepted_ns

@@ -1,0 +1,221 @@
+"""A scenario is data: pools with shares and policies, the pace of blocks and the traffic between them.
+
+Scenarios are TOML files; those beside this module are known by their name. Every value is checked before
+anything runs, and a problem names file and key.
+"""
+
+import random
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from collector.errors import RegtestError
+from collector.regtest.mining import MAX_TAG_BYTES, RESERVED_WEIGHT_WU
+from collector.regtest.scripts import payment_script
+
+MIN_TAG_BYTES = 3
+SHARE_TOLERANCE = 1e-6
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, le=3600)]
+Feerate = Annotated[float, Field(ge=1, le=10_000)]
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+Weight = Annotated[int, Field(gt=RESERVED_WEIGHT_WU, le=3_990_000)]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, a number is not made from a string."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Interval(Section):
+    """Time between blocks: `minimum_s` plus an exponential rest, `mean_s` on average."""
+
+    mean_s: Annotated[float, Field(gt=0, le=3600)]
+    minimum_s: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.minimum_s >= self.mean_s:
+            raise ValueError(f"minimum_s {self.minimum_s} must be below mean_s {self.mean_s}")
+        return self
+
+
+class Traffic(Section):
+    """Transactions: their rate, their feerates, and how many arrivals are more than a payment.
+
+    Feerates are `feerate_minimum` plus a lognormal rest, `feerate_median` in the middle. The `*_share`
+    count arrivals: a replacement or a CPFP package is one arrival of two transactions, a chain of several.
+    """
+
+    rate_per_s: Annotated[float, Field(gt=0, le=10_000)]
+    initial: Annotated[int, Field(ge=0, le=100_000)] = 0  # sent before the first block's interval begins
+    feerate_minimum_sat_vb: Feerate = 3.0
+    feerate_median_sat_vb: Feerate = 12.0
+    feerate_sigma: Annotated[float, Field(ge=0, le=3)] = 0.8
+    replacement_share: Ratio = 0.0
+    replacement_delay_s: Seconds = 1.0
+    cpfp_share: Ratio = 0.0
+    chain_share: Ratio = 0.0
+    planted_low_share: Ratio = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.feerate_minimum_sat_vb >= self.feerate_median_sat_vb:
+            raise ValueError(
+                f"feerate_minimum_sat_vb {self.feerate_minimum_sat_vb} must be below "
+                f"feerate_median_sat_vb {self.feerate_median_sat_vb}"
+            )
+        special = self.replacement_share + self.cpfp_share + self.chain_share + self.planted_low_share
+        if special > 1:
+            raise ValueError(f"the shares of special arrivals add up to {special:g}, which is above 1")
+        return self
+
+
+class EmptyAfterFast(Section):
+    """Mine an empty block with `probability` when the one before came less than `within_s` ago."""
+
+    within_s: Annotated[float, Field(gt=0, le=3600)]
+    probability: Ratio
+
+
+class Pool(Section):
+    """One pool: who it is, how much it mines, and what it does with a template.
+
+    `rules` says by what the written rules know it: nothing makes it a pool nobody has a rule for.
+    """
+
+    slug: Slug
+    name: Annotated[str, StringConstraints(min_length=1)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    policy: Literal["feerate", "empty_after_fast", "out_of_band", "first_come"]
+    tag: str | None = None
+    tag_hex: str | None = None
+    payout: Literal["p2wpkh", "p2tr", "p2pkh", "p2sh", "p2wsh"] = "p2wpkh"
+    rules: tuple[Literal["tag", "payout"], ...] = Field(default=("tag", "payout"), strict=False)
+    block_weight_wu: Weight | None = None
+    template_age_s: Seconds = 0.0
+    empty_after_fast: EmptyAfterFast | None = None
+
+    @property
+    def tag_bytes(self) -> bytes:
+        """What the pool writes into its coinbases; any bytes."""
+        return self.tag.encode() if self.tag is not None else bytes.fromhex(self.tag_hex or "")
+
+    @property
+    def payout_script(self) -> bytes:
+        """Output script of the pool's coinbases, made from its slug."""
+        return payment_script(self.payout, f"payout of {self.slug}".encode())
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.tag is None) == (self.tag_hex is None):
+            raise ValueError("needs exactly one of tag and tag_hex")
+        if not MIN_TAG_BYTES <= len(self.tag_bytes) <= MAX_TAG_BYTES:
+            raise ValueError(
+                f"the tag has {len(self.tag_bytes)} bytes; give it {MIN_TAG_BYTES} to {MAX_TAG_BYTES}"
+            )
+        if (self.policy == "empty_after_fast") != (self.empty_after_fast is not None):
+            raise ValueError("the section empty_after_fast goes with policy 'empty_after_fast' and no other")
+        return self
+
+
+class Scenario(Section):
+    """Everything that happens; the same scenario plans the same blocks and transactions each time."""
+
+    name: Slug
+    seed: int
+    blocks: Annotated[int, Field(ge=1, le=100_000)]
+    block_weight_wu: Weight = 3_990_000
+    interval: Interval
+    traffic: Traffic
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        total = sum(pool.share for pool in self.pools)
+        if abs(total - 1) > SHARE_TOLERANCE:
+            raise ValueError(f"the shares of the pools add up to {total:g}; make it 1")
+        for key in ("slug", "name", "tag_bytes"):
+            twice = [value for value, n in Counter(getattr(p, key) for p in self.pools).items() if n > 1]
+            if twice:
+                raise ValueError(f"two pools have the same {key.removesuffix('_bytes')} {twice[0]!r}")
+        return self
+
+    def block_weight_of(self, pool: Pool) -> int:
+        """Weight limit of a pool's blocks: its own, else the scenario's."""
+        return pool.block_weight_wu or self.block_weight_wu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBlock:
+    """Who finds the next block, how long after the one before, and whether it is to be empty."""
+
+    pool: Pool
+    interval_s: float
+    is_empty: bool
+
+
+def load_scenario(name_or_path: str | Path) -> Scenario:
+    """Load a scenario of ours by its name, or any by the path of its file.
+
+    Raises RegtestError that names the file, the key and what is wrong with it.
+    """
+    given = Path(name_or_path)
+    is_path = given.suffix == ".toml" or given.is_file()
+    path: Path | Traversable = given if is_path else _shipped() / f"{name_or_path}.toml"
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RegtestError(
+            f"no scenario {str(name_or_path)!r}; there are {', '.join(scenario_names())}, "
+            "or give the path of a TOML file"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RegtestError(f"{path}: cannot be read as TOML: {error}") from error
+    try:
+        return Scenario.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(f"{_key(each['loc'])}: {each['msg']}" for each in error.errors())
+        raise RegtestError(f"{path}: {problems}") from error
+
+
+def scenario_names() -> list[str]:
+    """Names of the scenarios that come with the package."""
+    names = (each.name for each in _shipped().iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def plan_blocks(scenario: Scenario) -> list[PlannedBlock]:
+    """Draw finder, interval and emptiness of every block from the seed; the first follows no other block."""
+    draw = random.Random(f"{scenario.seed} blocks")  # noqa: S311 - a scenario wants repeatable chance
+    shares = [pool.share for pool in scenario.pools]
+    rest_s = scenario.interval.mean_s - scenario.interval.minimum_s
+    planned: list[PlannedBlock] = []
+    for _ in range(scenario.blocks):
+        interval_s = scenario.interval.minimum_s + draw.expovariate(1 / rest_s)
+        (pool,) = draw.choices(scenario.pools, shares)
+        luck = draw.random()
+        habit = pool.empty_after_fast if planned else None
+        is_empty = habit is not None and interval_s < habit.within_s and luck < habit.probability
+        planned.append(PlannedBlock(pool=pool, interval_s=interval_s, is_empty=is_empty))
+    return planned
+
+
+def _shipped() -> Traversable:
+    return files("collector.regtest") / "scenarios"
+
+
+def _key(steps: tuple[int | str, ...]) -> str:
+    """Way to a value as a reader of the file counts: pools 2.share; `scenario` for the file as a whole."""
+    way = ""
+    for step in steps:
+        way += f" {step + 1}" if isinstance(step, int) else f".{step}" if way else step
+    return way or "scenario"

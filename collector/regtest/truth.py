@@ -1,0 +1,198 @@
+"""The planted truth of a scenario: what really happened, for tests to hold the measurements against.
+
+Times are nanoseconds since 1970 UTC on the clock of this machine, hashes are in display order, and a
+`null` is something that does not exist (the acceptance of an empty block, the height of a transaction
+that was not mined).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from collector.errors import RegtestError
+from collector.regtest.ledger import SentTx
+from collector.regtest.scenario import Pool, Scenario
+from collector.regtest.selection import View, acceptance, ancestor_ranking, plain_ranking
+from collector.regtest.traffic import TxKind
+
+UNKNOWN: Final = "unknown"
+PRINTABLE_ASCII: Final = range(0x20, 0x7F)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTruth:
+    """One mined block. `acceptance` is by ranking ("plain", "ancestor"), on the mempool of two moments."""
+
+    height: int
+    hash: str
+    pool: str
+    policy: str
+    is_empty: bool
+    is_planted_empty: bool
+    n_tx: int  # without the coinbase: X
+    txids: list[str]  # in block order, without the coinbase
+    coinbase_txid: str
+    fees_sat: int
+    weight_wu: int
+    template_at_ns: int
+    mined_at_ns: int  # submitblock called
+    accepted_at_ns: int  # submitblock returned
+    planned_interval_s: float
+    interval_s: float | None  # since the block before, by mined_at_ns; null for the first
+    acceptance_at_template: dict[str, dict[str, int | float | None]]
+    acceptance_at_arrival: dict[str, dict[str, int | float | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxTruth:
+    """One transaction that was sent and taken by the node."""
+
+    txid: str
+    kind: TxKind
+    sent_at_ns: int
+    fee_sat: int
+    vsize_vb: int
+    weight_wu: int
+    parents: list[str]
+    replaces: str | None
+    replaced_by: str | None
+    mined_height: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTruth:
+    """One pool: what it planted and what it mined. `label` is what attribution by the rules must say."""
+
+    slug: str
+    name: str
+    label: str
+    policy: str
+    tag_hex: str
+    payout_script_hex: str
+    n_blocks: int
+    n_empty: int
+    out_of_band_txids: list[str]  # planted low-feerate transactions it mined
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """Everything a scenario planted. `started_at_ns` is when the interval of the first block began."""
+
+    scenario: str
+    seed: int
+    node_version: str
+    started_at_ns: int
+    ended_at_ns: int
+    pools: list[PoolTruth]
+    blocks: list[BlockTruth]
+    transactions: list[TxTruth]
+    n_skipped_replacements: int  # their original was mined before they were due
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, one block or transaction per line."""
+        head = {key: value for key, value in asdict(self).items() if not isinstance(value, list)}
+        parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
+        for key in ("pools", "blocks", "transactions"):
+            rows = ",\n".join(json.dumps(asdict(row)) for row in getattr(self, key))
+            parts.append(f'"{key}": [\n{rows}\n]')
+        path.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Truth":
+        """Read what `write` wrote."""
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content["pools"] = [PoolTruth(**row) for row in content["pools"]]
+        content["blocks"] = [BlockTruth(**row) for row in content["blocks"]]
+        content["transactions"] = [TxTruth(**row) for row in content["transactions"]]
+        return cls(**content)
+
+
+def acceptances(view: View, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
+    """Compare a block with `view` ranked by plain and by ancestor-package feerate."""
+    txids = list(mined)
+    return {
+        "plain": acceptance(plain_ranking(view), txids).as_dict(),
+        "ancestor": acceptance(ancestor_ranking(view), txids).as_dict(),
+    }
+
+
+def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
+    """Turn the ledger into truth; an original that was never replaced was a payment after all."""
+    return [
+        TxTruth(
+            txid=txid,
+            kind="payment" if each.planned.kind == "replaced" and not each.replaced_by else each.planned.kind,
+            sent_at_ns=each.sent_at_ns,
+            fee_sat=each.entry.fee_sat,
+            vsize_vb=each.entry.vsize_vb,
+            weight_wu=each.entry.weight_wu,
+            parents=sorted(each.entry.parents),
+            replaces=each.planned.replaces,
+            replaced_by=each.replaced_by,
+            mined_height=each.mined_height,
+        )
+        for txid, each in sent.items()
+    ]
+
+
+def pool_truths(
+    scenario: Scenario, blocks: Iterable[BlockTruth], sent: Mapping[str, SentTx]
+) -> list[PoolTruth]:
+    """Sum up each pool's blocks."""
+    mined: dict[str, list[BlockTruth]] = {pool.slug: [] for pool in scenario.pools}
+    for block in blocks:
+        mined[block.pool].append(block)
+    return [
+        PoolTruth(
+            slug=pool.slug,
+            name=pool.name,
+            label=pool.slug if pool.rules else UNKNOWN,
+            policy=pool.policy,
+            tag_hex=pool.tag_bytes.hex(),
+            payout_script_hex=pool.payout_script.hex(),
+            n_blocks=len(mined[pool.slug]),
+            n_empty=sum(block.is_empty for block in mined[pool.slug]),
+            out_of_band_txids=[
+                txid for block in mined[pool.slug] for txid in block.txids if sent[txid].entry.is_planted
+            ],
+        )
+        for pool in scenario.pools
+    ]
+
+
+def write_rules(scenario: Scenario, folder: Path) -> None:
+    """Write the pools' rules in the schema of data/pools, one file per pool that has any.
+
+    Raises RegtestError when the folder holds the rules of other pools: they would count as well.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {f"{pool.slug}.toml": _rules_file(scenario, pool) for pool in scenario.pools if pool.rules}
+    foreign = sorted(path.name for path in folder.glob("*.toml") if path.name not in content)
+    if foreign:
+        raise RegtestError(
+            f"{folder} holds {', '.join(foreign)}, which scenario {scenario.name} did not write; "
+            "choose another folder"
+        )
+    for name, text in content.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _rules_file(scenario: Scenario, pool: Pool) -> str:
+    """TOML of one pool; a tag that is not plain text is written in hex."""
+    lines = [f"name = {_toml_string(pool.name)}", f'link = "https://pools.invalid/{pool.slug}"']
+    for rule in pool.rules:
+        if rule == "payout":
+            pattern = f'script_hex = "{pool.payout_script.hex()}"'
+        elif all(byte in PRINTABLE_ASCII for byte in pool.tag_bytes):
+            pattern = f"tag = {_toml_string(pool.tag_bytes.decode('ascii'))}"
+        else:
+            pattern = f'tag_hex = "{pool.tag_bytes.hex()}"'
+        lines += ["", "[[rules]]", pattern, f'source = "scenario {scenario.name}"']
+    return "\n".join(lines) + "\n"
+
+
+def _toml_string(text: str) -> str:
+    """Quote printable text; TOML's basic strings have JSON's escapes for it."""
+    return json.dumps(text, ensure_ascii=False)
