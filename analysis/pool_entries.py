@@ -96,4 +96,4 @@ class EntityEntry(Entry):
 class EntitiesFile(Entry):
     """All entities: entities.toml."""
 
-    entities: list[EntityEntry]
+    entities: list[EntityEntry] = []

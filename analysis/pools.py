@@ -200,20 +200,15 @@ def _parse(file: Path, shape: type[EntryT]) -> EntryT:
 
 
 def _describe(problem: Any, content: Any) -> str:
-    """One problem of pydantic with the way to it, counted from 1, and the entry it is in."""
-    way = ""
-    entry = None
+    """Say one problem of pydantic: the way to it, counted from 1, the entry it is in, what is wrong."""
+    way = " ".join(str(step + 1 if isinstance(step, int) else step) for step in problem["loc"])
+    entry = ""
     for step in problem["loc"]:
-        way += f" {step + 1}" if isinstance(step, int) else f".{step}" if way else str(step)
-        content = (
-            content[step] if isinstance(content, list | dict) and not _is_missing(content, step) else None
-        )
-        entry = content if isinstance(content, dict) else entry
-    return f"{way or 'file'} {entry or ''}: {problem['msg']}"
-
-
-def _is_missing(content: list[Any] | dict[str, Any], step: Any) -> bool:
-    return isinstance(content, dict) and step not in content
+        if isinstance(content, dict) and step not in content:
+            break
+        content = content[step]
+        entry = f" {content}" if isinstance(content, dict) else entry
+    return f"{way}{entry}: {problem['msg'].removeprefix('Value error, ')}"
 
 
 def _load_pool(file: Path) -> Pool:

@@ -187,13 +187,13 @@ OWNED = 'pool = "one", source = "s"'
 BAD_RULES = [
     ({}, r"no pool rules; name a folder"),
     ({"one": "name = 1\nrules = ["}, r"one\.toml cannot be read as TOML: .*"),
-    ({"one": pool()}, r"one\.toml: rules .*at least 1"),
-    ({"one": pool(TAG).replace("name", "nome")}, r"one\.toml: name .*required.*; nome .*not permitted"),
-    ({"one": pool(TAG + ", colour = 1")}, r"one\.toml: rules 1\.colour .*/one/.*not permitted"),
-    ({"one": pool('tag = "/one/"')}, r"one\.toml: rules 1\.source .*/one/.*required"),
+    ({"one": pool()}, r"one\.toml: rules: .*at least 1"),
+    ({"one": pool(TAG).replace("name", "nome")}, r"one\.toml: name: .*required.*; nome: .*not permitted"),
+    ({"one": pool(TAG + ", colour = 1")}, r"one\.toml: rules 1 colour .*/one/.*not permitted"),
+    ({"one": pool('tag = "/one/"')}, r"one\.toml: rules 1 source .*/one/.*required"),
     ({"one": pool('tag = "", source = "s"')}, r"one\.toml: rules 1 .*under 3 bytes"),
     ({"one": pool('tag = "ab", source = "s"')}, r"one\.toml: rules 1 .*under 3 bytes"),
-    ({"one": pool('tag_hex = "abc", source = "s"')}, r"one\.toml: rules 1\.tag_hex"),
+    ({"one": pool('tag_hex = "abc", source = "s"')}, r"one\.toml: rules 1 tag_hex"),
     ({"one": pool('source = "s"')}, r"one\.toml: rules 1 .*exactly one of tag"),
     ({"one": pool(TAG + ', tag_hex = "616263"')}, r"one\.toml: rules 1 .*exactly one of tag"),
     (
@@ -202,9 +202,9 @@ BAD_RULES = [
     ),
     (
         {"one": pool(TAG + ", from_height = -1")},
-        r"one\.toml: rules 1\.from_height .*greater than or equal",
+        r"one\.toml: rules 1 from_height .*greater than or equal",
     ),
-    ({"one": pool(TAG + ', from_height = "1"')}, r"one\.toml: rules 1\.from_height .*integer"),
+    ({"one": pool(TAG + ', from_height = "1"')}, r"one\.toml: rules 1 from_height .*integer"),
     ({"one": pool(TAG + ", from_height = 9, to_height = 8")}, r"rules 1 .*9 is above to_height 8; swap"),
     ({"one": pool(TAG, extra='link = "javascript:alert(1)"')}, r"one\.toml: link"),
     ({"One": pool(TAG)}, r"One\.toml: 'One' cannot be a slug"),
@@ -234,10 +234,10 @@ BAD_RULES = [
         {**TWO, "entities": members('pool = "three", source = "s"')},
         r"entities\.toml: 'group' names pool 'three'",
     ),
-    ({**TWO, "entities": members(OWNED, kind="friend")}, r"entities\.toml: entities 1\.kind"),
+    ({**TWO, "entities": members(OWNED, kind="friend")}, r"entities\.toml: entities 1 kind"),
     (
         {**TWO, "entities": members(OWNED + ", from_date = 2021-01-01, to_date = 2020-01-01")},
-        r"entities\.toml: entities 1\.members 1 .*2021-01-01 is after to_date 2020-01-01; swap",
+        r"entities\.toml: entities 1 members 1 .*2021-01-01 is after to_date 2020-01-01; swap",
     ),
     ({**TWO, "entities": members(OWNED, OWNED)}, r"'group' \(owner\) of 'one' and .*both hold from 0001"),
     (
