@@ -1,0 +1,262 @@
+"""Write rows as Parquet files that appear only when they are complete.
+
+A file is written beside its place as `.<name>.tmp`, which no reader's `*.parquet` picks up, forced to disk,
+renamed, and its folder forced to disk: a reader sees a whole file or none, also after SIGKILL or a power cut.
+The name is chosen by the caller (`stem`): writing the same rows under the same stem again changes nothing.
+
+Folders are those of `collector.schema`. The name of a `height=<first>-<last>` folder looks like a column to
+readers that know Hive partitioning and would hide the real `height` (DuckDB does so without a word, pyarrow
+and pandas refuse), so readers must be told not to look: DuckDB `hive_partitioning = false`, pyarrow and
+pandas `partitioning=None`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from collector.errors import DatasetError
+from collector.schema import CHAINS, DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, HEIGHT_SPAN, Table
+
+# Few enough rows that statistics exclude most of a large file, enough that they compress well.
+ROW_GROUP_ROWS: Final = 65_536
+COMPRESSION: Final = "zstd"
+COMPRESSION_LEVEL: Final = 3
+FILE_MODE: Final = 0o640
+FOLDER_MODE: Final = 0o750
+
+_STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Dataset:
+    """The tables of one chain in a dataset folder. Use `Dataset.open`."""
+
+    def __init__(self, root: Path, chain: str) -> None:
+        self.root = root
+        self.chain = chain
+        self.folder = root / f"chain={chain}"
+
+    @classmethod
+    def open(cls, root: Path, chain: str, *, create: bool = False) -> Self:
+        """Open the dataset at root; with create, make one of a folder that is missing or empty.
+
+        Raises DatasetError when root is no dataset of ours, is one of another version, or cannot be made.
+        """
+        if chain not in CHAINS:
+            raise DatasetError(f"no chain {chain!r}; the node's names are {', '.join(CHAINS)}")
+        marker = root / DATASET_MARKER
+        try:
+            if create and not marker.exists():
+                _create(root)
+            found = json.loads(marker.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DatasetError(f"{root} is not a dataset: it has no {DATASET_MARKER}") from None
+        except (ValueError, RecursionError):
+            raise DatasetError(
+                f"{marker} is not the marker of a dataset of ours; choose another folder"
+            ) from None
+        except OSError as error:
+            raise DatasetError(f"cannot use the dataset {root}: {error.strerror or error}") from None
+        if not isinstance(found, dict) or found.get("format") != DATASET_FORMAT:
+            raise DatasetError(f"{marker} marks the data of another program; choose another folder")
+        if found.get("version") != DATASET_VERSION:
+            raise DatasetError(
+                f"{root} has version {found.get('version')!r}, this software reads {DATASET_VERSION}"
+            )
+        return cls(root, chain)
+
+    def write(self, table: Table, rows: pa.Table | Sequence[Mapping[str, Any]], *, stem: str) -> list[Path]:
+        """Write rows into the table, one file `<stem>.parquet` per partition; returns their paths.
+
+        A file of that name that is already there is complete, and is left as it is. Raises DatasetError when
+        a row does not fit the contract (then nothing is written) or the disk does not take the file.
+        """
+        if not _STEM.fullmatch(stem):
+            raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
+        content = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([to_batch(table, rows)])
+        content = _conform(table, content)
+        written = []
+        for partition, part in _partitions(table, content):
+            path = self.folder / table.name / partition / f"{stem}.parquet"
+            try:
+                if not path.exists():
+                    make_folder(path.parent)
+                    _write_file(path, table, part)
+            except OSError as error:
+                raise DatasetError(
+                    f"cannot write {path}: {error.strerror or error}; free space or rights"
+                ) from None
+            written.append(path)
+        return written
+
+    def paths(self, table: Table) -> list[Path]:
+        """Every complete file of the table, in order of name."""
+        return sorted((self.folder / table.name).glob("*/*.parquet"))
+
+    def read(self, table: Table) -> pa.Table:
+        """Read the whole table as the contract has it; columns that older files lack are null.
+
+        Raises DatasetError naming the file that cannot be read. For tests and for small tables.
+        """
+        parts = [_conform(table, _read_file(path)) for path in self.paths(table)]
+        return pa.concat_tables(parts) if parts else table.arrow.empty_table()
+
+
+def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Make an Arrow batch of rows: one mapping each, by column name.
+
+    A nullable column may be left out. Times are datetimes, or integers in the column's own unit since 1970
+    UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null where the
+    contract has none and a value outside a closed set.
+    """
+    unknown = set().union(*rows).difference(column.name for column in table.columns)
+    if unknown:
+        raise DatasetError(f"{table.name} has no column {', '.join(sorted(unknown))}")
+    arrays = []
+    for column in table.columns:
+        name = column.name
+        try:
+            values = [row.get(name) for row in rows] if column.nullable else [row[name] for row in rows]
+            arrays.append(pa.array(values, column.type))
+        except KeyError:
+            raise DatasetError(f"a row of {table.name} has no {name}") from None
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise DatasetError(f"{table.name}.{name}: {error}") from None
+    batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
+    check_values(table, batch)
+    return batch
+
+
+def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
+    """Raise DatasetError for a null where the contract has none, or a value outside a closed set."""
+    for column in table.columns:
+        values = rows.column(column.name)
+        if values.null_count and not column.nullable:
+            raise DatasetError(f"{table.name}.{column.name} is null in a row, and must not be")
+        if column.values:
+            if pa.types.is_list(column.type):
+                values = pc.list_flatten(values)
+            strange = set(pc.unique(values).to_pylist()).difference(column.values, {None})
+            if strange:
+                raise DatasetError(
+                    f"{table.name}.{column.name} is {', '.join(map(repr, sorted(strange)))}: "
+                    f"not one of {', '.join(column.values)}"
+                )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, so that they survive a power cut."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _create(root: Path) -> None:
+    if root.is_dir() and any(root.iterdir()):
+        raise DatasetError(f"{root} is neither empty nor a dataset; choose another folder")
+    make_folder(root)
+    text = json.dumps({"format": DATASET_FORMAT, "version": DATASET_VERSION}) + "\n"
+    _place(root / DATASET_MARKER, lambda sink: sink.write(text.encode()))
+
+
+def _conform(table: Table, rows: pa.Table) -> pa.Table:
+    """Give rows the contract's columns, order, types and metadata."""
+    schema = table.arrow
+    columns = []
+    for field in schema:
+        if field.name in rows.column_names:
+            values = rows.column(field.name)
+        else:
+            values = pa.nulls(len(rows), field.type)
+        try:
+            columns.append(values if values.type == field.type else values.cast(field.type))
+        except pa.ArrowException as error:
+            raise DatasetError(f"{table.name}.{field.name}: {error}") from None
+    conformed = pa.Table.from_arrays(columns, schema=schema)
+    check_values(table, conformed)
+    return conformed
+
+
+def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Split rows by folder: UTC day, or span of heights."""
+    if table.day_column is not None:
+        keys = pc.cast(rows.column(table.day_column), pa.date32(), safe=False)
+    else:
+        keys = pc.divide(rows.column("height"), HEIGHT_SPAN)
+    for key in sorted(pc.unique(keys).to_pylist()):
+        if table.day_column is not None:
+            name = f"date={key.isoformat()}"
+        else:
+            name = f"height={key * HEIGHT_SPAN}-{(key + 1) * HEIGHT_SPAN - 1}"
+        yield name, rows.filter(pc.equal(keys, key))
+
+
+def _write_file(path: Path, table: Table, rows: pa.Table) -> None:
+    ascending = [(name, "ascending") for name in table.sort]
+    content = rows.sort_by(ascending)
+
+    def write(sink: BinaryIO) -> None:
+        pq.write_table(
+            content,
+            sink,
+            row_group_size=ROW_GROUP_ROWS,
+            compression=COMPRESSION,
+            compression_level=COMPRESSION_LEVEL,
+            use_dictionary=_dictionary_columns(table),
+            sorting_columns=pq.SortingColumn.from_ordering(content.schema, ascending),
+        )
+
+    _place(path, write)
+
+
+def _place(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let write fill a file that gets its name when it is complete and on disk."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        with os.fdopen(handle, "wb") as sink:
+            write(sink)
+            sink.flush()
+            os.fsync(sink.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _dictionary_columns(table: Table) -> list[str]:
+    """Text repeats and is worth a dictionary; for hashes and numbers zstd alone is smaller and faster."""
+    names = []
+    for column in table.columns:
+        if column.type == pa.string():
+            names.append(column.name)
+        elif column.type == pa.list_(pa.string()):
+            names.append(f"{column.name}.list.element")
+    return names
+
+
+def _read_file(path: Path) -> pa.Table:
+    try:
+        # partitioning=None: the folder `height=<first>-<last>` is no column.
+        return pads.dataset(path, format="parquet", partitioning=None).to_table()
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"cannot read {path}: {error}; move it away to go on without it") from None
