@@ -1,0 +1,332 @@
+"""Keep what was received safe until it is sealed into Parquet.
+
+Entries are messages as they came, the rows made of them, and named states (bytes that the next run needs).
+`flush` writes all entries since the last flush as one frame that counts as a whole or not at all, so rows
+cannot be parted from the mark that the messages they were made of are consumed. `seal` turns the rows of a
+segment into Parquet files named after the segment and then removes it; a repeated seal writes nothing twice.
+Hence after SIGKILL at any point `recover` seals exactly the rows that were flushed, once, and hands back
+exactly the flushed messages that have no rows.
+
+What SIGKILL costs: entries since the last `flush`, nothing that was flushed; the operating system's cache
+outlives the process. What a power cut costs: at most `fsync_interval_s` of flushed entries (1 s by default;
+0 forces every flush to disk; None leaves it to the operating system, often half a minute). Sealed rows are
+on disk before their segment goes.
+
+One thread uses a Journal; one Journal uses a folder.
+"""
+
+import fcntl
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from collector.errors import DatasetError
+from collector.records import Message
+from collector.schema import TABLES
+from collector.segment import Segment
+from collector.writer import FILE_MODE, Dataset, make_folder, to_batch
+
+DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
+
+# Names in a segment that are no tables: messages by ordinal, spans of consumed ordinals, states.
+_MESSAGES: Final = "_messages"
+_CONSUMED: Final = "_consumed"
+_STATES: Final = "_states"
+_MESSAGE_SCHEMA: Final = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("node", pa.string()),
+        ("session", pa.string()),
+        ("topic", pa.string()),
+        ("sequence", pa.int64()),
+        ("received_ns", pa.int64()),
+        ("body", pa.binary()),
+    ]
+)
+_CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
+_STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
+
+Spans = list[tuple[int, int]]  # of ordinals, both ends included
+Waiting = deque[tuple[int, Message]]  # messages without rows, by ordinal: their number in this journal
+
+log = structlog.get_logger(__name__)
+
+
+class Journal:
+    """The journal in a folder, which it locks. Call `recover` before anything else.
+
+    Raises DatasetError when the folder cannot be used or another process uses it.
+    """
+
+    def __init__(self, folder: Path, *, fsync_interval_s: float | None = DEFAULT_FSYNC_INTERVAL_S) -> None:
+        self.lost_bytes = 0  # bytes of segments, of earlier runs or this one, that could not be read
+        self._folder = folder
+        self._fsync_interval_s = fsync_interval_s
+        self._fsynced_s = time.monotonic()
+        self._is_synced = True
+        self._lock = _lock(folder)
+        with _explained(folder):
+            self._unsealed = Segment.all_in(folder)
+        self._is_carried = not self._unsealed  # what must outlive the unsealed segments stands in a newer one
+        self._number = max((segment.number for segment in self._unsealed), default=0)
+        self._current: Segment | None = None
+        self._states: dict[str, bytes] = {}
+        self._waiting: Waiting = deque()
+        self._next_ordinal = 0
+        # What the next flush will write.
+        self._new_rows: dict[str, list[Mapping[str, Any]]] = {}
+        self._n_new_messages = 0
+        self._n_new_consumed = 0
+        self._new_states: dict[str, bytes | None] = {}
+        try:
+            self._adopt()
+        except DatasetError:
+            os.close(self._lock)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the segment that `seal` would turn into Parquet."""
+        return self._current.size_bytes if self._current else 0
+
+    @property
+    def states(self) -> Mapping[str, bytes]:
+        """The named states, as last flushed by this run or found by `recover`."""
+        return self._states
+
+    def recover(self, dataset: Dataset) -> list[Message]:
+        """Seal what earlier runs left; returns their messages that have not become rows, oldest first.
+
+        The messages stay in the journal until `mark_consumed`. Raises DatasetError when the dataset does not
+        take the rows; then nothing is lost, and the next run recovers.
+        """
+        self._seal_segments(dataset)
+        return [message for _, message in self._waiting]
+
+    def append(self, table_name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows of a table, as `writer.to_batch` takes them."""
+        if table_name not in TABLES:
+            raise DatasetError(f"no table {table_name!r}; the contract has {', '.join(TABLES)}")
+        self._new_rows.setdefault(table_name, []).extend(rows)
+
+    def append_messages(self, messages: Sequence[Message]) -> None:
+        """Add messages as received, in order."""
+        self._waiting.extend(enumerate(messages, self._next_ordinal))
+        self._next_ordinal += len(messages)
+        self._n_new_messages += len(messages)
+
+    def mark_consumed(self, count: int) -> None:
+        """Say that the rows appended so far hold the `count` oldest messages not yet marked."""
+        unmarked = len(self._waiting) - self._n_new_consumed
+        if not 0 <= count <= unmarked:
+            raise ValueError(f"cannot mark {count} messages as consumed: {unmarked} are waiting")
+        self._n_new_consumed += count
+
+    def set_state(self, name: str, value: bytes | None) -> None:
+        """Keep bytes for the next run under a name, in place of what it had; None forgets the name."""
+        self._new_states[name] = value
+
+    def flush(self) -> None:
+        """Write all new entries as one frame. After it, SIGKILL cannot cost them.
+
+        Raises DatasetError when a row breaks the contract or the disk does not take the frame; the entries
+        stay, and the next flush tries again.
+        """
+        batches = {name: to_batch(TABLES[name], rows) for name, rows in self._new_rows.items() if rows}
+        if self._n_new_messages:
+            newest_first = list(islice(reversed(self._waiting), self._n_new_messages))
+            batches[_MESSAGES] = _message_batch(newest_first[::-1])
+        if self._n_new_consumed:
+            oldest = islice(self._waiting, self._n_new_consumed)
+            batches[_CONSUMED] = _consumed_batch([ordinal for ordinal, _ in oldest])
+        if self._new_states:
+            batches[_STATES] = _state_batch(self._new_states)
+        if batches:
+            self._write(batches)
+        for _ in range(self._n_new_consumed):
+            self._waiting.popleft()
+        _update(self._states, self._new_states)
+        self._new_rows, self._new_states = {}, {}
+        self._n_new_messages = self._n_new_consumed = 0
+        interval_s = self._fsync_interval_s
+        if interval_s is not None and time.monotonic() - self._fsynced_s >= interval_s:
+            self._fsync()
+
+    def seal(self, dataset: Dataset) -> list[Path]:
+        """Flush, begin a new segment and turn every older one into Parquet; returns the files.
+
+        Raises DatasetError when the dataset does not take the rows; they stay, and the next seal tries again.
+        """
+        self.flush()
+        if self._current is not None:
+            self._current.close()
+            self._unsealed.append(self._current)
+            self._current = None
+            self._is_carried = False
+        return self._seal_segments(dataset)
+
+    def close(self) -> None:
+        """Flush and give up the folder; what is not sealed is found by the next `recover`."""
+        try:
+            self.flush()
+            if self._fsync_interval_s is not None:
+                self._fsync()
+        finally:
+            if self._current is not None:
+                self._current.close()
+            os.close(self._lock)
+
+    def _adopt(self) -> None:
+        """Take over earlier messages, marks and states; one ordinal is one message."""
+        with _explained(self._folder):
+            contents = [segment.read().batches for segment in self._unsealed]
+        spans = _merged(
+            (span["first"], span["last"])
+            for batches in contents
+            for batch in batches.get(_CONSUMED, [])
+            for span in batch.to_pylist()
+        )
+        messages: dict[int, Message] = {}
+        last = spans[-1][1] if spans else -1
+        for batches in contents:
+            for batch in batches.get(_MESSAGES, []):
+                last = max(last, batch.column(0)[-1].as_py())
+                messages |= _messages_outside(spans, batch)
+            for batch in batches.get(_STATES, []):
+                _update(self._states, {row["name"]: row["value"] for row in batch.to_pylist()})
+        self._next_ordinal = last + 1
+        self._waiting.extend(sorted(messages.items()))
+
+    def _seal_segments(self, dataset: Dataset) -> list[Path]:
+        """Write the rows of every segment but the current one, oldest first, and remove it."""
+        if not self._is_carried:
+            self._carry_over()
+        written: list[Path] = []
+        while self._unsealed:
+            segment = self._unsealed[0]
+            with _explained(self._folder):
+                content = segment.read()
+            for name, batches in content.batches.items():
+                if name in TABLES:
+                    rows = pa.Table.from_batches(batches)
+                    written += dataset.write(TABLES[name], rows, stem=segment.stem)
+            if content.lost_bytes:
+                self.lost_bytes += content.lost_bytes
+                log.warning("journal.damaged", segment=segment.stem, lost_bytes=content.lost_bytes)
+            with _explained(self._folder):
+                segment.remove(keep=content.lost_bytes > 0)
+            del self._unsealed[0]
+        return written
+
+    def _carry_over(self) -> None:
+        """Write what must outlive the unsealed segments into a newer one, and force it to disk."""
+        batches = {}
+        if self._waiting:
+            batches[_MESSAGES] = _message_batch(self._waiting)
+        if self._states:
+            batches[_STATES] = _state_batch(self._states)
+        if batches:
+            self._write(batches)
+            self._fsync()
+        self._is_carried = True
+
+    def _write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
+        with _explained(self._folder):
+            if self._current is None:
+                self._current = Segment.create(self._folder, self._number + 1)
+                self._number += 1
+            self._current.write(batches)
+        self._is_synced = False
+
+    def _fsync(self) -> None:
+        if self._current is not None and not self._is_synced:
+            with _explained(self._folder):
+                self._current.fsync()
+            self._is_synced = True
+        self._fsynced_s = time.monotonic()
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"cannot use the journal {folder}: {error.strerror or error}; what was flushed is safe, give it "
+            "space and rights and start again"
+        ) from None
+
+
+def _lock(folder: Path) -> int:
+    """Take the folder for this process; the operating system gives it back when the process ends."""
+    with _explained(folder):
+        make_folder(folder)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise DatasetError(
+            f"the journal {folder} is in use by another process; stop that one first"
+        ) from None
+    return handle
+
+
+def _message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
+    columns = zip(*((ordinal, *message) for ordinal, message in items), strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _MESSAGE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGE_SCHEMA)
+
+
+def _messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
+    """Read the messages of a batch whose ordinals lie in none of the spans."""
+    ordinals = batch.column(0).to_numpy()
+    keep = np.ones(len(ordinals), np.bool_)
+    for first, last in spans:
+        keep &= (ordinals < first) | (ordinals > last)
+    columns = batch.filter(pa.array(keep)).to_pydict().values()
+    return {ordinal: Message(*fields) for ordinal, *fields in zip(*columns, strict=True)}
+
+
+def _consumed_batch(ordinals: Iterable[int]) -> pa.RecordBatch:
+    rows = [{"first": first, "last": last} for first, last in _merged((i, i) for i in ordinals)]
+    return pa.RecordBatch.from_pylist(rows, schema=_CONSUMED_SCHEMA)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Sort spans and join those that touch or overlap."""
+    merged: Spans = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _state_batch(states: Mapping[str, bytes | None]) -> pa.RecordBatch:
+    rows = [{"name": name, "value": value} for name, value in states.items()]
+    return pa.RecordBatch.from_pylist(rows, schema=_STATE_SCHEMA)
+
+
+def _update(states: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            states.pop(name, None)
+        else:
+            states[name] = value

@@ -1,0 +1,170 @@
+"""One file of the journal: frames that count as a whole or not at all.
+
+A segment `<number>-<key>.journal` is a series of frames
+
+    key (8 bytes, as in the name) | payload length (uint64) | CRC-32 of length and payload (uint32) | payload
+
+and a payload is a series of parts
+
+    name length (uint8) | name | body length (uint64) | body: an Arrow IPC stream of one record batch
+
+Numbers are little-endian. Bytes that are no frame or do not match
+their checksum are skipped, up to the next frame that does. The key is random, so that nothing a stranger
+sends can look like a frame. Arrow sees checked bytes only.
+"""
+
+import mmap
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+import pyarrow as pa
+
+from collector.writer import FILE_MODE, sync_folder
+
+KEY_BYTES: Final = 8
+
+_NAME = re.compile(r"(\d{8})-([0-9a-f]{16})\.journal")
+_length = Struct("<Q")
+_checksum = Struct("<I")
+_FRAME_BYTES: Final = KEY_BYTES + _length.size + _checksum.size
+
+
+class Contents(NamedTuple):
+    """What a segment holds: batches by name, in the order they were written."""
+
+    batches: dict[str, list[pa.RecordBatch]]
+    lost_bytes: int  # bytes that are not part of any whole frame
+
+
+class Segment:
+    """A segment file. Only the process that created it writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        match = _NAME.fullmatch(path.name)
+        if not match:
+            raise ValueError(f"{path} is not named like a segment")
+        self.path = path
+        self.number = int(match[1])
+        self.size_bytes = 0  # of whole frames written by this process
+        self._key = bytes.fromhex(match[2])
+        self._handle = -1
+
+    @classmethod
+    def create(cls, folder: Path, number: int) -> Self:
+        """Create an empty segment with a key of its own. OSError when that fails."""
+        segment = cls(folder / f"{number:08d}-{secrets.token_hex(KEY_BYTES)}.journal")
+        segment._handle = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        sync_folder(folder)
+        return segment
+
+    @classmethod
+    def all_in(cls, folder: Path) -> list[Self]:
+        """Every segment in a folder, oldest first."""
+        names = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+        return [cls(path) for path in names]
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending; no other segment has or had it."""
+        return self.path.stem
+
+    def write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
+        """Append one frame that holds the batches. OSError leaves the segment as it was."""
+        frame = _frame(self._key, batches)
+        try:
+            rest = memoryview(frame)
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
+        except OSError:
+            os.ftruncate(self._handle, self.size_bytes)
+            os.lseek(self._handle, self.size_bytes, os.SEEK_SET)
+            raise
+        self.size_bytes += len(frame)
+
+    def fsync(self) -> None:
+        """Force what was written to disk."""
+        os.fsync(self._handle)
+
+    def close(self) -> None:
+        """Stop writing. May be called twice."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def read(self) -> Contents:
+        """Read every whole frame; what is cut off or damaged is counted, and never an error.
+
+        A file cut exactly between two frames looks like one that was never longer.
+        """
+        batches: dict[str, list[pa.RecordBatch]] = {}
+        size_bytes = self.path.stat().st_size
+        read_bytes = 0
+        if size_bytes:
+            with self.path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            for payload in self._payloads(data):
+                read_bytes += _FRAME_BYTES + len(payload)
+                for name, batch in _parts(payload):
+                    batches.setdefault(name, []).append(batch)
+        return Contents(batches, size_bytes - read_bytes)
+
+    def remove(self, *, keep: bool) -> None:
+        """Take the segment out of the journal; with keep the file stays, with the ending `.damaged`."""
+        if keep:
+            self.path.replace(self.path.with_suffix(".damaged"))
+        else:
+            self.path.unlink()
+        sync_folder(self.path.parent)
+
+    def _payloads(self, data: mmap.mmap) -> Iterator[memoryview]:
+        """Every payload that matches its checksum."""
+        view = memoryview(data)
+        pos = data.find(self._key)
+        while pos >= 0:
+            begin = pos + _FRAME_BYTES
+            payload = view[0:0]
+            if begin <= len(view):
+                (length,) = _length.unpack_from(view, pos + KEY_BYTES)
+                (checksum,) = _checksum.unpack_from(view, begin - _checksum.size)
+                payload = view[begin : begin + length] if length <= len(view) - begin else payload
+                if len(payload) == length and _crc(length, payload) == checksum:
+                    yield payload
+                    pos = data.find(self._key, begin + length)
+                    continue
+            pos = data.find(self._key, pos + 1)
+
+
+def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> bytes:
+    parts = []
+    for name, batch in batches.items():
+        sink = pa.BufferOutputStream()
+        # The contract's sentence on each column need not be in every frame.
+        schema = pa.schema([field.remove_metadata() for field in batch.schema])
+        with pa.ipc.new_stream(sink, schema) as stream:
+            stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        body = sink.getvalue()
+        parts += [bytes([len(name)]), name.encode(), _length.pack(body.size), body]
+    payload = b"".join(parts)
+    return b"".join((key, _length.pack(len(payload)), _checksum.pack(_crc(len(payload), payload)), payload))
+
+
+def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Read the parts of a payload whose checksum holds."""
+    pos = 0
+    while pos < len(payload):
+        name_end = pos + 1 + payload[pos]
+        name = bytes(payload[pos + 1 : name_end]).decode()
+        (length,) = _length.unpack_from(payload, name_end)
+        pos = name_end + _length.size + length
+        with pa.ipc.open_stream(pa.py_buffer(payload[pos - length : pos])) as stream:
+            yield name, stream.read_next_batch()
+
+
+def _crc(length: int, payload: bytes | memoryview) -> int:
+    return zlib.crc32(payload, zlib.crc32(_length.pack(length)))
