@@ -1,0 +1,223 @@
+"""Find the SQL files of the analysis, read their heads and order them.
+
+One SELECT per file; the file name is the name of the relation. A block comment at the head of the file
+is TOML:
+
+    summary     one line, for people
+    method      a paragraph: how the numbers come about, and the source of the method
+    grain       the columns that identify a row (staging and marts)
+    severity    "fail" or "warn" (checks)
+    [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
+    [columns]   name = "TYPE  unit or meaning" (two spaces after the type), in the order of the SELECT
+
+Staging reads the raw tables of the dataset, marts read staging, marts and the pool rules, checks read
+anything. What a file reads is taken from its syntax tree, so the order of the build needs no list.
+"""
+
+import graphlib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from typing import Annotated, Any, Final, Literal
+
+import sqlglot
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
+
+from analysis.errors import CatalogError
+from collector.schema import TABLES
+
+Layer = Literal["staging", "marts", "checks"]
+Severity = Literal["fail", "warn"]
+LAYERS: Final[tuple[Layer, ...]] = ("staging", "marts", "checks")
+DIALECT: Final = "duckdb"
+MACROS: Final = "macros.sql"
+HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
+
+# Relations that no SQL file makes: the rules and what they say about each block (engine.py puts them there).
+INPUTS: Final = ("pools", "entities", "pool_candidates", "build_facts")
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Parameter(BaseModel):
+    """One constant of a query: its value and what it means."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: int | float | str
+    doc: Text
+
+
+class Head(BaseModel):
+    """The head of a SQL file as it is written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    summary: Text
+    method: Text | None = None
+    grain: tuple[Text, ...] = ()
+    severity: Severity | None = None
+    parameters: Mapping[str, Parameter] = Field(default_factory=dict)
+    columns: Mapping[str, Text] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a model: the type as DuckDB names it, and the unit or meaning."""
+
+    name: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One SQL file: what it says of itself, its query without the head, and the relations it reads."""
+
+    name: str
+    layer: Layer
+    summary: str
+    method: str | None
+    grain: tuple[str, ...]
+    severity: Severity | None
+    parameters: Mapping[str, Parameter]
+    columns: tuple[Column, ...]
+    sql: str
+    references: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All models, staging first, each after what it reads; `macros` is the text of macros.sql."""
+
+    models: tuple[Model, ...]
+    macros: str
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Model]:
+        """Models by name."""
+        return {model.name: model for model in self.models}
+
+    def layer(self, layer: Layer) -> tuple[Model, ...]:
+        """Give the models of one layer, in the order in which they can be built."""
+        return tuple(model for model in self.models if model.layer == layer)
+
+
+def load_catalog() -> Catalog:
+    """Read every SQL file of this package. Raises CatalogError that names the file."""
+    root = resources.files("analysis") / "sql"
+    texts = {
+        (layer, file.name): file.read_text(encoding="utf-8")
+        for layer in LAYERS
+        for file in sorted((root / layer).iterdir(), key=lambda entry: entry.name)
+        if file.name.endswith(".sql")
+    }
+    return catalog_of(texts, (root / MACROS).read_text(encoding="utf-8"))
+
+
+def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
+    """Make a catalog of SQL texts by (layer, file name). Raises CatalogError that names the file."""
+    models = [read_model(layer, name, text) for (layer, name), text in texts.items()]
+    return Catalog(models=tuple(_ordered(models)), macros=macros)
+
+
+def read_model(layer: Layer, file_name: str, text: str) -> Model:
+    """Read one SQL file. Raises CatalogError for a head or a query that is not as it must be."""
+    where = f"sql/{layer}/{file_name}"
+    head_text, sql = _split(where, text)
+    try:
+        head = Head.model_validate(tomllib.loads(head_text))
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(f"{where}: the head is not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise CatalogError(f"{where}: {key} in the head: {first['msg']}") from None
+    columns = tuple(_column(where, name, line) for name, line in head.columns.items())
+    _check_head(where, layer, head)
+    return Model(
+        name=file_name.removesuffix(".sql"),
+        layer=layer,
+        summary=head.summary,
+        method=head.method,
+        grain=head.grain,
+        severity=head.severity,
+        parameters=head.parameters,
+        columns=columns,
+        sql=sql,
+        references=_references(where, sql),
+    )
+
+
+def _split(where: str, text: str) -> tuple[str, str]:
+    """Cut a file into its head and its query."""
+    head, close, sql = text.lstrip().partition(HEAD_CLOSE)
+    if not head.startswith(HEAD_OPEN) or not close:
+        raise CatalogError(
+            f"{where} does not begin with a head; write one between {HEAD_OPEN} and {HEAD_CLOSE}"
+        )
+    return head.removeprefix(HEAD_OPEN), sql.strip()
+
+
+def _column(where: str, name: str, line: str) -> Column:
+    type_, gap, doc = line.partition("  ")
+    if not gap or not doc.strip():
+        raise CatalogError(f"{where}: column {name} must read 'TYPE  meaning', with two spaces, not {line!r}")
+    return Column(name=name, type=type_, doc=doc.strip())
+
+
+def _check_head(where: str, layer: Layer, head: Head) -> None:
+    """Ask for what each layer must say of itself."""
+    if layer == "checks":
+        if head.severity is None:
+            raise CatalogError(f"{where}: a check needs severity = 'fail' or 'warn' in its head")
+        return
+    if not head.columns or not head.grain:
+        raise CatalogError(f"{where}: the head needs grain and [columns]")
+    if layer == "marts" and head.method is None:
+        raise CatalogError(f"{where}: the head of a mart needs method: how its numbers come about")
+    unknown = [name for name in head.grain if name not in head.columns]
+    if unknown:
+        raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")
+
+
+def _references(where: str, sql: str) -> frozenset[str]:
+    """Name the relations that a query reads, common table expressions excluded."""
+    try:
+        statements: list[Any] = sqlglot.parse(sql, dialect=DIALECT)
+    except sqlglot.ParseError as error:
+        raise CatalogError(f"{where} is not SQL that can be read: {str(error).splitlines()[0]}") from None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        raise CatalogError(f"{where} must hold exactly one SELECT")
+    return frozenset(
+        source.name
+        for scope in traverse_scope(statements[0])
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and source.name
+    )
+
+
+def _ordered(models: Iterable[Model]) -> list[Model]:
+    """Order models by layer, and within a layer after what they read."""
+    by_name: dict[str, Model] = {}
+    for model in models:
+        if model.name in by_name or model.name in TABLES or model.name in INPUTS:
+            raise CatalogError(f"sql/{model.layer}/{model.name}.sql: there is another relation of that name")
+        by_name[model.name] = model
+    known = by_name.keys() | TABLES.keys() | set(INPUTS)
+    for model in by_name.values():
+        missing = sorted(model.references - known)
+        if missing:
+            raise CatalogError(
+                f"sql/{model.layer}/{model.name}.sql reads {', '.join(missing)}, which no SQL file makes"
+            )
+    graph = {name: model.references & by_name.keys() for name, model in sorted(by_name.items())}
+    try:
+        order = list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        raise CatalogError(f"SQL files read each other in a circle: {' -> '.join(error.args[1])}") from None
+    return sorted((by_name[name] for name in order), key=lambda model: LAYERS.index(model.layer))

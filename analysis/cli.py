@@ -1,0 +1,185 @@
+"""The pool-analysis command: build the database, show what it holds, write the report."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib import metadata
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from analysis import display, engine
+from analysis.catalog import Layer, load_catalog
+from analysis.checks import CheckResult, read_results
+from analysis.errors import AnalysisError, DatabaseError
+from analysis.pools import default_rules_dir
+
+TABLE_ROWS = 40
+LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")
+
+app = typer.Typer(
+    help="Answer questions about mining pools in SQL over the collector's dataset.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(StrEnum):
+    """How `show` writes rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+DatasetOption = Annotated[Path, typer.Option(help="Folder that pool-collector writes.")]
+DatabaseOption = Annotated[Path, typer.Option(help="DuckDB file of the results.")]
+DATASET = Path("data/dataset")
+DATABASE = Path("data/build/analysis.duckdb")
+REPORT = Path("data/reports/report.html")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pool-analysis {metadata.version(engine.DISTRIBUTION)}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a verb."""
+
+
+@app.command()
+def build(
+    dataset: DatasetOption = DATASET,
+    database: DatabaseOption = DATABASE,
+    pools: Annotated[
+        Path | None, typer.Option(help="Folder of pool rules; the project's own when not given.")
+    ] = None,
+    chain: Annotated[str | None, typer.Option(help="Chain to read, where the dataset has several.")] = None,
+) -> None:
+    """Build every mart from the dataset and check it. Exit 1 when a check fails."""
+    with _progress() as progress:
+        result = engine.build(dataset, pools or default_rules_dir(), database, chain, progress=progress)
+    _print_checks(result.checks)
+    typer.echo(
+        f"{result.database}: {len(result.n_rows)} marts of chain {result.chain} in {result.wall_s:.1f} s,"
+        f" rules {result.rules_hash[:12]}"
+    )
+    _stop_on_failure(result.checks)
+
+
+@app.command("list")
+def list_models() -> None:
+    """List every relation: name, layer, grain and what it is."""
+    catalog = load_catalog()
+    rows = [
+        (model.name, model.layer, ", ".join(model.grain), model.summary)
+        for layer in LISTED_LAYERS
+        for model in sorted(catalog.layer(layer), key=attrgetter("name"))
+    ]
+    display.write_table(["name", "layer", "grain", "summary"], rows, Console(), folding="summary")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A relation that `list` names.")],
+    database: DatabaseOption = DATABASE,
+    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"Most rows; {TABLE_ROWS} for a table and all otherwise when not given."),
+    ] = None,
+) -> None:
+    """Show the rows of one relation as a table, CSV or JSON."""
+    known = {model.name for model in load_catalog().models if model.layer != "checks"}
+    if name not in known:
+        raise AnalysisError(f"there is no relation {name!r}; pool-analysis list names them all")
+    most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
+    with engine.open_database(database) as connection:
+        reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
+        every_row = (tuple(row.values()) for batch in reader for row in batch.to_pylist())
+        rows = islice(every_row, most)
+        if format_ is Format.CSV:
+            display.write_csv(reader.schema.names, rows, sys.stdout)
+        elif format_ is Format.JSON:
+            display.write_json(reader.schema.names, rows, sys.stdout)
+        else:
+            display.write_table(reader.schema.names, rows, Console())
+            if limit is None and next(every_row, None) is not None:
+                typer.echo(f"more than {TABLE_ROWS} rows; see more with --limit", err=True)
+
+
+@app.command()
+def check(database: DatabaseOption = DATABASE) -> None:
+    """Print what the checks of the last build found. Exit 1 when one failed."""
+    with engine.open_database(database) as connection:
+        results = read_results(connection)
+    _print_checks(results)
+    typer.echo(f"{len(results)} checks: {sum(not result.n_offending for result in results)} passed")
+    _stop_on_failure(results)
+
+
+@app.command()
+def report(
+    database: DatabaseOption = DATABASE,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = REPORT,
+) -> None:
+    """Write the report, one HTML file that needs no network, and print its summary."""
+    from analysis.report import write  # noqa: PLC0415 - charts take a second to import
+    from analysis.summary import print_summary  # noqa: PLC0415 - the same
+
+    with engine.open_database(database) as connection:
+        _stop_on_failure(read_results(connection))
+    path = write(database, out)
+    print_summary(database, Console())
+    typer.echo(f"report: {path}")
+
+
+@contextmanager
+def _progress() -> Iterator[engine.Progress]:
+    """Show what is being built where a person watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _name: None
+        return
+    with console.status("starting") as status:
+        yield lambda name: status.update(f"building {name}")
+
+
+def _print_checks(results: tuple[CheckResult, ...]) -> None:
+    for result in results:
+        if result.n_offending:
+            typer.echo(
+                f"{result.severity}: {result.name}: {result.n_offending} rows. {result.summary}", err=True
+            )
+
+
+def _stop_on_failure(results: tuple[CheckResult, ...]) -> None:
+    failed = [result.name for result in results if result.is_failure]
+    if failed:
+        raise DatabaseError(f"checks failed: {', '.join(failed)}; do not use these results")
+
+
+def main() -> None:
+    """Run the command line; exit 1 with one line on failure, 2 for wrong usage."""
+    try:
+        app()
+    except AnalysisError as error:
+        typer.echo(f"pool-analysis: {display.printable(str(error))}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output has enough; Python must not try to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

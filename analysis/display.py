@@ -1,0 +1,115 @@
+"""Write rows of a relation for people (table) and for programs (CSV, JSON).
+
+Hashes are shown in display order, as RPC writes them; other bytes in hex. CSV and JSON are exact: null is
+an empty field or null, times are ISO 8601 in UTC, lists are JSON. What strangers wrote cannot act on a
+terminal: the table, and a CSV that goes to a terminal, have control characters replaced; JSON escapes all
+that is not ASCII.
+"""
+
+import csv
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from collector.schema import hash_hex
+
+HASH_BYTES: Final = 32
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+ENDLESS_WIDTH: Final = 100_000
+
+Row = Sequence[Any]
+
+
+def printable(text: str) -> str:
+    """Replace control, format and other unprintable characters, which could act on a terminal."""
+    return "".join(character if character.isprintable() else REPLACEMENT for character in text)
+
+
+def plain(value: Any) -> Any:
+    """Turn a value of DuckDB into what JSON has: hashes in display order, times in ISO 8601."""
+    match value:
+        case bytes():
+            shown: Any = hash_hex(value) if len(value) == HASH_BYTES else value.hex()
+        case dt.datetime():
+            shown = value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+        case dt.date():
+            shown = value.isoformat()
+        case Decimal():
+            shown = int(value)  # the only decimals are HUGEINT columns
+        case list():
+            shown = [plain(item) for item in value]
+        case dict():
+            shown = {key: plain(item) for key, item in value.items()}
+        case _:
+            shown = value
+    return shown
+
+
+def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
+    """Write an array of objects, one per line, in ASCII."""
+    separator = "[\n"
+    for row in rows:
+        record = dict(zip(columns, map(plain, row), strict=True))
+        out.write(separator + json.dumps(record, allow_nan=False))
+        separator = ",\n"
+    out.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
+    """Write CSV with a header, quoted where needed; inert when `out` is a terminal."""
+    show = printable if out.isatty() else str
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([show(_field(value)) for value in row] for row in rows)
+
+
+def write_table(
+    columns: Sequence[str], rows: Iterable[Row], console: Console, *, folding: str | None = None
+) -> None:
+    """Draw a table, with the column `folding` on several lines where the terminal is too narrow for one.
+
+    Without such a column, a terminal that is too narrow gets one block of lines per row. Output that is no
+    terminal is as wide as it needs to be.
+    """
+    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=column != folding, overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    needed = console.measure(table, options=console.options.update(width=ENDLESS_WIDTH)).maximum
+    if not console.is_terminal:
+        console.width = max(needed, 1)
+    if needed <= console.width or folding is not None:
+        console.print(table)
+        return
+    for block in _blocks(columns, cells):
+        console.print(block)
+
+
+def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Table | Text]:
+    for number, line in enumerate(cells, start=1):
+        yield Text(f"-- row {number}", style="dim")
+        block = Table(box=None, show_header=False, pad_edge=False)
+        for column, cell in zip(columns, line, strict=True):
+            block.add_row(column, Text(cell, overflow="fold"))
+        yield block
+
+
+def _field(value: Any) -> str:
+    value = plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else _field(value)

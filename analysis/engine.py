@@ -1,0 +1,190 @@
+"""Build the staging views and the marts of one dataset in a DuckDB file.
+
+The file appears by rename, complete and checked, or not at all. Staging models are views on the Parquet
+files: they only rename, cast and remove duplicates, and a copy of the dataset would gain nothing. Marts are
+tables, so what they hold can be read without the dataset.
+"""
+
+import datetime as dt
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from analysis import statistics
+from analysis.attribution import match_candidates
+from analysis.catalog import Catalog, Model, load_catalog
+from analysis.checks import CheckResult, run_checks
+from analysis.dataset import Source, create_views, open_dataset, unreadable
+from analysis.errors import DatabaseError
+from analysis.pools import RuleSet, load_rules
+
+DISTRIBUTION: Final = "pool-measurement"
+LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
+ATTRIBUTED: Final = "SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What a build has made: the database, the chain read, rows per mart, and what the checks found."""
+
+    database: Path
+    chain: str
+    rules_hash: str
+    n_rows: dict[str, int]
+    checks: tuple[CheckResult, ...]
+    wall_s: float
+
+    @property
+    def failed_checks(self) -> tuple[CheckResult, ...]:
+        """Checks of severity `fail` that found offending rows."""
+        return tuple(check for check in self.checks if check.is_failure)
+
+
+def build(
+    dataset: Path,
+    rules: Path,
+    database: Path,
+    chain: str | None = None,
+    *,
+    progress: Progress = lambda _name: None,
+) -> BuildResult:
+    """Build every model and run every check; `progress` is told the name of each before it starts.
+
+    Raises DatasetError, RulesError, DatabaseError; then an older database of that name is as it was.
+    """
+    start_s = time.monotonic()
+    rule_set = load_rules(rules)
+    source = open_dataset(dataset, chain)
+    catalog = load_catalog()
+    with _appearing(database) as path, connect(path) as connection:
+        try:
+            n_rows = _build(connection, catalog, source, rule_set, progress)
+            progress("checks")
+            checks = run_checks(connection, catalog)
+            connection.execute("CHECKPOINT")
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise unreadable(source) or DatabaseError(f"DuckDB cannot build {database}: {reason}") from None
+    return BuildResult(
+        database=database,
+        chain=source.chain,
+        rules_hash=rule_set.hash,
+        n_rows=n_rows,
+        checks=checks,
+        wall_s=time.monotonic() - start_s,
+    )
+
+
+@contextmanager
+def connect(
+    database: Path | str = ":memory:", *, read_only: bool = False
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open DuckDB in UTC with our statistics; nothing is downloaded. The connection is closed at the end."""
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    connection = duckdb.connect(str(database), read_only=read_only, config=config)
+    try:
+        # First of all: casting a zoned timestamp to a date uses the zone of the session.
+        connection.execute("SET TimeZone = 'UTC'")
+        statistics.register(connection)
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the result of a build for reading. Raises DatabaseError where there is none."""
+    if not database.is_file():
+        raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
+    try:
+        with connect(database, read_only=True) as connection:
+            yield connection
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise DatabaseError(
+            f"{database} cannot be read ({reason}); make it anew with pool-analysis build"
+        ) from None
+
+
+def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Make one model: a view for staging, a table for a mart; its parameters are variables of the session."""
+    for name, parameter in model.parameters.items():
+        connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
+    kind = "VIEW" if model.layer == "staging" else "TABLE"
+    connection.execute(f"CREATE {kind} {model.name} AS {model.sql}")
+
+
+def _build(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    source: Source,
+    rules: RuleSet,
+    progress: Progress,
+) -> dict[str, int]:
+    """Make views, inputs and marts in their order; gives the number of rows of each mart."""
+    create_views(connection, source)
+    connection.execute(catalog.macros)
+    for model in catalog.layer("staging"):
+        create_model(connection, model)
+    progress("pool_candidates")
+    blocks = connection.sql(ATTRIBUTED).to_arrow_table()
+    _create_input(connection, "pool_candidates", match_candidates(rules, blocks))
+    _create_input(connection, "pools", rules.pools_table())
+    _create_input(connection, "entities", rules.entities_table())
+    _create_input(connection, "build_facts", _build_facts(source, rules))
+    n_rows = {}
+    for model in catalog.layer("marts"):
+        progress(model.name)
+        create_model(connection, model)
+        answer = connection.execute(f"SELECT count(*) FROM {model.name}").fetchone()  # noqa: S608 - a file name of ours
+        n_rows[model.name] = answer[0] if answer else 0
+    return n_rows
+
+
+def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    connection.register("input_table", table)
+    connection.execute(f"CREATE TABLE {name} AS SELECT * FROM input_table")  # noqa: S608 - a name of ours
+    connection.unregister("input_table")
+
+
+def _build_facts(source: Source, rules: RuleSet) -> pa.Table:
+    """Key and value of what a build rests on besides the dataset."""
+    facts = {
+        "analysis_version": metadata.version(DISTRIBUTION),
+        "python_version": platform.python_version(),
+        **{f"{name}_version": metadata.version(name) for name in LIBRARIES},
+        "rules_hash": rules.hash,
+        "dataset": str(source.root),
+        "chain": source.chain,
+        "built_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+    }
+    return pa.table({"key": list(facts), "value": list(facts.values())})
+
+
+@contextmanager
+def _appearing(database: Path) -> Iterator[Path]:
+    """Give a path to build in; which becomes `database` when the block ends well and vanishes if not."""
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=database.parent) as folder:
+            path = Path(folder) / database.name
+            yield path
+            path.replace(database)
+    except OSError as error:
+        raise DatabaseError(
+            f"{database} cannot be written ({error.strerror or error}); choose another --database"
+        ) from None

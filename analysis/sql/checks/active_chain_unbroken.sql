@@ -1,0 +1,11 @@
+/*
+summary = "Active blocks whose parent is the active block of the height below by number, not by hash."
+severity = "warn"
+*/
+select
+    block.block_hash,
+    block.height
+from chain_blocks as block
+inner join chain_blocks as parent
+    on block.height - 1 = parent.height
+where block.is_active and parent.is_active and block.prev_hash != parent.block_hash

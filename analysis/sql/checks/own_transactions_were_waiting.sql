@@ -1,0 +1,7 @@
+/*
+summary = "Measured blocks that took more waiting transactions than they have."
+severity = "fail"
+*/
+select *
+from feerate_strategy_block
+where n_own > x or n_top_taken > n_top or n_outside_taken > n_outside

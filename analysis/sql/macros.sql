@@ -1,0 +1,28 @@
+/*
+What SQL engines spell differently, in one place. The select after each macro shows its meaning.
+*/
+
+-- Order of an event in the stream of a node's `sequence` topic: by our clock, then by the topic's counter, so
+-- that two messages stamped in the same microsecond keep the node's order.
+create macro stream_position(stamped_at, counter) as
+cast(epoch_us(stamped_at) as hugeint) * 4294967296 + counter;
+-- Test
+select stream_position(timestamptz '1970-01-01 00:00:00.000002+00', 3) = 8589934595;
+
+-- Seconds between two times of our clock.
+create macro seconds_between(from_time, to_time) as
+(epoch_us(to_time) - epoch_us(from_time)) / 1e6;
+-- Test
+select seconds_between(timestamptz '2026-01-01 00:00:00+00', timestamptz '2026-01-01 00:00:01.5+00') = 1.5;
+
+-- Interval of a ratio of sums over blocks, from a list of (taken, offered) per block; nulls below min_blocks.
+create macro block_ratio_interval(blocks, min_blocks) as
+ratio_interval(
+    case
+        when len(blocks) >= min_blocks
+            then list_transform(blocks, lambda block: cast(block.taken as double))
+    end,
+    list_transform(blocks, lambda block: cast(block.offered as double))
+);
+-- Test
+select block_ratio_interval([struct_pack(taken := 1, offered := 2)], 5).low is null;

@@ -1,0 +1,83 @@
+/*
+summary = "How many transactions waited in a node's mempool when a block reached it."
+method = """
+Stays of mempool_residence that were waiting at the block's cut, the block's own transactions included. Only
+blocks at which the mempool is known (mempool_cuts.is_measured).
+"""
+grain = ["block_hash", "node"]
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+node = "VARCHAR  name of the watched node"
+cut_no = "BIGINT  the block's cut"
+n_mempool = "BIGINT  transactions waiting"
+n_unrated = "BIGINT  those of them whose fee or size was never learnt"
+n_own = "BIGINT  those of them that the block took"
+*/
+with
+
+changes as (
+    select
+        node,
+        first_cut_no as cut_no,
+        count(*) as n_mempool,
+        count(*) filter (where fee_sat is null or vsize_vb is null) as n_unrated
+    from mempool_residence
+    where first_cut_no <= last_cut_no
+    group by node, first_cut_no
+    union all
+    select
+        node,
+        last_cut_no + 1 as cut_no,
+        -count(*) as n_mempool,
+        -count(*) filter (where fee_sat is null or vsize_vb is null) as n_unrated
+    from mempool_residence
+    where first_cut_no <= last_cut_no
+    group by node, last_cut_no
+),
+
+changes_by_cut as (
+    select
+        node,
+        cut_no,
+        sum(n_mempool) as n_mempool,
+        sum(n_unrated) as n_unrated
+    from changes
+    group by node, cut_no
+),
+
+own as (
+    select
+        node,
+        mined_cut_no as cut_no,
+        count(*) as n_own
+    from mempool_residence
+    where first_cut_no <= last_cut_no and mined_cut_no is not null
+    group by node, mined_cut_no
+),
+
+totals as (
+    select
+        mempool_cuts.block_hash,
+        mempool_cuts.node,
+        mempool_cuts.cut_no,
+        mempool_cuts.is_measured,
+        sum(coalesce(changes_by_cut.n_mempool, 0)) over in_order as n_mempool,
+        sum(coalesce(changes_by_cut.n_unrated, 0)) over in_order as n_unrated
+    from mempool_cuts
+    left join changes_by_cut
+        on mempool_cuts.node = changes_by_cut.node and mempool_cuts.cut_no = changes_by_cut.cut_no
+    window in_order as (partition by mempool_cuts.node order by mempool_cuts.cut_no)
+)
+
+select
+    totals.block_hash,
+    totals.node,
+    totals.cut_no,
+    cast(totals.n_mempool as bigint) as n_mempool,
+    cast(totals.n_unrated as bigint) as n_unrated,
+    coalesce(own.n_own, 0) as n_own
+from totals
+left join own
+    on totals.node = own.node and totals.cut_no = own.cut_no
+where totals.is_measured
+order by totals.node, totals.cut_no

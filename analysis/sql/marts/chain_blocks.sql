@@ -1,0 +1,112 @@
+/*
+summary = "Every valid block: whether it is on the active chain, and when it came."
+method = """
+The active chain is the longest one that the dataset shows; of branches of one length, the one whose tip
+reached us first. At a height with one block whose hash the next block names as its parent there is nothing to
+decide. Other heights are walked downwards from the block above them along prev_hash, so a whole history costs
+no more than its forks. Where the dataset lacks the block that the walk asks for, those it has at that height
+are stale, and the walk starts anew one height below. Blocks that failed verification are left out.
+arrived_at is the first `seen` that a node pushed to us, over all nodes: they share our clock.
+"""
+grain = ["block_hash"]
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+prev_hash = "BLOB  hash of the parent, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+is_active = "BOOLEAN  on the active chain; false: stale"
+is_empty = "BOOLEAN  has a coinbase and nothing else"
+header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner"
+arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us; null when we only fetched it"
+n_tx = "INTEGER  transactions, coinbase included"
+size_bytes = "BIGINT  serialised size"
+weight_wu = "BIGINT  BIP141 weight"
+fees_sat = "BIGINT  sum of the fees; null while unknown"
+subsidy_sat = "BIGINT  new coins this height allows"
+*/
+with recursive
+
+arrivals as (
+    select
+        block_hash,
+        min(event_at) filter (where kind = 'pushed') as arrived_at,
+        min(event_at) as known_at
+    from stg_block_arrivals
+    where event = 'seen'
+    group by block_hash
+),
+
+valid_blocks as (
+    select
+        stg_blocks.*,
+        arrivals.arrived_at,
+        arrivals.known_at
+    from stg_blocks
+    left join arrivals
+        on stg_blocks.block_hash = arrivals.block_hash
+    where stg_blocks.verdict = 'valid'
+),
+
+heights as (
+    select
+        height,
+        count(*) as n_blocks,
+        min(block_hash) as only_hash,
+        min(prev_hash) as only_prev_hash,
+        arg_min(block_hash, (known_at is null, known_at, block_hash)) as first_hash
+    from valid_blocks
+    group by height
+),
+
+linked as (
+    select
+        heights.*,
+        above.height is not null as has_above,
+        above.n_blocks = 1 as is_above_single,
+        above.only_prev_hash as wanted_hash
+    from heights
+    left join heights as above
+        on heights.height + 1 = above.height
+),
+
+-- Heights at which there is a choice, or at which the single block is not the parent of the block above.
+open_heights as (
+    select * from linked
+    where n_blocks > 1 or (is_above_single and only_hash != wanted_hash)
+),
+
+walk (height, chosen_hash) as (
+    select
+        open_heights.height,
+        coalesce(open_heights.wanted_hash, open_heights.first_hash) as chosen_hash
+    from open_heights
+    left join open_heights as above
+        on open_heights.height + 1 = above.height
+    where above.height is null
+    union all
+    select
+        open_heights.height,
+        coalesce(valid_blocks.prev_hash, open_heights.first_hash) as chosen_hash
+    from walk
+    inner join open_heights
+        on walk.height - 1 = open_heights.height
+    left join valid_blocks
+        on walk.chosen_hash = valid_blocks.block_hash
+)
+
+select
+    valid_blocks.block_hash,
+    valid_blocks.prev_hash,
+    valid_blocks.height,
+    coalesce(valid_blocks.block_hash = walk.chosen_hash, true) as is_active,
+    valid_blocks.n_tx = 1 as is_empty,
+    valid_blocks.header_time,
+    valid_blocks.arrived_at,
+    valid_blocks.n_tx,
+    valid_blocks.size_bytes,
+    valid_blocks.weight_wu,
+    valid_blocks.fees_sat,
+    valid_blocks.subsidy_sat
+from valid_blocks
+left join walk
+    on valid_blocks.height = walk.height
+order by valid_blocks.height, valid_blocks.block_hash

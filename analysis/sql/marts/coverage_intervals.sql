@@ -1,0 +1,46 @@
+/*
+summary = "Uninterrupted intervals of observation, per node and topic."
+method = """
+Rows of `coverage` that end because a file was sealed go on in the next row of the same session; they are
+joined here. Every other end is real.
+"""
+grain = ["node", "topic", "session", "from_at"]
+[columns]
+node = "VARCHAR  name of the watched node"
+topic = "VARCHAR  a ZMQ topic, or `mempool`: our copy of it was in step"
+session = "VARCHAR  names a row of stg_nodes"
+from_at = "TIMESTAMP WITH TIME ZONE  our clock"
+to_at = "TIMESTAMP WITH TIME ZONE  our clock"
+n_messages = "BIGINT  messages received"
+end_reason = "VARCHAR  why it ended"
+detail = "VARCHAR  what was seen at its end, for people"
+*/
+with
+
+flagged as (
+    select
+        *,
+        coalesce(lag(end_reason) over in_order, 'start') != 'sealed' as is_start
+    from stg_coverage
+    window in_order as (partition by node, topic, session order by from_at)
+),
+
+numbered as (
+    select
+        *,
+        count(*) filter (where is_start) over (partition by node, topic, session order by from_at) as interval_no
+    from flagged
+)
+
+select
+    node,
+    topic,
+    session,
+    min(from_at) as from_at,
+    max(to_at) as to_at,
+    cast(sum(n_messages) as bigint) as n_messages,
+    arg_max(end_reason, from_at) as end_reason,
+    arg_max(detail, from_at) as detail
+from numbered
+group by node, topic, session, interval_no
+order by node, topic, min(from_at)

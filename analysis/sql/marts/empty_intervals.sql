@@ -1,0 +1,104 @@
+/*
+summary = "Empty blocks per pool: how many, and whether they follow their parent sooner than others."
+method = """
+Blocks of the active chain. The rate of empty blocks has Wilson's 95 % interval. Intervals are block_intervals
+.interval_s, arrival to arrival; a block without one is counted but not timed. Empty against non-empty intervals
+are compared by the Mann-Whitney U test (two-sided, ties corrected) and the rank-biserial correlation
+2 U / (n m) - 1, where U counts the pairs in which the empty block took longer: -1 when every empty block came
+faster than every other, 0 when neither kind tends to be faster. With fewer than min_timed timed blocks of
+either kind there is no test, and enough_data is false.
+"""
+grain = ["pool"]
+[parameters]
+min_timed = {value = 5, doc = "timed blocks of each kind; fewer give no test"}
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+pool_name = "VARCHAR  name of the pool"
+n_blocks = "BIGINT  blocks on the active chain"
+n_empty = "BIGINT  those with a coinbase and nothing else"
+empty_ratio = "DOUBLE  0..1, n_empty / n_blocks"
+empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+n_empty_timed = "BIGINT  empty blocks with an interval"
+n_nonempty_timed = "BIGINT  other blocks with an interval"
+empty_q1_s = "DOUBLE  s, lower quartile of the empty blocks' intervals"
+empty_median_s = "DOUBLE  s, median"
+empty_q3_s = "DOUBLE  s, upper quartile"
+nonempty_q1_s = "DOUBLE  s, lower quartile of the other blocks' intervals"
+nonempty_median_s = "DOUBLE  s, median"
+nonempty_q3_s = "DOUBLE  s, upper quartile"
+mann_whitney_u = "DOUBLE  U of the empty blocks; null without enough data"
+p_value = "DOUBLE  0..1, two-sided; null without enough data"
+rank_biserial = "DOUBLE  -1..1, negative: empty blocks come faster; null without enough data"
+enough_data = "BOOLEAN  both kinds have min_timed timed blocks"
+*/
+with
+
+blocks_of as (
+    select
+        pool,
+        pool_name,
+        is_empty,
+        interval_s
+    from block_intervals
+    where is_active
+    union all
+    select
+        'all' as pool,
+        'all blocks' as pool_name,
+        is_empty,
+        interval_s
+    from block_intervals
+    where is_active
+),
+
+counts as (
+    select
+        pool,
+        pool_name,
+        count(*) as n_blocks,
+        count(*) filter (where is_empty) as n_empty,
+        count(interval_s) filter (where is_empty) as n_empty_timed,
+        count(interval_s) filter (where not is_empty) as n_nonempty_timed,
+        quantile_cont(interval_s, [0.25, 0.5, 0.75]) filter (where is_empty) as empty_quartiles_s,
+        quantile_cont(interval_s, [0.25, 0.5, 0.75]) filter (where not is_empty) as nonempty_quartiles_s,
+        list(interval_s order by interval_s) filter (where is_empty and interval_s is not null) as empty_s,
+        list(interval_s order by interval_s) filter (where not is_empty and interval_s is not null) as nonempty_s
+    from blocks_of
+    group by pool, pool_name
+),
+
+judged as (
+    select
+        *,
+        least(n_empty_timed, n_nonempty_timed) >= getvariable('min_timed') as enough_data,
+        wilson_interval(n_empty, n_blocks) as empty_interval,
+        rank_test(
+            case when least(n_empty_timed, n_nonempty_timed) >= getvariable('min_timed') then empty_s end,
+            nonempty_s
+        ) as test
+    from counts
+)
+
+select
+    pool,
+    pool_name,
+    n_blocks,
+    n_empty,
+    n_empty / n_blocks as empty_ratio,
+    empty_interval.low as empty_low_ratio,
+    empty_interval.high as empty_high_ratio,
+    n_empty_timed,
+    n_nonempty_timed,
+    empty_quartiles_s[1] as empty_q1_s,
+    empty_quartiles_s[2] as empty_median_s,
+    empty_quartiles_s[3] as empty_q3_s,
+    nonempty_quartiles_s[1] as nonempty_q1_s,
+    nonempty_quartiles_s[2] as nonempty_median_s,
+    nonempty_quartiles_s[3] as nonempty_q3_s,
+    test.u as mann_whitney_u,
+    test.p_value,
+    test.rank_biserial,
+    enough_data
+from judged
+order by pool != 'all', n_blocks desc, pool

@@ -1,0 +1,90 @@
+/*
+summary = "Every block that a node connected: the points at which its mempool is looked at."
+method = """
+A node announces a connected block with C in its `sequence` stream. Whatever stands before that C in the stream
+was known to the node before the block, whatever stands behind it was not; rawblock and rawtx come over other
+topics and may be a few milliseconds early or late. cut_no numbers the C of a node in the order of the stream.
+A block connected while the stream was interrupted has no C of its own; block_arrivals knows when we learnt of
+it, so it still takes its transactions out of the mempool, but the mempool is not measured there. Nor is it
+where coverage of topic `mempool` is missing, nor when a block is connected for a second time after a reorganisation.
+"""
+grain = ["node", "cut_no"]
+[columns]
+node = "VARCHAR  name of the watched node"
+cut_no = "BIGINT  1, 2, ... in the order in which the node connected blocks"
+session = "VARCHAR  names a row of stg_nodes"
+block_hash = "BLOB  header hash, internal byte order"
+connected_at = "TIMESTAMP WITH TIME ZONE  our clock when we learnt of it"
+position = "HUGEINT  place in the node's stream (macro stream_position)"
+is_measured = "BOOLEAN  the mempool just before this block is known"
+*/
+with
+
+announced as (
+    select
+        node,
+        session,
+        hash as block_hash,
+        received_at as connected_at,
+        stream_position(received_at, sequence) as position,
+        true as is_announced
+    from stg_mempool_events
+    where event = 'C' and kind = 'pushed'
+),
+
+inferred as (
+    select
+        node,
+        session,
+        block_hash,
+        event_at as connected_at,
+        stream_position(event_at, 0) as position,
+        false as is_announced
+    from stg_block_arrivals
+    where event = 'connected'
+),
+
+cuts as (
+    select * from announced
+    union all
+    select inferred.*
+    from inferred
+    anti join announced
+        on
+            inferred.node = announced.node
+            and inferred.session = announced.session
+            and inferred.block_hash = announced.block_hash
+),
+
+numbered as (
+    select
+        *,
+        row_number() over (partition by node order by position, block_hash) as cut_no,
+        row_number() over (partition by node, block_hash order by position) = 1 as is_first
+    from cuts
+),
+
+in_step as (
+    select * from coverage_intervals
+    where topic = 'mempool'
+)
+
+select
+    numbered.node,
+    numbered.cut_no,
+    numbered.session,
+    numbered.block_hash,
+    numbered.connected_at,
+    numbered.position,
+    numbered.is_announced
+    and numbered.is_first
+    and exists (
+        select 1
+        from in_step
+        where
+            in_step.node = numbered.node
+            and in_step.session = numbered.session
+            and numbered.connected_at between in_step.from_at and in_step.to_at
+    ) as is_measured
+from numbered
+order by numbered.node, numbered.cut_no

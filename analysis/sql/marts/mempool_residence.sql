@@ -1,0 +1,157 @@
+/*
+summary = "Every stay of a transaction in a node's mempool, and the blocks during which it waited."
+method = """
+A stay begins with a row of mempool_txs and ends with the first of: an R for it, the C of a block that holds it,
+the last block of the session (a new session lists its mempool anew). It waits at every cut between, the ending C
+included: that block found it in the mempool. An R whose reason is `conflict` belongs to the block whose C
+follows, so the transaction still waited at that cut. Order is the order of the `sequence` stream where the stay
+began or ended with a message of it (see mempool_cuts), else our clock. A fee that the mempool did not tell is
+taken from the block; a stay without fee or size is kept but cannot be ranked.
+"""
+grain = ["stay_no"]
+[columns]
+stay_no = "BIGINT  1, 2, ... in order of entry, then txid; names a stay within this database"
+node = "VARCHAR  name of the watched node"
+session = "VARCHAR  names a row of stg_nodes"
+txid = "BLOB  transaction id, internal byte order"
+entered_at = "TIMESTAMP WITH TIME ZONE  our clock, as in mempool_txs"
+first_seen_kind = "VARCHAR  pushed, pulled or at_start; only pushed is a time of entry"
+fee_sat = "BIGINT  base fee; null when never learnt"
+vsize_vb = "BIGINT  virtual size; null when never learnt"
+parents = "BLOB[]  txids of its parents in the mempool at entry; null when it has none"
+left_reason = "VARCHAR  mined, or the removal_reason of its R; null while it waits or when the session ended"
+first_cut_no = "BIGINT  first cut at which it waited; above last_cut_no when it left before any block"
+last_cut_no = "BIGINT  last cut at which it waited"
+mined_cut_no = "BIGINT  cut of the block that took it; null when none did"
+*/
+with
+
+additions as (
+    select
+        node,
+        session,
+        mempool_sequence,
+        stream_position(received_at, sequence) as position
+    from stg_mempool_events
+    where event = 'A' and kind = 'pushed'
+),
+
+entries as (
+    select
+        entry.node,
+        entry.session,
+        entry.txid,
+        entry.entered_at,
+        entry.first_seen_kind,
+        entry.fee_sat,
+        entry.vsize_vb,
+        case when len(entry.parents) > 0 then entry.parents end as parents,
+        coalesce(additions.position, stream_position(entry.entered_at, 0)) as position
+    from stg_mempool_txs as entry
+    left join additions
+        on
+            entry.first_seen_kind = 'pushed'
+            and entry.node = additions.node
+            and entry.session = additions.session
+            and entry.mempool_sequence = additions.mempool_sequence
+    where entry.first_seen_kind != 'in_block'
+),
+
+numbered as (
+    select
+        *,
+        row_number() over (order by position, txid, node) as stay_no
+    from entries
+),
+
+removals as (
+    select
+        node,
+        hash as txid,
+        stream_position(received_at, sequence) as position,
+        coalesce(removal_reason, 'unknown') as left_reason
+    from stg_mempool_events
+    where event = 'R'
+),
+
+exits as (
+    select
+        removals.node,
+        removals.txid,
+        removals.position,
+        removals.left_reason,
+        mempool_cuts.cut_no - if(removals.left_reason = 'conflict', 0, 1) as last_cut_no,
+        null as mined_cut_no,
+        null as fee_sat,
+        null as vsize_vb
+    from removals
+    asof left join mempool_cuts
+        on removals.node = mempool_cuts.node and removals.position < mempool_cuts.position
+    union all
+    select
+        mempool_cuts.node,
+        stg_transactions.txid,
+        mempool_cuts.position,
+        'mined' as left_reason,
+        mempool_cuts.cut_no as last_cut_no,
+        mempool_cuts.cut_no as mined_cut_no,
+        stg_transactions.fee_sat,
+        stg_transactions.vsize_vb
+    from stg_transactions
+    inner join mempool_cuts
+        on stg_transactions.block_hash = mempool_cuts.block_hash
+    where not stg_transactions.is_coinbase
+),
+
+sessions as (
+    select
+        node,
+        session,
+        max(cut_no) as last_cut_no
+    from mempool_cuts
+    group by node, session
+),
+
+begun as (
+    select
+        numbered.*,
+        mempool_cuts.cut_no as first_cut_no
+    from numbered
+    asof left join mempool_cuts
+        on numbered.node = mempool_cuts.node and numbered.position < mempool_cuts.position
+),
+
+ended as (
+    select
+        begun.*,
+        exits.left_reason,
+        exits.last_cut_no,
+        exits.mined_cut_no,
+        exits.fee_sat as block_fee_sat,
+        exits.vsize_vb as block_vsize_vb
+    from begun
+    asof left join exits
+        on
+            begun.node = exits.node
+            and begun.txid = exits.txid
+            and begun.position < exits.position
+)
+
+select
+    ended.stay_no,
+    ended.node,
+    ended.session,
+    ended.txid,
+    ended.entered_at,
+    ended.first_seen_kind,
+    coalesce(ended.fee_sat, ended.block_fee_sat) as fee_sat,
+    coalesce(ended.vsize_vb, ended.block_vsize_vb) as vsize_vb,
+    ended.parents,
+    case when ended.last_cut_no <= sessions.last_cut_no then ended.left_reason end as left_reason,
+    ended.first_cut_no,
+    least(ended.last_cut_no, sessions.last_cut_no) as last_cut_no,
+    case when ended.mined_cut_no <= sessions.last_cut_no then ended.mined_cut_no end as mined_cut_no
+from ended
+left join sessions
+    on ended.node = sessions.node and ended.session = sessions.session
+order by ended.stay_no

@@ -1,0 +1,55 @@
+/*
+summary = "Share of the active chain's blocks per pool, over the whole dataset, with a 95 % interval."
+method = """
+Share = blocks of the pool / all blocks of the active chain, unknown ones included. The interval is Wilson's
+score interval for a binomial proportion (E. B. Wilson, 1927), pool by pool. Unknown blocks are one row of
+their own, flagged and never ranked: they belong to an unknown number of miners, so any pool's true share may
+be larger by as much as the unknown share.
+"""
+grain = ["pool"]
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+pool_name = "VARCHAR  name of the pool"
+is_unknown = "BOOLEAN  blocks of nobody we know; not a pool"
+rank = "BIGINT  1 is the largest, equals share a rank; null for unknown"
+block_count = "BIGINT  blocks on the active chain"
+total_block_count = "BIGINT  blocks on the active chain, all pools and unknown"
+share_ratio = "DOUBLE  0..1"
+share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+*/
+with
+
+counts as (
+    select
+        block_pool.pool,
+        block_pool.pool_name,
+        block_pool.is_unknown,
+        count(*) as block_count,
+        cast(sum(count(*)) over () as bigint) as total_block_count
+    from chain_blocks
+    inner join block_pool
+        on chain_blocks.block_hash = block_pool.block_hash
+    where chain_blocks.is_active
+    group by block_pool.pool, block_pool.pool_name, block_pool.is_unknown
+),
+
+shares as (
+    select
+        *,
+        wilson_interval(block_count, total_block_count) as share_interval
+    from counts
+)
+
+select
+    pool,
+    pool_name,
+    is_unknown,
+    case when not is_unknown then rank() over (partition by is_unknown order by block_count desc) end as rank,
+    block_count,
+    total_block_count,
+    block_count / total_block_count as share_ratio,
+    share_interval.low as share_low_ratio,
+    share_interval.high as share_high_ratio
+from shares
+order by is_unknown, block_count desc, pool

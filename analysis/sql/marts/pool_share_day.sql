@@ -1,0 +1,67 @@
+/*
+summary = "Share of the active chain's blocks per pool and UTC day, with a 95 % interval."
+method = """
+As pool_share, day by day. The day is that of the header time, which every block has, whether we saw it arrive
+or read it from disk; consensus keeps it within two hours of the network's time, so a block near midnight may
+be counted on the neighbouring day. A pool without a block on a day has no row for it, and a day without blocks
+has no row at all.
+"""
+grain = ["day", "pool"]
+[columns]
+day = "DATE  UTC day of the header time"
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+pool_name = "VARCHAR  name of the pool"
+is_unknown = "BOOLEAN  blocks of nobody we know; not a pool"
+rank = "BIGINT  1 is the largest of the day, equals share a rank; null for unknown"
+block_count = "BIGINT  blocks on the active chain"
+total_block_count = "BIGINT  blocks of the day on the active chain, all pools and unknown"
+share_ratio = "DOUBLE  0..1"
+share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+*/
+with
+
+blocks_by_day as (
+    select
+        cast(chain_blocks.header_time as date) as day,
+        block_pool.pool,
+        block_pool.pool_name,
+        block_pool.is_unknown
+    from chain_blocks
+    inner join block_pool
+        on chain_blocks.block_hash = block_pool.block_hash
+    where chain_blocks.is_active
+),
+
+counts as (
+    select
+        day,
+        pool,
+        pool_name,
+        is_unknown,
+        count(*) as block_count,
+        cast(sum(count(*)) over (partition by day) as bigint) as total_block_count
+    from blocks_by_day
+    group by day, pool, pool_name, is_unknown
+),
+
+shares as (
+    select
+        *,
+        wilson_interval(block_count, total_block_count) as share_interval
+    from counts
+)
+
+select
+    day,
+    pool,
+    pool_name,
+    is_unknown,
+    case when not is_unknown then rank() over (partition by day, is_unknown order by block_count desc) end as rank,
+    block_count,
+    total_block_count,
+    block_count / total_block_count as share_ratio,
+    share_interval.low as share_low_ratio,
+    share_interval.high as share_high_ratio
+from shares
+order by day, is_unknown, block_count desc, pool

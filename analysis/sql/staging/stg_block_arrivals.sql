@@ -1,0 +1,23 @@
+/*
+summary = "What happened to a block at a node, and when, on our clock; a stale block keeps its rows."
+grain = ["node", "session", "block_hash", "event", "event_at"]
+[columns]
+node = "VARCHAR  Name of the watched node, from the settings"
+session = "VARCHAR  One collector run against one run of the node; names a row of `nodes`"
+block_hash = "BLOB  Header hash, internal byte order"
+event = "VARCHAR  First seen, connected to the node's active chain, or disconnected"
+event_at = "TIMESTAMP WITH TIME ZONE  Our clock"
+kind = "VARCHAR  How we learnt of it; only `pushed` is a time of arrival"
+height = "INTEGER  Height, when known"
+prev_hash = "BLOB  Parent, when known"
+*/
+select
+    node,
+    session,
+    block_hash,
+    event,
+    event_at,
+    kind,
+    height,
+    prev_hash
+from block_arrivals

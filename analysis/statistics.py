@@ -1,0 +1,166 @@
+"""Statistics that SQL does not have, from SciPy, registered as vectorised functions of DuckDB.
+
+Every function takes whole columns and gives a struct per row; a row for which the statistic does not exist
+gives a struct of nulls, never a number. They are pure and seeded, so a build can be repeated.
+
+    wilson_interval(successes, trials)      95 % interval of a proportion
+    rank_test(sample, other)                Mann-Whitney U, two-sided, with its effect size
+    ratio_interval(numerators, denominators)  95 % interval of sum / sum over independent pairs
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+from scipy import special, stats
+
+CONFIDENCE: Final = 0.95
+N_RESAMPLES: Final = 1999
+RESAMPLE_BATCH: Final = 100
+SEED: Final = 20190221
+
+INTERVAL: Final = pa.struct([("low", pa.float64()), ("high", pa.float64())])
+RANK_TEST: Final = pa.struct(
+    [("u", pa.float64()), ("p_value", pa.float64()), ("rank_biserial", pa.float64())]
+)
+
+Numbers = npt.NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """Bounds of a 95 % interval."""
+
+    low: float
+    high: float
+
+
+class RankTest(NamedTuple):
+    """Mann-Whitney U of the first sample, two-sided p-value, rank-biserial effect size."""
+
+    u: float
+    p_value: float
+    rank_biserial: float
+
+
+def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numbers]:
+    """Lower and upper bounds of Wilson's score interval; NaN where there was no trial.
+
+    Source: E. B. Wilson, 1927, doi:10.1080/01621459.1927.10502953. The same numbers as
+    scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time.
+    """
+    z = special.ndtri((1 + CONFIDENCE) / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = successes / trials
+        center = (ratio + z**2 / (2 * trials)) / (1 + z**2 / trials)
+        half = z / (1 + z**2 / trials) * np.sqrt(ratio * (1 - ratio) / trials + z**2 / (4 * trials**2))
+    low = np.where(successes == 0, 0.0, np.maximum(center - half, 0.0))
+    high = np.where(successes == trials, 1.0, np.minimum(center + half, 1.0))
+    none = trials <= 0
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)
+
+
+def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
+    """Compare two independent samples by rank; None where either is empty.
+
+    The p-value is exact for small samples without ties, else asymptotic with corrections for ties and
+    continuity (scipy.stats.mannwhitneyu, method "auto"). The effect size is 2 U / (n m) - 1: -1 when every
+    value of `sample` is below every value of `other`, 0 when neither tends to be larger.
+    """
+    if not len(sample) or not len(other):
+        return None
+    result = stats.mannwhitneyu(sample, other, alternative="two-sided", method="auto")
+    u = float(result.statistic)
+    return RankTest(u, float(result.pvalue), 2 * u / (len(sample) * len(other)) - 1)
+
+
+def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | None:
+    """Interval of sum(numerators) / sum(denominators) when pairs, not units, are independent.
+
+    Bias-corrected and accelerated bootstrap over pairs (scipy.stats.bootstrap, BCa, 1,999 resamples, seeded).
+    None for fewer than two pairs, for a denominator of 0, and where all pairs have the same ratio:
+    resampling equal pairs says nothing about the width.
+    """
+    if len(numerators) < 2 or not (denominators > 0).all():  # noqa: PLR2004 - one pair has no spread
+        return None
+    if np.ptp(numerators / denominators) == 0:
+        return None
+    with warnings.catch_warnings():
+        # SciPy warns where the acceleration is not defined and answers NaN, which becomes null below.
+        warnings.simplefilter("ignore")
+        result = stats.bootstrap(
+            (numerators, denominators),
+            lambda top, bottom, axis=-1: top.sum(axis=axis) / bottom.sum(axis=axis),
+            n_resamples=N_RESAMPLES,
+            batch=RESAMPLE_BATCH,
+            vectorized=True,
+            paired=True,
+            confidence_level=CONFIDENCE,
+            method="BCa",
+            rng=np.random.default_rng(SEED),
+        )
+    low, high = (float(bound) for bound in result.confidence_interval)
+    return Interval(low, high) if np.isfinite([low, high]).all() else None
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions of this module known to one connection."""
+    functions: tuple[tuple[str, Callable[..., Any], list[Any], str], ...] = (
+        ("wilson_interval", _wilson_column, ["BIGINT", "BIGINT"], "STRUCT(low DOUBLE, high DOUBLE)"),
+        (
+            "rank_test",
+            lambda samples, others: _by_row(rank_test, RANK_TEST, samples, others),
+            ["DOUBLE[]", "DOUBLE[]"],
+            "STRUCT(u DOUBLE, p_value DOUBLE, rank_biserial DOUBLE)",
+        ),
+        (
+            "ratio_interval",
+            lambda tops, bottoms: _by_row(ratio_interval, INTERVAL, tops, bottoms),
+            ["DOUBLE[]", "DOUBLE[]"],
+            "STRUCT(low DOUBLE, high DOUBLE)",
+        ),
+    )
+    for name, function, parameters, result in functions:
+        connection.create_function(
+            name,
+            function,
+            parameters,
+            result,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
+
+
+def _wilson_column(successes: pa.ChunkedArray, trials: pa.ChunkedArray) -> pa.Array:
+    columns = (_floats(successes), _floats(trials))
+    low, high = wilson_intervals(*columns)
+    arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in (low, high)]
+    return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
+
+
+def _floats(column: pa.ChunkedArray) -> Numbers:
+    """Numbers of a column; NaN for null."""
+    numbers: Numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _by_row(
+    statistic: Callable[[Numbers, Numbers], tuple[float, ...] | None],
+    type_: pa.StructType,
+    first: pa.ChunkedArray,
+    second: pa.ChunkedArray,
+) -> pa.Array:
+    """Give a statistic of two lists, row by row; nulls inside a list are left out."""
+    nothing = (None,) * type_.num_fields
+    results = [
+        statistic(_list(one), _list(other)) or nothing for one, other in zip(first, second, strict=True)
+    ]
+    return pa.array([dict(zip(type_.names, result, strict=True)) for result in results], type_)
+
+
+def _list(scalar: Any) -> Numbers:
+    return np.array(scalar.as_py() or [], dtype=np.float64)
