@@ -9,7 +9,8 @@ with RegtestNode(bitcoind) as node:
 
 from collector.regtest.bitcoind import Bitcoind, find_bitcoind
 from collector.regtest.node import RegtestNode
-from collector.regtest.run import Prepared, make_wallet, prepare, run_scenario
+from collector.regtest.preparation import Prepared, make_wallet, prepare
+from collector.regtest.run import run_scenario
 from collector.regtest.scenario import Scenario, load_scenario, scenario_names
 from collector.regtest.truth import Truth
 

@@ -63,6 +63,7 @@ def find_bitcoind(
 
 def probe(path: Path, source: str) -> Bitcoind:
     """Ask the program at `path` for its version; refuse what is not bitcoind."""
+    path = path.absolute()
     if not path.is_file():
         raise RegtestError(f"{source}: there is no file {path}")
     try:

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import structlog
 
-from collector.errors import CollectorError, NodeUnavailable, RegtestError
+from collector.errors import CollectorError, NodeRefused, NodeUnavailable, RegtestError
 from collector.regtest.bitcoind import Bitcoind
 from collector.rpc import RpcClient
 
@@ -95,7 +95,7 @@ class RegtestNode:
         self.listen = listen
         self.options = tuple(options)
         self._keep_datadir = datadir is not None
-        self.datadir = datadir or Path(tempfile.mkdtemp(prefix="regtest-node-"))
+        self.datadir = (datadir or Path(tempfile.mkdtemp(prefix="regtest-node-"))).absolute()
         self._process: subprocess.Popen[bytes] | None = None
         self._choose_ports()
 
@@ -262,7 +262,7 @@ class RegtestNode:
                 raise _start_failure(process.returncode, messages, self.datadir)
             try:
                 rpc.call("getblockcount")
-            except NodeUnavailable:
+            except (NodeUnavailable, NodeRefused):  # refused: another node has our port, ours will say so
                 time.sleep(POLL_S)
             else:
                 return

@@ -87,18 +87,18 @@ def feerate_order(view: View, *, taken: Collection[str] = ()) -> Order:
     def score(txid: str) -> float:
         return min(_feerate(view, [txid]), _feerate(view, ancestors[txid] - done))
 
-    best = [(-score(txid), txid) for txid in view if txid not in done]
+    best = [(-score(txid), _tie_break(txid), txid) for txid in view if txid not in done]
     heapq.heapify(best)
     order: Order = []
     while best:
-        negative_score, txid = heapq.heappop(best)
+        negative_score, _, txid = heapq.heappop(best)
         if txid in done or -negative_score != score(txid):
             continue  # its ancestors were taken since; it is in the heap again with its new score
         package = _in_topological_order(ancestors[txid] - done, ancestors)
         done.update(package)
         order.append(package)
         for changed in {each for member in package for each in descendants[member]} - done:
-            heapq.heappush(best, (-score(changed), changed))
+            heapq.heappush(best, (-score(changed), _tie_break(changed), changed))
     return order
 
 
@@ -163,7 +163,12 @@ def _ancestors(view: View) -> dict[str, set[str]]:
 
 
 def _in_topological_order(txids: Iterable[str], ancestors: Mapping[str, set[str]]) -> list[str]:
-    return sorted(txids, key=lambda txid: (len(ancestors[txid]), txid))
+    return sorted(txids, key=lambda txid: (len(ancestors[txid]), _tie_break(txid)))
+
+
+def _tie_break(txid: str) -> bytes:
+    """Equal scores go by txid in internal byte order, as in the node."""
+    return bytes.fromhex(txid)[::-1]
 
 
 def _feerate(view: View, txids: Collection[str]) -> float:

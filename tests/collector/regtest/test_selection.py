@@ -1,0 +1,188 @@
+"""Orders of transactions: what each promises, and that ours by feerate is the node's own."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.regtest import RegtestNode, Scenario, prepare
+from collector.regtest.ledger import Ledger
+from collector.regtest.mining import RESERVED_WEIGHT_WU
+from collector.regtest.selection import (
+    ORDERS,
+    Entry,
+    Order,
+    View,
+    acceptance,
+    ancestor_ranking,
+    feerate_order,
+    fill,
+    first_come_order,
+    out_of_band_order,
+    plain_ranking,
+)
+
+
+def entry(
+    txid: str,
+    *,
+    fee_sat: int,
+    vsize_vb: int = 100,
+    arrival: int = 0,
+    parents: str = "",
+    is_planted: bool = False,
+) -> Entry:
+    """Make an entry whose ids are single letters, in hex."""
+    return Entry(
+        txid=txid.encode().hex(),
+        raw=b"",
+        fee_sat=fee_sat,
+        vsize_vb=vsize_vb,
+        weight_wu=4 * vsize_vb,
+        parents=frozenset(letter.encode().hex() for letter in parents),
+        arrival=arrival,
+        is_planted=is_planted,
+    )
+
+
+def letters(packages: Order) -> list[str]:
+    """Write an order as one word per package."""
+    return ["".join(bytes.fromhex(txid).decode() for txid in package) for package in packages]
+
+
+def view_of(*entries: Entry) -> View:
+    """Make a view of entries that came in this order."""
+    return {each.txid: each for each in entries}
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    """Draw a mempool of up to 30 transactions whose parents came before them."""
+    made: dict[str, Entry] = {}
+    for arrival in range(draw(st.integers(0, 30))):
+        parents = draw(st.sets(st.sampled_from(sorted(made)), max_size=3)) if made else set()
+        made[f"{arrival:02}"] = Entry(
+            txid=f"{arrival:02}",
+            raw=b"",
+            fee_sat=draw(st.integers(100, 10_000)),
+            vsize_vb=draw(st.integers(100, 300)),
+            weight_wu=draw(st.integers(400, 1_200)),
+            parents=frozenset(parents | draw(st.sets(st.just("confirmed"), max_size=1))),
+            arrival=arrival,
+            is_planted=draw(st.booleans()),
+        )
+    return made
+
+
+@settings(deadline=None)
+@given(views(), st.sampled_from(sorted(ORDERS)), st.integers(0, 40_000))
+def test_a_filled_block_is_valid_and_within_its_weight(view: View, policy: str, weight_wu: int) -> None:
+    """Whatever the policy: no transaction twice, none before its parent, none above the limit."""
+    order = ORDERS[policy](view)
+    assert sorted(txid for package in order for txid in package) == sorted(view)
+    chosen = fill(view, order, weight_wu=weight_wu)
+    assert sum(each.weight_wu for each in chosen) <= weight_wu
+    seen: set[str] = set()
+    for each in chosen:
+        assert {parent for parent in each.parents if parent in view} <= seen
+        assert each.txid not in seen
+        seen.add(each.txid)
+
+
+@settings(deadline=None)
+@given(views())
+def test_a_limit_that_is_no_limit_takes_everything(view: View) -> None:
+    """With room for all, every policy mines the whole mempool."""
+    for order in ORDERS.values():
+        assert len(fill(view, order(view), weight_wu=10**9)) == len(view)
+
+
+def test_a_child_pulls_its_parent_up_and_leaves_the_other_child_where_it_is() -> None:
+    """Parent p (1 sat/vB) and child c (9) go as one package at 5, after a (6) and before b (4) and d (2)."""
+    view = view_of(
+        entry("p", fee_sat=100),
+        entry("a", fee_sat=600),
+        entry("b", fee_sat=400),
+        entry("c", fee_sat=900, parents="p"),
+        entry("d", fee_sat=200, parents="p"),
+    )
+    assert letters(feerate_order(view)) == ["a", "pc", "b", "d"]
+
+
+def test_first_come_goes_by_arrival_alone() -> None:
+    """Feerates do not matter to it."""
+    view = view_of(entry("a", fee_sat=900, arrival=2), entry("b", fee_sat=100, arrival=1))
+    assert letters(first_come_order(view)) == ["b", "a"]
+
+
+def test_out_of_band_puts_planted_transactions_before_all_others() -> None:
+    """Planted ones come first, by arrival and after their parents; the others by feerate."""
+    view = view_of(
+        entry("a", fee_sat=500, arrival=0),
+        entry("p", fee_sat=300, arrival=1),
+        entry("q", fee_sat=100, arrival=2, parents="p", is_planted=True),
+        entry("r", fee_sat=100, arrival=3, is_planted=True),
+        entry("b", fee_sat=900, arrival=4),
+    )
+    assert letters(out_of_band_order(view)) == ["pq", "r", "b", "a"]
+
+
+def test_acceptance_counts_by_hand() -> None:
+    """Of 7 transactions a block takes the 1st, 3rd and 7th: two of the best 3, and the one beyond 6."""
+    view = view_of(*(entry(txid, fee_sat=1_000 - 100 * rank) for rank, txid in enumerate("abcdefg")))
+    ranking = plain_ranking(view)
+    assert letters([ranking]) == ["abcdefg"]
+    result = acceptance(ranking, [ranking[0], ranking[2], ranking[6]]).as_dict()
+    assert result == {
+        "n_tx": 3,
+        "n_mempool": 7,
+        "n_top_taken": 2,
+        "n_outside": 1,
+        "n_outside_taken": 1,
+        "top_ratio": 2 / 3,
+        "outside_ratio": 1.0,
+    }
+
+
+def test_an_empty_block_has_no_acceptance() -> None:
+    """Shares of nothing are None, not 0."""
+    result = acceptance(["a", "b"], []).as_dict()
+    assert (result["top_ratio"], result["outside_ratio"]) == (None, None)
+
+
+def test_ancestor_ranking_sees_the_parent_that_must_come_along() -> None:
+    """A child of 10 sat/vB under a parent of 2 ranks at 6, below a plain 7; by its own feerate it leads."""
+    view = view_of(
+        entry("p", fee_sat=200),
+        entry("c", fee_sat=1_000, parents="p", arrival=1),
+        entry("a", fee_sat=700, arrival=2),
+    )
+    assert letters([plain_ranking(view)]) == ["cap"]
+    assert letters([ancestor_ranking(view)]) == ["acp"]
+
+
+@pytest.mark.bitcoind
+@pytest.mark.parametrize("seed", [1, 2])
+def test_our_order_by_feerate_is_the_nodes_own(node: RegtestNode, smoke: Scenario, seed: int) -> None:
+    """On a mempool of chains, packages and replacements a fresh template has the order we compute."""
+    rpc, ledger = node.client(), Ledger()
+    if rpc.call("getnetworkinfo")["version"] >= 310_000:
+        pytest.skip("from version 31 on a node orders by clusters, not by ancestors")
+    prepared = prepare(smoke.model_copy(update={"seed": seed}), node)
+    for planned in prepared.transactions:
+        ledger.send(rpc, planned)
+    template = [each["txid"] for each in rpc.call("getblocktemplate", {"rules": ["segwit"]})["transactions"]]
+    assert len(template) > 300
+    view = ledger.view(rpc)
+    ours = [each.txid for each in fill(view, feerate_order(view), weight_wu=3_990_000 - RESERVED_WEIGHT_WU)]
+    assert ours == template
+
+
+def test_orders_do_not_depend_on_how_the_mempool_is_listed() -> None:
+    """A node lists its mempool in no particular order; the result is the same."""
+    entries = [entry(chr(65 + n), fee_sat=300 + 17 * n % 7, arrival=n) for n in range(40)]
+    shuffled = list(entries)
+    random.Random(1).shuffle(shuffled)  # noqa: S311 - a repeatable shuffle
+    for order in ORDERS.values():
+        assert order(view_of(*entries)) == order(view_of(*shuffled))
