@@ -1,0 +1,192 @@
+"""Say in plain sentences what the numbers show, each with its 95 % interval, or that they do not suffice.
+
+A sentence claims a difference only where the numbers carry it: intervals that do not overlap, or a
+rank test below 5 %. The same sentences stand at the head of the report and in the terminal summary.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.report.data import ALL, UNKNOWN, Marts, Row
+from analysis.report.text import (
+    GAP,
+    count,
+    duration,
+    listed,
+    p_claim,
+    percent,
+    percent_interval,
+    plural,
+    printable,
+)
+
+SIGNIFICANCE: Final = 0.05
+MAX_NAMED: Final = 4
+INTERVAL: Final = f"95{GAP}% interval"
+NO_BLOCKS: Final = "Not enough data: no block was observed."
+NO_MEMPOOL: Final = "Not enough data: the mempool is not known at the arrival of any block with transactions."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The answer to one question, in sentences; `section` is the id of the section that shows it."""
+
+    section: str
+    question: str
+    sentences: tuple[str, ...]
+
+
+def findings(marts: Marts) -> list[Finding]:
+    """Answer every question of the report, in its order."""
+    return [
+        Finding(section=section, question=question, sentences=tuple(sentences(marts)))
+        for section, question, sentences in QUESTIONS
+    ]
+
+
+def share_sentences(marts: Marts) -> list[str]:
+    """Say who mined most, whether that is certain, and how much is unknown."""
+    ranked = [row for row in marts.shares if not row["is_unknown"] and row["block_count"]]
+    unknown = next((row for row in marts.shares if row["is_unknown"] and row["block_count"]), None)
+    if not ranked and unknown is None:
+        return [NO_BLOCKS]
+    sentences = _leaders(marts, ranked) if ranked else []
+    if unknown is None:
+        sentences.append(f"Every block is attributed, to {plural(len(ranked), 'pool')} in all.")
+    else:
+        blocks = plural(unknown["block_count"], "block")
+        sentences.append(f"No rule names the pool of {blocks}, {_ratio(unknown, 'share')}; they stand apart.")
+    return sentences
+
+
+def _leaders(marts: Marts, ranked: Sequence[Row]) -> list[str]:
+    """Say who is first, and whether the second is surely behind."""
+    first = ranked[0]
+    of_all = f"{count(first['block_count'])} of {plural(first['total_block_count'], 'block')}"
+    tied = [marts.name(row["pool"]) for row in ranked if row["block_count"] == first["block_count"]]
+    if len(tied) > 1:
+        return [f"{_some(tied)} mined the most: {of_all} each, {_ratio(first, 'share')}."]
+    sentence = f"{tied[0]} mined the most: {of_all}, {_ratio(first, 'share')}."
+    if len(ranked) == 1:
+        return [sentence]
+    second = ranked[1]
+    follows = f"{marts.name(second['pool'])} follows with {_ratio(second, 'share')}"
+    if second["share_high_ratio"] < first["share_low_ratio"]:
+        return [sentence, f"{follows}, and the two intervals do not overlap."]
+    return [sentence, f"{follows}; the two intervals overlap, so the order of the two is not certain."]
+
+
+def empty_sentences(marts: Marts) -> list[str]:
+    """Say how many blocks were empty, whether they came sooner, and which pools stand out."""
+    overall = next((row for row in marts.empties if row["pool"] == ALL), None)
+    if overall is None or not overall["n_blocks"]:
+        return [NO_BLOCKS]
+    n_empty, n_blocks = overall["n_empty"], overall["n_blocks"]
+    be = "was" if n_empty == 1 else "were"
+    sentences = [f"{count(n_empty)} of {plural(n_blocks, 'block')} {be} empty, {_ratio(overall, 'empty')}."]
+    sentences += _outliers(marts, marts.empties, "empty", above=True)
+    sentences.append(_interval_sentence(overall))
+    return sentences
+
+
+def _interval_sentence(overall: Row) -> str:
+    timed = f"{count(overall['n_empty_timed'])} empty and {count(overall['n_nonempty_timed'])} other"
+    if not overall["enough_data"] or overall["p_value"] is None:
+        return (
+            f"Not enough data to compare their intervals: {timed} blocks have a known "
+            "arrival of their own and of their parent."
+        )
+    medians = (
+        f"median {duration(overall['empty_median_s'])} after the parent against "
+        f"{duration(overall['nonempty_median_s'])} of the others"
+    )
+    test = f"rank test {p_claim(overall['p_value'])}, {timed} blocks"
+    if overall["p_value"] >= SIGNIFICANCE:
+        return f"The intervals do not show that empty blocks come sooner or later: {medians} ({test})."
+    effect = overall["rank_biserial"]
+    word, share = ("sooner", (1 - effect) / 2) if effect < 0 else ("later", (1 + effect) / 2)
+    return f"Empty blocks came {word}: {medians}, and {word} in {percent(share)} of all pairs ({test})."
+
+
+def feerate_sentences(marts: Marts) -> list[str]:
+    """Say how much of the best-paying and of the low-paying transactions pools took, and who differs."""
+    rows = [row for row in marts.feerates if row["feerate_kind"] == "package"]
+    overall = next((row for row in rows if row["pool"] == ALL), None)
+    if overall is None or overall["top_x_ratio"] is None:
+        return [NO_MEMPOOL]
+    blocks = plural(overall["n_blocks"], "block")
+    sentences = [
+        f"By package feerate, pools took {_ratio(overall, 'top_x')} of the top X transactions ({blocks})."
+    ]
+    sentences += _outliers(marts, rows, "top_x", above=False)
+    if overall["outside_2x_ratio"] is None:
+        sentences.append("Not enough data on low feerates: no mempool held more than 2X transactions.")
+    else:
+        sentences.append(f"They took {_ratio(overall, 'outside_2x')} of those outside the top 2X.")
+        sentences += _outliers(marts, rows, "outside_2x", above=True)
+    if overall["n_unmeasured"]:
+        left_out = plural(overall["n_unmeasured"], "block")
+        sentences.append(f"Left out: {left_out}, because no mempool of their moment is known.")
+    return sentences
+
+
+def coverage_sentences(marts: Marts) -> list[str]:
+    """Say how much of the window was really watched."""
+    if not marts.coverage:
+        return ["Not enough data: no coverage is recorded, so nothing vouches for the time between messages."]
+    n_gaps = sum(row["n_gaps"] for row in marts.coverage)
+    nodes = sorted({row["node"] for row in marts.coverage})
+    named = listed([printable(node) for node in nodes])
+    least = min(marts.coverage, key=lambda row: (row["observed_ratio"] or 0, row["node"], row["topic"]))
+    holes = plural(n_gaps, "hole") if n_gaps else "no hole"
+    if not n_gaps and (least["observed_ratio"] or 0) >= 1:
+        window = duration(least["window_s"])
+        return [f"{named}: every stream was observed for the whole window of {window}, with {holes}."]
+    part = f"{percent(least['observed_ratio'])} of {duration(least['window_s'])}"
+    return [
+        f"{plural(len(nodes), 'node')} watched ({named}), with {holes}.",
+        f"Least observed is {printable(least['topic'])} of {printable(least['node'])}: {part}.",
+    ]
+
+
+def _outliers(marts: Marts, rows: Iterable[Row], name: str, *, above: bool) -> list[str]:
+    """Name the pools whose interval lies wholly above (or below) that of all pools together."""
+    known = [row for row in rows if row[f"{name}_low_ratio"] is not None]
+    overall = next((row for row in known if row["pool"] == ALL), None)
+    if overall is None:
+        return []
+    end, other_end = ("low", "high") if above else ("high", "low")
+    bound = overall[f"{name}_{other_end}_ratio"]
+    different = [
+        f"{marts.name(row['pool'])} with {_ratio(row, name)}"
+        for row in known
+        if row["pool"] not in (ALL, UNKNOWN)
+        and (row[f"{name}_{end}_ratio"] > bound if above else row[f"{name}_{end}_ratio"] < bound)
+    ]
+    if not different:
+        return []
+    return [f"Clearly {'above' if above else 'below'} that: {_some(different)}."]
+
+
+def _some(pools: list[str]) -> str:
+    """List pools as a sentence does; of many, the first few and a count."""
+    rest = len(pools) - MAX_NAMED
+    return listed(pools if rest <= 0 else [*pools[:MAX_NAMED], plural(rest, "other pool")])
+
+
+def _ratio(row: Row, name: str) -> str:
+    """Write a ratio and its interval: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
+    low, high = row[f"{name}_low_ratio"], row[f"{name}_high_ratio"]
+    interval = (
+        "too few blocks for an interval" if low is None else f"{INTERVAL} {percent_interval(low, high)}"
+    )
+    return f"{percent(row[f'{name}_ratio'])} ({interval})"
+
+
+QUESTIONS: Final[tuple[tuple[str, str, Callable[[Marts], list[str]]], ...]] = (
+    ("share", "Who mines the blocks?", share_sentences),
+    ("empty", "When are blocks empty?", empty_sentences),
+    ("feerate", "Do pools take transactions by feerate?", feerate_sentences),
+    ("coverage", "How much was really observed?", coverage_sentences),
+)

@@ -1,0 +1,90 @@
+"""Sections: how the numbers come about, and what was run."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from analysis.catalog import load_catalog
+from analysis.report.data import COLUMNS, Marts
+from analysis.report.model import Column, Definitions, Section, Table, TableRow
+from analysis.report.text import printable
+
+MAX_VALUE_LENGTH: Final = 600
+
+
+# What the sections say without explaining it.
+TERMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "95\u00a0% interval": (
+            "If the measurement were repeated many times, 95\u00a0% of such intervals would hold the true "
+            "value. It covers chance alone, not wrong attribution or missed blocks."
+        ),
+        "Feerate": (
+            "Fee per virtual size, in sat/vB. Package feerate is that of a transaction together with the "
+            "unconfirmed ancestors that have to be mined with it."
+        ),
+        "Active chain": (
+            "The longest branch that the dataset shows. Blocks beside it are stale: they are kept, and not "
+            "counted in shares."
+        ),
+        "Arrival": (
+            "The moment at which a node announced a block to us, on our clock. A block that was fetched "
+            "later has none, and counts in no interval."
+        ),
+        "Not enough data": "Too few blocks for a number. Nothing is estimated in its place.",
+    }
+)
+
+
+def methods_section(_marts: Marts) -> Section:
+    """Quote what the SQL of each mart says of its method, so that page and query cannot differ."""
+    models = load_catalog().by_name
+    entries = [
+        (f"{mart}: {models[mart].summary}", _paragraphs(models[mart].method or ""))
+        for mart in COLUMNS
+        if mart in models
+    ]
+    terms = [(term, [text]) for term, text in TERMS.items()]
+    return Section(
+        section_id="methods",
+        title="Methods and definitions",
+        question="How do these numbers come about?",
+        intro=(
+            "Every number above is read from a table that one SQL file makes. What follows is what those "
+            "files say; pool-analysis show NAME prints a table, and pool-analysis list names them all."
+        ),
+        parts=[
+            Definitions(list_id="terms", entries=terms),
+            Definitions(list_id="marts", entries=entries),
+        ],
+    )
+
+
+def run_section(marts: Marts) -> Section:
+    """Show the run manifest."""
+    return Section(
+        section_id="run",
+        title="Run manifest",
+        question="What was run?",
+        intro="The same dataset, rules and versions give the same numbers.",
+        parts=[
+            Table(
+                table_id="run-table",
+                caption="Versions, nodes, rules and dataset",
+                head="What",
+                columns=[Column(label="Value", kind="long")],
+                rows=[
+                    TableRow(head=printable(key), cells=[printable(value, max_length=MAX_VALUE_LENGTH)])
+                    for key, value in marts.manifest.items()
+                ],
+            )
+        ],
+    )
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Split the text of a SQL head at empty lines and join its lines."""
+    parts = re.split(r"\n\s*\n", inspect.cleandoc(text))
+    return [" ".join(part.split()) for part in parts if part.strip()]

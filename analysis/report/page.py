@@ -1,0 +1,116 @@
+"""Put the page together and write it as one file that is either old or new, never half."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from analysis.errors import ReportError
+from analysis.report.coverage import coverage_section
+from analysis.report.data import Marts, read
+from analysis.report.empty import empty_section
+from analysis.report.feerate import feerate_section
+from analysis.report.findings import findings
+from analysis.report.methods import methods_section, run_section
+from analysis.report.model import Page, Section
+from analysis.report.share import share_section
+from analysis.report.text import count, listed, plural, printable, span
+
+SECTIONS: Final[tuple[Callable[[Marts], Section], ...]] = (
+    share_section,
+    empty_section,
+    feerate_section,
+    coverage_section,
+    methods_section,
+    run_section,
+)
+
+CHAINS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "main": "Bitcoin mainnet",
+        "test": "testnet3",
+        "testnet4": "testnet4",
+        "signet": "signet",
+        "regtest": "regtest",
+    }
+)
+
+
+def write(database: Path, out: Path) -> Path:
+    """Write the report of a built database to `out`, over what was there, and give its path.
+
+    Raises ReportError where the database lacks what is shown, or `out` cannot be written.
+    """
+    text = render(page(read(database)))
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(out)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise ReportError(f"{out} cannot be written ({error.strerror}); choose another --out") from error
+    return out
+
+
+def page(marts: Marts) -> Page:
+    """Make all that the page shows."""
+    return Page(
+        title="Bitcoin mining pools, measured",
+        lede=lede(marts),
+        facts=facts(marts),
+        findings=findings(marts),
+        sections=[section(marts) for section in SECTIONS],
+    )
+
+
+def render(content: Page) -> str:
+    """Render a page as HTML; every text is escaped."""
+    environment = Environment(
+        loader=PackageLoader("analysis", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html.j2").render(page=content)
+
+
+def lede(marts: Marts) -> str:
+    """Say in one sentence what was measured."""
+    blocks = plural(marts.window["n_blocks"], "block")
+    nodes = sorted({row["node"] for row in marts.coverage})
+    watched = f", watched through {listed([printable(node) for node in nodes])}" if nodes else ""
+    return f"{blocks} of {_chain(marts)}{watched}."
+
+
+def _chain(marts: Marts) -> str:
+    chain = marts.manifest.get("chain", "an unnamed chain")
+    return CHAINS.get(chain, printable(chain))
+
+
+def facts(marts: Marts) -> list[tuple[str, str]]:
+    """Give what a reader wants to know first, as label and value."""
+    window = marts.window
+    named = [("Chain", _chain(marts))]
+    if window["first_height"] is not None:
+        named.append(("Heights", f"{count(window['first_height'])} to {count(window['last_height'])}"))
+    return [
+        *named,
+        ("First to last arrival", span(window["first_at"], window["last_at"])),
+        ("Blocks", count(window["n_blocks"])),
+        ("Stale blocks", count(window["n_stale"])),
+        (
+            "Pools named",
+            count(sum(1 for row in marts.shares if row["block_count"] and not row["is_unknown"])),
+        ),
+    ]

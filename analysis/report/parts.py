@@ -1,0 +1,86 @@
+"""What sections share: names, colours, rows headed by a pool, and charts of ratios."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from analysis.report import charts
+from analysis.report.charts import Mark, RatioRow
+from analysis.report.data import ALL, UNKNOWN, Marts, Row
+from analysis.report.model import Panel, TableRow
+from analysis.report.svg import draw
+from analysis.report.text import percent, percent_range, plural
+
+WIDE_PX: Final = 960
+PANEL_PX: Final = 400
+NARROW_PX: Final = 358
+N_COLOURS: Final = 8
+MAX_CHART_POOLS: Final = 15
+
+
+def colour(marts: Marts, pool: str) -> str:
+    """Give a pool's CSS colour: its own by rank, the same in every chart; grey for unknown and for all."""
+    if pool == ALL:
+        return "var(--ink)"
+    if pool == UNKNOWN:
+        return "var(--unknown)"
+    place = marts.pools.index(pool) if pool in marts.pools else N_COLOURS
+    return f"var(--pool-{place + 1})" if place < N_COLOURS else "var(--pool-other)"
+
+
+def pool_row(marts: Marts, row: Row, *cells: str) -> TableRow:
+    """Make a table row that is headed by a pool."""
+    pool = row["pool"]
+    return TableRow(head=marts.name(pool), cells=cells, colour=colour(marts, pool), is_total=pool == ALL)
+
+
+def ratio_cells(row: Row, name: str) -> tuple[str, str]:
+    """Give the ratio `name` and its interval as two cells."""
+    interval = percent_range(row[f"{name}_low_ratio"], row[f"{name}_high_ratio"])
+    return percent(row[f"{name}_ratio"]), interval
+
+
+def ratio_row(marts: Marts, row: Row, name: str, *, mark: Mark = "dot") -> RatioRow:
+    """Make the chart row of the ratio `name`, which must not be null."""
+    return RatioRow(
+        row=row["pool"],
+        label=marts.name(row["pool"]),
+        value=percent(row[f"{name}_ratio"]),
+        ratio=row[f"{name}_ratio"],
+        low=row[f"{name}_low_ratio"],
+        high=row[f"{name}_high_ratio"],
+        colour=colour(marts, row["pool"]),
+        mark=mark,
+    )
+
+
+def drawable(rows: Iterable[Row], name: str) -> list[Row]:
+    """Keep the rows that have the ratio `name`: all, the pools with most blocks, and unknown."""
+    known = [row for row in rows if row[f"{name}_ratio"] is not None]
+    pools = list(dict.fromkeys(row["pool"] for row in known if row["pool"] not in (ALL, UNKNOWN)))
+    kept = {ALL, UNKNOWN, *pools[:MAX_CHART_POOLS]}
+    return [row for row in known if row["pool"] in kept]
+
+
+def cut_note(n_pools: int) -> str:
+    """Say that a chart leaves out the pools with the fewest blocks."""
+    return f"{plural(n_pools, 'pool')} with fewer blocks: in the table only."
+
+
+def ratio_panel(name: str, title: str, rows: Sequence[RatioRow]) -> Panel:
+    """Draw a ratio chart in its two widths."""
+    return Panel(
+        title="",
+        wide=ratio_drawing(f"{name}-wide", title, rows, width_px=WIDE_PX),
+        narrow=ratio_drawing(f"{name}-narrow", title, rows, width_px=NARROW_PX),
+    )
+
+
+def ratio_drawing(
+    name: str, title: str, rows: Sequence[RatioRow], *, width_px: int, largest: float | None = None
+) -> Markup:
+    """Draw a ratio chart in one width; the description says it in words."""
+    chart = charts.ratios(rows, width_px=width_px, largest=largest)
+    description = "; ".join(f"{row.label} {row.value}" for row in rows)
+    return draw(chart, name=name, title=title, description=description)

@@ -1,0 +1,165 @@
+"""Write numbers, times and strangers' text as people read them, the same on page and terminal.
+
+A number that is not there is an en dash. Numbers and units are held together by no-break spaces.
+"""
+
+import datetime as dt
+import math
+import unicodedata
+from typing import Any, Final
+
+NOTHING: Final = "\N{EN DASH}"
+GAP: Final = "\N{NO-BREAK SPACE}"
+MAX_TEXT_LENGTH: Final = 120
+
+_SECONDS_PER_MINUTE: Final = 60
+_SECONDS_PER_HOUR: Final = 3600
+_SECONDS_PER_DAY: Final = 86400
+_ALL_PERCENT: Final = 100
+_LEAST_PERCENT: Final = 0.01
+_SMALL_P: Final = 0.001
+_CONTROL_PICTURES: Final = 0x2400
+_LAST_C0: Final = 0x1F
+_DELETE: Final = 0x7F
+# Control, format (all bidi controls), surrogate, private use, unassigned, line and paragraph ends.
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def printable(text: object, *, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """Show text chosen by strangers: what steers a terminal or a reading direction becomes visible.
+
+    ASCII control characters become their control pictures (ESC is ␛), others ⟨U+202E⟩. What is
+    longer than `max_length` characters is cut with an ellipsis. Escaping for HTML is the template's.
+    """
+    whole = str(text)
+    shown = "".join(_visible(character) for character in whole[:max_length])
+    return shown + "…" if len(whole) > max_length else shown
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    if code <= _LAST_C0:
+        return chr(_CONTROL_PICTURES + code)
+    if code == _DELETE:
+        return "␡"
+    if unicodedata.category(character) in _UNSAFE_CATEGORIES:
+        return f"⟨U+{code:04X}⟩"
+    return character
+
+
+def percent(ratio: float | None) -> str:
+    """Write a ratio as percent: one decimal, two significant digits below 1 %, none at 0 and 100 %."""
+    if ratio is None or math.isnan(ratio):
+        return NOTHING
+    return f"{_percent_digits(ratio)}{GAP}%"
+
+
+def percent_range(low: float | None, high: float | None) -> str:
+    """Write an interval of ratios as percent for a table, with a dash in place of `to`."""
+    if low is None or high is None:
+        return NOTHING
+    return f"{_percent_digits(low)}\N{EN DASH}{_percent_digits(high)}{GAP}%"
+
+
+def percent_interval(low: float | None, high: float | None) -> str:
+    """Write an interval of ratios as percent: `22.0 to 36.8 %`."""
+    if low is None or high is None:
+        return NOTHING
+    return f"{_percent_digits(low)} to {_percent_digits(high)}{GAP}%"
+
+
+def _percent_digits(ratio: float) -> str:
+    value = 100 * ratio
+    if value in (0, _ALL_PERCENT):
+        return f"{value:.0f}"
+    if value < _LEAST_PERCENT:
+        return f"<{_LEAST_PERCENT}"
+    if value < 1:
+        return f"{value:.{1 - math.floor(math.log10(value))}f}"
+    # What is not all of it never reads as 100.0.
+    return f"{min(value, 99.9) if value < _ALL_PERCENT else value:.1f}"
+
+
+def count(number: float | None) -> str:
+    """Write a count with thousands separated."""
+    return NOTHING if number is None else f"{number:,.0f}"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """Write a count with its noun: `1 block`, `2,016 blocks`."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def decimal(number: float | None) -> str:
+    """Write a number with three significant digits, and never as a power of ten."""
+    if number is None or math.isnan(number):
+        return NOTHING
+    if number == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(number))))
+    return f"{number:,.{decimals}f}"
+
+
+def signed(number: float | None) -> str:
+    """Write an effect size: two decimals and its sign."""
+    if number is None or math.isnan(number):
+        return NOTHING
+    return f"{number:+.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def p_value(number: float | None) -> str:
+    """Write a p value: two significant digits, and a bound below 0.001."""
+    if number is None or math.isnan(number):
+        return NOTHING
+    return "<0.001" if number < _SMALL_P else f"{number:.2g}"
+
+
+def p_claim(number: float) -> str:
+    """Write a p value as a sentence has it: `p = 0.032`, `p < 0.001`."""
+    shown = p_value(number)
+    return f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a duration in at most two units: `4.2 s`, `9 min 50 s`, `3 d 4 h`."""
+    if seconds is None or math.isnan(seconds):
+        return NOTHING
+    if seconds < _SECONDS_PER_MINUTE:
+        return f"{decimal(seconds)}{GAP}s"
+    whole = round(seconds)
+    for big, big_unit, small, small_unit in (
+        (_SECONDS_PER_DAY, "d", _SECONDS_PER_HOUR, "h"),
+        (_SECONDS_PER_HOUR, "h", _SECONDS_PER_MINUTE, "min"),
+        (_SECONDS_PER_MINUTE, "min", 1, "s"),
+    ):
+        if whole >= big:
+            rest = whole % big // small
+            tail = f"{GAP}{rest}{GAP}{small_unit}" if rest else ""
+            return f"{whole // big}{GAP}{big_unit}{tail}"
+    return f"{whole}{GAP}s"
+
+
+def moment(at: dt.datetime | dt.date | None) -> str:
+    """Write a UTC time to the second, or a day."""
+    if at is None:
+        return NOTHING
+    return f"{at:%Y-%m-%d}{GAP}{at:%H:%M:%S}" if isinstance(at, dt.datetime) else f"{at:%Y-%m-%d}"
+
+
+def span(first: dt.datetime | None, last: dt.datetime | None) -> str:
+    """Write a window of time: one day is named once."""
+    if first is None or last is None:
+        return NOTHING
+    if first.date() == last.date():
+        return f"{first:%Y-%m-%d} {first:%H:%M} to {last:%H:%M} UTC"
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+
+
+def listed(names: list[str]) -> str:
+    """Write names as a sentence does: `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def text_of(value: Any) -> str:
+    """Write any value of a mart as text that is safe to show."""
+    return NOTHING if value is None else printable(value)

@@ -1,0 +1,126 @@
+"""Sentences claim what the numbers carry, and nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.report import findings
+from analysis.report.data import Marts, read
+from tests.analysis import report_marts
+
+ALL_INTERVAL = {"empty_low_ratio": 0.05, "empty_high_ratio": 0.1}
+
+
+@pytest.fixture(scope="module")
+def marts(tmp_path_factory: pytest.TempPathFactory) -> Marts:
+    """Give the marts of a week of blocks."""
+    database = tmp_path_factory.mktemp("marts") / "analysis.duckdb"
+    return read(report_marts.write(database, report_marts.mainnet_like()))
+
+
+def said(sentences: Callable[[Marts], list[str]], marts: Marts) -> str:
+    """Give the sentences as one text with plain spaces."""
+    return " ".join(sentences(marts)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def with_row(rows: list[Any], index: int, **values: Any) -> list[Any]:
+    """Change some values of one row."""
+    return [{**row, **values} if place == index else row for place, row in enumerate(rows)]
+
+
+def test_order_is_certain_only_where_intervals_part(marts: Marts) -> None:
+    """The second is surely behind when its interval ends below the first one's."""
+    apart = said(findings.share_sentences, marts)
+    touching = replace(marts, shares=with_row(marts.shares, 1, share_high_ratio=0.5))
+
+    assert "AntPool follows with" in apart
+    assert "do not overlap" in apart
+    assert "the order of the two is not certain" in said(findings.share_sentences, touching)
+
+
+def test_equals_are_named_together(marts: Marts) -> None:
+    """Nobody is first where two pools mined as many."""
+    first = marts.shares[0]["block_count"]
+    tied = replace(marts, shares=with_row(marts.shares, 1, block_count=first))
+
+    assert f"Foundry USA and AntPool mined the most: {first} of 900 blocks each" in said(
+        findings.share_sentences, tied
+    )
+
+
+def test_unknown_blocks_are_counted_apart(marts: Marts) -> None:
+    """They are named when there are any, and their absence is said."""
+    known = replace(marts, shares=[row for row in marts.shares if not row["is_unknown"]])
+
+    assert "No rule names the pool of" in said(findings.share_sentences, marts)
+    assert "Every block is attributed, to 7 pools in all." in said(findings.share_sentences, known)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"p_value": 0.0004, "rank_biserial": -0.9}, "came sooner: median"),
+        ({"p_value": 0.0004, "rank_biserial": -0.9}, "sooner in 95.0 % of all pairs (rank test p < 0.001"),
+        ({"p_value": 0.0004, "rank_biserial": 0.5}, "later in 75.0 % of all pairs"),
+        ({"p_value": 0.05, "rank_biserial": -0.2}, "do not show that empty blocks come sooner or later"),
+        ({"p_value": None, "rank_biserial": None, "enough_data": False}, "Not enough data to compare"),
+    ],
+)
+def test_intervals_differ_only_where_the_test_says_so(
+    marts: Marts, values: dict[str, Any], sentence: str
+) -> None:
+    """The effect is told as a part of pairs, in the direction that the sign gives."""
+    changed = replace(marts, empties=with_row(marts.empties, 0, **values))
+
+    assert sentence in said(findings.empty_sentences, changed)
+
+
+def test_a_pool_stands_out_only_when_its_interval_lies_apart(marts: Marts) -> None:
+    """Overlap with all pools together is no difference; unknown is not a pool that could differ."""
+    pools = [{**row, "empty_ratio": 0.3, "empty_low_ratio": 0.1} for row in marts.empties]
+    for ends, expected in ((0.099, "Clearly above that: Foundry USA with"), (0.1, "")):
+        empties = [{**pools[0], "empty_low_ratio": 0.05, "empty_high_ratio": ends}, *pools[1:]]
+        text = said(findings.empty_sentences, replace(marts, empties=empties))
+        assert ("Clearly above" in text) == bool(expected)
+        assert expected in text
+        assert "Unknown with" not in text
+
+
+def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
+    """Few blocks give a ratio, and no interval."""
+    rows = [{**row, "top_x_low_ratio": None, "top_x_high_ratio": None} for row in marts.feerates]
+
+    assert "(too few blocks for an interval)" in said(
+        findings.feerate_sentences, replace(marts, feerates=rows)
+    )
+
+
+def test_a_small_mempool_leaves_low_feerates_open(marts: Marts) -> None:
+    """Where nothing was outside the top 2X, nothing is said about it."""
+    rows = [{**row, "outside_2x_ratio": None, "outside_2x_low_ratio": None} for row in marts.feerates]
+
+    assert "no mempool held more than 2X transactions" in said(
+        findings.feerate_sentences, replace(marts, feerates=rows)
+    )
+
+
+def test_coverage_names_the_least_observed_stream(marts: Marts) -> None:
+    """A hole is counted; without one the whole window is vouched for."""
+    whole = [{**row, "n_gaps": 0, "observed_ratio": 1.0} for row in marts.coverage]
+
+    assert "with 1 hole. Least observed is mempool of main: 99" in said(findings.coverage_sentences, marts)
+    assert "every stream was observed for the whole window" in said(
+        findings.coverage_sentences, replace(marts, coverage=whole)
+    )
+
+
+@pytest.mark.parametrize("world", [report_marts.nothing(), report_marts.scarce()])
+def test_every_question_has_an_answer(world: report_marts.World, tmp_path: Path) -> None:
+    """Also without data each question gets sentences, and each sentence ends."""
+    answers = findings.findings(read(report_marts.write(tmp_path / "analysis.duckdb", world)))
+
+    assert [answer.section for answer in answers] == ["share", "empty", "feerate", "coverage"]
+    assert all(sentence.endswith(".") for answer in answers for sentence in answer.sentences)

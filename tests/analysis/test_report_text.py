@@ -1,0 +1,94 @@
+"""Numbers and strangers' text as people read them."""
+
+import datetime as dt
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.report import text
+
+UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+@given(st.text())
+def test_printable_text_never_steers_anything(hostile: str) -> None:
+    """No control, format, surrogate or private character is left, and the length stays bounded."""
+    shown = text.printable(hostile, max_length=20)
+
+    assert not {unicodedata.category(character) for character in shown} & UNSAFE
+    assert len(shown) <= 20 * len("⟨U+10FFFF⟩") + 1
+
+
+@given(st.text(alphabet=st.characters(categories=("L", "N", "P", "S", "M", "Zs")), max_size=100))
+def test_harmless_text_is_shown_as_it_is(harmless: str) -> None:
+    """Letters, signs and emoji of any script stay."""
+    assert text.printable(harmless) == harmless
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.99999, "99.9 %"),
+        (0.2889, "28.9 %"),
+        (0.0123, "1.2 %"),
+        (0.00354, "0.35 %"),
+        (0.003, "0.30 %"),
+        (0.00001, "<0.01 %"),
+        (None, text.NOTHING),
+        (float("nan"), text.NOTHING),
+    ],
+)
+def test_percent_has_the_digits_a_reader_can_use(ratio: float | None, shown: str) -> None:
+    """Nothing reads as all or none that is not."""
+    assert text.percent(ratio).replace(text.GAP, " ") == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0 s"),
+        (0.04213, "0.0421 s"),
+        (4.2, "4.20 s"),
+        (59.96, "60.0 s"),
+        (60, "1 min"),
+        (590.4, "9 min 50 s"),
+        (3600, "1 h"),
+        (273_600, "3 d 4 h"),
+        (None, text.NOTHING),
+    ],
+)
+def test_durations_have_at_most_two_units(seconds: float | None, shown: str) -> None:
+    """Short ones have three digits."""
+    assert text.duration(seconds).replace(text.GAP, " ") == shown
+
+
+def test_numbers_are_never_powers_of_ten() -> None:
+    """Three significant digits, thousands separated, a true minus sign."""
+    assert text.decimal(123_456.7) == "123,457"
+    assert text.decimal(1.5e-7) == "0.000000150"
+    assert text.signed(-0.525) == "\N{MINUS SIGN}0.53"
+    assert text.signed(0.2) == "+0.20"
+    assert text.p_value(1e-300) == "<0.001"
+    assert text.p_claim(1e-300) == "p < 0.001"
+    assert text.p_claim(0.0321) == "p = 0.032"
+
+
+def test_a_window_names_one_day_once() -> None:
+    """Both ends are told in UTC."""
+    first = dt.datetime(2026, 3, 2, 10, 0, 59, tzinfo=dt.UTC)
+
+    assert text.span(first, first.replace(hour=12)) == "2026-03-02 10:00 to 12:00 UTC"
+    assert text.span(first, first.replace(day=3)) == "2026-03-02 10:00 to 2026-03-03 10:00 UTC"
+    assert text.span(None, first) == text.NOTHING
+
+
+def test_sentences_list_and_count_as_people_do() -> None:
+    """One, two and more."""
+    assert [text.listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert text.plural(1, "block") == "1 block"
+    assert text.plural(2016, "block") == "2,016 blocks"
+    assert text.plural(0, "match", "matches") == "0 matches"
