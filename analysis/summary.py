@@ -1,0 +1,64 @@
+"""The findings and small tables of a built database, for a terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analysis.report.data import Marts, Row, read
+from analysis.report.findings import findings
+from analysis.report.page import lede
+from analysis.report.text import NOTHING, count, percent, percent_range
+
+MAX_POOLS: Final = 12
+
+
+def print_summary(database: Path, console: Console) -> None:
+    """Print the key findings of a built database; fits 80 columns. Raises ReportError as the report does.
+
+    All text goes out as rich Text, which reads no markup, with control characters made visible.
+    """
+    marts = read(database)
+    console.print(Text(lede(marts), style="bold"))
+    for finding in findings(marts):
+        console.print()
+        console.print(Text(finding.question, style="bold cyan"))
+        for sentence in finding.sentences:
+            console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+    if marts.shares:
+        console.print()
+        console.print(_pools(marts))
+
+
+def _pools(marts: Marts) -> Table:
+    """Make one table of what was measured per pool."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column("Pool", no_wrap=True, overflow="ellipsis", max_width=18)
+    for heading in ("Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    empties = {row["pool"]: row for row in marts.empties}
+    feerates = {row["pool"]: row for row in marts.feerates if row["feerate_kind"] == "package"}
+    for row in marts.shares[:MAX_POOLS]:
+        pool = row["pool"]
+        table.add_row(*(Text(cell) for cell in _cells(marts, row, empties.get(pool), feerates.get(pool))))
+    rest = len(marts.shares) - MAX_POOLS
+    if rest > 0:
+        table.caption = Text(f"{count(rest)} more: pool-analysis show pool_share", style="dim")
+    return table
+
+
+def _cells(marts: Marts, share: Row, empty: Row | None, feerate: Row | None) -> Sequence[str]:
+    """Give one pool's cells; what was not measured is a dash."""
+    return (
+        marts.name(share["pool"]),
+        count(share["block_count"]),
+        percent(share["share_ratio"]),
+        percent_range(share["share_low_ratio"], share["share_high_ratio"]),
+        percent(empty["empty_ratio"]) if empty else NOTHING,
+        percent(feerate["top_x_ratio"]) if feerate else NOTHING,
+        percent(feerate["outside_2x_ratio"]) if feerate else NOTHING,
+    )
