@@ -1,0 +1,89 @@
+"""A headless Chromium, driven by plain WebDriver requests to chromedriver."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import requests
+
+TIMEOUT_S = 60
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Tab:
+    """One window of the browser."""
+
+    def __init__(self, url: str, http: requests.Session) -> None:
+        self._url = url
+        self._http = http
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        answer = self._http.post(f"{self._url}/{path}", json=body, timeout=TIMEOUT_S)
+        answer.raise_for_status()
+        return answer.json()["value"]
+
+    def _command(self, name: str, **parameters: Any) -> None:
+        self._post("goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def show(self, page: Path, *, width_px: int, scheme: str = "light") -> Self:
+        """Open a file in a window of a width and a colour scheme."""
+        size = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._command("Emulation.setDeviceMetricsOverride", **size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._command("Emulation.setEmulatedMedia", features=features)
+        self._post("url", {"url": page.as_uri()})
+        return self
+
+    def run(self, script: str) -> Any:
+        """Run the body of a function in the page and give what it returns."""
+        return self._post("execute/sync", {"script": script, "args": []})
+
+    def console(self) -> list[str]:
+        """Give what the console has said since the last call."""
+        return [entry["message"] for entry in self._post("se/log", {"type": "browser"})]
+
+    def has_dialog(self) -> bool:
+        """Tell whether the page has opened an alert."""
+        return self._http.get(f"{self._url}/alert/text", timeout=TIMEOUT_S).ok
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Tab]:
+    """Run a browser with a new profile; skips where there is none."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no headless browser: install chromium and chromium-driver")
+    options = {"binary": program, "args": [*ARGUMENTS, f"--user-data-dir={profile}"]}
+    wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+    command = [driver, "--port=0"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        requests.Session() as http,
+    ):
+        try:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if "started successfully on port" in line)
+            url = f"http://127.0.0.1:{line.split()[-1].rstrip('.')}/session"
+            body = {"capabilities": {"alwaysMatch": wanted}}
+            answer = http.post(url, json=body, timeout=TIMEOUT_S)
+            answer.raise_for_status()
+            session = f"{url}/{answer.json()['value']['sessionId']}"
+            yield Tab(session, http)
+            http.delete(session, timeout=TIMEOUT_S)
+        finally:
+            process.terminate()

@@ -1,0 +1,109 @@
+"""The report as a browser shows it: charts visible, narrow and dark, strangers' text inert."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis import report
+from tests.analysis import report_marts
+from tests.analysis.chromium import Tab, browser
+
+pytestmark = pytest.mark.browser
+
+VISIBLE_CHARTS = """
+    return [...document.querySelectorAll('svg')]
+        .map(svg => svg.getBoundingClientRect())
+        .filter(box => box.width > 0 && box.height > 0)
+        .map(box => [box.left, box.right]);
+"""
+# Every text against the page's background, as WCAG 2 counts contrast.
+LOW_CONTRAST = """
+    const numbers = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+    const light = colour => numbers(colour)
+        .map(part => part / 255)
+        .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+    const paper = light(getComputedStyle(document.body).backgroundColor);
+    const contrast = colour => {
+        const ink = light(colour);
+        return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    };
+    const own = element => [...element.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    return [...document.querySelectorAll('body *:not(title, desc)')].filter(own).filter(element => {
+        const style = getComputedStyle(element);
+        const colour = element.closest('svg') ? style.fill : style.color;
+        return colour.startsWith('rgb') && contrast(colour) < 4.5;
+    }).map(element => element.tagName + ': ' + element.textContent.slice(0, 40));
+"""
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """Give a browser window."""
+    with browser(tmp_path_factory.mktemp("profile")) as window:
+        yield window
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the report of a week of blocks."""
+    folder = tmp_path_factory.mktemp("report")
+    database = report_marts.write(folder / "analysis.duckdb", report_marts.mainnet_like())
+    return report.write(database, folder / "report.html")
+
+
+@pytest.mark.parametrize("width_px", [1280, 390])
+def test_every_panel_shows_one_chart_within_the_window(tab: Tab, page: Path, width_px: int) -> None:
+    """At either width each panel has exactly one visible chart, and none sticks out."""
+    boxes = tab.show(page, width_px=width_px).run(VISIBLE_CHARTS)
+
+    assert len(boxes) == tab.run("return document.querySelectorAll('.panel').length") > 10
+    assert all(left >= 0 and right <= width_px for left, right in boxes)
+
+
+@pytest.mark.parametrize("width_px", [1280, 390, 320])
+def test_the_page_never_scrolls_sideways(tab: Tab, page: Path, width_px: int) -> None:
+    """Wide tables scroll in a frame of their own."""
+    tab.show(page, width_px=width_px)
+
+    assert tab.run("return document.documentElement.scrollWidth") <= width_px
+
+
+def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, page: Path) -> None:
+    """The page is whole in itself, under a policy that forbids everything else."""
+    tab.show(page, width_px=1280)
+
+    assert tab.console() == []
+    assert tab.run("return performance.getEntriesByType('resource').map(entry => entry.name)") == []
+
+
+def test_dark_mode_changes_paper_and_charts(tab: Tab, page: Path) -> None:
+    """The browser's colour scheme reaches the page and the inside of the charts."""
+    script = """
+        const bright = colour => colour.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) > 382;
+        const text = document.querySelector('svg text');
+        return [bright(getComputedStyle(document.body).backgroundColor), bright(getComputedStyle(text).fill)];
+    """
+    assert tab.show(page, width_px=1280, scheme="light").run(script) == [True, False]
+    assert tab.show(page, width_px=1280, scheme="dark").run(script) == [False, True]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(tab: Tab, page: Path, scheme: str) -> None:
+    """Every text has a contrast of at least 4.5 to the page, as WCAG AA asks."""
+    assert tab.show(page, width_px=1280, scheme=scheme).run(LOW_CONTRAST) == []
+
+
+def test_text_of_strangers_is_inert(tab: Tab, tmp_path: Path) -> None:
+    """Markup in names, coinbases and details is shown as text: no element, no dialog, no request."""
+    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.hostile())
+    tab.show(report.write(database, tmp_path / "report.html"), width_px=390)
+
+    assert not tab.has_dialog()
+    assert tab.run("return document.querySelectorAll('script, img, iframe, object, b').length") == 0
+    assert tab.run("return document.querySelectorAll('[onerror], [onload], [onclick]').length") == 0
+    assert tab.console() == []
+    text = tab.run("return document.querySelector('#share-table').textContent")
+    assert report_marts.HOSTILE_TAG in text
+    assert tab.run("return document.documentElement.scrollWidth") <= 390
