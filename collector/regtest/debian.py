@@ -28,7 +28,6 @@ Dir::Etc::sourceparts "-";
 Dir::State::Lists "{folder}/apt/lists";
 Dir::State::status "/dev/null";
 Dir::Cache "{folder}/apt/cache";
-Acquire::Languages "none";
 Acquire::Retries "1";
 Acquire::http::Timeout "10";
 Acquire::https::Timeout "10";
@@ -36,7 +35,6 @@ APT::Sandbox::User "";
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
-#clear Acquire::IndexTargets::deb::DEP-11;
 """
 
 LAUNCHER: Final = """\
@@ -62,9 +60,10 @@ def install_debian_package(folder: Path, machine: str) -> None:
     (apt / "lists" / "partial").mkdir(parents=True)
     (apt / "cache" / "archives" / "partial").mkdir(parents=True)
     (apt / "apt.conf").write_text(APT_CONF.format(folder=folder), encoding="utf-8")
-    signed_by = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
-    mirror = debian_mirror(apt)
-    (apt / "sources.list").write_text(f"deb {signed_by}{mirror} {SUITE} main\n", encoding="utf-8")
+    signed_by = f" signed-by={KEYRING}" if KEYRING.exists() else ""
+    # Only the list of packages, whatever else this machine likes to fetch: contents, translations, icons.
+    source = f"deb [target=Packages{signed_by}] {debian_mirror(apt)} {SUITE} main\n"
+    (apt / "sources.list").write_text(source, encoding="utf-8")
 
     settings = ("-c", str(apt / "apt.conf"))
     _run(["apt-get", *settings, "--error-on=any", "update"], folder)

@@ -61,8 +61,9 @@ KNOTS_OPTIONS: Final = (
     "-softwareexpiry=0",
 )
 
-# Runs between fork and exec, in a process of its own because code there is unsafe in a threaded parent.
-# PR_SET_PDEATHSIG is 1. A parent that died before the call is noticed by its changed id.
+# A small process that asks to be killed with its parent and then becomes bitcoind: Python code between fork
+# and exec (preexec_fn) is unsafe while the parent has threads. PR_SET_PDEATHSIG is 1. A parent that died
+# before the call is noticed by its changed id.
 LEASH: Final = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -240,7 +241,7 @@ class RegtestNode:
         messages = self.datadir / "bitcoind.stderr"
         with messages.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
-                [*leash, *command] if _can_leash() else command,
+                [*leash, *command] if sys.platform == "linux" else command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -294,7 +295,3 @@ def _start_failure(status: int, messages: Path, datadir: Path) -> RegtestError:
     text = f"bitcoind ended at its start with status {status}: {' '.join(said) or 'it said nothing'}"
     taken = any(words in text.lower() for words in ("unable to bind", "unable to start http", "zmq"))
     return _PortTakenError(text) if taken else RegtestError(text)
-
-
-def _can_leash() -> bool:
-    return sys.platform == "linux"

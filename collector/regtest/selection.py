@@ -11,7 +11,7 @@ from typing import Final
 
 Order = list[list[str]]
 
-MAX_TEMPLATE_FACTOR: Final = 2  # "outside the top 2X"
+OUTSIDE_FACTOR: Final = 2  # "outside the top 2X"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
     """Count how much of the best X and of what lies beyond the best 2X was mined, X being len(mined)."""
     taken = set(mined)
     n_tx = len(taken)
-    outside = ranking[MAX_TEMPLATE_FACTOR * n_tx :] if n_tx else []
+    outside = ranking[OUTSIDE_FACTOR * n_tx :] if n_tx else []
     return Acceptance(
         n_tx=n_tx,
         n_mempool=len(ranking),

@@ -73,7 +73,7 @@ class PoolTruth:
     payout_script_hex: str
     n_blocks: int
     n_empty: int
-    out_of_band_txids: list[str]  # planted low-feerate transactions it mined
+    out_of_band_txids: list[str]  # planted low-feerate transactions it mined because it favours them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,10 @@ def pool_truths(
             n_blocks=len(mined[pool.slug]),
             n_empty=sum(block.is_empty for block in mined[pool.slug]),
             out_of_band_txids=[
-                txid for block in mined[pool.slug] for txid in block.txids if sent[txid].entry.is_planted
+                txid
+                for block in mined[pool.slug]
+                for txid in block.txids
+                if pool.policy == "out_of_band" and sent[txid].entry.is_planted
             ],
         )
         for pool in scenario.pools

@@ -120,6 +120,7 @@ def test_pools_sum_up_their_blocks_and_one_of_them_is_unknown(played: Played, sm
     for pool in truth.pools:
         blocks = [block for block in truth.blocks if block.pool == pool.slug]
         assert (pool.n_blocks, pool.n_empty) == (len(blocks), sum(not block.txids for block in blocks))
+        assert bool(pool.out_of_band_txids) == (pool.policy == "out_of_band")
     assert sum(pool.n_blocks for pool in truth.pools) == smoke.blocks
     assert {pool.slug: pool.label for pool in truth.pools if pool.label != pool.slug} == {"queue": "unknown"}
     for block in truth.blocks:
