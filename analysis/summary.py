@@ -1,11 +1,11 @@
 """The findings and small tables of a built database, for a terminal."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +15,7 @@ from analysis.report.page import lede
 from analysis.report.text import NOTHING, count, percent, percent_range
 
 MAX_POOLS: Final = 12
+INDENT: Final = "  "
 
 
 def print_summary(database: Path, console: Console) -> None:
@@ -28,10 +29,15 @@ def print_summary(database: Path, console: Console) -> None:
         console.print()
         console.print(Text(finding.question, style="bold cyan"))
         for sentence in finding.sentences:
-            console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+            console.print(Text(_wrapped(sentence, console.width)), soft_wrap=True)
     if marts.shares:
         console.print()
         console.print(_pools(marts))
+
+
+def _wrapped(sentence: str, width: int) -> str:
+    """Break a sentence into indented lines, at spaces but not between a number and its unit."""
+    return textwrap.fill(sentence, width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
 def _pools(marts: Marts) -> Table:

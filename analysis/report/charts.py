@@ -93,18 +93,19 @@ def distribution(
 ) -> Drawing:
     """Draw empirical distributions of intervals in seconds as steps, one (colour, points) each.
 
-    Points are (seconds, ratio of intervals that are not longer); what exceeds `end_s` is cut.
+    Points are (seconds, ratio of intervals that are not longer), at least one; what exceeds `end_s` is cut.
     """
+    start_s = min(0.0, *(points[0][0] for _, points in curves))
     rows = []
     for colour, points in curves:
-        shown = [(0.0, 0.0), *points]
+        shown = [(start_s, 0.0), *points]
         rows += [{"colour": colour, "interval_s": at, "ratio": ratio} for at, ratio in shown]
-        if points and points[-1][0] < end_s:
+        if points[-1][0] < end_s:
             rows.append({"colour": colour, "interval_s": end_s, "ratio": 1.0})
     left, bottom = 58, 44
     x = alt.X(
         "interval_s:Q",
-        scale=alt.Scale(domain=[0, end_s], nice=False),
+        scale=alt.Scale(domain=[start_s, end_s], nice=False),
         axis=alt.Axis(title="Seconds since the parent block arrived", tickCount=5, grid=False),
     )
     y = alt.Y(

@@ -20,6 +20,7 @@ Row = Mapping[str, Any]
 
 ALL: Final = "all"
 UNKNOWN: Final = "unknown"
+COLLECTIVE: Final[Mapping[str, str]] = MappingProxyType({ALL: "All pools", UNKNOWN: "Unknown"})
 FEERATE_KINDS: Final = ("package", "plain")
 MAX_CURVE_POINTS: Final = 400
 MAX_DOUBTFUL_BLOCKS: Final = 30
@@ -97,7 +98,7 @@ class Marts:
 
     def name(self, pool: str) -> str:
         """Name a pool for people: safe to show on a terminal, still to be escaped for HTML."""
-        return "All pools" if pool == ALL else printable(self.names.get(pool, pool))
+        return COLLECTIVE.get(pool) or printable(self.names.get(pool, pool))
 
 
 def read(database: Path) -> Marts:

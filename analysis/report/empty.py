@@ -92,13 +92,13 @@ def _rate_table(marts: Marts) -> Table:
 
 
 def _curve_figure(marts: Marts, overall: Row) -> Figure:
-    ends = [_end(points) for points in marts.curves.values()]
+    end_s = max(_end(points) for points in marts.curves.values()) or 1.0
     curves = [(NONEMPTY_COLOUR, marts.curves[False]), (EMPTY_COLOUR, marts.curves[True])]
-    is_cut = max(ends) < max(points[-1][0] for points in marts.curves.values())
+    is_cut = end_s < max(points[-1][0] for points in marts.curves.values())
 
     def at(width_px: int, suffix: str) -> Markup:
         return draw(
-            charts.distribution(curves, end_s=max(ends), width_px=width_px),
+            charts.distribution(curves, end_s=end_s, width_px=width_px),
             name=f"empty-curve-{suffix}",
             title="Distribution of block intervals, empty against other blocks",
             description=(

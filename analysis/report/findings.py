@@ -133,19 +133,18 @@ def feerate_sentences(marts: Marts) -> list[str]:
 
 def coverage_sentences(marts: Marts) -> list[str]:
     """Say how much of the window was really watched."""
-    if not marts.coverage:
+    watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
+    if not watched:
         return ["Not enough data: no coverage is recorded, so nothing vouches for the time between messages."]
-    n_gaps = sum(row["n_gaps"] for row in marts.coverage)
-    nodes = sorted({row["node"] for row in marts.coverage})
-    named = listed([printable(node) for node in nodes])
-    least = min(marts.coverage, key=lambda row: (row["observed_ratio"] or 0, row["node"], row["topic"]))
-    holes = plural(n_gaps, "hole") if n_gaps else "no hole"
-    if not n_gaps and (least["observed_ratio"] or 0) >= 1:
-        window = duration(least["window_s"])
-        return [f"{named}: every stream was observed for the whole window of {window}, with {holes}."]
+    nodes = listed([printable(node) for node in sorted({row["node"] for row in watched})])
+    shortest = duration(min(row["window_s"] for row in watched))
+    least = min(watched, key=lambda row: (row["observed_ratio"], row["node"], row["topic"]))
+    n_gaps = sum(row["n_gaps"] for row in watched)
+    if not n_gaps:
+        return [f"{nodes}: every stream was observed without a hole, the shortest for {shortest}."]
     part = f"{percent(least['observed_ratio'])} of {duration(least['window_s'])}"
     return [
-        f"{plural(len(nodes), 'node')} watched ({named}), with {holes}.",
+        f"{nodes}: {plural(n_gaps, 'hole')} in {plural(len(watched), 'stream')}.",
         f"Least observed is {printable(least['topic'])} of {printable(least['node'])}: {part}.",
     ]
 

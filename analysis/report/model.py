@@ -49,6 +49,15 @@ class Table:
     kind: ClassVar[str] = "table"
 
     @property
+    def classes(self) -> list[str]:
+        """Give the CSS classes of each column: its kind, and whether it begins a group."""
+        before = ["", *(column.group for column in self.columns)]
+        return [
+            f"{column.kind} starts" if column.group and column.group != group else column.kind
+            for column, group in zip(self.columns, before, strict=False)
+        ]
+
+    @property
     def groups(self) -> list[tuple[str, int]]:
         """Give the upper line of heads, as (label, columns); empty where no column has a group."""
         runs = itertools.groupby(self.columns, key=lambda column: column.group)

@@ -69,7 +69,7 @@ def percent_interval(low: float | None, high: float | None) -> str:
 
 
 def _percent_digits(ratio: float) -> str:
-    value = 100 * ratio
+    value = round(100 * ratio, 7)
     if value in (0, _ALL_PERCENT):
         return f"{value:.0f}"
     if value < _LEAST_PERCENT:

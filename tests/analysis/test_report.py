@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -183,6 +184,20 @@ def test_a_dataset_without_blocks_gives_a_page_that_says_so(tmp_path: Path) -> N
     assert tuple(section["id"] for section in page.all("section")) == SECTIONS
     assert page.all("figure") == []
     assert page.text.count("Not enough data: no block was observed.") == 4
+
+
+def test_moments_without_length_are_drawn(tmp_path: Path) -> None:
+    """Blocks at once, out of order, and a coverage of one instant give a page, not an error."""
+    whole = report_marts.mainnet_like(12)
+    blocks = tuple(
+        replace(block, interval_s=-1.0 if block.height % 2 else 0.0, is_empty=block.height % 3 == 0)
+        for block in whole.blocks
+    )
+    instant = {"from_at": report_marts.START, "to_at": report_marts.START, "observed_ratio": None}
+    coverage = tuple({**row, **instant} for row in whole.coverage)
+    page = made(tmp_path, replace(whole, blocks=blocks, coverage=coverage))
+
+    assert {"empty-curve-chart", "coverage-chart"} <= {figure["id"] for figure in page.all("figure")}
 
 
 def test_text_of_strangers_stays_text(hostile: Page) -> None:

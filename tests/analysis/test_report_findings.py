@@ -110,11 +110,15 @@ def test_a_small_mempool_leaves_low_feerates_open(marts: Marts) -> None:
 def test_coverage_names_the_least_observed_stream(marts: Marts) -> None:
     """A hole is counted; without one the whole window is vouched for."""
     whole = [{**row, "n_gaps": 0, "observed_ratio": 1.0} for row in marts.coverage]
+    momentary = [{**row, "observed_ratio": None} for row in marts.coverage]
 
-    assert "with 1 hole. Least observed is mempool of main: 99" in said(findings.coverage_sentences, marts)
-    assert "every stream was observed for the whole window" in said(
+    assert "1 hole in 3 streams. Least observed is mempool of main: 99" in said(
+        findings.coverage_sentences, marts
+    )
+    assert "main: every stream was observed without a hole" in said(
         findings.coverage_sentences, replace(marts, coverage=whole)
     )
+    assert "Not enough data" in said(findings.coverage_sentences, replace(marts, coverage=momentary))
 
 
 @pytest.mark.parametrize("world", [report_marts.nothing(), report_marts.scarce()])
