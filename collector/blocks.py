@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 from collector.coinbase import output_type, subsidy_sat, witness_commitment
 from collector.decode import Block, Transaction
 from collector.errors import DecodeError
 from collector.feerate import effective_feerates
+from collector.rpc import satoshi
 from collector.schema import hash_hex
 
 Row = dict[str, Any]
 Fees = Sequence[int | None]
-
-_SAT: Final = 100_000_000
 
 
 def block_rows(
@@ -81,23 +80,15 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
     return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
 
 
-def amount_sat(amount: Decimal) -> int:
-    """Turn an amount in coins, as RPC writes it, into satoshi, exactly. Raises DecodeError for a fraction."""
-    value_sat = amount * _SAT
-    if value_sat != int(value_sat):
-        raise DecodeError(f"{amount} coins are no whole number of satoshi")
-    return int(value_sat)
-
-
 def _fee_sat(transaction: Mapping[str, Any]) -> int:
     try:
         spent = [spent["prevout"]["value"] for spent in transaction["vin"]]
-        made = [made["value"] for made in transaction["vout"]]
-    except (KeyError, TypeError):
+    except KeyError:
         raise DecodeError(
-            "the node names no spent outputs; ask for verbosity 3 of a block it has not pruned"
+            "the node names no spent outputs; ask with verbosity 3 for a block whose undo data it has"
         ) from None
-    return amount_sat(sum(spent, Decimal()) - sum(made, Decimal()))
+    made = [made["value"] for made in transaction["vout"]]
+    return satoshi(sum(spent, Decimal()) - sum(made, Decimal()))
 
 
 def _parents(transactions: Sequence[Transaction]) -> list[list[int]]:

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 import zstandard
 
-from collector.blocks import amount_sat, block_rows, fees_from_getblock
+from collector.blocks import block_rows, fees_from_getblock
 from collector.coinbase import bip34_height
 from collector.decode import Block, decode_block
 from collector.errors import DecodeError
@@ -236,15 +236,6 @@ def test_a_block_without_transactions_has_no_fees(data_dir: Path) -> None:
     assert row["fees_sat"] == 0
     assert coinbase["fee_sat"] is None
     assert row["witness_commitment"] is None
-
-
-def test_amounts_are_exact() -> None:
-    """Every satoshi up to the money supply survives; a fraction is an error, not a rounding."""
-    assert amount_sat(Decimal("20999999.99999999")) == 2_099_999_999_999_999
-    assert amount_sat(Decimal("1E-8")) == 1
-    assert amount_sat(Decimal(0)) == 0
-    with pytest.raises(DecodeError, match="satoshi"):
-        amount_sat(Decimal("0.000000001"))
 
 
 def test_an_answer_without_spent_outputs_is_refused() -> None:

@@ -1,0 +1,243 @@
+"""The rows of a real node's blocks equal what the node itself says of them, number by number."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.blocks import block_rows, fees_from_getblock
+from collector.coinbase import bip34_height, output_type
+from collector.decode import Block, decode_block, decode_transaction
+from collector.regtest import RegtestNode, find_bitcoind, load_scenario, run_scenario
+from collector.rpc import RpcClient, satoshi
+from collector.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
+from collector.verify import backend_name, verify_block
+from collector.writer import Dataset
+
+pytestmark = pytest.mark.bitcoind
+
+
+class Said(NamedTuple):
+    """What the node says of one block."""
+
+    block: Block
+    verbose: dict[str, Any]  # getblock, verbosity 3
+    stats: dict[str, Any]  # getblockstats
+
+
+@pytest.fixture(scope="module")
+def rpc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcClient]:
+    """Ask a node that has played the smoke scenario."""
+    with RegtestNode(find_bitcoind()) as node:
+        run_scenario(load_scenario("smoke"), node, tmp_path_factory.mktemp("smoke"))
+        yield node.client()
+
+
+@pytest.fixture(scope="module")
+def said(rpc: RpcClient) -> list[Said]:
+    """Ask for every block from genesis to the tip."""
+    hashes = rpc.batch([("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)])
+    answers = rpc.batch([("getblock", hash_, verbosity) for hash_ in hashes for verbosity in (0, 3)])
+    stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
+    blocks = [decode_block(bytes.fromhex(raw)) for raw in answers[::2]]
+    return [Said(*each) for each in zip(blocks, answers[1::2], stats, strict=True)]
+
+
+def rows_of(one: Said) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Make the rows of a block as the live collector does."""
+    txids = [hash_bytes(transaction["txid"]) for transaction in one.verbose["tx"]]
+    return block_rows(
+        one.block,
+        chain="regtest",
+        height=one.verbose["height"],
+        height_source="rpc",
+        source="rpc",
+        verdict=verify_block(one.block, "regtest", txids),
+        verified_by=backend_name(),
+        fees=fees_from_getblock(one.verbose),
+    )
+
+
+def test_every_number_of_a_block_is_the_nodes(said: list[Said]) -> None:
+    """Each column of `blocks` for which the node has a number equals it; the verdict is valid."""
+    assert len(said) > 100
+    for one in said:
+        row, _ = rows_of(one)
+        verbose, stats = one.verbose, one.stats
+        coinbase = verbose["tx"][0]
+        assert row == {
+            "block_hash": hash_bytes(verbose["hash"]),
+            "height": verbose["height"],
+            "height_source": "rpc",
+            "prev_hash": hash_bytes(verbose.get("previousblockhash", "00" * 32)),
+            "version": verbose["version"],
+            "merkle_root": hash_bytes(verbose["merkleroot"]),
+            "header_time": verbose["time"],
+            "bits": int(verbose["bits"], 16),
+            "nonce": verbose["nonce"],
+            "size_bytes": verbose["size"],
+            "stripped_bytes": verbose["strippedsize"],
+            "weight_wu": verbose["weight"],
+            "n_tx": stats["txs"],
+            "n_segwit_tx": stats["swtxs"],
+            "n_inputs": stats["ins"],
+            "n_outputs": stats["outs"],
+            "output_value_sat": stats["total_out"],
+            "fees_sat": stats["totalfee"],
+            "subsidy_sat": stats["subsidy"],
+            "coinbase_txid": hash_bytes(coinbase["txid"]),
+            "coinbase_value_sat": sum(satoshi(output["value"]) for output in coinbase["vout"]),
+            "coinbase_script": bytes.fromhex(coinbase["vin"][0]["coinbase"]),
+            "coinbase_outputs": [
+                {
+                    "value_sat": satoshi(output["value"]),
+                    "script": bytes.fromhex(output["scriptPubKey"]["hex"]),
+                }
+                for output in coinbase["vout"]
+            ],
+            "witness_commitment": commitment(coinbase),
+            "verdict": "valid",
+            "verified_by": backend_name(),
+            "source": "rpc",
+        }
+
+
+def commitment(coinbase: dict[str, Any]) -> bytes | None:
+    """Find the commitment in what the node prints of a coinbase."""
+    found = [output["scriptPubKey"]["hex"] for output in coinbase["vout"]]
+    found = [script[12:76] for script in found if script.startswith("6a24aa21a9ed")]
+    return bytes.fromhex(found[-1]) if found else None
+
+
+def test_every_number_of_a_transaction_is_the_nodes(said: list[Said]) -> None:
+    """Each column of `transactions` for which the node has a value equals it, in block order."""
+    types = set()
+    for one in said:
+        _, rows = rows_of(one)
+        txids = [transaction["txid"] for transaction in one.verbose["tx"]]
+        for index, (row, told) in enumerate(zip(rows, one.verbose["tx"], strict=True)):
+            row = dict(row)  # noqa: PLW2901 - the feerate is compared elsewhere
+            del row["effective_feerate_sat_vb"]
+            types.update(row["output_types"])
+            assert row == expected_transaction(told, index, txids) | {
+                "block_hash": hash_bytes(one.verbose["hash"]),
+                "height": one.verbose["height"],
+            }
+    assert len(types) > 5
+
+
+def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> dict[str, Any]:
+    """Write the row that a transaction printed by the node should have."""
+    spent, made = told["vin"], told["vout"]
+    parents = {txids.index(one["txid"]) for one in spent if one.get("txid") in txids}
+    values = [satoshi(one["prevout"]["value"]) for one in spent if index]
+    return {
+        "tx_index": index,
+        "txid": hash_bytes(told["txid"]),
+        "wtxid": hash_bytes(told["hash"]),
+        "version": told["version"],
+        "locktime": told["locktime"],
+        "size_bytes": told["size"],
+        "weight_wu": told["weight"],
+        "vsize_vb": told["vsize"],
+        "n_inputs": len(spent),
+        "n_outputs": len(made),
+        "input_value_sat": sum(values) if index else None,
+        "output_value_sat": sum(satoshi(one["value"]) for one in made),
+        "fee_sat": satoshi(told["fee"]) if index else None,
+        "is_coinbase": index == 0,
+        "has_witness": any("txinwitness" in one for one in spent),
+        "signals_rbf": index > 0 and any(one["sequence"] < 0xFFFFFFFE for one in spent),
+        "output_types": [one["scriptPubKey"]["type"] for one in made],
+        "parents": sorted(parents),
+    }
+
+
+def test_the_nodes_own_summaries_follow_from_the_rows(said: list[Said]) -> None:
+    """Totals, extremes and medians that the node reports come out of the rows of `transactions`."""
+    for one in said:
+        _, (_, *rows) = rows_of(one)
+        stats = one.stats
+        segwit = [row for row in rows if row["has_witness"]]
+        assert stats["total_size"] == sum(row["size_bytes"] for row in rows)
+        assert stats["total_weight"] == sum(row["weight_wu"] for row in rows)
+        assert stats["swtotal_size"] == sum(row["size_bytes"] for row in segwit)
+        assert stats["swtotal_weight"] == sum(row["weight_wu"] for row in segwit)
+        if rows:
+            assert stats["maxfee"] == max(row["fee_sat"] for row in rows)
+            assert stats["minfee"] == min(row["fee_sat"] for row in rows)
+            assert stats["avgfee"] == sum(row["fee_sat"] for row in rows) // len(rows)
+            assert stats["maxtxsize"] == max(row["size_bytes"] for row in rows)
+            assert stats["maxfeerate"] == max(row["fee_sat"] * 4 // row["weight_wu"] for row in rows)
+
+
+def test_effective_feerates_conserve_what_was_paid(said: list[Said]) -> None:
+    """Packages split fees, they make none: over a block, rates times sizes never exceed what was paid.
+
+    They fall short where a later child was bound to the rate of a package taken before it.
+    """
+    lifted = 0
+    for one in said:
+        _, (_, *rows) = rows_of(one)
+        paid = sum(row["fee_sat"] for row in rows)
+        assert sum(row["effective_feerate_sat_vb"] * row["vsize_vb"] for row in rows) <= paid * (1 + 1e-9)
+        lifted += sum(
+            row["effective_feerate_sat_vb"] > row["fee_sat"] / row["vsize_vb"] + 1e-9 for row in rows
+        )
+    assert lifted, "the scenario holds CPFP packages"
+
+
+def test_transactions_decode_alone_as_they_do_in_blocks(said: list[Said]) -> None:
+    """What `rawtx` carries gives the same record as the block that confirms it."""
+    for one in said:
+        for index, told in enumerate(one.verbose["tx"]):
+            assert decode_transaction(bytes.fromhex(told["hex"])) == one.block.transactions[index]
+
+
+def test_heights_are_stated_in_coinbases(said: list[Said]) -> None:
+    """BIP 34 from height 1, where it takes one opcode, to the tip; genesis is older than the rule."""
+    assert [bip34_height(one.block) for one in said] == [None, *range(1, len(said))]
+
+
+def test_the_rows_survive_parquet(said: list[Said], tmp_path: Path) -> None:
+    """What is read back from the dataset is what the node said."""
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    all_rows = [rows_of(one) for one in said]
+    dataset.write(BLOCKS, [row for row, _ in all_rows], stem="a")
+    dataset.write(TRANSACTIONS, [row for _, rows in all_rows for row in rows], stem="a")
+
+    blocks = dataset.read(BLOCKS).to_pylist()
+    assert [hash_hex(row["block_hash"]) for row in blocks] == [one.verbose["hash"] for one in said]
+    assert [row["fees_sat"] for row in blocks] == [one.stats["totalfee"] for one in said]
+    stored = dataset.read(TRANSACTIONS)
+    assert stored.to_pylist() == [row for _, rows in all_rows for row in rows]
+
+
+PIECES = [
+    *(bytes([opcode]) for opcode in (0, 1, 2, 0x14, 0x20, 0x21, 0x41, 0x4C, 0x4D, 0x4E, 0x50, 0x51, 0x52)),
+    *(bytes([opcode]) for opcode in (0x53, 0x60, 0x6A, 0x76, 0x87, 0x88, 0xA9, 0xAC, 0xAE)),
+    b"\x01\x10",
+    b"\x01\x11",
+    b"\x02\x4e\x73",
+    b"\x14" + bytes(20),
+    b"\x20" + bytes(32),
+    b"\x21\x02" + bytes(32),
+    b"\x21\x03" + bytes(32),
+    b"\x41\x04" + bytes(64),
+    b"\x41\x06" + bytes(64),
+    b"\x4c\x21\x02" + bytes(32),
+    b"\x76\xa9\x14" + bytes(20) + b"\x88\xac",
+    b"\xa9\x14" + bytes(20) + b"\x87",
+]
+SCRIPTS = st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join) | st.binary(max_size=45)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(SCRIPTS, min_size=50, max_size=50))
+def test_output_types_are_the_nodes_for_any_script(rpc: RpcClient, scripts: list[bytes]) -> None:
+    """The node's own `decodescript` agrees on thousands of scripts made of the pieces that matter."""
+    told = rpc.batch([("decodescript", script.hex()) for script in scripts])
+    assert [output_type(script) for script in scripts] == [one["type"] for one in told]
