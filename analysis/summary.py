@@ -48,10 +48,12 @@ def _pools(marts: Marts) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     empties = {row["pool"]: row for row in marts.empties}
     feerates = {row["pool"]: row for row in marts.feerates if row["feerate_kind"] == "package"}
-    for row in marts.shares[:MAX_POOLS]:
+    ranked = [row for row in marts.shares if not row["is_unknown"]]
+    shown = [*ranked[:MAX_POOLS], *(row for row in marts.shares if row["is_unknown"])]
+    for row in shown:
         pool = row["pool"]
         table.add_row(*(Text(cell) for cell in _cells(marts, row, empties.get(pool), feerates.get(pool))))
-    rest = len(marts.shares) - MAX_POOLS
+    rest = len(marts.shares) - len(shown)
     if rest > 0:
         table.caption = Text(f"{count(rest)} more: pool-analysis show pool_share", style="dim")
     return table

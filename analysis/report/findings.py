@@ -165,7 +165,7 @@ def _outliers(marts: Marts, rows: Iterable[Row], name: str, *, above: bool) -> l
     ]
     if not different:
         return []
-    return [f"Clearly {'above' if above else 'below'} that: {_some(different)}."]
+    return [f"{'Above' if above else 'Below'} that, without overlap: {_some(different)}."]
 
 
 def _some(pools: list[str]) -> str:

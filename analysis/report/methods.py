@@ -21,6 +21,10 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
             "If the measurement were repeated many times, 95\u00a0% of such intervals would hold the true "
             "value. It covers chance alone, not wrong attribution or missed blocks."
         ),
+        "Without overlap": (
+            "A pool is named as above or below all pools together where its interval and theirs have no "
+            "value in common. Among many pools one or another is named by chance."
+        ),
         "Feerate": (
             "Fee per virtual size, in sat/vB. Package feerate is that of a transaction together with the "
             "unconfirmed ancestors that have to be mined with it."
