@@ -34,7 +34,7 @@ _MAIN_LIMITS: Final = (
     (1364774400, 0x1A02816E),  # 2013-04
 )
 # First height at which blocks must obey BIP 141 (src/kernel/chainparams.cpp, SegwitHeight).
-_SEGWIT_HEIGHT: Final = {"main": 481_824, "test": 834_624, "testnet4": 1, "signet": 1, "regtest": 0}
+SEGWIT_HEIGHT: Final = {"main": 481_824, "test": 834_624, "testnet4": 1, "signet": 1, "regtest": 0}
 _RESERVED_BYTES: Final = 32
 
 
@@ -69,7 +69,7 @@ def verify_block(
 
 def is_segwit_height(height: int | None, chain: str) -> bool:
     """Whether blocks at this height must obey BIP 141; a block without a height is older."""
-    return height is not None and height >= _SEGWIT_HEIGHT[chain]
+    return height is not None and height >= SEGWIT_HEIGHT[chain]
 
 
 def has_work(block: Block, chain: str) -> bool:

@@ -1,0 +1,83 @@
+"""Undo data: the node's compressed forms, written here as Bitcoin Core writes them, and read back."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.backfill.packages import UNKNOWN
+from collector.backfill.undo import decompress_amount, input_values, skip_script, varint
+from collector.backfill.walk import walk
+from collector.decode import MAX_MONEY_SAT
+from tests.collector.backfill import made_blocks as made
+from tests.collector.backfill.made_undo import compress_amount, compress_script, undo_of, write_varint
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, (1 << 62) - 1), st.binary(max_size=3))
+def test_a_varint_is_read_as_it_was_written(value: int, rest: bytes) -> None:
+    """The number and the position behind it; cut short it is refused."""
+    written = write_varint(value)
+    data = np.frombuffer(written + rest + b"\x00", np.uint8)
+
+    assert varint(data, 0, len(written) + len(rest)) == (value, len(written))
+    assert varint(data, 0, len(written) - 1)[1] == -1
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, MAX_MONEY_SAT) | st.integers(0, 21_000_000).map(lambda coins: coins * 10**8))
+def test_an_amount_survives_compression(value_sat: int) -> None:
+    """Any amount there can be, round ones among them."""
+    assert decompress_amount(compress_amount(value_sat)) == value_sat
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(compress_amount(MAX_MONEY_SAT) + 1, (1 << 62) - 1))
+def test_no_amount_is_more_than_there_can_be(compressed: int) -> None:
+    """Garbage gives no amount, or one that can be."""
+    assert decompress_amount(compressed) <= MAX_MONEY_SAT
+
+
+@settings(deadline=None)  # the first call compiles
+@given(made.mutated_scripts() | st.binary(max_size=300))
+def test_a_compressed_script_is_stepped_over(script: bytes) -> None:
+    """Whichever of the seven forms it has."""
+    written = compress_script(script)
+    data = np.frombuffer(written + b"\x00", np.uint8)
+
+    assert skip_script(data, 0, len(written)) == len(written)
+    assert skip_script(data, 0, len(written) - 1) == -1
+
+
+@settings(max_examples=60, deadline=None)
+@given(made.blocks(), st.data())
+def test_values_are_those_that_were_spent(raw: bytes, data: st.DataObject) -> None:
+    """Undo data of a block give each transaction the sum of what it spends, the coinbase nothing."""
+    block = np.frombuffer(raw, np.uint8)
+    walked = walk(block, np.array([0, len(raw)]))
+    spent = [
+        [(data.draw(made.amounts), data.draw(made.scripts)) for _ in range(n)]
+        for n in walked.txs["n_inputs"][1:]
+    ]
+    undo = np.frombuffer(undo_of(spent, height=data.draw(st.integers(0, 10**6))), np.uint8)
+
+    values = input_values(undo, np.array([0, len(undo)]), walked.blocks, walked.txs)
+
+    assert values.tolist() == [UNKNOWN, *(sum(value for value, _ in each) for each in spent)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_undo_data_that_do_not_fit_give_no_values(data: st.DataObject) -> None:
+    """Cut off, too long or of another block: nothing is known, and nothing breaks."""
+    spends = [made.TxInput(bytes([i]) * 32, 0) for i in range(3)]
+    body = [made.Transaction((spend,), (made.TxOutput(5, b"\x51"),)) for spend in spends]
+    raw = made.solved_block(body, height=9)
+    walked = walk(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
+    whole = undo_of([[(7, b"\x51")]] * 3, height=5)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    bad = data.draw(st.sampled_from([whole[:cut], whole + b"\x00", undo_of([[(7, b"\x51")]] * 2, height=5)]))
+    undo = np.frombuffer(bad + b"\x00", np.uint8)
+
+    values = input_values(undo, np.array([0, len(bad)]), walked.blocks, walked.txs)
+
+    assert set(values.tolist()) == {UNKNOWN}
