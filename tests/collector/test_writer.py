@@ -164,6 +164,31 @@ def test_what_a_crash_left_behind_is_invisible(dataset: Dataset) -> None:
     assert dataset.read(TRANSACTIONS).num_rows == 2
 
 
+def test_a_file_gets_its_name_when_it_is_whole_and_on_disk(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is: write everything, force the file to disk, rename, force the folder to disk."""
+    dataset.write(TRANSACTIONS, [transaction(1, 0)], stem="makes-the-folders")
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def spy_fsync(handle: int) -> None:
+        fsync(handle)
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+
+    def spy_replace(path: Path, target: Path) -> Path:
+        assert pq.read_metadata(path).num_rows == 2
+        assert not target.exists()
+        done.append("rename")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(Path, "replace", spy_replace)
+    dataset.write(TRANSACTIONS, [transaction(7, 0), transaction(7, 1)], stem="x")
+
+    assert done == ["file", "rename", "folder"]
+
+
 def count_in_duckdb(pattern: str) -> int:
     """Count the rows that DuckDB finds, read as the documentation says."""
     query = "select count(*) from read_parquet($1, hive_partitioning = false, union_by_name = true)"
