@@ -62,13 +62,14 @@ def empty_section(marts: Marts) -> Section:
 
 
 def _rate_figure(marts: Marts) -> Figure:
-    drawn = drawable(marts.empties, "empty")
-    more = f" {cut_note(len(marts.empties) - len(drawn))}" if len(drawn) < len(marts.empties) else ""
-    rows = [ratio_row(marts, row, "empty") for row in drawn]
+    rows = [ratio_row(marts, row, "empty") for row in drawable(marts.empties, "empty")]
     return Figure(
         figure_id="empty-rate-chart",
         title="Rate of empty blocks",
-        caption=f"Dots are the part of a pool's blocks that is empty, lines their {INTERVAL}s.{more}",
+        caption=(
+            f"Dots are the part of a pool's blocks that is empty, lines their {INTERVAL}s."
+            f"{cut_note(marts.empties)}"
+        ),
         panels=[ratio_panel("empty-rate", "Rate of empty blocks per pool", rows)],
     )
 

@@ -10,6 +10,7 @@ from analysis.report.findings import INTERVAL, NO_MEMPOOL
 from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table
 from analysis.report.parts import (
     PANEL_PX,
+    cut_note,
     drawable,
     pool_row,
     ratio_cells,
@@ -24,7 +25,7 @@ MARKS: Final[Mapping[str, Mark]] = MappingProxyType({"package": "dot", "plain": 
 
 def feerate_section(marts: Marts) -> Section:
     """Show acceptance of the top X and of what is outside the top 2X, by both feerates."""
-    rows = [row for row in marts.feerates if row["feerate_kind"] in FEERATE_KINDS and row["n_blocks"]]
+    rows = [row for row in marts.feerates if row["feerate_kind"] in FEERATE_KINDS]
     parts: list[Figure | Table] = []
     missing: list[str] = []
     panels = [
@@ -36,7 +37,7 @@ def feerate_section(marts: Marts) -> Section:
         if panel is not None
     ]
     if panels:
-        parts.append(_figure(panels))
+        parts.append(_figure(rows, panels))
         parts += [_table(marts, rows, kind) for kind in FEERATE_KINDS]
     else:
         missing.append(NO_MEMPOOL)
@@ -59,22 +60,21 @@ def _panel(
     marts: Marts, rows: list[Row], name: str, title: str, *, largest: float | None = None
 ) -> Panel | None:
     """Draw one ratio of every pool, both feerates on one line; None where no pool has it."""
-    drawn = [
-        ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]])
-        for pool_rows in [drawable(rows, name)]
-        for row in pool_rows
-    ]
+    drawn = [ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]]) for row in drawable(rows, name)]
     if not drawn:
         return None
     svg = ratio_drawing(f"feerate-{name}", f"{title}, per pool", drawn, width_px=PANEL_PX, largest=largest)
     return Panel(title=title, wide=svg)
 
 
-def _figure(panels: list[Panel]) -> Figure:
+def _figure(rows: list[Row], panels: list[Panel]) -> Figure:
     return Figure(
         figure_id="feerate-chart",
         title="Acceptance by feerate",
-        caption=f"Dots and rings are parts of the transactions that a pool's blocks took, lines {INTERVAL}s.",
+        caption=(
+            f"Dots and rings are parts of the transactions that a pool's blocks took, lines {INTERVAL}s."
+            f"{cut_note(rows)}"
+        ),
         panels=panels,
         legend=[
             LegendEntry(label=NAMES[kind], colour="var(--ink)", shape=MARKS[kind]) for kind in FEERATE_KINDS

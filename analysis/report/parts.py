@@ -58,14 +58,19 @@ def ratio_row(marts: Marts, row: Row, name: str, *, mark: Mark = "dot") -> Ratio
 def drawable(rows: Iterable[Row], name: str) -> list[Row]:
     """Keep the rows that have the ratio `name`: all, the pools with most blocks, and unknown."""
     known = [row for row in rows if row[f"{name}_ratio"] is not None]
-    pools = list(dict.fromkeys(row["pool"] for row in known if row["pool"] not in (ALL, UNKNOWN)))
-    kept = {ALL, UNKNOWN, *pools[:MAX_CHART_POOLS]}
+    kept = {ALL, UNKNOWN, *_pools(known)[:MAX_CHART_POOLS]}
     return [row for row in known if row["pool"] in kept]
 
 
-def cut_note(n_pools: int) -> str:
-    """Say that a chart leaves out the pools with the fewest blocks."""
-    return f"{plural(n_pools, 'pool')} with fewer blocks: in the table only."
+def cut_note(rows: Iterable[Row], n_drawn: int = MAX_CHART_POOLS) -> str:
+    """Say how many pools a chart leaves out, as a sentence to append; empty where it shows all."""
+    n_pools = len(_pools(rows)) - n_drawn
+    return f" {plural(n_pools, 'pool')} with fewer blocks: in the table only." if n_pools > 0 else ""
+
+
+def _pools(rows: Iterable[Row]) -> list[str]:
+    """Give the pools of some rows, each once, in their order."""
+    return list(dict.fromkeys(row["pool"] for row in rows if row["pool"] not in (ALL, UNKNOWN)))
 
 
 def ratio_panel(name: str, title: str, rows: Sequence[RatioRow]) -> Panel:

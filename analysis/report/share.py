@@ -67,17 +67,12 @@ def share_section(marts: Marts) -> Section:
 
 
 def _share_figure(marts: Marts, shown: Sequence[Row]) -> Figure:
-    drawn = drawable(shown, "share")
-    more = f" {cut_note(len(shown) - len(drawn))}" if len(drawn) < len(shown) else ""
+    rows = [ratio_row(marts, row, "share") for row in drawable(shown, "share")]
     return Figure(
         figure_id="share-chart",
         title="Share of blocks",
-        caption=f"Dots are shares of all blocks, lines their {INTERVAL}s.{more}",
-        panels=[
-            ratio_panel(
-                "share-chart", "Share of blocks per pool", [ratio_row(marts, row, "share") for row in drawn]
-            )
-        ],
+        caption=f"Dots are shares of all blocks, lines their {INTERVAL}s.{cut_note(shown)}",
+        panels=[ratio_panel("share-chart", "Share of blocks per pool", rows)],
     )
 
 
@@ -107,11 +102,13 @@ def _day_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
             description=f"{len(days)} days with {INTERVAL}s; the numbers are in the table below.",
         )
         panels.append(Panel(title=marts.name(pool), wide=svg, colour=colour(marts, pool)))
-    more = f" {cut_note(len(marts.shares) - len(pools))}" if len(pools) < len(marts.shares) else ""
     return Figure(
         figure_id="share-day-chart",
         title="Share per day",
-        caption=f"UTC days. The band is the {INTERVAL} of the day; all panels have one scale.{more}",
+        caption=(
+            f"UTC days. The band is the {INTERVAL} of the day; all panels have one scale."
+            f"{cut_note(marts.shares, MAX_DAY_PANELS)}"
+        ),
         panels=panels,
         layout="grid",
     )

@@ -13,7 +13,7 @@ import pytest
 from analysis import report
 from analysis.catalog import load_catalog
 from analysis.errors import ReportError
-from analysis.report.data import COLUMNS, OPTIONAL_COLUMNS
+from analysis.report.data import COLUMNS, OPTIONAL_COLUMNS, UNKNOWN
 from tests.analysis import report_marts
 
 SECTIONS = ("findings", "share", "empty", "feerate", "coverage", "methods", "run")
@@ -165,6 +165,23 @@ def test_unknown_is_last_and_has_no_colour_of_a_pool(full: Page) -> None:
 def test_the_same_marts_give_the_same_page(full: Page, tmp_path: Path) -> None:
     """Nothing of the page depends on the moment or on charts drawn before."""
     assert made(tmp_path, report_marts.mainnet_like()).source == full.source
+
+
+def test_charts_of_many_pools_say_what_they_leave_out(tmp_path: Path) -> None:
+    """The first fifteen pools and unknown are drawn, all are in the table."""
+    whole = report_marts.mainnet_like(400)
+    pools = [f"pool-{number}" for number in range(20)]
+    blocks = tuple(
+        replace(block, pool=UNKNOWN if index % 40 == 0 else pools[index % 20])
+        for index, block in enumerate(whole.blocks)
+    )
+    names = {pool: pool for pool in (*pools, UNKNOWN)}
+    page = made(tmp_path, replace(whole, blocks=blocks, names=names))
+
+    assert page.text.count("5 pools with fewer blocks: in the table only.") == 3
+    assert "12 pools with fewer blocks: in the table only." in page.text
+    table = page.source.split('id="share-table"')[1].split("</table>")[0]
+    assert table.count("<bdi>pool-") == 20
 
 
 def test_scarce_data_is_said_instead_of_drawn(tmp_path: Path) -> None:
