@@ -10,7 +10,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -110,14 +110,15 @@ def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the result of a build for reading. Raises DatabaseError where there is none."""
     if not database.is_file():
         raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
-    try:
-        with connect(database, read_only=True) as connection:
-            yield connection
-    except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise DatabaseError(
-            f"{database} cannot be read ({reason}); make it anew with pool-analysis build"
-        ) from None
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(connect(database, read_only=True))
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise DatabaseError(
+                f"{database} cannot be read ({reason}); make it anew with pool-analysis build"
+            ) from None
+        yield connection
 
 
 def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:

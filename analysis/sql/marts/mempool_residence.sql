@@ -121,37 +121,55 @@ begun as (
         on numbered.node = mempool_cuts.node and numbered.position < mempool_cuts.position
 ),
 
-ended as (
+-- No ASOF join here: DuckDB 2.0.0 matches rows of other keys when a BLOB is one of several equal columns.
+first_exits as (
     select
-        begun.*,
-        exits.left_reason,
-        exits.last_cut_no,
-        exits.mined_cut_no,
-        exits.fee_sat as block_fee_sat,
-        exits.vsize_vb as block_vsize_vb
+        begun.stay_no,
+        arg_min(
+            struct_pack(
+                left_reason := exits.left_reason,
+                last_cut_no := exits.last_cut_no,
+                mined_cut_no := exits.mined_cut_no,
+                fee_sat := exits.fee_sat,
+                vsize_vb := exits.vsize_vb
+            ),
+            exits.position
+        ) as exit
     from begun
-    asof left join exits
+    inner join exits
         on
             begun.node = exits.node
             and begun.txid = exits.txid
             and begun.position < exits.position
+    group by begun.stay_no
+),
+
+-- Nothing that waited in a session without any cut was there at one: its last is 0.
+bounded as (
+    select
+        begun.*,
+        first_exits.exit,
+        coalesce(sessions.last_cut_no, 0) as session_last_cut_no
+    from begun
+    left join first_exits
+        on begun.stay_no = first_exits.stay_no
+    left join sessions
+        on begun.node = sessions.node and begun.session = sessions.session
 )
 
 select
-    ended.stay_no,
-    ended.node,
-    ended.session,
-    ended.txid,
-    ended.entered_at,
-    ended.first_seen_kind,
-    coalesce(ended.fee_sat, ended.block_fee_sat) as fee_sat,
-    coalesce(ended.vsize_vb, ended.block_vsize_vb) as vsize_vb,
-    ended.parents,
-    case when ended.last_cut_no <= sessions.last_cut_no then ended.left_reason end as left_reason,
-    ended.first_cut_no,
-    least(ended.last_cut_no, sessions.last_cut_no) as last_cut_no,
-    case when ended.mined_cut_no <= sessions.last_cut_no then ended.mined_cut_no end as mined_cut_no
-from ended
-left join sessions
-    on ended.node = sessions.node and ended.session = sessions.session
-order by ended.stay_no
+    stay_no,
+    node,
+    session,
+    txid,
+    entered_at,
+    first_seen_kind,
+    coalesce(fee_sat, exit.fee_sat) as fee_sat,
+    coalesce(vsize_vb, exit.vsize_vb) as vsize_vb,
+    parents,
+    case when exit.last_cut_no <= session_last_cut_no then exit.left_reason end as left_reason,
+    first_cut_no,
+    least(coalesce(exit.last_cut_no, session_last_cut_no), session_last_cut_no) as last_cut_no,
+    case when exit.mined_cut_no <= session_last_cut_no then exit.mined_cut_no end as mined_cut_no
+from bounded
+order by stay_no

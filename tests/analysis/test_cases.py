@@ -1,0 +1,67 @@
+"""Planted truth: small worlds whose answers can be worked out by hand, one folder per mart and case."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.engine import build, open_database
+from collector.schema import TABLES
+from tests.analysis.world import START, label_of, read_csv, write_world
+
+CASES = Path(__file__).parent / "cases"
+RULES = CASES / "pools"
+FOLDERS = sorted(path.parent for path in CASES.glob("*/*/expected.csv"))
+
+
+def as_text(value: Any) -> str:
+    """Write a value as it stands in an expected.csv; times are seconds after the start of the world."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return label_of(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return " ".join(map(as_text, value))
+    if hasattr(value, "tzinfo"):
+        return f"{(value - START).total_seconds():g}"
+    return str(value)
+
+
+def same(expected: str, found: str) -> bool:
+    """Compare two fields: numbers to nine digits, everything else as text."""
+    try:
+        return math.isclose(float(expected), float(found), rel_tol=1e-9, abs_tol=1e-12)
+    except ValueError:
+        return expected == found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_mart_gives_the_planted_truth(folder: Path, tmp_path: Path) -> None:
+    """The rows of the mart are those of expected.csv, and no check fails."""
+    tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
+    dataset = write_world(tmp_path / "dataset", tables)
+    result = build(dataset, RULES, tmp_path / "analysis.duckdb")
+    text = (folder / "expected.csv").read_text()
+    columns, *lines = [line.split(",") for line in text.splitlines() if not line.startswith("#")]
+    expected = sorted(lines)
+
+    with open_database(result.database) as connection:
+        select = f"SELECT {', '.join(columns)} FROM {folder.parent.name}"  # noqa: S608 - names from the case
+        rows = connection.sql(select).to_arrow_table().to_pylist()
+    found = sorted([as_text(row[column]) for column in columns] for row in rows)
+
+    assert len(found) == len(expected), found
+    for expected_row, found_row in zip(expected, found, strict=True):
+        pairs = zip(columns, expected_row, found_row, strict=True)
+        wrong = [(name, a, b) for name, a, b in pairs if not same(a, b)]
+        assert not wrong, f"{found_row}: column, expected, found = {wrong}"
+    assert [check.name for check in result.failed_checks] == []
+
+
+def test_every_mart_has_a_case() -> None:
+    """No mart is without planted truth."""
+    marts = {path.stem for path in Path("analysis/sql/marts").glob("*.sql")}
+    assert marts - {folder.parent.name for folder in FOLDERS} - {"run_manifest"} == set()

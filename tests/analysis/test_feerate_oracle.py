@@ -1,0 +1,249 @@
+"""The feerate marts against a plain count, transaction by transaction, in the same random worlds."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from analysis.engine import build, open_database
+from tests.analysis.world import label_of, write_world
+
+RULES = Path(__file__).parent / "cases" / "pools"
+
+COUNTS = ("x", "n_mempool", "n_ranked", "n_own", "n_top", "n_top_taken", "n_outside", "n_outside_taken")
+
+
+@dataclass(frozen=True)
+class Tx:
+    """One transaction in the mempool; `order` is its place in the order of entry."""
+
+    txid: str
+    fee_sat: int | None
+    vsize_vb: int
+    parents: frozenset[str]
+    order: tuple[int, int, str]
+
+
+@dataclass
+class World:
+    """One node, played step by step: writes the rows that a collector would, and counts by itself."""
+
+    tables: dict[str, list[dict[str, Any]]] = field(
+        default_factory=lambda: {
+            name: []
+            for name in ("blocks", "transactions", "mempool_txs", "mempool_events", "coverage", "nodes")
+        }
+    )
+    truth: dict[tuple[str, str], tuple[int | None, ...]] = field(default_factory=dict)
+    mempool: dict[str, Tx] = field(default_factory=dict)
+    now: int = 0
+    sequence: int = 0
+    n_txs: int = 0
+    session: int = 0
+    covered_since: int | None = 0
+
+    def event(self, letter: str, hash_: str, **more: Any) -> None:
+        """Send one message of the `sequence` topic."""
+        self.sequence += 1
+        row = {"event": letter, "hash": hash_, "received_at": self.now, "sequence": self.sequence}
+        self.tables["mempool_events"].append(row | {"session": f"s{self.session}"} | more)
+
+    def enter(self, tx: Tx, kind: str, **more: Any) -> None:
+        """Put a transaction into the mempool and write its row."""
+        self.mempool[tx.txid] = tx
+        row = {"txid": tx.txid, "entered_at": self.now, "first_seen_kind": kind, "vsize_vb": tx.vsize_vb}
+        row |= {"parents": sorted(tx.parents), "session": f"s{self.session}"} | more
+        if tx.fee_sat is not None:
+            row["fee_sat"] = tx.fee_sat
+        self.tables["mempool_txs"].append(row)
+
+    def add(self, fee_sat: int | None, vsize_vb: int, picks: Sequence[int]) -> None:
+        """Add a transaction that spends some of those waiting."""
+        waiting = sorted(self.mempool)
+        parents = frozenset(waiting[pick % len(waiting)] for pick in picks if waiting)
+        self.n_txs += 1
+        txid = f"t{self.n_txs * 7919 % 1000:03}"
+        self.event("A", txid, mempool_sequence=self.sequence)
+        order = (self.now, self.sequence, txid)
+        tx = Tx(txid, fee_sat, vsize_vb, parents, order)
+        self.enter(tx, "pushed", mempool_sequence=self.sequence - 1)
+
+    def remove(self, pick: int, reason: str = "replaced") -> None:
+        """Remove a transaction and all that descend from it."""
+        if self.mempool:
+            victim = sorted(self.mempool)[pick % len(self.mempool)]
+            for txid in sorted(descendants(self.mempool, victim)):
+                del self.mempool[txid]
+                self.event("R", txid, removal_reason=reason)
+
+    def mine(self, picks: Sequence[int], n_unseen: int, conflict: int | None) -> None:
+        """Connect a block of some waiting transactions and their ancestors, and of some never seen."""
+        name = f"b{len(self.tables['blocks']) + 1}"
+        waiting = sorted(self.mempool)
+        chosen = {waiting[pick % len(waiting)] for pick in picks if waiting}
+        chosen = set().union(*(ancestors(self.mempool, txid) for txid in chosen))
+        self.count(name, chosen, n_unseen)
+        left = sorted(self.mempool.keys() - chosen)
+        if conflict is not None and left:
+            victim = left[conflict % len(left)]
+            # What the block takes cannot descend from what it conflicts with: `chosen` has its ancestors.
+            self.remove(waiting.index(victim), "conflict")
+        height = len(self.tables["blocks"]) + 1
+        self.tables["blocks"].append({"block_hash": name, "prev_hash": f"b{height - 1}", "height": height})
+        for txid in sorted(chosen):
+            tx = self.mempool.pop(txid)
+            row = {"block_hash": name, "txid": txid, "vsize_vb": tx.vsize_vb}
+            self.tables["transactions"].append(
+                row | ({"fee_sat": tx.fee_sat} if tx.fee_sat is not None else {})
+            )
+        unseen = [
+            {"block_hash": name, "txid": f"{name}u{i}", "fee_sat": 1, "vsize_vb": 1} for i in range(n_unseen)
+        ]
+        self.tables["transactions"] += unseen
+        self.event("C", name)
+
+    def restart(self) -> None:
+        """Begin a new session, which finds the mempool as it is."""
+        if self.covered_since is not None:
+            self.cover()
+        self.session += 1
+        self.now += 2
+        self.sequence = 0
+        for tx in list(self.mempool.values()):
+            again = Tx(tx.txid, tx.fee_sat, tx.vsize_vb, tx.parents, (self.now, 0, tx.txid))
+            self.enter(again, "at_start")
+        self.now += 1
+        self.cover()
+
+    def cover(self) -> None:
+        """Lose step with the mempool, or come back into step."""
+        self.now += 1
+        if self.covered_since is None:
+            self.covered_since = self.now
+        else:
+            row = {"from_at": self.covered_since, "to_at": self.now, "end_reason": "gap"}
+            self.tables["coverage"].append(row | {"session": f"s{self.session}"})
+            self.covered_since = None
+        self.now += 1
+
+    def count(self, block: str, chosen: set[str], n_unseen: int) -> None:
+        """Work out what the mart must say of a block, from the mempool just before it."""
+        if self.covered_since is None:
+            return
+        x = len(chosen) + n_unseen
+        rated = {txid: tx for txid, tx in self.mempool.items() if tx.fee_sat is not None}
+        for kind, feerate in (("plain", own_feerate), ("package", package_feerate)):
+            best = sorted(rated.values(), key=lambda tx, rate=feerate: (-rate(rated, tx.txid), tx.order))
+            taken = [tx.txid in chosen for tx in best]
+            top, outside = taken[:x], taken[2 * x :]
+            behind = (None, None) if x == 0 else (len(outside), sum(outside))
+            own = (len(self.mempool), len(rated), len(chosen), len(top), sum(top))
+            self.truth[block, kind] = (x, *own, *behind)
+
+
+def ancestors(mempool: dict[str, Tx], txid: str) -> set[str]:
+    """Ancestors that wait, itself included."""
+    return {txid}.union(
+        *(ancestors(mempool, parent) for parent in mempool[txid].parents if parent in mempool)
+    )
+
+
+def descendants(mempool: dict[str, Tx], txid: str) -> set[str]:
+    """Descendants that wait, itself included."""
+    return {other for other in mempool if txid in ancestors(mempool, other)}
+
+
+def own_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
+    """Fee by size."""
+    return Fraction(mempool[txid].fee_sat or 0, mempool[txid].vsize_vb)
+
+
+def package_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
+    """Best mining score among a transaction and its descendants."""
+
+    def score(one: str) -> Fraction:
+        family = [mempool[other] for other in ancestors(mempool, one)]
+        fees, sizes = sum(tx.fee_sat or 0 for tx in family), sum(tx.vsize_vb for tx in family)
+        return min(own_feerate(mempool, one), Fraction(fees, sizes))
+
+    return max(score(other) for other in descendants(mempool, txid))
+
+
+picks = st.lists(st.integers(0, 30), max_size=4)
+fees = st.sampled_from([100, 200, 300, 400, 1000, 5000])
+additions = st.tuples(
+    st.just("add"),
+    fees | st.none(),
+    st.sampled_from([100, 200, 300]),
+    st.lists(st.integers(0, 9), max_size=2),
+)
+rated_additions = st.tuples(
+    st.just("add"), fees, st.sampled_from([100, 200]), st.lists(st.integers(0, 9), max_size=2)
+)
+steps = st.one_of(
+    rated_additions,
+    rated_additions,
+    additions,
+    st.tuples(st.just("remove"), st.integers(0, 9)),
+    st.tuples(st.just("mine"), picks, st.integers(0, 2), st.none() | st.integers(0, 9)),
+    st.tuples(st.just("mine"), picks, st.just(0), st.none()),
+    st.tuples(st.just("tick")),
+    st.tuples(st.just("cover")),
+    st.tuples(st.just("restart")),
+)
+
+
+def play(story: Sequence[tuple[Any, ...]]) -> World:
+    """Play a story and end its observation."""
+    world = World()
+    for name, *arguments in story:
+        if name == "tick":
+            world.now += 1
+        else:
+            getattr(world, name)(*arguments)
+    if world.covered_since is not None:
+        world.cover()
+    world.tables["nodes"] = [{"session": f"s{i}", "started_at": 0} for i in range(world.session + 1)]
+    return world
+
+
+def measured(world: World, folder: Path) -> dict[tuple[str, str], tuple[int | None, ...]]:
+    """Build a world and read what the mart says of every block and kind of feerate."""
+    result = build(write_world(folder / "dataset", world.tables), RULES, folder / "analysis.duckdb")
+    assert [check.name for check in result.failed_checks] == []
+    with open_database(result.database) as connection:
+        rows = connection.execute(
+            f"SELECT block_hash, feerate_kind, {', '.join(COUNTS)} FROM feerate_strategy_block"  # noqa: S608 - names above
+        ).fetchall()
+    return {(label_of(block), kind): tuple(counts) for block, kind, *counts in rows}
+
+
+# Each example is a whole build, so finding a simpler one would take longer than reading the one found.
+@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(st.lists(steps, min_size=1, max_size=40))
+def test_mart_agrees_with_a_count_by_hand(story: list[tuple[Any, ...]]) -> None:
+    """In any world, each number of feerate_strategy_block is the one that counting gives."""
+    world = play(story)
+    with tempfile.TemporaryDirectory() as folder:
+        assert measured(world, Path(folder)) == world.truth
+
+
+@pytest.mark.parametrize("n_blocks", [300])
+def test_spans_and_buckets_change_nothing(n_blocks: int, tmp_path: Path) -> None:
+    """A mempool that lives through several spans of cuts is ranked as if there were none."""
+    story: list[tuple[Any, ...]] = []
+    for i in range(n_blocks):
+        story += [
+            ("add", 100 + i * 37 % 50, 100, [i * 3] * (i % 4 == 0)),
+            ("add", 100 + i * 13 % 50, 200, []),
+        ]
+        story += [("mine", [i, 3 * i], i % 3 == 0, None)]
+    world = play(story)
+
+    assert measured(world, tmp_path) == world.truth
