@@ -71,7 +71,7 @@ def ratios(rows: Sequence[RatioRow], *, width_px: int, largest: float | None = N
         yOffset=alt.YOffset("mark:N", sort=marks), color=alt.Color("colour:N", scale=None, legend=None)
     )
     layers = (
-        marked.mark_rule(strokeWidth=2, opacity=0.55).encode(x=x, x2="high:Q"),
+        marked.mark_rule(strokeWidth=2, opacity=0.7).encode(x=x, x2="high:Q"),
         marked.mark_point(size=64, strokeWidth=2, opacity=1, shape="circle").encode(
             x="ratio:Q", fill=alt.Fill("fill:N", scale=None, legend=None)
         ),
