@@ -24,21 +24,26 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Checked messages, all in one address space."""
+    """Checked messages, all in one address space; exactly one of length and limits is None."""
 
     flat: Bytes  # every message back to back, contiguous
-    offsets: Offsets  # n + 1 positions in flat, never falling; message i ends where i + 1 starts
-    length: int | None  # bytes per message when the caller passed a matrix, else None
+    count: int  # messages
+    length: int | None = None  # bytes of each message when the caller passed a matrix
+    limits: Offsets | None = None  # n + 1 offsets in flat, never falling, when the lengths are mixed
 
     @property
-    def count(self) -> int:
-        """Messages in the batch."""
-        return len(self.offsets) - 1
+    def offsets(self) -> Offsets:
+        """Positions in flat, n + 1 of them; message i ends where i + 1 starts."""
+        if self.limits is not None:
+            return self.limits
+        return np.arange(self.count + 1, dtype=np.int64) * (self.length or 0)
 
     @property
     def size_bytes(self) -> int:
         """Message bytes in the batch."""
-        return int(self.offsets[-1] - self.offsets[0])
+        if self.limits is not None:
+            return int(self.limits[-1] - self.limits[0])
+        return self.count * (self.length or 0)
 
 
 def pack(messages: Messages) -> Batch:
@@ -53,8 +58,7 @@ def pack(messages: Messages) -> Batch:
         return _pack_flat(*messages)
     matrix = _require_uint8(messages, "messages", dimensions=2)
     count, length = matrix.shape
-    offsets = np.arange(count + 1, dtype=np.int64) * length
-    return Batch(flat=matrix.reshape(-1), offsets=offsets, length=length)
+    return Batch(flat=matrix.reshape(-1), count=count, length=length)
 
 
 def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
@@ -80,13 +84,13 @@ def _pack_flat(flat: Bytes, offsets: Offsets) -> Batch:
             f"offsets have dtype {limits.dtype} and shape {limits.shape}; "
             "n + 1 integers are needed, one 0 for no message at all"
         )
-    limits = np.ascontiguousarray(limits, np.int64)
+    limits = np.require(limits, np.int64, ["C", "W"])  # one array type for the compiled loops
     if limits[0] < 0 or limits[-1] > len(data) or np.any(limits[1:] < limits[:-1]):
         raise InvalidInputError(
             f"offsets run from {limits[0]} to {limits[-1]} over {len(data)} bytes; "
             "they must rise from 0 or more to at most the number of bytes"
         )
-    return Batch(flat=data, offsets=limits, length=None)
+    return Batch(flat=data, count=len(limits) - 1, limits=limits)
 
 
 def _require_uint8(array: Bytes, name: str, *, dimensions: int) -> Bytes:
