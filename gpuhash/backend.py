@@ -1,16 +1,23 @@
-"""Choose what hashes a batch, and say in the log what was chosen and why."""
+"""Choose what hashes a batch, and say in the log what was chosen and why.
+
+No backend's word is taken for granted: before its first result for an algorithm is used in a process, it
+hashes messages around every padding edge, and the digests are compared with the reference.
+"""
 
 import logging
 from functools import cache
 from typing import Protocol
 
-from gpuhash.errors import UnknownAlgorithmError
-from gpuhash.packing import Batch, Bytes
+from gpuhash.errors import UnknownAlgorithmError, WrongHashError
+from gpuhash.packing import Batch, Bytes, join, pack
 from gpuhash.reference import Algorithm, ReferenceBackend
 
 log = logging.getLogger("gpuhash")
 
-NAMES = ("auto", "reference")
+NAMES = ("auto", "cpu", "reference")
+
+# Around the ends of one and two blocks of SHA-256 (64 bytes) and Keccak (136 bytes).
+EDGE_LENGTHS = (0, 1, 3, 31, 32, 55, 56, 63, 64, 65, 80, 119, 120, 127, 128, 135, 136, 137, 271, 272, 300)
 
 
 class Backend(Protocol):
@@ -24,17 +31,56 @@ class Backend(Protocol):
         """Return uint8[n, 32], row i the digest of message i."""
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return nonces in [start, start + count) whose header hash may be at most target, rising."""
+        """Return nonces in [start, start + count) whose header hash may be at most target, rising.
+
+        Every nonce that meets the target is among them; one that does not has at least a hash whose top
+        32 bits are no larger than the target's.
+        """
+
+
+class ProvenBackend:
+    """A backend that is compared with the reference before each algorithm's first use."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name = backend.name
+        self._backend = backend
+        self._proven: set[Algorithm] = set()
+
+    def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
+        """Return uint8[n, 32]; raises WrongHashError when the backend fails its proof."""
+        if which not in self._proven:
+            prove(self._backend, which)
+            self._proven.add(which)
+        return self._backend.hash_batch(which, batch)
+
+    def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
+        """Return candidates; each is hashed again by search_header."""
+        return self._backend.search(header, target, start, count)
+
+
+def prove(backend: Backend, which: Algorithm) -> None:
+    """Compare a backend with the reference on every edge length, mixed and as matrices."""
+    messages = [bytes(range(length % 256)) + bytes(length - length % 256) for length in EDGE_LENGTHS]
+    matrices = [join([message])[0].reshape(1, -1).repeat(3, axis=0) for message in messages]
+    for batch in (pack(join(messages)), *(pack(matrix) for matrix in matrices)):
+        expected = ReferenceBackend().hash_batch(which, batch)
+        if not (backend.hash_batch(which, batch) == expected).all():
+            raise WrongHashError(
+                f"backend {backend.name} gives wrong {which} digests here; use backend='reference' "
+                "and report this machine"
+            )
 
 
 def choose(name: str) -> Backend:
-    """Return the backend called name; "auto" takes the fastest one that is proven here.
+    """Return the backend called name; "auto" takes the fastest one that can run here.
 
     Raises UnknownAlgorithmError for a name that is none, BackendUnavailableError when it cannot run here.
     """
     if name not in NAMES:
         raise UnknownAlgorithmError(f"no backend {name!r}; choose one of {', '.join(NAMES)}")
-    return _auto() if name == "auto" else _reference()
+    if name == "auto":
+        return _auto()
+    return _cpu() if name == "cpu" else _reference()
 
 
 @cache
@@ -43,7 +89,14 @@ def _reference() -> Backend:
 
 
 @cache
+def _cpu() -> Backend:
+    from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded when it is needed
+
+    return ProvenBackend(CpuBackend())
+
+
+@cache
 def _auto() -> Backend:
-    backend = _reference()
-    log.info("backend=auto chose %s: it is the only one", backend.name)
+    backend = _cpu()
+    log.info("backend auto: cpu, because there is no CUDA device")
     return backend

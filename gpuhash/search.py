@@ -7,6 +7,7 @@ from gpuhash.hashing import HEADER_BYTES
 
 NONCES = 1 << 32
 MAX_TARGET = (1 << 256) - 1
+TOP_SHIFT = 224  # backends compare the top 32 bits; the rest is compared here
 
 
 def search_header(
@@ -18,19 +19,19 @@ def search_header(
     those four bytes hold little-endian. The hash is compared as a number in Bitcoin's sense: its 32 bytes
     in internal order read little-endian. The first 64 bytes are hashed once (midstate).
     Every candidate is hashed again with hashlib before it is returned; WrongHashError is raised when a
-    backend reports one that does not hold. InvalidInputError is raised for a header that is not 80 bytes,
-    a target outside 0 .. 2^256 - 1, and nonces outside 0 .. 2^32.
+    backend offers one that cannot be. InvalidInputError is raised for a header that is not 80 bytes, a
+    target outside 0 .. 2^256 - 1, and nonces outside 0 .. 2^32.
     """
     _check(header, target, start, count)
     chosen = choose(backend)
-    nonces = chosen.search(header, target, start, count)
-    for nonce in nonces:
-        candidate = header[:76] + nonce.to_bytes(4, "little")
-        if int.from_bytes(reference.sha256d(candidate), "little") > target:
-            raise WrongHashError(
-                f"backend {chosen.name} returned nonce {nonce}, whose hash is above the target"
-            )
-    return nonces
+    found = []
+    for nonce in chosen.search(header, target, start, count):
+        value = int.from_bytes(reference.sha256d(header[:76] + nonce.to_bytes(4, "little")), "little")
+        if value >> TOP_SHIFT > target >> TOP_SHIFT:
+            raise WrongHashError(f"backend {chosen.name} offered nonce {nonce}, whose hash is {value:064x}")
+        if value <= target:
+            found.append(nonce)
+    return found
 
 
 def target_from_bits(bits: int) -> int:

@@ -1,0 +1,215 @@
+"""Keccak-256 and SHA3-256 on vector lanes: the compiled loops of the cpu backend.
+
+Built like cpu_sha256: a group of messages, one per lane, absorbed block by block. Messages of one length
+that fit one block, the usual case, take a way of their own in which nothing but the messages is read.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+
+from gpuhash.compiled import compiled
+from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, some_end_before
+from gpuhash.keccak import RATE_BYTES, ROTATIONS, ROUND_CONSTANTS
+from gpuhash.lanes import (
+    INT64,
+    ROW_BYTES,
+    VECTOR_BITS,
+    Lanes,
+    clamp,
+    intrinsic,
+    load_int64,
+    load_row,
+    load_words,
+    store_digests,
+    transpose_rows,
+)
+
+LANES = VECTOR_BITS // 64
+ROW_WORDS = ROW_BYTES // 8
+BLOCK_ROWS = 3  # rows of 64 bytes that hold a block of 136
+RATE_WORDS = RATE_BYTES // 8
+STATE_WORDS = 25
+DIGEST_WORDS = 4
+
+
+@intrinsic
+def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any, limit: Any) -> Any:
+    """Transpose up to 64 bytes of each message into words, u64[8][LANES]; see lanes.load_words."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        load_words(Lanes(builder, 64), *arguments, swap=False)
+        return context.get_dummy_value()
+
+    return types.void(words, starts, lengths, offset, limit), generate
+
+
+@intrinsic
+def _absorb(_typing: Any, state: Any, words: Any) -> Any:
+    """Add the first 17 words to state, u64[25][LANES], and permute it; both are addresses."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        state, words = arguments
+        lanes = Lanes(builder, 64)
+        a = [lanes.load(state, i) for i in range(STATE_WORDS)]
+        for i in range(RATE_WORDS):
+            a[i] = lanes.xor(a[i], lanes.load(words, i))
+        for i, word in enumerate(_permute(lanes, a, STATE_WORDS)):
+            lanes.store(word, state, i)
+        return context.get_dummy_value()
+
+    return types.void(state, words), generate
+
+
+@intrinsic
+def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
+    """Write the digest of every lane, 32 bytes, to the address in targets, i64[LANES]."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        lanes = Lanes(builder, 64)
+        store_digests(lanes, [lanes.load(arguments[0], i) for i in range(DIGEST_WORDS)], arguments[1])
+        return context.get_dummy_value()
+
+    return types.void(state, targets), generate
+
+
+@intrinsic
+def _hash_equal(_typing: Any, start: Any, length: Any, padding: Any, digests: Any) -> Any:
+    """Hash LANES messages of one length below a block, which lie back to back.
+
+    start, padding and digests are addresses: of the first message, of the padding block of such a
+    message as u64[17], and of 32 * LANES bytes for the digests.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        start, length, padding, digests = arguments
+        lanes = Lanes(builder, 64)
+        words = [word for row in range(BLOCK_ROWS) for word in _load_equal(lanes, start, length, row)]
+        pads = [lanes.splat(load_int64(builder, padding, i)) for i in range(RATE_WORDS)]
+        a = [lanes.xor(word, pad) for word, pad in zip(words, pads, strict=False)]
+        a += [lanes.constant(0)] * (STATE_WORDS - RATE_WORDS)
+        for i, vector in enumerate(lanes.transpose(_permute(lanes, a, DIGEST_WORDS), 2)):
+            lanes.store(vector, digests, i)
+        return context.get_dummy_value()
+
+    return types.void(start, length, padding, digests), generate
+
+
+@compiled
+def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
+    flat: int,
+    offsets: Any,
+    length: Any,
+    order: Any,
+    first_group: Any,
+    last_group: Any,
+    domain: Any,
+    digests: int,
+    count: int,
+) -> Any:
+    """Hash groups first_group .. last_group - 1 of LANES messages into digests, uint8[n, 32].
+
+    flat and digests are addresses, so that one compiled loop serves arrays of every kind.
+    The arguments are those of cpu_sha256.hash_groups; domain is the padding byte of Keccak or SHA-3.
+    """
+    state = np.empty((STATE_WORDS, LANES), np.uint64)
+    words = np.empty((BLOCK_ROWS * ROW_WORDS, LANES), np.uint64)
+    places = np.empty((3, LANES), np.int64)
+    spare = np.empty(32, np.uint8)
+    state_address, words_address, nowhere = state.ctypes.data, words.ctypes.data, spare.ctypes.data
+    starts = places.ctypes.data
+    lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
+    row_size = 8 * LANES * ROW_WORDS
+    for group in range(first_group, last_group):
+        longest = assign_lanes(places, flat, offsets, length, order, group, digests, count, nowhere)
+        state[:] = 0
+        for offset in range(0, longest + 1, RATE_BYTES):
+            for row in range(BLOCK_ROWS):
+                begin = row * ROW_BYTES
+                _load_words(
+                    words_address + row * row_size, starts, lengths, offset + begin, RATE_BYTES - begin
+                )
+            _pad(words, places, offset, domain)
+            _absorb(state_address, words_address)
+            if some_end_before(places, offset + RATE_BYTES):
+                _store_digests(state_address, targets)
+                retire_lanes(places, offset + RATE_BYTES, nowhere)
+
+
+@compiled
+def hash_equal_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
+    flat: int, length: Any, padding: Any, first_group: Any, last_group: Any, digests: int
+) -> Any:
+    """Hash full groups of messages of one length below RATE_BYTES; padding is block_padding's.
+
+    flat and digests are addresses.
+    """
+    padding_address = padding.ctypes.data
+    for group in range(first_group, last_group):
+        first = group * LANES
+        _hash_equal(flat + first * length, length, padding_address, digests + first * 32)
+
+
+def block_padding(length: int, domain: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return u64[17]: what padding adds to the only block of a message of this length."""
+    block = bytearray(RATE_BYTES)
+    block[length] ^= domain
+    block[-1] ^= 0x80
+    return np.frombuffer(block, "<u8")
+
+
+@njit(nogil=True)
+def _pad(words: Any, places: Any, offset: Any, domain: Any) -> Any:
+    """Pad the block at offset in those lanes whose message ends in it."""
+    for lane in range(LANES):
+        left = places[LENGTHS, lane] - offset
+        if 0 <= left < RATE_BYTES:
+            words[left >> 3, lane] ^= np.uint64(domain) << np.uint64(8 * (left & 7))
+            words[RATE_WORDS - 1, lane] ^= np.uint64(1 << 63)
+
+
+def _permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
+    """Keccak-f[1600] on lanes; word x + 5y is lane (x, y) of FIPS 202. Return the first wanted words."""
+    for constant in ROUND_CONSTANTS[:-1]:
+        a = _round(lanes, a, constant, STATE_WORDS)
+    return _round(lanes, a, ROUND_CONSTANTS[-1], wanted)
+
+
+def _round(lanes: Lanes, a: list[Any], constant: int, wanted: int) -> list[Any]:
+    """One round, of which the first wanted words (all 25, or at most 4) are computed."""
+    parity = [lanes.xor3(lanes.xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]) for x in range(5)]
+    turned = [lanes.rotate_left(parity[x], 1) for x in range(5)]
+    b: list[Any] = [None] * STATE_WORDS
+    for x in range(5):
+        for y in range(5):
+            place = y + 5 * ((2 * x + 3 * y) % 5)
+            if place < wanted + 2:
+                mixed = lanes.xor3(a[x + 5 * y], parity[(x + 4) % 5], turned[(x + 1) % 5])
+                b[place] = lanes.rotate_left(mixed, ROTATIONS[x + 5 * y])
+    after = [
+        lanes.and_not_xor(b[i], b[i // 5 * 5 + (i + 1) % 5], b[i // 5 * 5 + (i + 2) % 5])
+        for i in range(wanted)
+    ]
+    return [lanes.xor(after[0], lanes.constant(constant)), *after[1:]]
+
+
+def _load_equal(lanes: Lanes, start: Any, length: Any, row: int) -> list[Any]:
+    """Load row number `row` of each of LANES messages that lie back to back; zeros behind their ends."""
+    builder = lanes.builder
+    offset = INT64(row * ROW_BYTES)
+    left = builder.sub(length, offset)
+    size = clamp(builder, left, INT64(RATE_BYTES - row * ROW_BYTES))
+    outside = builder.block
+    with builder.if_then(builder.icmp_signed(">", left, INT64(0))):
+        places = [builder.add(builder.mul(length, INT64(lane)), offset) for lane in range(LANES)]
+        loaded = transpose_rows(lanes, [load_row(lanes, builder.add(start, place), size) for place in places])
+        inside = builder.block
+    words = []
+    for word in loaded:
+        either = builder.phi(lanes.vector)
+        either.add_incoming(lanes.constant(0), outside)
+        either.add_incoming(word, inside)
+        words.append(either)
+    return words

@@ -1,0 +1,215 @@
+"""SHA-256 on vector lanes: the compiled loops of the cpu backend.
+
+A group is as many messages as a register has lanes. Their blocks are loaded row by row, transposed in
+registers and compressed together; a lane whose message has ended keeps its state. Nothing is copied, and
+no byte outside a message is read.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+
+from gpuhash.compiled import compiled
+from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, some_end_before
+from gpuhash.lanes import INT64, VECTOR_BITS, Lanes, intrinsic, load_words, store_digests
+from gpuhash.sha256 import DIGEST_BITS, HEADER_BITS, INITIAL_STATE, NONCE_WORD, PAD_WORD, ROUNDS, K
+
+LANES = VECTOR_BITS // 32
+BLOCK_BYTES = 64
+LENGTH_BYTES = 9  # padding needs the byte 0x80 and the length in bits
+LAST_ROUND_FOR_TOP = 61  # e after round 60 decides the top word of the hash
+
+
+class _Rounds:
+    """Emits the rounds; states and words are lists of lane vectors."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
+
+    def run(self, state: list[Any], words: list[Any], first: int = 0, last: int = ROUNDS) -> list[Any]:
+        lanes = self.lanes
+        a, b, c, d, e, f, g, h = state
+        w = list(words)
+        for t in range(first, last):
+            while len(w) <= t:
+                w.append(self._next_word(w))
+            sigma1 = lanes.xor3(*(lanes.rotate_right(e, places) for places in (6, 11, 25)))
+            sigma0 = lanes.xor3(*(lanes.rotate_right(a, places) for places in (2, 13, 22)))
+            t1 = lanes.add(lanes.add(w[t], lanes.constant(K[t])), h, lanes.choose(e, f, g), sigma1)
+            t2 = lanes.add(t1, lanes.majority(a, b, c), sigma0)
+            a, b, c, d, e, f, g, h = t2, a, b, c, lanes.add(d, t1), e, f, g
+        return [a, b, c, d, e, f, g, h]
+
+    def compress(self, state: list[Any], words: list[Any]) -> list[Any]:
+        return [self.lanes.add(x, y) for x, y in zip(state, self.run(state, words), strict=True)]
+
+    def digest_words(self, state: list[Any]) -> list[Any]:
+        """Words of the only block of a message that is itself a digest."""
+        constant = self.lanes.constant
+        return [*state, constant(PAD_WORD), *[constant(0)] * 6, constant(DIGEST_BITS)]
+
+    def initial_state(self) -> list[Any]:
+        return [self.lanes.constant(word) for word in INITIAL_STATE]
+
+    def _next_word(self, w: list[Any]) -> Any:
+        lanes, x, y = self.lanes, w[-15], w[-2]
+        sigma0 = lanes.xor3(lanes.rotate_right(x, 7), lanes.rotate_right(x, 18), lanes.shift_right(x, 3))
+        sigma1 = lanes.xor3(lanes.rotate_right(y, 17), lanes.rotate_right(y, 19), lanes.shift_right(y, 10))
+        return lanes.add(w[-7], w[-16], sigma0, sigma1)
+
+
+@intrinsic
+def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any) -> Any:
+    """Transpose 64 bytes of each message into words, u32[16][LANES]; see lanes.load_words."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        words, starts, lengths, offset = arguments
+        load_words(Lanes(builder, 32), words, starts, lengths, offset, INT64(BLOCK_BYTES), swap=True)
+        return context.get_dummy_value()
+
+    return types.void(words, starts, lengths, offset), generate
+
+
+@intrinsic
+def _compress(_typing: Any, state: Any, words: Any) -> Any:
+    """Compress words, u32[16][LANES], into state, u32[8][LANES]; both are addresses."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        state, words = arguments
+        lanes = Lanes(builder, 32)
+        before = [lanes.load(state, i) for i in range(8)]
+        after = _Rounds(lanes).compress(before, [lanes.load(words, i) for i in range(16)])
+        for i, word in enumerate(after):
+            lanes.store(word, state, i)
+        return context.get_dummy_value()
+
+    return types.void(state, words), generate
+
+
+@intrinsic
+def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
+    """Write the digest of every lane, 32 bytes, to the address in targets, i64[LANES]."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        state, targets = arguments
+        lanes = Lanes(builder, 32)
+        store_digests(lanes, [lanes.byte_swap(lanes.load(state, i)) for i in range(8)], targets)
+        return context.get_dummy_value()
+
+    return types.void(state, targets), generate
+
+
+@intrinsic
+def _store_rehashed(_typing: Any, state: Any, targets: Any) -> Any:
+    """Hash the digest of every lane again and write that, as _store_digests does; state stays."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        state, targets = arguments
+        lanes = Lanes(builder, 32)
+        rounds = _Rounds(lanes)
+        words = rounds.digest_words([lanes.load(state, i) for i in range(8)])
+        twice = rounds.compress(rounds.initial_state(), words)
+        store_digests(lanes, [lanes.byte_swap(word) for word in twice], targets)
+        return context.get_dummy_value()
+
+    return types.void(state, targets), generate
+
+
+@intrinsic
+def _search_lanes(_typing: Any, midstate: Any, early: Any, tail: Any, nonce: Any, target_top: Any) -> Any:
+    """Hash LANES headers with nonces nonce, nonce + 1, ...; bit i of the result marks a candidate.
+
+    The arguments are tuples of u32 as in HeaderJob; nonce is the big-endian value of the field plus lane.
+    """
+
+    def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        lanes = Lanes(builder, 32)
+        rounds = _Rounds(lanes)
+        middle, start, fixed = (
+            [lanes.splat(builder.extract_value(group, i)) for i in range(count)]
+            for group, count in zip(arguments[:3], (8, 8, NONCE_WORD), strict=True)
+        )
+        nonces = lanes.byte_swap(lanes.add(lanes.splat(arguments[3]), lanes.steps()))
+        zeros = [lanes.constant(0)] * 10
+        words = [*fixed, nonces, lanes.constant(PAD_WORD), *zeros, lanes.constant(HEADER_BITS)]
+        final = rounds.run(start, words, first=NONCE_WORD)
+        inner = [lanes.add(x, y) for x, y in zip(middle, final, strict=True)]
+        outer = rounds.run(rounds.initial_state(), rounds.digest_words(inner), last=LAST_ROUND_FOR_TOP)
+        top = lanes.byte_swap(lanes.add(outer[4], lanes.constant(INITIAL_STATE[7])))
+        hits = builder.icmp_unsigned("<=", top, lanes.splat(arguments[4]))
+        return builder.zext(builder.bitcast(hits, ir.IntType(LANES)), ir.IntType(32))
+
+    return types.uint32(midstate, early, tail, nonce, target_top), generate
+
+
+@compiled
+def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
+    flat: int,
+    offsets: Any,
+    length: Any,
+    order: Any,
+    first_group: Any,
+    last_group: Any,
+    twice: Any,
+    digests: int,
+    count: int,
+) -> Any:
+    """Hash groups first_group .. last_group - 1 of LANES messages into digests, uint8[n, 32].
+
+    flat and digests are addresses, so that one compiled loop serves arrays of every kind.
+    Message i is flat[offsets[i]:offsets[i + 1]], or flat[i * length:(i + 1) * length] when length >= 0.
+    order, int64[groups, LANES], names the messages of each group, -1 for none; empty means 0, 1, 2, ...
+    """
+    state = np.empty((8, LANES), np.uint32)
+    words = np.empty((16, LANES), np.uint32)
+    places = np.empty((3, LANES), np.int64)
+    spare = np.empty(32, np.uint8)
+    state_address, words_address, nowhere = state.ctypes.data, words.ctypes.data, spare.ctypes.data
+    starts = places.ctypes.data
+    lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
+    for group in range(first_group, last_group):
+        longest = assign_lanes(places, flat, offsets, length, order, group, digests, count, nowhere)
+        for i in range(8):
+            for lane in range(LANES):
+                state[i, lane] = INITIAL_STATE[i]
+        for offset in range(0, longest + LENGTH_BYTES, BLOCK_BYTES):
+            _load_words(words_address, starts, lengths, offset)
+            _pad(words, places, offset)
+            _compress(state_address, words_address)
+            limit = offset + BLOCK_BYTES - LENGTH_BYTES + 1
+            if some_end_before(places, limit):
+                if twice:
+                    _store_rehashed(state_address, targets)
+                else:
+                    _store_digests(state_address, targets)
+                retire_lanes(places, limit, nowhere)
+
+
+@njit(nogil=True)
+def _pad(words: Any, places: Any, offset: Any) -> Any:
+    """Add to the block at offset the one bit that follows a message, and in its last block its length."""
+    for lane in range(LANES):
+        left = places[LENGTHS, lane] - offset
+        if 0 <= left < BLOCK_BYTES:
+            words[left >> 2, lane] |= np.uint32(PAD_WORD) >> np.uint32(8 * (left & 3))
+        if -LENGTH_BYTES < left <= BLOCK_BYTES - LENGTH_BYTES:
+            words[14, lane] = places[LENGTHS, lane] >> 29
+            words[15, lane] = places[LENGTHS, lane] << 3
+
+
+@compiled
+def search_nonces(  # noqa: PLR0917 - a compiled loop takes what it needs by position
+    midstate: Any, early: Any, tail: Any, target_top: Any, first: Any, last: Any, found: Any
+) -> Any:
+    """Put nonces first .. last - 1 whose hash may meet the target into found, uint32; return how many."""
+    count = 0
+    for nonce in range(first, last, LANES):
+        hits = _search_lanes(midstate, early, tail, np.uint32(nonce), target_top)
+        if hits:
+            for lane in range(min(LANES, last - nonce)):
+                if hits >> np.uint32(lane) & np.uint32(1):
+                    found[count] = nonce + lane
+                    count += 1
+    return count

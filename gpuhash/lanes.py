@@ -1,0 +1,272 @@
+"""Vector arithmetic in LLVM IR: one register holds the same word of many messages.
+
+numba compiles the loops, but leaves the choice of vector width to LLVM, which on many CPUs with AVX-512
+prefers half registers. The hash rounds are therefore emitted here with explicit vector types: 16 lanes
+of 32 bits (8 of 64) with AVX-512, half of that with AVX2, a quarter elsewhere. Other widths than the
+hardware's would still be correct, only slower.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import core, extending
+
+# numba is partly typed, in a way that fits neither compiled functions nor these modules.
+intrinsic: Any = extending.intrinsic
+cgutils: Any = core.cgutils
+config: Any = core.config
+
+BYTE = ir.IntType(8)
+INT64 = ir.IntType(64)
+ROW_BYTES = 64  # what a lane loads at once
+
+
+def host_features() -> frozenset[str]:
+    """Names of the CPU features numba compiles for, as LLVM spells them."""
+    if config.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES overrides the host
+        return frozenset(name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+"))
+    return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+
+
+FEATURES = host_features()
+AVX512 = {"avx512f", "avx512bw", "avx512vl"} <= FEATURES
+VECTOR_BITS = 512 if AVX512 else 256 if "avx2" in FEATURES else 128
+
+# Truth tables of vpternlog: bit 4a + 2b + c of the number is the result for bits a, b, c.
+XOR3, CHOOSE, MAJORITY, AND_NOT_XOR = 0x96, 0xCA, 0xE8, 0xD2
+
+
+class Lanes:
+    """Emits vector instructions for words of one width; every value is an LLVM vector."""
+
+    def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
+        self.builder = builder
+        self.bits = bits
+        self.count = VECTOR_BITS // bits
+        self.word = ir.IntType(bits)
+        self.vector = ir.VectorType(self.word, self.count)
+
+    def constant(self, value: int) -> Any:
+        """Return the same number in every lane."""
+        return ir.Constant(self.vector, [value & (1 << self.bits) - 1] * self.count)
+
+    def steps(self) -> Any:
+        """Return 0, 1, 2, ... across the lanes."""
+        return ir.Constant(self.vector, list(range(self.count)))
+
+    def splat(self, scalar: Any) -> Any:
+        """Copy a scalar into every lane."""
+        empty = ir.Constant(self.vector, ir.Undefined)
+        first = self.builder.insert_element(empty, scalar, ir.Constant(ir.IntType(32), 0))
+        return self.builder.shuffle_vector(first, empty, _indices([0] * self.count))
+
+    def load(self, address: Any, index: int) -> Any:
+        """Load the index-th vector behind an integer address."""
+        return self.builder.load(self._pointer(address, index), align=1)
+
+    def store(self, value: Any, address: Any, index: int) -> None:
+        """Store to the index-th vector behind an integer address."""
+        self.builder.store(value, self._pointer(address, index), align=1)
+
+    def add(self, *terms: Any) -> Any:
+        """Add, left to right, modulo the word size."""
+        total = terms[0]
+        for term in terms[1:]:
+            total = self.builder.add(total, term)
+        return total
+
+    def xor(self, a: Any, b: Any) -> Any:
+        """Return a ^ b."""
+        return self.builder.xor(a, b)
+
+    def xor3(self, a: Any, b: Any, c: Any) -> Any:
+        """Return a ^ b ^ c."""
+        return self._ternary(XOR3, a, b, c) if AVX512 else self.xor(self.xor(a, b), c)
+
+    def choose(self, a: Any, b: Any, c: Any) -> Any:
+        """Return b where a has ones and c where it has zeros."""
+        if AVX512:
+            return self._ternary(CHOOSE, a, b, c)
+        return self.xor(c, self.builder.and_(a, self.xor(b, c)))
+
+    def majority(self, a: Any, b: Any, c: Any) -> Any:
+        """Return the bits that at least two of three have."""
+        if AVX512:
+            return self._ternary(MAJORITY, a, b, c)
+        return self.xor(self.builder.and_(a, b), self.builder.and_(c, self.xor(a, b)))
+
+    def and_not_xor(self, a: Any, b: Any, c: Any) -> Any:
+        """Return a ^ (~b & c)."""
+        if AVX512:
+            return self._ternary(AND_NOT_XOR, a, b, c)
+        return self.xor(a, self.builder.and_(self.builder.not_(b), c))
+
+    def rotate_left(self, x: Any, places: int) -> Any:
+        """Rotate every lane."""
+        if places == 0:
+            return x
+        return self._call("llvm.fshl", x, x, self.constant(places))
+
+    def rotate_right(self, x: Any, places: int) -> Any:
+        """Rotate every lane."""
+        return self.rotate_left(x, self.bits - places)
+
+    def shift_right(self, x: Any, places: int) -> Any:
+        """Shift every lane, zeros coming in."""
+        return self.builder.lshr(x, self.constant(places))
+
+    def byte_swap(self, x: Any) -> Any:
+        """Reverse the bytes of every lane; x may be any vector of words."""
+        return self._call("llvm.bswap", x)
+
+    def transpose(self, vectors: Sequence[Any], stages: int) -> list[Any]:
+        """Interleave the first half of vectors with the second, stages times.
+
+        Seen as one long sequence, each stage moves the highest bit of every index to the lowest place:
+        log2(rows) stages turn rows of words into words of rows.
+        """
+        width = vectors[0].type.count
+        low = _indices([i // 2 + (i % 2) * width for i in range(width)])
+        high = _indices([width // 2 + i // 2 + (i % 2) * width for i in range(width)])
+        current = list(vectors)
+        for _ in range(stages):
+            half = len(current) // 2
+            current = [
+                self.builder.shuffle_vector(current[i], current[half + i], order)
+                for i in range(half)
+                for order in (low, high)
+            ]
+        return current
+
+    def slice(self, vector: Any, first: int, count: int) -> Any:
+        """Return count neighbouring elements of a vector as a shorter one."""
+        if count == vector.type.count:
+            return vector
+        undefined = ir.Constant(vector.type, ir.Undefined)
+        return self.builder.shuffle_vector(vector, undefined, _indices(list(range(first, first + count))))
+
+    def _pointer(self, address: Any, index: int) -> Any:
+        offset = INT64(index * self.count * self.bits // 8)
+        return self.builder.inttoptr(self.builder.add(address, offset), self.vector.as_pointer())
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        kind = arguments[0].type
+        function = cgutils.get_or_insert_function(
+            self.builder.module,
+            ir.FunctionType(kind, [kind] * len(arguments)),
+            f"{name}.v{kind.count}i{kind.element.width}",
+        )
+        return self.builder.call(function, arguments)
+
+    def _ternary(self, table: int, a: Any, b: Any, c: Any) -> Any:
+        letter = {32: "d", 64: "q"}[self.bits]
+        function = cgutils.get_or_insert_function(
+            self.builder.module,
+            ir.FunctionType(self.vector, [self.vector] * 3 + [ir.IntType(32)]),
+            f"llvm.x86.avx512.pternlog.{letter}.512",
+        )
+        return self.builder.call(function, (a, b, c, ir.Constant(ir.IntType(32), table)))
+
+
+def load_words(  # noqa: PLR0917 - the five operands of one instruction sequence
+    lanes: Lanes, words: Any, starts: Any, lengths: Any, offset: Any, limit: Any, *, swap: bool
+) -> None:
+    """Load up to 64 bytes of one message per lane, transpose them, and store one vector per word.
+
+    words, starts and lengths are addresses: of vectors to write, and of i64[lanes] message addresses and
+    message lengths. From byte offset on at most limit bytes are taken; behind the end of a message come
+    zeros, and not one byte there is read. swap reverses the bytes of each word (big-endian formats).
+    """
+    builder = lanes.builder
+    rows = []
+    for lane in range(lanes.count):
+        start, length = (load_int64(builder, address, lane) for address in (starts, lengths))
+        size = clamp(builder, builder.sub(length, offset), limit)
+        row = load_row(lanes, builder.add(start, offset), size)
+        rows.append(lanes.byte_swap(row) if swap else row)
+    for i, word in enumerate(transpose_rows(lanes, rows)):
+        lanes.store(word, words, i)
+
+
+def load_row(lanes: Lanes, address: Any, size: Any) -> Any:
+    """Load size bytes (0 to 64) and zeros behind them, as one vector of words."""
+    load = _load_masked if AVX512 else _load_copied
+    row_type = ir.VectorType(lanes.word, ROW_BYTES * 8 // lanes.bits)
+    return lanes.builder.bitcast(load(lanes.builder, address, size), row_type)
+
+
+def transpose_rows(lanes: Lanes, rows: list[Any]) -> list[Any]:
+    """Turn one row per lane into one lane vector per word."""
+    vectors = lanes.transpose(rows, lanes.count.bit_length() - 1)
+    row_words = rows[0].type.count
+    per_vector = row_words // lanes.count
+    return [
+        lanes.slice(vectors[i // per_vector], i % per_vector * lanes.count, lanes.count)
+        for i in range(row_words)
+    ]
+
+
+def store_digests(lanes: Lanes, words: list[Any], targets: Any) -> None:
+    """Write the digest of every lane, made of its words, to the 32 bytes at its address in targets."""
+    builder = lanes.builder
+    columns = lanes.transpose(words, len(words).bit_length() - 1)
+    step = min(len(words), lanes.count)
+    for lane in range(lanes.count):
+        target = load_int64(builder, targets, lane)
+        for first in range(0, len(words), step):
+            element = lane * len(words) + first
+            part = lanes.slice(columns[element // lanes.count], element % lanes.count, step)
+            place = builder.add(target, INT64(first * lanes.bits // 8))
+            builder.store(part, builder.inttoptr(place, part.type.as_pointer()), align=1)
+
+
+def load_int64(builder: ir.IRBuilder, address: Any, index: int) -> Any:
+    """Load the index-th int64 behind an integer address."""
+    place = builder.add(address, INT64(8 * index))
+    return builder.load(builder.inttoptr(place, INT64.as_pointer()))
+
+
+def clamp(builder: ir.IRBuilder, value: Any, most: Any) -> Any:
+    """Limit value to 0 .. most and most to one row."""
+    zero, row = INT64(0), INT64(ROW_BYTES)
+    most = builder.select(builder.icmp_signed("<", most, row), most, row)
+    value = builder.select(builder.icmp_signed("<", value, most), value, most)
+    return builder.select(builder.icmp_signed(">", value, zero), value, zero)
+
+
+def _load_masked(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
+    """Load under a mask, which AVX-512 does in one instruction without touching what is masked out."""
+    row = ir.VectorType(BYTE, ROW_BYTES)
+    bits = ir.VectorType(ir.IntType(1), ROW_BYTES)
+    # Shifting by the whole width is undefined, so a lane without bytes is a case of its own.
+    ones = builder.lshr(INT64(-1), builder.sub(INT64(ROW_BYTES), size))
+    some = builder.icmp_signed("!=", size, INT64(0))
+    mask = builder.bitcast(builder.select(some, ones, INT64(0)), bits)
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(row, [row.as_pointer(), ir.IntType(32), bits, row]),
+        f"llvm.masked.load.v{ROW_BYTES}i8.p0",
+    )
+    pointer = builder.inttoptr(address, row.as_pointer())
+    return builder.call(function, (pointer, ir.Constant(ir.IntType(32), 1), mask, ir.Constant(row, None)))
+
+
+def _load_copied(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
+    """Load directly when the row is whole, else by way of a zeroed copy."""
+    row = ir.VectorType(BYTE, ROW_BYTES)
+    buffer = cgutils.alloca_once(builder, row)
+    whole = builder.icmp_signed("==", size, INT64(ROW_BYTES))
+    with builder.if_else(whole) as (then, otherwise):
+        with then:
+            loaded = builder.load(builder.inttoptr(address, row.as_pointer()), align=1)
+            builder.store(loaded, buffer)
+        with otherwise:
+            builder.store(ir.Constant(row, None), buffer)
+            source = builder.inttoptr(address, BYTE.as_pointer())
+            cgutils.raw_memcpy(builder, builder.bitcast(buffer, BYTE.as_pointer()), source, size, 1)
+    return builder.load(buffer)
+
+
+def _indices(values: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(values)), values)

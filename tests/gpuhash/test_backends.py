@@ -1,0 +1,180 @@
+"""Backends against the reference: every padding edge, any lengths, odd counts, hostile layouts."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpuhash
+from gpuhash.backend import EDGE_LENGTHS, ProvenBackend
+from gpuhash.cpu import CpuBackend, plan_groups
+from gpuhash.keccak import KECCAK_DOMAIN, SHA3_DOMAIN, sponge
+from gpuhash.packing import Batch, Bytes, Messages
+from gpuhash.reference import Algorithm, keccak256
+
+ALGORITHMS = list(Algorithm)
+
+
+def same_as_reference(algorithm: str, messages: Messages, backend: str = "cpu") -> bool:
+    """Compare a backend's digests with the reference's, byte by byte."""
+    expected = gpuhash.hash_batch(algorithm, messages, backend="reference")
+    return np.array_equal(gpuhash.hash_batch(algorithm, messages, backend=backend), expected)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_length_up_to_three_blocks(algorithm: str) -> None:
+    """Messages of 0 to 420 bytes in one batch, shuffled."""
+    rng = np.random.default_rng(3)
+    messages = [rng.bytes(length) for length in rng.permutation(421)]
+
+    assert same_as_reference(algorithm, gpuhash.join(messages))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("length", EDGE_LENGTHS)
+def test_matrices_at_padding_edges(algorithm: str, length: int) -> None:
+    """Equal lengths take their own way; counts around a full group of lanes, and none."""
+    rng = np.random.default_rng(length)
+
+    for count in (0, 1, 7, 8, 9, 15, 16, 17, 40):
+        assert same_as_reference(algorithm, rng.integers(0, 256, (count, length), np.uint8))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=60, deadline=None)
+@given(messages=st.lists(st.binary(max_size=700), max_size=40))
+def test_any_messages(algorithm: str, messages: list[bytes]) -> None:
+    """Hypothesis looks for a batch on which the cpu backend differs."""
+    assert same_as_reference(algorithm, gpuhash.join(messages))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_ten_thousand_random_messages(algorithm: str) -> None:
+    """Lengths as transactions have them: most are short, a few are long."""
+    rng = np.random.default_rng(11)
+    lengths = np.minimum(rng.lognormal(5, 1, 10_000).astype(np.int64), 20_000)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+
+    assert same_as_reference(algorithm, (rng.integers(0, 256, offsets[-1], np.uint8), offsets))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_one_huge_message_among_small_ones(algorithm: str) -> None:
+    """Three megabytes beside empty and short messages."""
+    huge = np.random.default_rng(5).bytes(3_000_001)
+
+    assert same_as_reference(algorithm, gpuhash.join([b"", huge, b"abc", *[bytes(i) for i in range(50)]]))
+    assert same_as_reference(algorithm, gpuhash.join([huge]))
+
+
+def test_bytes_next_to_a_message_do_not_matter() -> None:
+    """Equal messages surrounded by different bytes, at the very end of the buffer, hash alike."""
+    message = b"x" * 70
+    quiet, loud = (np.frombuffer(fill * 100 + message, np.uint8) for fill in (b"\0", b"\xff"))
+    offsets = np.array([100, 170])
+
+    for algorithm in ALGORITHMS:
+        first, second = (
+            gpuhash.hash_batch(algorithm, (flat, offsets), backend="cpu") for flat in (quiet, loud)
+        )
+        assert np.array_equal(first, second)
+
+
+@given(
+    st.lists(st.integers(1, 5000), max_size=200),
+    st.sampled_from([2, 4, 8, 16]),
+    st.sampled_from([0.0, 0.4, 1.0]),
+)
+def test_every_message_is_planned_once(blocks: list[int], lanes: int, busy_ratio: float) -> None:
+    """Groups and lonely messages together are all messages; a group that stays is busy enough."""
+    groups, alone = plan_groups(np.array(blocks, np.int64), lanes, busy_ratio)
+
+    assert sorted([*groups[groups >= 0].tolist(), *alone.tolist()]) == list(range(len(blocks)))
+    for group in groups:
+        used = [blocks[message] for message in group if message >= 0]
+        assert sum(used) >= busy_ratio * lanes * max(used) or max(used) <= lanes
+
+
+def test_an_error_in_a_thread_reaches_the_caller() -> None:
+    """A task that fails in a helper thread fails the call, and the other tasks stop."""
+
+    def fail() -> None:
+        raise MemoryError("no memory left")
+
+    with pytest.raises(MemoryError, match="no memory left"):
+        CpuBackend(thread_count=2)._share([fail] * 8)
+
+
+def test_a_backend_that_is_wrong_is_refused() -> None:
+    """One flipped bit in one digest of one edge length is enough."""
+
+    class Flipped:
+        name = "flipped"
+
+        def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
+            digests = CpuBackend().hash_batch(which, batch)
+            if batch.length == 136:
+                digests[-1, 31] ^= 1
+            return digests
+
+        def search(self, _header: bytes, _target: int, _start: int, _count: int) -> list[int]:
+            return []
+
+    with pytest.raises(gpuhash.WrongHashError, match="flipped gives wrong keccak256"):
+        ProvenBackend(Flipped()).hash_batch(
+            Algorithm.KECCAK256, Batch(flat=np.zeros(1, np.uint8), count=1, length=1)
+        )
+
+
+@pytest.mark.parametrize("length", [0, 1, 135, 136, 137, 300])
+def test_the_plain_sponge_equals_both_libraries(length: int) -> None:
+    """What stands in for pycryptodome is the same function; hashlib confirms the permutation."""
+    message = np.random.default_rng(length).bytes(length)
+
+    assert sponge(message, KECCAK_DOMAIN) == keccak256(message)
+    assert sponge(message, SHA3_DOMAIN) == hashlib.sha3_256(message).digest()
+
+
+NARROW_CPUS = {
+    "x86-64 with AVX2": ("haswell", "+avx2,+avx,+sse4.2,+ssse3,+bmi,+bmi2,+popcnt,+fma", 8),
+    "x86-64 with SSE": ("nehalem", "+sse4.2,+ssse3,+popcnt", 4),
+}
+PROOF = """
+from gpuhash import cpu, cpu_sha256, backend, reference, search
+for algorithm in reference.Algorithm:
+    backend.prove(cpu.CpuBackend(), algorithm)
+genesis = bytes.fromhex(
+    "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
+    "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c")
+nonces = search.search_header(genesis, 0xFFFF << 208, 2083236893 - 1000, 1001, backend="cpu")
+print(cpu_sha256.LANES, nonces)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="compiles for older x86 CPUs")
+@pytest.mark.parametrize("cpu", NARROW_CPUS)
+def test_narrower_vectors_give_the_same_digests(repo_root: Path, cpu: str) -> None:
+    """The same loops compiled for CPUs without AVX-512, in a process of their own."""
+    name, features, lanes = NARROW_CPUS[cpu]
+    environment = os.environ | {
+        "NUMBA_CPU_NAME": name,
+        "NUMBA_CPU_FEATURES": features,
+        "NUMBA_CACHE_DIR": str(repo_root / ".cache" / f"numba-{name}"),
+    }
+
+    proof = subprocess.run(
+        [sys.executable, "-c", PROOF],
+        env=environment,
+        cwd=repo_root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert proof.stdout == f"{lanes} [2083236893]\n", proof.stderr
