@@ -30,7 +30,7 @@ Call = tuple[Any, ...]  # (method, *params)
 
 
 def satoshi(amount: Decimal | int) -> int:
-    """Convert an amount in BTC, as RPC gives it, to satoshi; ValueError if it is not a whole number of them."""
+    """Convert an amount in BTC, as RPC gives it, to satoshi; ValueError where that is not a whole number."""
     scaled = Decimal(amount).scaleb(8)
     value = int(scaled)
     if value != scaled:
