@@ -1,0 +1,203 @@
+"""Settings of `pool-collector run`: one class, filled from flags, environment and a TOML file, in this order.
+
+No secret is among them: the RPC's credentials are in the node's cookie file or in its own bitcoin.conf.
+"""
+
+import ipaddress
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from collector.errors import SettingsError
+
+PREFIX: Final = "POOL_COLLECTOR_"
+NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # it names a folder
+
+
+class NodeSettings(BaseModel):
+    """One node to watch. With nothing set, the node of this user on this machine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(default="node", pattern=NAME_PATTERN, description="Name in the dataset.")
+    rpc_url: str | None = Field(default=None, description="Address of its RPC; else from bitcoin.conf.")
+    cookie_file: Path | None = Field(default=None, description="Its cookie file; else in its datadir.")
+    datadir: Path | None = Field(default=None, description="Its datadir; else ~/.bitcoin.")
+    conf: Path | None = Field(default=None, description="Its bitcoin.conf; else in its datadir.")
+    zmq: dict[Literal["sequence", "rawtx", "rawblock"], str] = Field(
+        default_factory=dict, description="Address per topic, where it differs from what the node says."
+    )
+    rpc_timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for one RPC answer.")
+    allow_remote_rpc: bool = Field(
+        default=False, description="Send credentials to another machine without TLS."
+    )
+
+    @field_validator("cookie_file", "datadir", "conf")
+    @classmethod
+    def _at_home(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser()
+
+
+class Settings(BaseSettings):
+    """Everything `pool-collector run` can be told."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    chain: Literal["main", "test", "testnet4", "signet", "regtest"] = Field(
+        default="main", description="Chain that every node must be on."
+    )
+    dataset: Path = Field(default=Path("data/dataset"), description="Folder of the dataset.")
+    node: tuple[NodeSettings, ...] = Field(
+        default=(NodeSettings(),), min_length=1, description="The nodes to watch, each a [[node]] table."
+    )
+    startup_patience_s: float = Field(
+        default=10.0, ge=0, description="How long to wait for a node that does not answer at the start."
+    )
+    seal_interval_s: float = Field(default=300.0, gt=0, description="How often Parquet files are written.")
+    fsync_interval_s: float = Field(
+        default=1.0, ge=0, description="How much a power cut may cost of the journal; 0 waits for the disk."
+    )
+    fee_batch: int = Field(default=1000, ge=1, description="Most mempool entries asked for at once.")
+    fee_interval_s: float = Field(default=0.2, ge=0, description="Shortest time between two such questions.")
+    template_interval_s: float = Field(
+        default=30.0, gt=0, description="How often a block template is taken, besides at each new tip."
+    )
+    stats_interval_s: float = Field(default=60.0, gt=0, description="How often mempool statistics are taken.")
+    queue_limit: int = Field(
+        default=200_000, ge=1000, description="Messages that may wait in memory; more are a named loss."
+    )
+    metrics: str | None = Field(
+        default=None, description="Loopback address for /metrics and /healthz, e.g. 127.0.0.1:9733."
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="`auto` is console in a terminal, else JSON."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severity that is logged."
+    )
+
+    @field_validator("dataset")
+    @classmethod
+    def _at_home(cls, path: Path) -> Path:
+        return path.expanduser()
+
+    @field_validator("metrics")
+    @classmethod
+    def _on_loopback(cls, address: str | None) -> str | None:
+        if address is None:
+            return None
+        host, _, port = address.rpartition(":")
+        try:
+            is_ours = ipaddress.ip_address(host.strip("[]")).is_loopback
+        except ValueError:
+            is_ours = False
+        if not is_ours or not port.isdigit():
+            raise ValueError("must be <loopback address>:<port>, e.g. 127.0.0.1:9733")
+        return address
+
+    @model_validator(mode="after")
+    def _distinct_nodes(self) -> Self:
+        names = [node.name for node in self.node]
+        if len(set(names)) != len(names):
+            raise ValueError("two nodes have the same name; give each [[node]] its own name")
+        return self
+
+
+def load_settings(file: Path | None = None, **flags: Any) -> Settings:
+    """Read the settings; raises SettingsError that names the place and the key.
+
+    Flags that are None were not given. `rpc_url`, `cookie_file`, `datadir` and `conf` among them are those of
+    the one node.
+    """
+    content = _read(file) if file is not None else {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    node_flags = {name: given.pop(name) for name in list(given) if name in NodeSettings.model_fields}
+    _refuse_unknown_variables()
+    try:
+        settings = _from_sources(file, given)
+        if node_flags:
+            settings = _with_node(settings, node_flags)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, file, content, given | node_flags)) from None
+    return settings
+
+
+def _from_sources(file: Path | None, given: dict[str, Any]) -> Settings:
+    class FromSources(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            toml = (TomlConfigSettingsSource(settings_cls, file),) if file is not None else ()
+            return init_settings, env_settings, *toml
+
+    return FromSources(**given)
+
+
+def _with_node(settings: Settings, flags: dict[str, Any]) -> Settings:
+    if len(settings.node) > 1:
+        names = ", ".join(node.name for node in settings.node)
+        raise SettingsError(
+            f"{', '.join(flags)} given for several nodes ({names}); set it in the settings file"
+        )
+    values = settings.node[0].model_dump(exclude_unset=True) | flags
+    return settings.model_copy(update={"node": (NodeSettings(**values),)})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"there is no settings file {file}") from None
+    except OSError as error:
+        raise SettingsError(f"cannot read the settings file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _refuse_unknown_variables() -> None:
+    known = {(PREFIX + name).upper() for name in Settings.model_fields}
+    unknown = sorted(
+        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
+    )
+    if unknown:
+        raise SettingsError(f"unknown setting in the environment: {', '.join(unknown)}")
+
+
+def _explain(
+    error: ValidationError, file: Path | None, content: dict[str, Any], given: dict[str, Any]
+) -> str:
+    """Name the place, the key and the fault of the first thing that is wrong."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(path) or "the settings"
+    top = path[0] if path else ""
+    if top in given:
+        where = "command line"
+    elif (PREFIX + top).upper() in {name.upper() for name in os.environ}:
+        where = f"environment variable {(PREFIX + top).upper()}"
+    elif top in content and file is not None:
+        where = str(file)
+    else:
+        where = str(file or "settings")
+    if first["type"] == "extra_forbidden":
+        return f"{where}: unknown setting {key}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {key}: {message[:1].lower()}{message[1:]}"
