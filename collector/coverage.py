@@ -1,0 +1,104 @@
+"""Keep account of what was really observed: one open interval per topic, a `coverage` row when it ends.
+
+An interval begins when the subscription stands or the stream is whole again, and ends at the last message
+known to be received before a hole, at a seal (and goes on in the next row), or at the end of the session.
+`state` goes to the journal with the messages it counts, so that an interval which a kill leaves open still
+becomes a row, closed at the last message that the journal holds.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Interval:
+    from_us: int
+    to_us: int
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    n_messages: int = 0
+
+    def count(self, sequence: int, received_us: int) -> None:
+        if self.first_sequence is None:
+            self.first_sequence = sequence
+        self.last_sequence = sequence
+        self.n_messages += 1
+        self.to_us = max(self.to_us, received_us)
+
+
+class Ledger:
+    """The open intervals of one node and session."""
+
+    def __init__(self, node: str, session: str) -> None:
+        self._node = node
+        self._session = session
+        self._open: dict[str, _Interval] = {}
+
+    def open(self, topic: str, at_us: int) -> None:
+        """Begin an interval, unless one is open."""
+        self._open.setdefault(topic, _Interval(at_us, at_us))
+
+    def is_open(self, topic: str) -> bool:
+        """Whether the topic is being observed."""
+        return topic in self._open
+
+    def count(self, topic: str, sequence: int, received_us: int) -> None:
+        """Count a message in the open interval, which it opens if there is none."""
+        interval = self._open.get(topic)
+        if interval is None:
+            interval = self._open[topic] = _Interval(received_us, received_us)
+        interval.count(sequence, received_us)
+
+    def close(
+        self, topic: str, reason: str, detail: str | None = None, at_us: int | None = None
+    ) -> list[Row]:
+        """End the topic's interval at `at_us`, or at its last message when that is not known."""
+        interval = self._open.pop(topic, None)
+        if interval is None:
+            return []
+        if at_us is not None:
+            interval.to_us = max(interval.to_us, at_us)
+        return [self._row(topic, interval, reason, detail)]
+
+    def close_all(self, reason: str, detail: str | None = None, at_us: int | None = None) -> list[Row]:
+        """End every interval."""
+        return [row for topic in list(self._open) for row in self.close(topic, reason, detail, at_us)]
+
+    def seal(self, at_us: int) -> list[Row]:
+        """End every interval at `at_us` and begin the next ones there: no hole between the two."""
+        topics = list(self._open)
+        rows = self.close_all("sealed", None, at_us)
+        for topic, row in zip(topics, rows, strict=True):
+            self._open[topic] = _Interval(row["to_at"], row["to_at"])
+        return rows
+
+    def state(self) -> bytes:
+        """Return the open intervals as bytes for the journal."""
+        return json.dumps(
+            {
+                topic: [i.from_us, i.to_us, i.first_sequence, i.last_sequence, i.n_messages]
+                for topic, i in self._open.items()
+            }
+        ).encode()
+
+    def close_killed(self, state: bytes) -> list[Row]:
+        """Close what a killed run left open, by its last state."""
+        self._open = {topic: _Interval(*values) for topic, values in json.loads(state).items()}
+        return self.close_all("killed", "the process ended without a clean stop")
+
+    def _row(self, topic: str, interval: _Interval, reason: str, detail: str | None) -> Row:
+        return {
+            "node": self._node,
+            "session": self._session,
+            "topic": topic,
+            "from_at": interval.from_us,
+            "to_at": interval.to_us,
+            "first_sequence": interval.first_sequence,
+            "last_sequence": interval.last_sequence,
+            "n_messages": interval.n_messages,
+            "end_reason": reason,
+            "detail": detail,
+        }
