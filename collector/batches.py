@@ -1,0 +1,74 @@
+"""Rows and the messages they were made of, committed together and in order.
+
+A batch is what was received between two looks at the queue. Its messages go to the journal at once; its rows
+go there, with the mark that the messages are consumed, when all of them are complete. A fee or a block may
+be on its way for some while, so several batches can be open; they are committed from the oldest on. After a
+kill the journal hands back the messages of the batches that were not committed, and of no other.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from collector.journal import Journal
+from collector.records import Message
+
+Row = dict[str, Any]
+
+
+class Batch:
+    """Messages received together, the rows made of them so far, and how many are still to come."""
+
+    __slots__ = ("n_messages", "n_open", "rows")
+
+    def __init__(self, n_messages: int) -> None:
+        self.n_messages = n_messages
+        self.n_open = 0
+        self.rows: dict[str, list[Row]] = {}
+
+    def add(self, table: str, rows: Iterable[Row]) -> None:
+        """Add complete rows."""
+        self.rows.setdefault(table, []).extend(rows)
+
+
+class Batches:
+    """The batches of one node that are not committed."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._open: deque[Batch] = deque()
+        self.current = self._next(0)
+
+    def begin(self, messages: Sequence[Message]) -> Batch:
+        """Journal messages, safe from a kill when this returns, as a batch that becomes the current one."""
+        self._journal.append_messages(messages)
+        self._journal.flush()
+        return self._next(len(messages))
+
+    def adopt(self, n_messages: int) -> Batch:
+        """Begin a batch of messages that the journal handed back."""
+        return self._next(n_messages)
+
+    @property
+    def n_messages(self) -> int:
+        """Messages whose rows are not complete."""
+        return sum(batch.n_messages for batch in self._open)
+
+    def commit(self) -> dict[str, int]:
+        """Journal the rows of all complete batches at the head; returns how many per table."""
+        counts: dict[str, int] = {}
+        while self._open and not self._open[0].n_open:
+            batch = self._open.popleft()
+            for table, rows in batch.rows.items():
+                self._journal.append(table, rows)
+                counts[table] = counts.get(table, 0) + len(rows)
+            self._journal.mark_consumed(batch.n_messages)
+        if not self._open:
+            self._next(0)  # what comes next must not go into a batch that is committed
+        self._journal.flush()
+        return counts
+
+    def _next(self, n_messages: int) -> Batch:
+        self.current = Batch(n_messages)
+        self._open.append(self.current)
+        return self.current

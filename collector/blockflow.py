@@ -1,0 +1,267 @@
+"""Blocks on their way into the dataset: body, height, fees, verdict; and what happened to them when.
+
+A body comes with `rawblock` (tips only) or from the node's RPC; fees and height come from `getblock` with
+verbosity 3, which needs no index of transactions. A block that fails verification is fetched once more by RPC
+before it is believed. Nothing here talks to the node: `ask` is called with what is needed.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from collector.batches import Batch
+from collector.blocks import block_rows, fees_from_getblock
+from collector.decode import Block, decode_block
+from collector.errors import DecodeError
+from collector.schema import hash_bytes
+from collector.verify import backend_name, verify_block
+
+Row = dict[str, Any]
+KEPT_BODY_BYTES: Final = (
+    8_000_000  # a C follows its block within moments; decoded, a body takes ten times that
+)
+KEPT_KNOWN: Final = 12  # blocks whose transactions a reorganisation may bring back
+
+
+class BlockAnswer(NamedTuple):
+    """What RPC says of a block: getblock with verbosity 3, and the raw block if it was asked for."""
+
+    verbose: Mapping[str, Any]
+    raw: bytes | None
+
+
+class Known(NamedTuple):
+    """What is known of a recent block."""
+
+    height: int
+    prev_hash: bytes
+    fees_sat: Mapping[bytes, int | None]  # by txid, without the coinbase
+
+
+class StoredBlocks:
+    """Hashes of the blocks that the dataset holds or will hold, shared by all nodes of a process."""
+
+    def __init__(self, hashes: Iterable[bytes], lowest_height: int | None) -> None:
+        self.lowest_height = lowest_height  # of the dataset as it was opened; None when it was empty
+        self._hashes = set(hashes)
+        self._lock = threading.Lock()
+
+    def __contains__(self, block_hash: bytes) -> bool:
+        return block_hash in self._hashes
+
+    def claim(self, block_hash: bytes) -> bool:
+        """Say that the caller will store the block; False when another has done so."""
+        with self._lock:
+            if block_hash in self._hashes:
+                return False
+            self._hashes.add(block_hash)
+            return True
+
+
+class _Arrival(NamedTuple):
+    event: str
+    at_us: int
+    kind: str
+    batch: Batch
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A block that RPC was asked about."""
+
+    arrivals: list[_Arrival] = field(default_factory=list)
+    source: str = "zmq"
+    is_fill: bool = False
+
+
+class BlockFlow:
+    """The blocks of one node and session."""
+
+    def __init__(
+        self, origin: tuple[str, str], chain: str, stored: StoredBlocks, ask: Callable[[bytes, bool], None]
+    ) -> None:
+        self._origin = origin  # node and session
+        self._chain = chain
+        self._stored = stored
+        self._ask = ask  # called with the hash, and whether the raw block is needed
+        self._bodies: OrderedDict[bytes, tuple[Block, bytes]] = OrderedDict()  # decoded and raw
+        self._bodies_bytes = 0
+        self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._wanted: dict[bytes, _Wanted] = {}
+        self._fill: deque[bytes] = deque()
+
+    def __len__(self) -> int:
+        return len(self._wanted) + len(self._fill)
+
+    def body(self, block_hash: bytes) -> Block | None:
+        """Return a block that was decoded not long ago."""
+        kept = self._bodies.get(block_hash)
+        return None if kept is None else kept[0]
+
+    def known(self, block_hash: bytes) -> Known | None:
+        """Return what is known of a recent block."""
+        return self._known.get(block_hash)
+
+    def holds(self, txid: bytes) -> bool:
+        """Whether one of the recent blocks has a transaction."""
+        return any(txid in known.fees_sat for known in self._known.values())
+
+    def received(self, raw: bytes) -> Block:
+        """Decode the body of a `rawblock` message; raises DecodeError."""
+        block = decode_block(raw)
+        self._keep(block, raw)
+        return block
+
+    def happened(self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch) -> None:
+        """Note a row of `block_arrivals`; it is given out, in its batch, when the height is known."""
+        known = self._known.get(block_hash)
+        if known is not None:
+            batch.add("block_arrivals", [self._arrival(block_hash, event, at_us, kind, known)])
+            return
+        batch.n_open += 1
+        self.want(block_hash).arrivals.append(_Arrival(event, at_us, kind, batch))
+
+    def want(self, block_hash: bytes) -> _Wanted:
+        """Ask for what is not known of a block, once."""
+        wanted = self._wanted.get(block_hash)
+        if wanted is None:
+            wanted = self._wanted[block_hash] = _Wanted()
+            needs_body = block_hash not in self._bodies
+            wanted.source = "rpc" if needs_body else "zmq"
+            self._ask(block_hash, needs_body)
+        return wanted
+
+    def fill(self, hashes: Iterable[bytes]) -> int:
+        """Fetch the blocks among `hashes` that are not stored, one after the other; returns how many."""
+        missing = [hash_ for hash_ in hashes if hash_ not in self._stored and hash_ not in self._wanted]
+        self._fill.extend(missing)
+        self.fill_next()
+        return len(missing)
+
+    def fill_next(self) -> None:
+        """Ask for the next block of a fill when nothing else is under way."""
+        while self._fill and not self._wanted:
+            block_hash = self._fill.popleft()
+            if block_hash not in self._stored:
+                self.want(block_hash).is_fill = True
+
+    def answered(self, block_hash: bytes, answer: BlockAnswer, now_us: int, batch: Batch) -> bool:
+        """Take an answer: make the block's rows and give out its arrivals. False: asked once more."""
+        if answer.raw is not None:
+            try:
+                self._keep(decode_block(answer.raw), answer.raw)
+            except DecodeError as error:
+                batch.add("rejects", [self._reject("rpc", now_us, str(error), answer.raw)])
+                self.failed(block_hash)
+                return True
+        wanted = self._wanted[block_hash]
+        kept = self._bodies.get(block_hash)
+        if kept is None:
+            self._ask_again(block_hash, wanted)
+            return False
+        block, raw = kept
+        txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
+        verdict = verify_block(block, self._chain, txids, height=answer.verbose["height"])
+        if verdict != "valid":
+            topic = "rawblock" if wanted.source == "zmq" else "rpc"
+            batch.add("rejects", [self._reject(topic, now_us, f"block: {verdict}", raw)])
+            if wanted.source == "zmq":
+                self._ask_again(block_hash, wanted)
+                return False
+        fees = fees_from_getblock(dict(answer.verbose))
+        by_txid = dict(zip(txids[1:], fees[1:], strict=True))
+        known = Known(answer.verbose["height"], block.header.prev_hash, by_txid)
+        self._known[block_hash] = known
+        if len(self._known) > KEPT_KNOWN:
+            self._known.popitem(last=False)
+        if self._stored.claim(block_hash):
+            block_row, transaction_rows = block_rows(
+                block,
+                chain=self._chain,
+                height=known.height,
+                height_source="rpc",
+                source=wanted.source,
+                verdict=verdict,
+                verified_by=backend_name(),
+                fees=fees,
+            )
+            # Together with the message that announced it: a kill loses both or neither.
+            owner = wanted.arrivals[0].batch if wanted.arrivals else batch
+            owner.add("blocks", [block_row])
+            owner.add("transactions", transaction_rows)
+        if wanted.is_fill:
+            batch.add("block_arrivals", [self._arrival(block_hash, "connected", now_us, "pulled", known)])
+        self._settle(block_hash, known)
+        return True
+
+    def failed(self, block_hash: bytes) -> None:
+        """Give out what waited for a block that cannot be had."""
+        self._settle(block_hash, None)
+
+    def flush(self) -> None:
+        """Give out what waits, without heights: no more answers will come."""
+        self._fill.clear()
+        for block_hash in list(self._wanted):
+            self._settle(block_hash, None)
+
+    def _ask_again(self, block_hash: bytes, wanted: _Wanted) -> None:
+        wanted.source = "rpc"
+        self._ask(block_hash, True)  # noqa: FBT003 - the raw block is needed
+
+    def _settle(self, block_hash: bytes, known: Known | None) -> None:
+        """Give out the arrivals of a block and let go of the batches that waited for it."""
+        wanted = self._wanted.pop(block_hash, None)
+        if wanted is None:
+            return
+        for arrival in wanted.arrivals:
+            row = self._arrival(block_hash, arrival.event, arrival.at_us, arrival.kind, known)
+            arrival.batch.add("block_arrivals", [row])
+            arrival.batch.n_open -= 1
+        self.fill_next()
+
+    def _keep(self, block: Block, raw: bytes) -> None:
+        if block.block_hash in self._bodies:
+            return
+        self._bodies[block.block_hash] = block, raw
+        self._bodies_bytes += len(raw)
+        while self._bodies_bytes > KEPT_BODY_BYTES and len(self._bodies) > 1:
+            _, (_, dropped) = self._bodies.popitem(last=False)
+            self._bodies_bytes -= len(dropped)
+
+    def _arrival(self, block_hash: bytes, event: str, at_us: int, kind: str, known: Known | None) -> Row:
+        return {
+            "node": self._origin[0],
+            "session": self._origin[1],
+            "block_hash": block_hash,
+            "event": event,
+            "event_at": at_us,
+            "kind": kind,
+            "height": None if known is None else known.height,
+            "prev_hash": None if known is None else known.prev_hash,
+        }
+
+    def _reject(self, topic: str, now_us: int, reason: str, body: bytes) -> Row:
+        return reject_row(self._origin, topic, now_us, reason, body)
+
+
+def reject_row(
+    origin: tuple[str, str],
+    topic: str,
+    received_us: int,
+    reason: str,
+    body: bytes,
+    *,
+    sequence: int | None = None,
+) -> Row:
+    """Return a row of `rejects`; `origin` is node and session."""
+    return {
+        "node": origin[0],
+        "session": origin[1],
+        "received_at": received_us,
+        "topic": topic,
+        "sequence": sequence,
+        "reason": reason,
+        "body": body,
+    }

@@ -1,0 +1,31 @@
+"""Structured logs on stderr: for people in a terminal, one JSON object per line elsewhere."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure_logging(log_format: str = "auto", log_level: str = "info") -> None:
+    """Set up logging for a command: `log_format` is auto, console or json."""
+    is_console = sys.stderr.isatty() if log_format == "auto" else log_format == "console"
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if is_console
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[log_level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

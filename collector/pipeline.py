@@ -1,0 +1,431 @@
+"""From one node's messages to rows: the spine, the reasons, the fees and the blocks, put together.
+
+One thread owns a pipeline. Messages, notices, answers and the passing of time go in; rows go into batches,
+and questions to the node into lanes, whose answers come back through the same thread. The `sequence` topic
+says what happened; `rawtx` and `rawblock` only bring bodies, because no order holds between two topics. An
+event is therefore kept back for a moment, in which the body it speaks of arrives.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from collector.batches import Batch, Batches
+from collector.blockflow import BlockAnswer, BlockFlow, StoredBlocks, reject_row
+from collector.bodies import Bodies
+from collector.coverage import Ledger
+from collector.decode import Block
+from collector.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
+from collector.errors import DecodeError, NodeError, NodeRefused, NodeUnavailable
+from collector.lane import Lane
+from collector.live import LiveSet, outpoint
+from collector.mempool import (
+    Entered,
+    Event,
+    InStep,
+    Left,
+    MempoolSync,
+    OutOfStep,
+    Output,
+    WantBlock,
+    WantSnapshot,
+    parse_event,
+)
+from collector.questions import Snapshot, ask_block, ask_chain, ask_entries, ask_outputs, ask_snapshot
+from collector.records import Message
+from collector.removals import Removals, Settled
+from collector.schema import hash_hex
+from collector.zmq_source import Notice
+
+Row = dict[str, Any]
+HOLD_US: Final = 50_000  # the body of an event travels on another connection
+FILL_DEPTH: Final = 1008  # blocks; what is further back is for the backfill
+RESTART_SLACK_S: Final = 5  # uptime has whole seconds
+log = structlog.get_logger(__name__)
+
+
+class NodeRestarted(NodeError):  # noqa: N818 - a state of the node, not a mistake
+    """The node is another process than the one this session watches."""
+
+
+class Pipeline:
+    """One node and session. `quick` answers about the mempool, `slow` about blocks."""
+
+    def __init__(
+        self,
+        origin: tuple[str, str],
+        chain: str,
+        *,
+        quick: Lane,
+        slow: Lane,
+        batches: Batches,
+        stored: StoredBlocks,
+        ledger: Ledger,
+        fee_batch: int,
+        fee_interval_s: float,
+    ) -> None:
+        self.origin = node, session = origin
+        self.live = LiveSet()
+        self.spine = MempoolSync()
+        self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
+        self.tip_changed = False
+        self._chain = chain
+        self._quick = quick
+        self._slow = slow
+        self._batches = batches
+        self._stored = stored
+        self._ledger = ledger
+        self._fee_batch = fee_batch
+        self._fee_interval_s = fee_interval_s
+        self._asked_s = 0.0
+        self._bodies = Bodies()
+        self._removals = Removals()
+        self._entries = Entries(node, session, self.live)
+        self._blocks = BlockFlow(origin, chain, stored, self._ask_block)
+        self._spine_wants: set[bytes] = set()
+        self._held: deque[tuple[Message | Notice, Batch]] = deque()
+        self._owners: dict[int, Batch] = {}  # by counter: events that the spine or `removals` has
+        self._event_batch = batches.current  # of the event that the spine gave out last
+        self._asking_entries = False
+        self._started_s = time.monotonic()
+        self._start_height: int | None = None
+        self._n_pulled = 0
+
+    # --- what comes in
+
+    def start(self, tip_height: int, tip_hash: bytes, at_us: int) -> None:
+        """Begin with the node's tip, the blocks before it that are missing, and a snapshot of its mempool."""
+        self._start_height = tip_height
+        self._blocks.happened(tip_hash, "connected", at_us, "at_start", self._batches.current)
+        self._ask_fill()
+        self._apply(self.spine.start())
+
+    def message(self, message: Message, batch: Batch) -> None:
+        """Take one message, which is in the journal as part of `batch`."""
+        if message.topic == "sequence":
+            batch.n_open += 1
+            self._held.append((message, batch))
+            return
+        received_us = message.received_ns // 1000
+        try:
+            if message.topic == "rawtx":
+                body = self._bodies.received(message.body, received_us)
+                if body is not None:
+                    self._entries.learn_body(body.txid, body)
+            else:
+                block = self._blocks.received(message.body)
+                self._blocks.happened(block.block_hash, "seen", received_us, "pushed", batch)
+                self._offer_block(block)
+        except DecodeError as error:
+            self._reject(message, str(error), batch)
+
+    def notice(self, notice: Notice) -> None:
+        """Take what was noticed about the stream, in its order."""
+        if notice.topic == "sequence":
+            self._held.append((notice, self._batches.current))
+        elif notice.topic == "rawblock":
+            self._ask_fill()
+
+    def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
+        """Let time pass: release events, ask what is to be asked, give up what is overdue."""
+        while self._held:
+            item, batch = self._held[0]
+            if item.received_ns // 1000 > now_us - hold_us:
+                break
+            self._held.popleft()
+            if isinstance(item, Notice):
+                self._apply(self.spine.lose_step(item.reason, item.detail))
+            else:
+                self._event(item, batch)
+        self._apply(self.spine.tick(now_us))
+        self._settled(self._removals.tick(now_us))
+        self._done(self._entries.give_up(now_us))
+        self._resolve_gone()
+        self._ask_entries()
+        self._bodies.forget(now_us)
+        self.live.forget(now_us)
+
+    @property
+    def n_open(self) -> int:
+        """How much waits for an answer or an explanation."""
+        return (
+            len(self._held)
+            + self.spine.n_waiting
+            + len(self._removals)
+            + len(self._entries)
+            + len(self._blocks)
+        )
+
+    def release(self) -> None:
+        """Let go of the events that wait for a snapshot or a block: none will come."""
+        self.tick(time.time_ns() // 1000, hold_us=0)
+        self._apply(self.spine.flush(self._txids_of))
+
+    def finish(self) -> None:
+        """Give out everything with what is known."""
+        self.release()
+        self._settled(self._removals.flush())
+        self._blocks.flush()
+        self._done(self._entries.flush())
+
+    # --- the spine
+
+    def _event(self, message: Message, batch: Batch) -> None:
+        try:
+            event = parse_event(message.body, message.sequence, message.received_ns // 1000)
+        except DecodeError as error:
+            self._reject(message, str(error), batch)
+            batch.n_open -= 1
+            return
+        self._owners[event.sequence] = batch
+        self._apply(self.spine.event(event))
+
+    def _apply(self, outputs: Iterable[Output]) -> None:
+        """Act on what the spine gives out. What an event led to follows the event."""
+        for output in outputs:
+            match output:
+                case Event():
+                    self._happened(output)
+                case Entered():
+                    self._entered(output)
+                case Left():
+                    self._left(output)
+                case WantSnapshot():
+                    self._ask_snapshot(output.request)
+                case WantBlock():
+                    self._spine_wants.add(output.block_hash)
+                    self._find_block(output.block_hash)
+                case InStep():
+                    self._ledger.open("mempool", time.time_ns() // 1000)
+                    log.info("mempool.in_step", node=self.origin[0], n_tx=len(self.spine.txids))
+                case OutOfStep():
+                    self.coverage_rows += self._ledger.close("mempool", output.reason, output.detail)
+                    log.warning("mempool.out_of_step", node=self.origin[0], **output._asdict())
+
+    def _happened(self, event: Event) -> None:
+        """Make the row of an event; an R waits for its reason."""
+        batch = self._event_batch = self._owners[event.sequence]
+        if self._ledger.is_open("mempool"):
+            self._ledger.count("mempool", event.sequence, event.received_us)
+        if event.event == "R":
+            self._removals.removed(event, self._outpoints(event.hash))
+            return
+        del self._owners[event.sequence]
+        batch.add("mempool_events", [self._event_row(event)])
+        if event.event == "A":
+            if self._removals:
+                self._settled(self._removals.added(event, self._outpoints(event.hash)))
+        elif event.event == "C":
+            self._settled(self._removals.connected(lambda: self._spent_in(event.hash)))
+            self._blocks.happened(event.hash, "connected", event.received_us, "pushed", batch)
+            self._look_into_block(event, batch)
+            self._spine_wants.discard(event.hash)
+            self.tip_changed = True
+        else:
+            self._settled(self._removals.disconnected())
+            self._blocks.happened(event.hash, "disconnected", event.received_us, "pushed", batch)
+        batch.n_open -= 1
+
+    def _entered(self, entered: Entered) -> None:
+        body = self._bodies.take(entered.txid)
+        parents = None if body is None else self.live.parents(body)
+        self.live.enter(entered.txid, body)
+        event = entered.event
+        if event is None:
+            owner, at_us, number = None, time.time_ns() // 1000, None
+            if entered.kind == "pulled":
+                self._pulled("A", entered.txid, at_us, None)
+        else:
+            owner, at_us, number = self._event_batch, event.received_us, event.mempool_sequence
+            owner.n_open += 1
+        entry = Entry(entered.txid, entered.kind, at_us, number, body, parents, owner)
+        self._done(self._entries.entered(entry))
+
+    def _left(self, left: Left) -> None:
+        now_us = time.time_ns() // 1000
+        self.live.leave(left.txid, now_us)
+        self._entries.left(left)
+        if left.cause == "resync":
+            self._pulled("R", left.txid, now_us, "mined" if self._blocks.holds(left.txid) else "unknown")
+
+    def _look_into_block(self, event: Event, batch: Batch) -> None:
+        """Note the transactions of a block that were never seen to wait; complete those that had no body."""
+        block = self._blocks.body(event.hash)
+        if block is None:
+            return
+        for body in block.transactions[1:]:
+            self._entries.learn_body(body.txid, body)
+            if self.spine.in_step and body.txid not in self.live and not self._blocks.holds(body.txid):
+                batch.n_open += 1
+                entry = Entry(body.txid, "in_block", event.received_us, None, body, None, batch)
+                self._done(self._entries.entered_in_block(entry, event.hash))
+
+    def _pulled(self, letter: str, txid: bytes, at_us: int, reason: str | None) -> None:
+        """Make the row of an event that a snapshot implies; its counter is negative, for there was none."""
+        self._n_pulled += 1
+        event = Event(letter, txid, None, -self._n_pulled, at_us)
+        self._batches.current.add("mempool_events", [self._event_row(event, reason, kind="pulled")])
+
+    # --- rows
+
+    def _event_row(
+        self,
+        event: Event,
+        reason: str | None = None,
+        replaced_by: bytes | None = None,
+        *,
+        kind: str = "pushed",
+    ) -> Row:
+        return {
+            "node": self.origin[0],
+            "session": self.origin[1],
+            "sequence": event.sequence,
+            "kind": kind,
+            "received_at": event.received_us,
+            "event": event.event,
+            "hash": event.hash,
+            "mempool_sequence": event.mempool_sequence,
+            "removal_reason": reason,
+            "replaced_by": replaced_by,
+        }
+
+    def _settled(self, settled: Iterable[Settled]) -> None:
+        for event, reason, replaced_by in settled:
+            batch = self._owners.pop(event.sequence)
+            batch.add("mempool_events", [self._event_row(event, reason, replaced_by)])
+            batch.n_open -= 1
+
+    def _done(self, done: Iterable[Done]) -> None:
+        for row, owner in done:
+            (owner or self._batches.current).add("mempool_txs", [row])
+            if owner is not None:
+                owner.n_open -= 1
+
+    def _reject(self, message: Message, reason: str, batch: Batch) -> None:
+        row = reject_row(self.origin, message.topic, message.received_ns // 1000, reason, message.body)
+        batch.add("rejects", [{**row, "sequence": message.sequence}])
+        log.warning("message.rejected", node=self.origin[0], topic=message.topic, reason=reason)
+
+    def _outpoints(self, txid: bytes) -> frozenset[bytes] | None:
+        body = self._bodies.get(txid)
+        if body is None:
+            return self.live.outpoints(txid)
+        return frozenset(outpoint(spent.prev_txid, spent.prev_index) for spent in body.inputs)
+
+    def _spent_in(self, block_hash: bytes) -> list[bytes]:
+        block = self._blocks.body(block_hash)
+        if block is None:
+            return []
+        inputs = (spent for body in block.transactions[1:] for spent in body.inputs)
+        return [outpoint(spent.prev_txid, spent.prev_index) for spent in inputs]
+
+    # --- questions to the node
+
+    def _ask_snapshot(self, request: int) -> None:
+        self._quick.ask(ask_snapshot, partial(self._on_snapshot, request), _give_up)
+
+    def _on_snapshot(self, request: int, snapshot: Snapshot) -> None:
+        if snapshot.uptime_s + RESTART_SLACK_S < time.monotonic() - self._started_s:
+            raise NodeRestarted(f"the node has been up for {snapshot.uptime_s} s, less than this session")
+        self._apply(
+            self.spine.snapshot(request, snapshot.mempool_sequence, snapshot.txids, snapshot.taken_us)
+        )
+
+    def _ask_entries(self) -> None:
+        now_s = time.monotonic()
+        if (
+            self._asking_entries
+            or not self._entries.n_unasked
+            or now_s - self._asked_s < self._fee_interval_s
+        ):
+            return
+        self._asked_s = now_s
+        questions = self._entries.questions(self._fee_batch)
+        self._asking_entries = True
+        self._quick.ask(
+            partial(ask_entries, questions=questions), self._on_entries, partial(self._no_entries, questions)
+        )
+
+    def _on_entries(self, answers: list[Answer]) -> None:
+        self._asking_entries = False
+        self._done(self._entries.answers(answers, time.time_ns() // 1000))
+
+    def _no_entries(self, questions: list[Question], error: NodeError) -> None:
+        self._asking_entries = False
+        self._entries.again(questions)
+        _give_up(error)
+
+    def _resolve_gone(self) -> None:
+        """Look for the fees of what had left the mempool before we asked."""
+        done, questions = self._entries.resolve_gone()
+        self._done(done)
+        if questions:
+            self._quick.ask(
+                partial(ask_outputs, questions=questions), partial(self._on_outputs, questions), _give_up
+            )
+        for block_hash in self._entries.blocks_wanted():
+            known = self._blocks.known(block_hash)
+            if known is not None:
+                self._done(self._entries.block_fees(block_hash, known.fees_sat))
+
+    def _on_outputs(self, questions: list[OutputQuestion], answers: list[Any]) -> None:
+        self._done(self._entries.outputs(questions, output_values(questions, answers)))
+
+    def _ask_block(self, block_hash: bytes, needs_body: bool) -> None:  # noqa: FBT001 - BlockFlow's callback
+        self._slow.ask(
+            partial(ask_block, block_hash=block_hash, raw=needs_body),
+            partial(self._on_block, block_hash),
+            partial(self._no_block, block_hash),
+        )
+
+    def _on_block(self, block_hash: bytes, answer: BlockAnswer) -> None:
+        now_us = time.time_ns() // 1000
+        if self._blocks.answered(block_hash, answer, now_us, self._batches.current):
+            self._find_block(block_hash)
+
+    def _no_block(self, block_hash: bytes, error: NodeError) -> None:
+        """Go on without a block that the node does not have (any more)."""
+        log.warning("block.missing", node=self.origin[0], block=hash_hex(block_hash), reason=str(error))
+        self._blocks.failed(block_hash)
+        self._done(self._entries.block_fees(block_hash, {}))
+        self._spine_wants.discard(block_hash)
+        self._apply(self.spine.block(block_hash, ()))
+
+    def _find_block(self, block_hash: bytes) -> None:
+        block = self._blocks.body(block_hash)
+        if block is None:
+            self._blocks.want(block_hash)
+        else:
+            self._offer_block(block)
+
+    def _offer_block(self, block: Block) -> None:
+        if block.block_hash in self._spine_wants:
+            self._apply(self.spine.block(block.block_hash, self._txids_of(block.block_hash)))
+
+    def _txids_of(self, block_hash: bytes) -> list[bytes]:
+        block = self._blocks.body(block_hash)
+        return [] if block is None else [body.txid for body in block.transactions]
+
+    def _ask_fill(self) -> None:
+        """See which blocks of the active chain the dataset lacks, and fetch them."""
+        heights = [
+            height for height in (self._start_height, self._stored.lowest_height) if height is not None
+        ]
+        if heights:
+            question = partial(ask_chain, lowest_height=min(heights), depth=FILL_DEPTH)
+            self._slow.ask(question, self._on_chain, _give_up)
+
+    def _on_chain(self, hashes: list[bytes]) -> None:
+        n_missing = self._blocks.fill(reversed(hashes))
+        if n_missing:
+            log.info("blocks.filling", node=self.origin[0], n_blocks=n_missing)
+
+
+def _give_up(error: NodeError) -> None:
+    """Do without the answer when the service stops; anything else that a node refuses here is fatal."""
+    if not isinstance(error, NodeUnavailable | NodeRefused):
+        raise error

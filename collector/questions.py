@@ -1,0 +1,62 @@
+"""What is asked of a node's RPC, one function per question; each runs in a lane."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from collector.blockflow import BlockAnswer
+from collector.entries import Answer, OutputQuestion, Question
+from collector.rpc import RpcClient
+from collector.schema import hash_bytes, hash_hex
+
+
+class Snapshot(NamedTuple):
+    """The txids in the mempool as of a mempool sequence number, and how long the node has been running."""
+
+    mempool_sequence: int
+    txids: list[bytes]
+    taken_us: int
+    uptime_s: int
+
+
+def ask_snapshot(client: RpcClient) -> Snapshot:
+    """Take the mempool's txids with the mempool sequence number that comes next."""
+    uptime_s = client.call("uptime")
+    answer = client.call("getrawmempool", False, True)  # noqa: FBT003 - JSON-RPC has positions, not names
+    txids = [hash_bytes(txid) for txid in answer["txids"]]
+    return Snapshot(answer["mempool_sequence"], txids, time.time_ns() // 1000, uptime_s)
+
+
+def ask_entries(client: RpcClient, questions: Sequence[Question]) -> list[Answer]:
+    """Ask for mempool entries, and for the bodies that are missing, in one go."""
+    calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(question.txid)) for question in questions]
+    bodyless = [question for question in questions if question.needs_body]
+    calls += [("getrawtransaction", hash_hex(question.txid)) for question in bodyless]
+    results = client.batch(calls)
+    bodies = dict(zip((question.txid for question in bodyless), results[len(questions) :], strict=True))
+    return [
+        Answer(question.txid, result, bodies.get(question.txid))
+        for question, result in zip(questions, results, strict=False)
+    ]
+
+
+def ask_outputs(client: RpcClient, questions: Sequence[OutputQuestion]) -> list[Any]:
+    """Ask for confirmed outputs, whether or not the mempool spends them."""
+    return client.batch(
+        [("gettxout", hash_hex(question.txid), question.output, False) for question in questions]
+    )
+
+
+def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
+    """Ask for a block with the outputs its transactions spent, and for its bytes."""
+    name = hash_hex(block_hash)
+    verbose = client.call("getblock", name, 3)
+    return BlockAnswer(verbose, bytes.fromhex(client.call("getblock", name, 0)) if raw else None)
+
+
+def ask_chain(client: RpcClient, lowest_height: int, depth: int) -> list[bytes]:
+    """Return the hashes of the active chain from the tip down, `depth` of them or down to a height."""
+    tip = client.call("getblockcount")
+    heights = range(tip, max(lowest_height - 1, tip - depth, -1), -1)
+    answers = client.batch([("getblockhash", height) for height in heights])
+    return [hash_bytes(answer) for answer in answers if isinstance(answer, str)]

@@ -1,0 +1,76 @@
+"""The live collector: every node of the settings watched at once, into one dataset.
+
+Each node has threads of its own (receiving, working, asking) and a journal of its own, so that one that fails
+holds up no other. They share the dataset, to which each adds files under names of its own, and the set of
+stored blocks, so that a block is stored once.
+"""
+
+import threading
+from contextlib import ExitStack
+
+import pyarrow.parquet as pq
+import structlog
+
+from collector.blockflow import StoredBlocks
+from collector.config import NodeSettings, Settings
+from collector.errors import CollectorError
+from collector.metrics import Metrics, MetricsServer
+from collector.schema import BLOCKS
+from collector.watch import Prepared, Watch, prepare
+from collector.writer import Dataset
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings, stop: threading.Event) -> int:
+    """Collect until `stop` is set; returns the exit status, 0 when everything received is sealed.
+
+    Raises CollectorError when a node or the dataset cannot be used; then nothing was written.
+    """
+    metrics = Metrics()
+    with ExitStack() as at_end:  # undone from the last to the first
+        prepared = [_prepared(node, settings, at_end) for node in settings.node]
+        if settings.metrics:
+            at_end.callback(MetricsServer(settings.metrics, metrics).close)
+        dataset = Dataset.open(settings.dataset, settings.chain, create=True)
+        watches = []
+        for node in settings.node:
+            watch = Watch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+            at_end.callback(watch.join)
+            watches.append(watch)
+        at_end.callback(stop.set)
+        stored = stored_blocks(dataset)
+        for watch, ready in zip(watches, prepared, strict=True):
+            watch.start(ready, stored)
+        stop.wait()
+    return _outcome(watches)
+
+
+def _prepared(node: NodeSettings, settings: Settings, at_end: ExitStack) -> Prepared:
+    prepared = prepare(node, settings, patience_s=settings.startup_patience_s)
+    at_end.callback(prepared.source.stop)
+    return prepared
+
+
+def stored_blocks(dataset: Dataset) -> StoredBlocks:
+    """Read which blocks the dataset holds."""
+    hashes: list[bytes] = []
+    lowest: int | None = None
+    for path in dataset.paths(BLOCKS):
+        columns = pq.read_table(path, columns=["block_hash", "height"], partitioning=None)
+        hashes += columns["block_hash"].to_pylist()
+        heights = columns["height"].to_pylist()
+        lowest = min([*heights, *([] if lowest is None else [lowest])], default=None)
+    return StoredBlocks(hashes, lowest)
+
+
+def _outcome(watches: list[Watch]) -> int:
+    """Raise what ended a watch; else 0."""
+    errors = [watch.error for watch in watches if watch.error is not None]
+    for error in errors[1:]:
+        log.error("watch.failed", error=f"{type(error).__name__}: {error}")
+    if errors:
+        raise (
+            errors[0] if isinstance(errors[0], CollectorError) else RuntimeError("a watch failed")
+        ) from errors[0]
+    return 0
