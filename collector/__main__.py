@@ -1,0 +1,5 @@
+"""`python -m collector` is `pool-collector`."""
+
+from collector.cli import main
+
+main()

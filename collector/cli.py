@@ -1,0 +1,201 @@
+"""The command `pool-collector`."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from collector import dictionary, service
+from collector.config import Settings, load_settings
+from collector.errors import CollectorError
+from collector.log import configure_logging
+from collector.preflight import client_for, examine
+from collector.schema import TABLES, Table
+
+app = typer.Typer(
+    name="pool-collector",
+    help="Record what a Bitcoin node sees: mempool, blocks, templates, as Parquet.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Chain(StrEnum):
+    """Chains as the node names them."""
+
+    MAIN = "main"
+    TEST = "test"
+    TESTNET4 = "testnet4"
+    SIGNET = "signet"
+    REGTEST = "regtest"
+
+
+class LogFormat(StrEnum):
+    """How logs are written."""
+
+    AUTO = "auto"
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class SchemaFormat(StrEnum):
+    """How the contract is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pool-collector {metadata.version('pool-measurement')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Record what a Bitcoin node sees: mempool, blocks, templates, as Parquet."""
+
+
+@app.command()
+def run(  # noqa: PLR0917 - typer passes every option by name
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    chain: Annotated[Chain | None, typer.Option(help="Chain the node must be on; main unless set.")] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
+    ] = None,
+    datadir: Annotated[Path | None, typer.Option(help="The node's datadir; ~/.bitcoin unless set.")] = None,
+    conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
+    rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
+    cookie_file: Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Serve /metrics and /healthz at ADDRESS:PORT.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="How logs are written.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="Least severity that is logged.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> None:
+    """Collect until stopped (SIGTERM or Ctrl-C). Exit 0 on a clean stop, 1 on a failure."""
+    settings = load_settings(
+        config,
+        chain=chain,
+        dataset=dataset,
+        datadir=datadir,
+        conf=conf,
+        rpc_url=rpc_url,
+        cookie_file=cookie_file,
+        metrics=metrics,
+        log_format=log_format,
+        log_level=log_level,
+    )
+    configure_logging(settings.log_format, settings.log_level)
+    if dry_run:
+        _describe(settings)
+        return
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    raise typer.Exit(service.run(settings, stop))
+
+
+@app.command()
+def schema(
+    output: Annotated[SchemaFormat, typer.Option("--format", help="How it is printed.")] = SchemaFormat.TABLE,
+) -> None:
+    """Print the dataset contract: tables, columns, types and what they mean."""
+    if output is SchemaFormat.MARKDOWN:
+        print(dictionary.markdown(), end="")
+    elif output is SchemaFormat.JSON:
+        print(json.dumps([_table_as_data(table) for table in TABLES.values()], indent=2))
+    else:
+        for table in TABLES.values():
+            _print_table(table)
+
+
+def main() -> None:
+    """Run the command; what the collector raises on purpose is printed without a traceback."""
+    try:
+        app()
+    except CollectorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    """Make the first SIGTERM or SIGINT set `stop`; the second ends the process at once."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def _describe(settings: Settings) -> None:
+    for node in settings.node:
+        client = client_for(node, settings.chain)
+        facts = examine(client, node, settings)
+        row = facts.row
+        print(f"node {node.name}: {row['subversion']} at {client.url}")
+        print(
+            f"  chain {row['chain']}, height {row['tip_height']}, {row['n_mempool_at_start']} in the mempool"
+        )
+        for topic, endpoint in facts.endpoints.items():
+            print(f"  would subscribe to {topic} at {endpoint}")
+    verb = "add to" if settings.dataset.exists() else "create"
+    print(f"would {verb} the dataset {settings.dataset}")
+
+
+def _table_as_data(table: Table) -> dict[str, object]:
+    return {
+        "name": table.name,
+        "version": table.version,
+        "doc": table.doc,
+        "grain": table.grain,
+        "sort": table.sort,
+        "partitioned_by": "height" if table.day_column is None else f"day of {table.day_column}",
+        "columns": [
+            {
+                "name": column.name,
+                "type": str(column.type),
+                "nullable": column.nullable,
+                "doc": column.doc,
+                **({"values": column.values} if column.values else {}),
+            }
+            for column in table.columns
+        ],
+    }
+
+
+def _print_table(table: Table) -> None:
+    print(f"{table.name}: {table.doc}")
+    print(f"  one row per {', '.join(table.grain)}; sorted by {', '.join(table.sort)}")
+    width = max(len(column.name) for column in table.columns)
+    for column in table.columns:
+        type_ = str(column.type) + (" or null" if column.nullable else "")
+        print(f"  {column.name:<{width}}  {type_}: {column.doc}")
+    print()
