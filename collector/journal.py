@@ -12,6 +12,9 @@ outlives the process. What a power cut costs: at most `fsync_interval_s` of flus
 0 forces every flush to disk; None leaves it to the operating system, often half a minute). Sealed rows are
 on disk before their segment goes.
 
+Damage to a segment costs the frames that it hits: they are named in the log and in `Journal.lost_bytes`, and
+the file is kept with the ending `.damaged`. The format is in `collector.segment`.
+
 One thread uses a Journal; one Journal uses a folder.
 """
 
@@ -31,7 +34,7 @@ import structlog
 
 from collector.errors import DatasetError
 from collector.records import Message
-from collector.schema import TABLES
+from collector.schema import TABLES, Table
 from collector.segment import Segment
 from collector.writer import FILE_MODE, Dataset, make_folder, to_batch
 
@@ -41,6 +44,7 @@ DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
 _MESSAGES: Final = "_messages"
 _CONSUMED: Final = "_consumed"
 _STATES: Final = "_states"
+_OWN_NAMES: Final = frozenset({_MESSAGES, _CONSUMED, _STATES})
 _MESSAGE_SCHEMA: Final = pa.schema(
     [
         ("ordinal", pa.int64()),
@@ -120,9 +124,7 @@ class Journal:
 
     def append(self, table_name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows of a table, as `writer.to_batch` takes them."""
-        if table_name not in TABLES:
-            raise DatasetError(f"no table {table_name!r}; the contract has {', '.join(TABLES)}")
-        self._new_rows.setdefault(table_name, []).extend(rows)
+        self._new_rows.setdefault(_table(table_name).name, []).extend(rows)
 
     def append_messages(self, messages: Sequence[Message]) -> None:
         """Add messages as received, in order."""
@@ -181,9 +183,11 @@ class Journal:
         return self._seal_segments(dataset)
 
     def close(self) -> None:
-        """Flush and give up the folder; what is not sealed is found by the next `recover`."""
+        """Give up the folder. What was flushed is found by the next `recover`.
+
+        What was not is dropped: after an error it may be half of a step, rows without their mark.
+        """
         try:
-            self.flush()
             if self._fsync_interval_s is not None:
                 self._fsync()
         finally:
@@ -221,10 +225,9 @@ class Journal:
             segment = self._unsealed[0]
             with _explained(self._folder):
                 content = segment.read()
-            for name, batches in content.batches.items():
-                if name in TABLES:
-                    rows = pa.Table.from_batches(batches)
-                    written += dataset.write(TABLES[name], rows, stem=segment.stem)
+            for name in sorted(content.batches.keys() - _OWN_NAMES):
+                rows = pa.Table.from_batches(content.batches[name])
+                written += dataset.write(_table(name), rows, stem=segment.stem)
             if content.lost_bytes:
                 self.lost_bytes += content.lost_bytes
                 log.warning("journal.damaged", segment=segment.stem, lost_bytes=content.lost_bytes)
@@ -259,6 +262,12 @@ class Journal:
                 self._current.fsync()
             self._is_synced = True
         self._fsynced_s = time.monotonic()
+
+
+def _table(name: str) -> Table:
+    if name not in TABLES:
+        raise DatasetError(f"no table {name!r} in the contract of this version: {', '.join(TABLES)}")
+    return TABLES[name]
 
 
 @contextmanager

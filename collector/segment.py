@@ -8,9 +8,9 @@ and a payload is a series of parts
 
     name length (uint8) | name | body length (uint64) | body: an Arrow IPC stream of one record batch
 
-Numbers are little-endian. Bytes that are no frame or do not match
-their checksum are skipped, up to the next frame that does. The key is random, so that nothing a stranger
-sends can look like a frame. Arrow sees checked bytes only.
+Numbers are little-endian. Bytes that are no frame, or do not match their checksum, are skipped up to the next
+frame that does. The key is random, so that nothing a stranger sends can look like a frame. Arrow sees checked
+bytes only.
 """
 
 import mmap

@@ -13,7 +13,7 @@ pandas `partitioning=None`.
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -81,6 +81,7 @@ class Dataset:
         if not _STEM.fullmatch(stem):
             raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
         content = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([to_batch(table, rows)])
+        _refuse_unknown(table, content.column_names)
         content = _conform(table, content)
         written = []
         for partition, part in _partitions(table, content):
@@ -116,9 +117,7 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null where the
     contract has none and a value outside a closed set.
     """
-    unknown = set().union(*rows).difference(column.name for column in table.columns)
-    if unknown:
-        raise DatasetError(f"{table.name} has no column {', '.join(sorted(unknown))}")
+    _refuse_unknown(table, set().union(*rows))
     arrays = []
     for column in table.columns:
         name = column.name
@@ -132,6 +131,12 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
     check_values(table, batch)
     return batch
+
+
+def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
+    unknown = set(names).difference(column.name for column in table.columns)
+    if unknown:
+        raise DatasetError(f"{table.name} has no column {', '.join(sorted(unknown))}")
 
 
 def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:

@@ -236,6 +236,12 @@ def test_a_row_that_breaks_the_contract_is_refused(
     assert dataset.paths(MEMPOOL_EVENTS) == []
 
 
+def test_a_table_with_a_strange_column_is_refused(dataset: Dataset) -> None:
+    """Columns are never dropped on the way in, also when rows come as an Arrow table."""
+    with pytest.raises(DatasetError, match="coverage has no column colour"):
+        dataset.write(COVERAGE, pa.table({"colour": [1]}), stem="x")
+
+
 def test_a_row_without_a_required_column_is_refused() -> None:
     """The error names the column."""
     row = event(1, 1)

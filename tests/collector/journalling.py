@@ -1,0 +1,36 @@
+"""Messages, and the rows that they become, for the tests of the journal."""
+
+from pathlib import Path
+from typing import Any
+
+from collector.records import Message
+from collector.schema import MEMPOOL_EVENTS
+from collector.writer import Dataset
+
+
+def message(number: int) -> Message:
+    """Make a message that can be told from every other."""
+    return Message("n", "s", "sequence", number, number * 1000, number.to_bytes(33, "big"))
+
+
+def row(made_of: Message) -> dict[str, Any]:
+    """Make the row that this message becomes."""
+    return {
+        "node": made_of.node,
+        "session": made_of.session,
+        "sequence": made_of.sequence,
+        "kind": "pushed",
+        "received_at": made_of.received_ns // 1000,
+        "event": "A",
+        "hash": made_of.body[:32],
+    }
+
+
+def sealed(dataset: Dataset) -> list[int]:
+    """List the sequences in the dataset, in order, repeated if a row is there twice."""
+    return sorted(dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist())
+
+
+def segments(folder: Path) -> list[Path]:
+    """List the segments in a journal's folder, oldest first."""
+    return sorted(folder.glob("*.journal"))
