@@ -1,0 +1,286 @@
+"""One recorded session of a busy node: what the dataset holds is what the node sent, and says."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.regtest import RegtestNode, make_wallet
+from collector.regtest.wallet import Payment, Wallet, pay
+from collector.rpc import RpcClient, satoshi
+from collector.schema import TABLES, hash_bytes, hash_hex
+from collector.writer import Dataset
+
+pytestmark = pytest.mark.bitcoind
+ANYONE = "raw(51)"
+ANYONE_ELSE = "raw(52)"
+SETTLE_S = 0.6
+
+
+@dataclass
+class Story:
+    """What was done to the node while the collector watched; hashes in internal byte order."""
+
+    fees_sat: dict[bytes, int] = field(default_factory=dict)  # of everything sent to the mempool
+    at_start: set[bytes] = field(default_factory=set)
+    entries: dict[bytes, dict[str, Any]] = field(default_factory=dict)  # getmempoolentry, soon after
+    replaced: dict[bytes, bytes] = field(default_factory=dict)
+    conflicted: set[bytes] = field(default_factory=set)
+    unseen: dict[bytes, int] = field(default_factory=dict)  # straight into a block, and their fees
+    stale: bytes = b""
+    hashes: list[str] = field(default_factory=list)  # of all blocks, stale ones included
+
+
+@dataclass
+class Recorded:
+    """The dataset of the session, the log, and the truth."""
+
+    story: Story
+    rows: dict[str, list[dict[str, Any]]]
+    witnessed: list[tuple[int, bytes]]
+    log: str
+    dataset: Path
+
+
+class Actor:
+    """Does things to the node and notes them."""
+
+    def __init__(self, rpc: RpcClient, wallet: Wallet) -> None:
+        self.rpc = rpc
+        self.wallet = wallet
+        self.story = Story()
+
+    def send(self, payment: Payment) -> bytes:
+        """Send a payment to the mempool."""
+        self.rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+        txid = payment.transaction.txid
+        self.story.fees_sat[txid] = payment.fee_sat
+        return txid
+
+    def ask(self, *txids: bytes) -> None:
+        """Note what the node says of mempool entries."""
+        answers = self.rpc.batch([("getmempoolentry", hash_hex(txid)) for txid in txids])
+        self.story.entries |= dict(zip(txids, answers, strict=True))
+
+    def mine(self, descriptor: str = ANYONE, n_blocks: int = 1) -> None:
+        """Mine what the mempool holds."""
+        self.story.hashes += self.rpc.call("generatetodescriptor", n_blocks, descriptor)
+
+    def mine_only(self, *transactions: bytes) -> None:
+        """Mine a block of these transactions alone."""
+        raw = [transaction.hex() for transaction in transactions]
+        self.story.hashes.append(self.rpc.call("generateblock", ANYONE, raw)["hash"])
+
+
+def act(actor: Actor) -> None:
+    """Chains, a replacement, a conflict, unseen transactions, quick blocks, a reorganisation."""
+    wallet = actor.wallet
+    payments = [pay([wallet.take()], [], feerate_sat_vb=2 + n % 30, replaceable=True) for n in range(60)]
+    for payment in payments:
+        actor.send(payment)
+    children = [pay([payment.change], [], feerate_sat_vb=9) for payment in payments[:10]]
+    sent = [actor.send(child) for child in children]
+    actor.ask(*(payment.transaction.txid for payment in payments[20:]), *sent)
+    time.sleep(SETTLE_S)
+
+    victim = payments[-1]
+    better = pay(victim.spent, [], feerate_sat_vb=90, replaceable=True)
+    actor.story.replaced[victim.transaction.txid] = actor.send(better)
+    time.sleep(SETTLE_S)
+    actor.mine()
+
+    hasty = pay([wallet.take()], [], feerate_sat_vb=50)  # mined before its fee is asked for
+    actor.send(hasty)
+    actor.mine()
+
+    doomed = pay([wallet.take()], [], feerate_sat_vb=5, replaceable=True)
+    heir = pay([doomed.change], [], feerate_sat_vb=5)
+    actor.story.conflicted = {actor.send(doomed), actor.send(heir)}
+    time.sleep(SETTLE_S)
+    rival = pay(doomed.spent, [], feerate_sat_vb=70)
+    secret = pay([wallet.take()], [], feerate_sat_vb=3)
+    actor.story.unseen = {each.transaction.txid: each.fee_sat for each in (rival, secret)}
+    actor.mine_only(rival.transaction.raw, secret.transaction.raw)
+
+    for _ in range(5):
+        actor.send(pay([wallet.take()], [], feerate_sat_vb=20))
+    actor.mine()
+    time.sleep(SETTLE_S)
+    stale = actor.rpc.call("getbestblockhash")
+    actor.story.stale = hash_bytes(stale)
+    actor.rpc.call("invalidateblock", stale)
+    actor.mine(ANYONE_ELSE, n_blocks=3)
+    actor.send(pay([wallet.take()], [], feerate_sat_vb=4))
+    time.sleep(1.5)
+
+
+@pytest.fixture(scope="module")
+def recorded(node: RegtestNode, witness: Any, new_collector: Callable[[], Any]) -> Recorded:
+    """Let the collector watch while things happen, and end it by SIGTERM."""
+    actor = Actor(node.client(), make_wallet(node, 200, seed=7))
+    for _ in range(12):
+        actor.story.at_start.add(actor.send(pay([actor.wallet.take()], [], feerate_sat_vb=6)))
+    actor.ask(*actor.story.at_start)
+    time.sleep(SETTLE_S)  # the node publishes in a thread of its own
+    collector = new_collector()
+    collector.start()
+    n_before = len(witness.messages)
+    act(actor)
+    assert collector.stop() == 0, collector.log.read_text()
+    dataset = Dataset.open(collector.dataset, "regtest")
+    rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
+    log = collector.log.read_text()
+    return Recorded(actor.story, rows, witness.messages[n_before:], log, collector.dataset)
+
+
+def by_hash(rows: list[dict[str, Any]], column: str) -> dict[bytes, dict[str, Any]]:
+    """Index rows by a hash that is unique among them."""
+    found = {row[column]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_events_are_the_topic_message_by_message(recorded: Recorded) -> None:
+    """Counter, letter, hash and mempool sequence of every row are those of a second subscriber."""
+    rows = sorted(recorded.rows["mempool_events"], key=lambda row: row["sequence"])
+
+    def body(row: dict[str, Any]) -> bytes:
+        number = row["mempool_sequence"]
+        tail = b"" if number is None else number.to_bytes(8, "little")
+        return bytes(row["hash"][::-1] + row["event"].encode() + tail)
+
+    assert [(row["sequence"], body(row)) for row in rows] == recorded.witnessed
+    assert {row["kind"] for row in rows} == {"pushed"}
+    times = [row["received_at"] for row in rows]
+    assert times == sorted(times)
+
+
+def test_every_entry_has_its_fee(recorded: Recorded) -> None:
+    """Each transaction that entered has one row per entry, with the fee that it pays."""
+    rows = [row for row in recorded.rows["mempool_txs"] if row["first_seen_kind"] != "in_block"]
+    assert {row["txid"] for row in rows} == set(recorded.story.fees_sat)
+    for row in rows:
+        assert row["fee_sat"] == recorded.story.fees_sat[row["txid"]], row
+    added = Counter(row["hash"] for row in recorded.rows["mempool_events"] if row["event"] == "A")
+    pushed = Counter(row["txid"] for row in rows if row["first_seen_kind"] == "pushed")
+    assert pushed == added
+    assert {row["txid"] for row in rows if row["first_seen_kind"] == "at_start"} == recorded.story.at_start
+
+
+def test_entries_equal_what_the_node_says(recorded: Recorded) -> None:
+    """Sizes, ancestors and parents are those of getmempoolentry, asked by the test at the same time."""
+    rows = {row["txid"]: row for row in recorded.rows["mempool_txs"]}
+    assert recorded.story.entries
+    for txid, entry in recorded.story.entries.items():
+        row = rows[txid]
+        assert row["fee_source"] == "mempool_entry"
+        assert row["vsize_vb"] == entry["vsize"]
+        assert row["weight_wu"] == entry["weight"]
+        assert row["wtxid"] == hash_bytes(entry["wtxid"])
+        assert row["ancestor_count"] == entry["ancestorcount"]
+        assert row["ancestor_vsize_vb"] == entry["ancestorsize"]
+        assert row["ancestor_fees_sat"] == satoshi(entry["fees"]["ancestor"])
+        assert row["parents"] == [hash_bytes(parent) for parent in entry["depends"]]
+        assert int(row["node_entered_at"].timestamp()) == entry["time"]
+        assert row["n_inputs"] == 1
+        assert row["size_bytes"] >= row["weight_wu"] / 4
+
+
+def test_removals_have_their_reason(recorded: Recorded) -> None:
+    """What was replaced names its successor; what a block excluded, and its heir, are conflicts."""
+    removed = by_hash([row for row in recorded.rows["mempool_events"] if row["event"] == "R"], "hash")
+    replaced = {
+        txid: row["replaced_by"] for txid, row in removed.items() if row["removal_reason"] == "replaced"
+    }
+    assert replaced == recorded.story.replaced
+    conflicts = {txid for txid, row in removed.items() if row["removal_reason"] == "conflict"}
+    assert conflicts == recorded.story.conflicted
+    assert set(removed) == set(replaced) | conflicts
+
+
+def test_what_never_waited_is_seen_in_its_block(recorded: Recorded) -> None:
+    """Transactions that came with a block have a row of kind in_block, with the block's fee."""
+    rows = [row for row in recorded.rows["mempool_txs"] if row["first_seen_kind"] == "in_block"]
+    assert {row["txid"]: row["fee_sat"] for row in rows} == recorded.story.unseen
+    assert {row["fee_source"] for row in rows} == {"block"}
+
+
+def test_blocks_and_transactions_are_the_nodes(recorded: Recorded, node: RegtestNode) -> None:
+    """Every block, stale ones too, and every number in it is what getblock and getblockstats say."""
+    rpc = node.client()
+    blocks = by_hash(recorded.rows["blocks"], "block_hash")
+    assert {hash_bytes(name) for name in recorded.story.hashes} <= set(blocks)
+    for block_hash, row in blocks.items():
+        verbose = rpc.call("getblock", hash_hex(block_hash), 3)
+        assert row["verdict"] == "valid"
+        assert (row["height"], row["n_tx"]) == (verbose["height"], len(verbose["tx"]))
+        assert (row["size_bytes"], row["weight_wu"]) == (verbose["size"], verbose["weight"])
+        assert row["prev_hash"] == hash_bytes(verbose["previousblockhash"])
+        mine = sorted(
+            (each for each in recorded.rows["transactions"] if each["block_hash"] == block_hash),
+            key=lambda each: each["tx_index"],
+        )
+        assert [each["txid"] for each in mine] == [hash_bytes(each["txid"]) for each in verbose["tx"]]
+        assert [each["fee_sat"] for each in mine[1:]] == [satoshi(each["fee"]) for each in verbose["tx"][1:]]
+        assert [each["vsize_vb"] for each in mine] == [each["vsize"] for each in verbose["tx"]]
+        assert row["fees_sat"] == sum(each["fee_sat"] for each in mine[1:])
+        if block_hash != recorded.story.stale:  # of the active chain alone the node has statistics
+            assert row["fees_sat"] == rpc.call("getblockstats", verbose["height"])["totalfee"]
+
+
+def test_arrivals_tell_the_course_of_the_chain(recorded: Recorded) -> None:
+    """Every block was seen and connected, the stale one also disconnected, the first tip is at_start."""
+    rows = recorded.rows["block_arrivals"]
+    pushed = {(row["block_hash"], row["event"]) for row in rows if row["kind"] == "pushed"}
+    hashes = {hash_bytes(name) for name in recorded.story.hashes}
+    assert {hash_ for hash_, event in pushed if event == "connected"} == hashes
+    assert {hash_ for hash_, event in pushed if event == "seen"} == hashes
+    assert {hash_ for hash_, event in pushed if event == "disconnected"} == {recorded.story.stale}
+    assert [row["event"] for row in rows if row["kind"] == "at_start"] == ["connected"]
+    assert all(row["height"] is not None and row["prev_hash"] is not None for row in rows)
+
+
+def test_templates_and_statistics_are_taken(recorded: Recorded) -> None:
+    """There is a template for the last tip, its rows add up, and the histogram holds the mempool."""
+    templates = recorded.rows["templates"]
+    assert {"timer", "tip"} == {row["trigger"] for row in templates}
+    assert hash_bytes(recorded.story.hashes[-1]) in {row["prev_hash"] for row in templates}
+    assert max(row["n_tx"] for row in templates) >= len(recorded.story.at_start)
+    for row in templates:
+        mine = [each for each in recorded.rows["template_txs"] if each["taken_at"] == row["taken_at"]]
+        assert sorted(each["tx_index"] for each in mine) == list(range(1, row["n_tx"] + 1))
+        assert sum(each["fee_sat"] for each in mine) == row["fees_sat"]
+    last = max(recorded.rows["mempool_stats"], key=lambda row: row["taken_at"])
+    assert sum(each["n_tx"] for each in last["histogram"]) == last["n_tx"] > 0
+    assert sum(each["fees_sat"] for each in last["histogram"]) == last["fees_sat"]
+
+
+def test_coverage_is_closed_and_whole(recorded: Recorded) -> None:
+    """Each topic is covered without a hole from start to stop, and counts what was received."""
+    assert len(recorded.rows["nodes"]) == 1
+    for topic in ("sequence", "rawtx", "rawblock", "mempool"):
+        rows = sorted(
+            (row for row in recorded.rows["coverage"] if row["topic"] == topic),
+            key=lambda row: row["from_at"],
+        )
+        assert [row["end_reason"] for row in rows] == ["sealed"] * (len(rows) - 1) + ["shutdown"]
+        assert all(a["to_at"] == b["from_at"] for a, b in pairwise(rows))
+    counted = sum(row["n_messages"] for row in recorded.rows["coverage"] if row["topic"] == "sequence")
+    assert counted == len(recorded.witnessed)
+    assert recorded.rows["rejects"] == []
+
+
+def test_nothing_secret_is_written(recorded: Recorded, node: RegtestNode) -> None:
+    """Neither the log nor any file of the dataset holds the node's cookie; the settings are there."""
+    password = node.cookie_path.read_text().partition(":")[2].encode()
+    files = [path for path in recorded.dataset.rglob("*") if path.is_file()]
+    assert files
+    assert all(password not in path.read_bytes() for path in files)
+    assert password not in recorded.log.encode()
+    assert json.loads(recorded.rows["nodes"][0]["settings"])["chain"] == "regtest"
