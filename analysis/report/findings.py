@@ -126,8 +126,9 @@ def feerate_sentences(marts: Marts) -> list[str]:
         sentences.append(f"They took {_ratio(overall, 'outside_2x')} of those outside the top 2X.")
         sentences += _outliers(marts, rows, "outside_2x", above=True)
     if overall["n_unmeasured"]:
-        left_out = plural(overall["n_unmeasured"], "block")
-        sentences.append(f"Left out: {left_out}, because no mempool of their moment is known.")
+        sentences.append(
+            f"Left out, for want of a known mempool: {plural(overall['n_unmeasured'], 'block')}."
+        )
     return sentences
 
 
@@ -178,7 +179,9 @@ def _ratio(row: Row, name: str) -> str:
     """Write a ratio and its interval: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
     low, high = row[f"{name}_low_ratio"], row[f"{name}_high_ratio"]
     interval = (
-        "too few blocks for an interval" if low is None else f"{INTERVAL} {percent_interval(low, high)}"
+        "no interval: too few blocks, or all alike"
+        if low is None
+        else f"{INTERVAL} {percent_interval(low, high)}"
     )
     return f"{percent(row[f'{name}_ratio'])} ({interval})"
 

@@ -90,10 +90,10 @@ def test_a_pool_stands_out_only_when_its_interval_lies_apart(marts: Marts) -> No
 
 
 def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
-    """Few blocks give a ratio, and no interval."""
+    """Few blocks, and blocks that are all alike, give a ratio and no interval."""
     rows = [{**row, "top_x_low_ratio": None, "top_x_high_ratio": None} for row in marts.feerates]
 
-    assert "(too few blocks for an interval)" in said(
+    assert "(no interval: too few blocks, or all alike)" in said(
         findings.feerate_sentences, replace(marts, feerates=rows)
     )
 
