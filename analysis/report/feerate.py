@@ -110,6 +110,6 @@ def _table(marts: Marts, rows: list[Row], kind: str) -> Table:
         ],
         note=(
             "Taken and Of count transactions. Left out are blocks whose mempool is not known; empty blocks "
-            "have no top X and are not counted. Too few blocks, or blocks that are all alike, give no interval."
+            "have no top X and are not counted. Too few blocks, or blocks all alike, give no interval."
         ),
     )
