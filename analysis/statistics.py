@@ -163,4 +163,8 @@ def _by_row(
 
 
 def _list(scalar: Any) -> Numbers:
-    return np.array(scalar.as_py() or [], dtype=np.float64)
+    """Numbers of one list; a missing list has none."""
+    if scalar.values is None:
+        return np.empty(0)
+    numbers: Numbers = scalar.values.drop_null().to_numpy(zero_copy_only=False)
+    return numbers

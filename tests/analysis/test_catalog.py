@@ -1,0 +1,152 @@
+"""The catalog reads heads and order from the SQL files, and refuses what is not as it must be."""
+
+from pathlib import Path
+
+import pytest
+import sqlglot
+
+from analysis.catalog import INPUTS, Catalog, Layer, catalog_of, load_catalog
+from analysis.engine import build, connect, open_database
+from analysis.errors import CatalogError
+from collector.schema import TABLES
+from tests.analysis.world import write_world
+
+RULES = Path(__file__).parent / "cases" / "pools"
+HEAD = '/*\nsummary = "s"\nmethod = "m"\ngrain = ["a"]\n[columns]\na = "BIGINT  unit"\n*/\n'
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    """Load the catalog of the package."""
+    return load_catalog()
+
+
+def with_head(sql: str) -> str:
+    """Put a query under a head that suits it."""
+    return HEAD + sql
+
+
+def of(**marts: str) -> Catalog:
+    """Make a catalog of marts by name."""
+    return catalog_of({("marts", f"{name}.sql"): text for name, text in marts.items()})
+
+
+def test_heads_tell_the_columns_that_there_are(catalog: Catalog, tmp_path: Path) -> None:
+    """Names, order and types in every head are those of DESCRIBE."""
+    dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a", "height": 1}]})
+    result = build(dataset, RULES, tmp_path / "analysis.duckdb")
+
+    with open_database(result.database) as connection:
+        for model in catalog.models:
+            if model.columns:
+                rows = connection.execute(f"DESCRIBE {model.name}").fetchall()
+                described = [(name, type_) for name, type_, *_ in rows]
+                assert [(column.name, column.type) for column in model.columns] == described, model.name
+
+
+def test_each_layer_reads_what_it_may(catalog: Catalog) -> None:
+    """Staging reads one raw table; marts read staging, marts and inputs; nothing reads a check."""
+    layer_of: dict[str, str] = {model.name: model.layer for model in catalog.models}
+    for model in catalog.models:
+        sources = {layer_of.get(name, "raw" if name in TABLES else "input") for name in model.references}
+        if model.layer == "staging":
+            assert model.references == {model.name.removeprefix("stg_")}
+        else:
+            assert sources <= {"staging", "marts", "input"}, model.name
+    assert {model.name for model in catalog.layer("staging")} == {f"stg_{name}" for name in TABLES}
+
+
+def test_order_puts_everything_after_what_it_reads(catalog: Catalog) -> None:
+    """A model stands behind all models that it reads."""
+    seen: set[str] = set(TABLES) | set(INPUTS)
+    for model in catalog.models:
+        assert model.references <= seen, model.name
+        seen.add(model.name)
+
+
+def test_columns_carry_their_unit(catalog: Catalog) -> None:
+    """A ratio says its range, and seconds, satoshi and feerates say so in their name."""
+    for model in catalog.layer("marts"):
+        for column in model.columns:
+            if column.name.endswith("_ratio"):
+                assert "0..1" in column.doc, f"{model.name}.{column.name}"
+            if column.doc.startswith("s,") or column.doc.startswith("s "):
+                assert column.name.endswith("_s"), f"{model.name}.{column.name}"
+
+
+def test_every_parameter_is_used_and_every_variable_is_a_parameter(catalog: Catalog) -> None:
+    """The head names exactly the variables that the query reads."""
+    for model in catalog.models:
+        calls = sqlglot.parse_one(model.sql, dialect="duckdb").find_all(
+            sqlglot.exp.Anonymous, sqlglot.exp.Func
+        )
+        names = {
+            call.find(sqlglot.exp.Literal).this
+            for call in calls
+            if call.sql(dialect="duckdb").lower().startswith("getvariable(")
+        }
+        assert names == set(model.parameters), model.name
+
+
+def test_macros_do_what_their_tests_say(catalog: Catalog) -> None:
+    """Every select of macros.sql answers true."""
+    selects = 0
+    with connect() as connection:
+        for statement in connection.extract_statements(catalog.macros):
+            rows = connection.execute(statement).fetchall()
+            if statement.query.lstrip().lower().startswith(("select", "-- test")):
+                assert rows == [(True,)], statement.query
+                selects += 1
+    assert selects == catalog.macros.lower().count("create macro")
+
+
+def test_references_see_through_common_table_expressions() -> None:
+    """A table of the same name as an expression that reads it is found, as are joins and subqueries."""
+    models = of(
+        z=with_head("select 1 as a"),
+        y=with_head("with z as (select * from z) select a from z where a in (select height from stg_blocks)"),
+        stg_blocks=with_head("select height from blocks"),
+    )
+
+    assert models.by_name["y"].references == {"z", "stg_blocks"}
+    assert [model.name for model in models.models] == ["stg_blocks", "z", "y"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("select 1 as a", "does not begin with a head"),
+        ("/*\nsummary = \n*/ select 1", "not TOML"),
+        ("/*\nsummary = 's'\nfoo = 1\n*/ select 1", "foo in the head"),
+        ("/*\nsummary = 's'\n*/ select 1", "needs grain and"),
+        (HEAD.replace("  unit", ""), "two spaces"),
+        (HEAD.replace('method = "m"', ""), "needs method"),
+        (HEAD.replace('["a"]', '["b"]'), "grain names b"),
+        (with_head("select 1; select 2"), "exactly one SELECT"),
+        (with_head("drop table a"), "exactly one SELECT"),
+        (with_head("select ("), "not SQL"),
+        (with_head("select a from nowhere"), "reads nowhere, which no SQL file makes"),
+        (with_head("select a from x"), "circle"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_fault(text: str, message: str) -> None:
+    """Each fault is one sentence with the name of the file."""
+    with pytest.raises(CatalogError, match=message) as error:
+        of(x=text)
+    assert "x" in str(error.value)
+
+
+@pytest.mark.parametrize(("layer", "name"), [("marts", "blocks"), ("marts", "pools"), ("staging", "x")])
+def test_a_name_is_given_once(layer: Layer, name: str) -> None:
+    """A file may not take the name of a raw table, an input or another file."""
+    texts: dict[tuple[Layer, str], str] = {("marts", "x.sql"): with_head("select 1 as a")}
+    texts[layer, f"{name}.sql"] = with_head("select 1 as a")
+
+    with pytest.raises(CatalogError, match="another relation of that name"):
+        catalog_of(texts)
+
+
+def test_a_check_needs_a_severity() -> None:
+    """Whether a check fails or warns is said in its head."""
+    with pytest.raises(CatalogError, match="needs severity"):
+        catalog_of({("checks", "x.sql"): "/*\nsummary = 's'\n*/ select 1"})

@@ -1,0 +1,221 @@
+"""The command line as a user runs it: its own process, exit codes, and what it prints."""
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.world import label_bytes, write_world
+
+ESCAPE = "\x1b[31mred\x1b[0m"
+HOSTILE = f"/Alpha/{ESCAPE}<script>'\"; DROP TABLE blocks; --"
+
+
+def run(*arguments: str | Path, columns: int = 200) -> subprocess.CompletedProcess[str]:
+    """Run pool-analysis with these arguments, without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "analysis", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"COLUMNS": str(columns), "NO_COLOR": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write three blocks; the second carries hostile text."""
+    blocks = [
+        {"block_hash": "a1", "height": 1, "coinbase_script": "/Alpha/", "arrived_at": 1},
+        {"block_hash": "a2", "prev_hash": "a1", "height": 2, "coinbase_script": HOSTILE, "arrived_at": 9.5},
+        {"block_hash": "u3", "prev_hash": "a2", "height": 3, "coinbase_script": "?"},
+    ]
+    return write_world(tmp_path_factory.mktemp("cli") / "dataset", {"blocks": blocks})
+
+
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write rules with a hostile pool name."""
+    folder = tmp_path_factory.mktemp("rules")
+    name = json.dumps(f"Alpha {ESCAPE}")
+    (folder / "alpha.toml").write_text(f'name = {name}\n[[rules]]\ntag = "/Alpha/"\nsource = "test"\n')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def database(dataset: Path, rules: Path) -> Path:
+    """Build through the command line."""
+    path = dataset.parent / "analysis.duckdb"
+    result = run("build", "--dataset", dataset, "--database", path, "--pools", rules)
+    assert result.returncode == 0, result.stderr
+    assert str(path) in result.stdout
+    return path
+
+
+def test_build_reports_failed_checks_and_exits_1(tmp_path: Path) -> None:
+    """A failing check is printed with its count, and the results are not to be used."""
+    block = {"block_hash": "a1", "height": 1, "coinbase_value_sat": 1, "fees_sat": 0}
+    dataset = write_world(tmp_path / "dataset", {"blocks": [block]})
+    database = tmp_path / "analysis.duckdb"
+
+    results = [
+        run("build", "--dataset", dataset, "--database", database),
+        run("check", "--database", database),
+        run("report", "--database", database, "--out", tmp_path / "report.html"),
+    ]
+
+    assert [result.returncode for result in results] == [1, 1, 1]
+    assert "fail: coinbase_within_reward: 1 rows" in results[0].stderr
+    assert all("checks failed: coinbase_within_reward" in result.stderr for result in results)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_check_prints_how_many_passed(database: Path) -> None:
+    """The results of the last build can be asked for again."""
+    result = run("check", "--database", database)
+
+    assert result.returncode == 0
+    assert "checks: " in result.stdout
+
+
+def test_list_names_every_relation_with_layer_grain_and_summary() -> None:
+    """One line per relation, marts first."""
+    lines = run("list", columns=400).stdout.splitlines()
+
+    assert lines[0].split() == ["name", "layer", "grain", "summary"]
+    assert any(line.split()[:4] == ["pool_share_day", "marts", "day,", "pool"] for line in lines)
+    layers = [line.split()[1] for line in lines[1:]]
+    assert layers == sorted(layers, key=["marts", "staging", "checks"].index)
+
+
+def test_json_and_csv_are_exact(database: Path) -> None:
+    """Both formats give the same values: hashes in display order, times in UTC, nulls, hostile text whole."""
+    rows = json.loads(run("show", "block_pool", "--database", database, "--format", "json").stdout)
+    text = run("show", "block_pool", "--database", database, "--format", "csv").stdout
+    lines = list(csv.DictReader(io.StringIO(text, newline="")))
+
+    assert [row["block_hash"] for row in rows] == [label_bytes(h)[::-1].hex() for h in ("a1", "a2", "u3")]
+    assert rows[0]["pool_name"] == lines[0]["pool_name"] == f"Alpha {ESCAPE}"
+    assert rows[1]["conflicts"] == json.loads(lines[1]["conflicts"]) == []
+    assert rows[2]["method"] is None
+    assert lines[2]["method"] == ""
+    arrivals = json.loads(run("show", "chain_blocks", "--database", database, "--format", "json").stdout)
+    assert [row["arrived_at"] for row in arrivals] == [
+        "2026-01-01T00:00:01Z",
+        "2026-01-01T00:00:09.500000Z",
+        None,
+    ]
+
+
+def test_json_of_nothing_is_an_empty_list(database: Path) -> None:
+    """No rows are still valid JSON, and a CSV header."""
+    assert (
+        json.loads(
+            run("show", "mempool_cuts", "--database", database, "--format", "json", "--limit", "0").stdout
+        )
+        == []
+    )
+    assert (
+        run("show", "pool_share", "--database", database, "--format", "csv", "--limit", "0").stdout.count(
+            "\n"
+        )
+        == 1
+    )
+
+
+def test_hostile_text_cannot_act_on_a_terminal(database: Path) -> None:
+    """No escape character reaches a terminal, in any format."""
+    for name in ("block_pool", "pool_share"):
+        for form in ("table", "csv", "json"):
+            shown = on_a_terminal("show", name, "--database", str(database), "--format", form)
+            assert "red" in shown
+            assert "\x1b[31m" not in shown
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """Run with a terminal as standard output and give what it shows."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "analysis", *arguments],
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(terminal)
+    chunks = []
+    try:
+        while chunk := os.read(controller, 65536):
+            chunks.append(chunk)
+    except OSError:  # Linux tells the end of a terminal so
+        pass
+    finally:
+        os.close(controller)
+    assert process.wait() == 0
+    return b"".join(chunks).decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "no_such_mart"], "there is no relation 'no_such_mart'"),
+        (["show", "pool_share; DROP TABLE pools"], "there is no relation"),
+        (["show", "pool_share", "--database", "nowhere.duckdb"], "there is no database nowhere.duckdb"),
+        (["build", "--dataset", "nowhere"], "nowhere is no folder"),
+        (["build", "--pools", "nowhere"], "nowhere"),
+        (["report", "--database", "nowhere.duckdb"], "there is no database nowhere.duckdb"),
+        (["check", "--database", "nowhere.duckdb"], "there is no database nowhere.duckdb"),
+    ],
+)
+def test_failure_is_one_sentence_and_exit_1(arguments: list[str], message: str) -> None:
+    """No traceback, one line that says what to do."""
+    result = run(*arguments)
+
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["build", "--frobnicate"], ["show"], ["show", "x", "--format", "xml"]]
+)
+def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
+    """A verb, option or value that does not exist."""
+    assert run(*arguments).returncode == 2
+
+
+def test_a_reader_that_has_enough_is_no_failure_of_ours(database: Path) -> None:
+    """A closed pipe ends the output without a traceback."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "analysis",
+            "show",
+            "stg_blocks",
+            "--database",
+            str(database),
+            "--format",
+            "csv",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate()
+    assert "Traceback" not in errors
+
+
+def test_version_is_told() -> None:
+    """--version names command and version."""
+    result = run("--version")
+
+    assert result.returncode == 0
+    assert result.stdout.startswith("pool-analysis 0.")

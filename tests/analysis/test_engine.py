@@ -1,0 +1,278 @@
+"""The engine opens datasets, names what it cannot read, and leaves nothing half-written."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.checks import read_results
+from analysis.engine import BuildResult, build, open_database
+from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
+from collector.schema import TABLES
+from tests.analysis.world import label_bytes, write_table, write_world
+
+RULES = Path(__file__).parent / "cases" / "pools"
+BLOCK = {"block_hash": "a1", "height": 1, "arrived_at": 10}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Write a dataset of one block."""
+    return write_world(tmp_path / "dataset", {"blocks": [BLOCK]})
+
+
+def built(dataset: Path, **options: Any) -> BuildResult:
+    """Build beside the dataset."""
+    return build(dataset, RULES, dataset.parent / "build" / "analysis.duckdb", **options)
+
+
+def only_file(dataset: Path, table: str) -> Path:
+    """Give the one file of a table."""
+    (file,) = dataset.rglob(f"{table}/**/*.parquet")
+    return file
+
+
+def test_a_table_without_files_is_empty_with_the_types_of_the_contract(dataset: Path) -> None:
+    """Every raw table is there, with the contract's columns, whether it has files or not."""
+    with open_database(built(dataset).database) as connection:
+        for table in TABLES.values():
+            described = connection.execute(f"DESCRIBE {table.name}").fetchall()
+            assert [name for name, *_ in described] == [column.name for column in table.columns]
+        hashes = connection.execute("SELECT typeof(txid), count(*) FROM mempool_txs GROUP BY ALL").fetchall()
+    assert hashes == []
+
+
+def test_a_column_that_older_files_lack_is_null(dataset: Path) -> None:
+    """Files with and without a nullable column are read together; a column of the future is left out."""
+    old = only_file(dataset, "blocks")
+    table = pq.read_table(old)
+    newer = table.set_column(
+        table.schema.get_field_index("block_hash"),
+        table.schema.field("block_hash"),
+        pa.array([label_bytes("a2")], pa.binary(32)),
+    ).append_column("of_the_future", pa.array([1]))
+    pq.write_table(newer, old.with_name("b.parquet"))
+    pq.write_table(table.drop_columns(["fees_sat", "witness_commitment"]), old)
+
+    with open_database(built(dataset).database) as connection:
+        rows = connection.execute("SELECT fees_sat FROM stg_blocks").fetchall()
+        columns = [name for name, *_ in connection.execute("DESCRIBE stg_blocks").fetchall()]
+    assert rows == [(None,), (None,)]
+    assert columns == [column.name for column in TABLES["blocks"].columns]
+
+
+def test_folder_names_never_become_columns(dataset: Path) -> None:
+    """A partition folder height=0-999 does not replace the column of that name."""
+    file = only_file(dataset, "blocks")
+    folder = file.parent.with_name("height=0-999")
+    file.parent.rename(folder)
+
+    with open_database(built(dataset).database) as connection:
+        assert connection.execute("SELECT height FROM stg_blocks").fetchall() == [(1,)]
+
+
+def test_a_block_that_came_twice_counts_once(dataset: Path) -> None:
+    """The same block from the wire and from the node's files is one block; the row with fees is kept."""
+    row = BLOCK | {"n_tx": 2, "source": "blkfile", "fees_sat": 7}
+    row.pop("arrived_at")
+    again = dataset / "chain=regtest"
+    write_table(again / "blocks" / "backfill.parquet", TABLES["blocks"], [row])
+    rows = [{"block_hash": "a1", "height": 1, "tx_index": i, "is_coinbase": i == 0} for i in range(2)]
+    write_table(again / "transactions" / "backfill.parquet", TABLES["transactions"], rows)
+
+    result = built(dataset)
+
+    with open_database(result.database) as connection:
+        assert connection.execute("SELECT source, fees_sat FROM stg_blocks").fetchall() == [("blkfile", 7)]
+        assert connection.execute("SELECT count(*) FROM stg_transactions").fetchall() == [(2,)]
+    assert result.failed_checks == ()
+
+
+def test_all_of_it_is_in_utc(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone of the machine does not move a block to another day."""
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    with open_database(built(dataset).database) as connection:
+        assert connection.execute("SELECT CAST(day AS VARCHAR) FROM pool_share_day").fetchall() == [
+            ("2026-01-01",)
+        ]
+
+
+def missing(dataset: Path) -> None:
+    """Take the folder away."""
+    shutil.rmtree(dataset)
+
+
+def foreign(dataset: Path) -> None:
+    """Take the marker away."""
+    (dataset / "dataset.json").unlink()
+
+
+def of_another_program(dataset: Path) -> None:
+    """Put another program's marker there."""
+    (dataset / "dataset.json").write_text('{"format": "other", "version": 1}')
+
+
+def of_the_future(dataset: Path) -> None:
+    """Raise the version."""
+    (dataset / "dataset.json").write_text('{"format": "pool-measurement", "version": 99}')
+
+
+def with_a_torn_marker(dataset: Path) -> None:
+    """Cut the marker."""
+    (dataset / "dataset.json").write_text('{"format": "pool-')
+
+
+def empty(dataset: Path) -> None:
+    """Leave only the marker."""
+    shutil.rmtree(dataset / "chain=regtest")
+
+
+def with_a_torn_file(dataset: Path) -> None:
+    """Cut a file's footer."""
+    file = only_file(dataset, "transactions")
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def with_garbage_inside_a_file(dataset: Path) -> None:
+    """Overwrite the data and leave the footer."""
+    file = only_file(dataset, "transactions")
+    raw = bytearray(file.read_bytes())
+    raw[4:300] = b"\xff" * 296
+    file.write_bytes(raw)
+
+
+def with_a_foreign_file(dataset: Path) -> None:
+    """Put something else's Parquet beside the files of a table."""
+    pq.write_table(pa.table({"x": [1]}), only_file(dataset, "blocks").with_name("z.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (missing, "is no folder"),
+        (foreign, "is not a dataset: it has no dataset.json"),
+        (of_another_program, "is not a dataset of pool-measurement"),
+        (of_the_future, "version 99"),
+        (with_a_torn_marker, "dataset.json cannot be read"),
+        (empty, "has no data yet"),
+        (with_a_torn_file, r"transactions/part=0/a\.parquet cannot be read"),
+        (with_garbage_inside_a_file, r"transactions/part=0/a\.parquet cannot be read"),
+        (with_a_foreign_file, r"blocks/part=0/z\.parquet has no column block_hash"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_cannot_be_read_is_named(dataset: Path, spoil: Callable[[Path], None], message: str) -> None:
+    """One sentence says what is wrong with which file or folder, and nothing is left behind."""
+    spoil(dataset)
+
+    with pytest.raises(DatasetError, match=message) as error:
+        built(dataset)
+    assert "\n" not in str(error.value)
+    assert not list(dataset.parent.rglob("*.duckdb*"))
+
+
+def test_a_chain_must_be_named_where_there_are_several(dataset: Path) -> None:
+    """Two chains need a choice, and the choice must be one of them."""
+    write_world(dataset, {"blocks": [BLOCK, BLOCK | {"block_hash": "b1", "height": 2}]}, chain="signet")
+
+    with pytest.raises(DatasetError, match="regtest, signet; choose one"):
+        built(dataset)
+    with pytest.raises(DatasetError, match="no chain 'main'"):
+        built(dataset, chain="main")
+    assert built(dataset, chain="signet").n_rows["chain_blocks"] == 2
+
+
+def test_a_build_that_fails_leaves_the_older_database(dataset: Path) -> None:
+    """The file of an earlier build is untouched, and no partial file is beside it."""
+    first = built(dataset)
+    before = first.database.read_bytes()
+    with_a_torn_file(dataset)
+
+    with pytest.raises(DatasetError):
+        built(dataset)
+    assert first.database.read_bytes() == before
+    assert [path.name for path in first.database.parent.iterdir()] == ["analysis.duckdb"]
+
+
+def test_a_place_that_cannot_be_written_is_named(dataset: Path) -> None:
+    """A file where a folder should be gives one sentence."""
+    (dataset.parent / "build").write_text("in the way")
+
+    with pytest.raises(DatabaseError, match="cannot be written"):
+        built(dataset)
+
+
+def test_rules_are_read_first(dataset: Path, tmp_path: Path) -> None:
+    """A folder without rules is an error of the rules."""
+    with pytest.raises(RulesError):
+        build(dataset, tmp_path / "no-rules", tmp_path / "analysis.duckdb")
+
+
+def test_checks_find_what_they_look_for(tmp_path: Path) -> None:
+    """Planted faults are found by the check that is meant for them, and by no other."""
+    world = {
+        "blocks": [
+            BLOCK,
+            {"block_hash": "a2", "prev_hash": "a1", "height": 2, "verdict": "bad_txid"},
+            {"block_hash": "a9", "prev_hash": "a8", "height": 9, "coinbase_value_sat": 5, "fees_sat": 1},
+        ],
+        "mempool_txs": [{"txid": "t", "entered_at": at, "fee_sat": 1} for at in (1, 2)],
+    }
+    dataset = write_world(tmp_path / "dataset", world)
+    extra = [{"block_hash": "a9", "height": 9, "tx_index": 1, "txid": "x"}]
+    write_table(dataset / "chain=regtest" / "transactions" / "b.parquet", TABLES["transactions"], extra)
+
+    result = built(dataset)
+
+    found = {check.name: (check.severity, check.n_offending) for check in result.checks if check.n_offending}
+    assert found == {
+        "blocks_not_valid": ("warn", 1),
+        "heights_missing": ("warn", 1),
+        "coinbase_within_reward": ("fail", 1),
+        "transactions_match_blocks": ("fail", 1),
+        "stays_overlap": ("warn", 1),
+    }
+    with open_database(result.database) as connection:
+        assert read_results(connection) == result.checks
+
+
+def test_a_row_that_is_there_twice_breaks_the_grain(dataset: Path) -> None:
+    """The check that a head implies finds a key that two rows have."""
+    row = {"topic": "rawtx", "from_at": 1, "to_at": 2}
+    write_table(dataset / "chain=regtest" / "coverage" / "b.parquet", TABLES["coverage"], [row, row])
+
+    assert "stg_coverage_grain" in [check.name for check in built(dataset).failed_checks]
+
+
+def test_a_database_that_no_build_made_is_refused(tmp_path: Path) -> None:
+    """A missing file and a file of something else are one sentence each."""
+    with pytest.raises(DatabaseError, match="there is no database"), open_database(tmp_path / "none"):
+        pass
+    (tmp_path / "text").write_text("no database")
+    with pytest.raises(DatabaseError, match="cannot be read"), open_database(tmp_path / "text"):
+        pass
+
+
+def test_a_build_can_be_repeated(dataset: Path) -> None:
+    """The same dataset and rules give the same rows in every mart."""
+    contents = []
+    for _ in range(2):
+        result = built(dataset)
+        with open_database(result.database) as connection:
+            contents.append(
+                {
+                    name: connection.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist()  # noqa: S608 - our marts
+                    for name in result.n_rows
+                    if name != "run_manifest"
+                }
+            )
+    assert contents[0] == contents[1]
+
+
+def test_errors_are_in_one_tree() -> None:
+    """The command line can catch everything that is raised on purpose."""
+    assert all(issubclass(error, AnalysisError) for error in (DatasetError, DatabaseError, RulesError))

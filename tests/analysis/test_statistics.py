@@ -1,0 +1,134 @@
+"""The statistics are SciPy's, and what they are not sure of they do not say."""
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis import statistics
+from analysis.engine import connect
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with the functions registered."""
+    with connect() as connection:
+        yield connection
+
+
+def test_wilson_interval_is_scipys() -> None:
+    """Every pair of successes and trials up to 30 gives the bounds of binomtest."""
+    pairs = [(k, n) for n in range(1, 31) for k in range(n + 1)]
+    low, high = statistics.wilson_intervals(*np.array(pairs, dtype=float).T)
+
+    for (k, n), found in zip(pairs, zip(low, high, strict=True), strict=True):
+        expected = stats.binomtest(k, n).proportion_ci(confidence_level=0.95, method="wilson")
+        assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_wilson_interval_of_a_published_example() -> None:
+    """R. G. Newcombe, 1998, table I: 81 of 263 gives 0.2553 to 0.3662, 0 of 20 gives 0 to 0.1611."""
+    low, high = statistics.wilson_intervals(np.array([81.0, 0.0]), np.array([263.0, 20.0]))
+
+    assert list(zip(low.round(4), high.round(4), strict=True)) == [(0.2553, 0.3662), (0.0, 0.1611)]
+
+
+def test_wilson_interval_in_sql_is_null_without_trials(connection: duckdb.DuckDBPyConnection) -> None:
+    """No trial or an unknown number gives null bounds, in a column of other rows."""
+    rows = connection.execute(
+        "SELECT wilson_interval(k, n).low, wilson_interval(k, n).high"
+        " FROM (VALUES (0, 0), (NULL, 3), (1, NULL), (3, 3)) AS t(k, n)"
+    ).fetchall()
+
+    assert rows[:3] == [(None, None)] * 3
+    assert rows[3][1] == 1.0
+
+
+def test_rank_test_of_a_published_example() -> None:
+    """Hollander and Wolfe, example 4.1 (tritiated water): U = 35 of 50, one-sided p = 0.1272."""
+    at_term = np.array([0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46])
+    early = np.array([1.15, 0.88, 0.90, 0.74, 1.21])
+
+    result = statistics.rank_test(at_term, early)
+
+    assert result is not None
+    assert result.u == 35
+    assert result.p_value == pytest.approx(2 * 0.1272, abs=1e-4)
+    assert result.rank_biserial == pytest.approx(2 * 35 / 50 - 1)
+
+
+def test_rank_test_counts_ties_by_half() -> None:
+    """U and the effect size are those of counting pairs, ties as half; the p-value is SciPy's."""
+    sample, other = np.array([1.0, 2, 2, 3, 5, 5]), np.array([2.0, 3, 3, 4, 5, 9])
+    pairs = [(a > b) + (a == b) / 2 for a in sample for b in other]
+
+    result = statistics.rank_test(sample, other)
+
+    assert result is not None
+    assert result.u == sum(pairs)
+    assert result.rank_biserial == pytest.approx(2 * np.mean(pairs) - 1)
+    assert result.p_value == stats.mannwhitneyu(sample, other).pvalue
+
+
+def test_effect_size_has_the_sign_of_the_promise() -> None:
+    """-1 when every value of the first sample is below every other, 1 the other way round."""
+    fast, slow = np.arange(5.0), np.arange(10.0, 15.0)
+
+    assert statistics.rank_test(fast, slow) == (0, 2 / 252, -1)
+    assert statistics.rank_test(slow, fast) == (25, 2 / 252, 1)
+
+
+def test_rank_test_in_sql_is_null_without_a_sample(connection: duckdb.DuckDBPyConnection) -> None:
+    """A missing or an empty sample gives nulls; nulls inside a list are no values."""
+    rows = connection.execute(
+        "SELECT rank_test(a, b).u, rank_test(a, b).p_value FROM (VALUES"
+        " (NULL, [1.0]), ([1.0], []), ([3.0, NULL], [1.0, 2.0])) AS t(a, b)"
+    ).fetchall()
+
+    assert rows[:2] == [(None, None)] * 2
+    assert rows[2][0] == 2
+
+
+def test_ratio_interval_is_scipys_bootstrap_over_pairs() -> None:
+    """The bounds are those of scipy.stats.bootstrap on paired sums, and the same each time."""
+    rng = np.random.default_rng(1)
+    offered = rng.integers(50, 3000, 60).astype(float)
+    taken = np.round(offered * rng.uniform(0.7, 1.0, 60))
+    expected = stats.bootstrap(
+        (taken, offered),
+        lambda top, bottom, axis=-1: top.sum(axis=axis) / bottom.sum(axis=axis),
+        n_resamples=statistics.N_RESAMPLES,
+        paired=True,
+        method="BCa",
+        rng=np.random.default_rng(statistics.SEED),
+    ).confidence_interval
+
+    found = statistics.ratio_interval(taken, offered)
+
+    assert found == pytest.approx((expected.low, expected.high))
+    assert statistics.ratio_interval(taken, offered) == found
+
+
+def test_ratio_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
+    """Of 200 samples of 40 blocks whose ratios vary by block, the interval holds the truth in 90 to 99 %."""
+    rng = np.random.default_rng(7)
+    hits = 0
+    for _ in range(200):
+        offered = rng.integers(500, 3000, 40).astype(float)
+        taken = rng.binomial(offered.astype(int), rng.beta(18, 2, 40)).astype(float)
+        interval = statistics.ratio_interval(taken, offered)
+        assert interval is not None
+        hits += interval.low <= 0.9 <= interval.high
+    assert 180 <= hits <= 198
+
+
+@pytest.mark.parametrize(
+    ("taken", "offered"),
+    [([], []), ([5], [10]), ([5, 10, 15], [10, 20, 30]), ([0, 0, 0], [3, 4, 5]), ([0, 1], [0, 2])],
+    ids=["none", "one", "equal-ratios", "all-zero", "nothing-offered"],
+)
+def test_ratio_interval_says_nothing_where_there_is_no_spread(taken: list[int], offered: list[int]) -> None:
+    """No interval is made up where resampling cannot tell a width."""
+    assert statistics.ratio_interval(np.array(taken, float), np.array(offered, float)) is None
