@@ -12,12 +12,16 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from collector import dictionary, service
 from collector.config import Settings, load_settings
+from collector.demo import DATASET, run_demo
 from collector.errors import CollectorError
 from collector.log import configure_logging
 from collector.preflight import client_for, examine
+from collector.progress import ScenarioProgress
+from collector.regtest import find_bitcoind, load_scenario
 from collector.schema import TABLES, Table
 
 app = typer.Typer(
@@ -132,6 +136,33 @@ def schema(
     else:
         for table in TABLES.values():
             _print_table(table)
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder for what is made; an earlier demo in it is replaced.")
+    ] = Path("data/demo"),
+    scenario: Annotated[
+        str, typer.Option(help="Scenario that ships with us, or a TOML file of your own.")
+    ] = "demo",
+    bitcoind: Annotated[
+        Path | None, typer.Option(help="The bitcoind to start; else $BITCOIND, PATH, or one that is fetched.")
+    ] = None,
+) -> None:
+    """Play a scenario on a node of our own while the collector watches it."""
+    configure_logging("auto", "warning")
+    plan = load_scenario(scenario)
+    console = Console(stderr=True)
+    with console.status("looking for a bitcoind"):
+        found = find_bitcoind(bitcoind)
+    console.print(
+        f"node: {found.version}\n      {found.path} ({found.source})", highlight=False, soft_wrap=True
+    )
+    with ScenarioProgress(console, plan.name) as progress:
+        truth = run_demo(plan, out, found, progress=progress.report)
+    print(f"scenario {plan.name}: {len(truth.blocks)} blocks, {len(truth.transactions)} transactions")
+    print(f"dataset: {out / DATASET}")
 
 
 def main() -> None:

@@ -1,0 +1,161 @@
+"""Play a scenario on a private chain while the live collector watches.
+
+The collector runs as it does for anybody: `pool-collector run` in a process of its own, over real ZMQ and
+RPC, ended by SIGTERM. What the scenario planted is written beside what the collector saw.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+import structlog
+
+from collector.errors import RegtestError
+from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare, run_scenario
+
+log = structlog.get_logger(__name__)
+
+# What a demo folder holds of ours; anything else in it, such as a report, is left alone.
+MARKER: Final = "demo.json"
+DATASET: Final = "dataset"
+SETTINGS: Final = "collector.toml"
+LOG: Final = "collector.log"
+OURS: Final = (MARKER, DATASET, SETTINGS, LOG, "pools", "truth.json")
+
+READY: Final = "mempool.in_step"  # what the collector logs once it follows the node
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.05
+SETTLE_S: Final = 1.0  # the last messages are on their way to the collector for milliseconds
+
+Progress = Callable[[int, int], None]
+Inspect = Callable[[RegtestNode], None]
+
+
+def run_demo(
+    scenario: Scenario,
+    out: Path,
+    bitcoind: Bitcoind,
+    *,
+    progress: Progress | None = None,
+    inspect: Inspect | None = None,
+) -> Truth:
+    """Play `scenario` on a fresh node while the collector watches; everything is written below `out`.
+
+    `inspect` is called with the node while it still runs, after the collector has ended. Raises RegtestError
+    when `out` holds something else than an earlier demo, or when the collector does not end in order.
+    """
+    _make_room(out)
+    _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
+    with RegtestNode(bitcoind) as node:
+        prepared = prepare(scenario, node)
+        with _Collector(node, out) as collector:
+            truth = run_scenario(scenario, node, out, progress, prepared=prepared)
+            time.sleep(SETTLE_S)
+            collector.stop()
+        if inspect is not None:
+            inspect(node)
+    return truth
+
+
+class _Collector:
+    """`pool-collector run` as a process; whatever happens, it does not outlive the `with` block."""
+
+    def __init__(self, node: RegtestNode, out: Path) -> None:
+        self._log = out / LOG
+        settings = out / SETTINGS
+        _write(settings, _settings(node, out / DATASET))
+        with self._log.open("wb") as log_file:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program and arguments, no shell
+                [sys.executable, "-m", "collector", "run", "--config", str(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we then stop it in order
+            )
+
+    def __enter__(self) -> Self:
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+
+    def stop(self) -> None:
+        """End it as systemd would; raises RegtestError unless it ends with status 0."""
+        self._process.terminate()
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise RegtestError(
+                f"the collector did not end within {STOP_TIMEOUT_S:g} s; see {self._log}"
+            ) from None
+        if status != 0:
+            raise RegtestError(f"the collector ended with status {status}: {self._last_line()}")
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while READY not in self._log.read_text(errors="replace"):
+            if self._process.poll() is not None:
+                raise RegtestError(f"the collector did not start: {self._last_line()}")
+            if time.monotonic() > deadline:
+                raise RegtestError(
+                    f"the collector was not ready within {READY_TIMEOUT_S:g} s; see {self._log}"
+                )
+            time.sleep(POLL_S)
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _settings(node: RegtestNode, dataset: Path) -> str:
+    """Write settings for a node that lives two minutes: everything happens a little more often."""
+    quoted = {
+        name: json.dumps(str(value))
+        for name, value in {"dataset": dataset, "cookie": node.cookie_path}.items()
+    }
+    return f"""\
+chain = "regtest"
+dataset = {quoted["dataset"]}
+seal_interval_s = 20
+template_interval_s = 5
+stats_interval_s = 5
+log_format = "json"
+
+[[node]]
+name = "demo"
+rpc_url = "{node.rpc_url}"
+cookie_file = {quoted["cookie"]}
+"""
+
+
+def _make_room(out: Path) -> None:
+    """Remove what an earlier demo wrote; refuse a folder that is not a demo's."""
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()) and not (out / MARKER).is_file():
+        raise RegtestError(f"{out} is not empty and no earlier demo made it; choose another --out")
+    for name in OURS:
+        path = out / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
