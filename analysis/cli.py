@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
+import duckdb
 import typer
 from rich.console import Console
 
@@ -108,17 +109,13 @@ def show(
         raise AnalysisError(f"there is no relation {name!r}; pool-analysis list names them all")
     most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
     with engine.open_database(database) as connection:
-        reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
-        every_row = (tuple(row.values()) for batch in reader for row in batch.to_pylist())
-        rows = islice(every_row, most)
-        if format_ is Format.CSV:
-            display.write_csv(reader.schema.names, rows, sys.stdout)
-        elif format_ is Format.JSON:
-            display.write_json(reader.schema.names, rows, sys.stdout)
-        else:
-            display.write_table(reader.schema.names, rows, Console())
-            if limit is None and next(every_row, None) is not None:
-                typer.echo(f"more than {TABLE_ROWS} rows; see more with --limit", err=True)
+        try:
+            complete = _write_rows(connection, name, format_, most)
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise DatabaseError(f"{name} cannot be read ({reason}); run pool-analysis build anew") from None
+    if limit is None and not complete:
+        typer.echo(f"more than {TABLE_ROWS} rows; see more with --limit", err=True)
 
 
 @app.command()
@@ -158,6 +155,20 @@ def _progress() -> Iterator[engine.Progress]:
         yield lambda name: status.update(f"building {name}")
 
 
+def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Format, most: int | None) -> bool:
+    """Write at most so many rows to standard output; tells whether these were all."""
+    reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
+    every_row = (tuple(row.values()) for batch in reader for row in batch.to_pylist())
+    rows = islice(every_row, most)
+    if format_ is Format.CSV:
+        display.write_csv(reader.schema.names, rows, sys.stdout)
+    elif format_ is Format.JSON:
+        display.write_json(reader.schema.names, rows, sys.stdout)
+    else:
+        display.write_table(reader.schema.names, rows, Console())
+    return next(every_row, None) is None
+
+
 def _print_checks(results: tuple[CheckResult, ...]) -> None:
     for result in results:
         if result.n_offending:
@@ -175,7 +186,7 @@ def _stop_on_failure(results: tuple[CheckResult, ...]) -> None:
 def main() -> None:
     """Run the command line; exit 1 with one line on failure, 2 for wrong usage."""
     try:
-        app()
+        app(prog_name="pool-analysis")
     except AnalysisError as error:
         typer.echo(f"pool-analysis: {display.printable(str(error))}", err=True)
         sys.exit(1)

@@ -26,7 +26,7 @@ from analysis.pool_entries import MIN_TAG_BYTES, SLUG_PATTERN, EntitiesFile, Ent
 from analysis.scripts import script_of_address
 
 ENTITIES_FILE = "entities.toml"
-RESERVED_SLUG = "unknown"
+RESERVED_SLUGS = ("unknown", "all")  # marts give these names to what is no pool
 
 POOLS = pa.schema(
     [
@@ -213,8 +213,10 @@ def _describe(problem: Any, content: Any) -> str:
 
 def _load_pool(file: Path) -> Pool:
     slug = file.stem
-    if slug == RESERVED_SLUG or not re.fullmatch(SLUG_PATTERN, slug):
-        raise RulesError(f"{file}: {slug!r} cannot be a slug; use a-z, 0-9 and single hyphens, not 'unknown'")
+    if slug in RESERVED_SLUGS or not re.fullmatch(SLUG_PATTERN, slug):
+        raise RulesError(
+            f"{file}: {slug!r} cannot be a slug; use a-z, 0-9 and single hyphens, not 'unknown' or 'all'"
+        )
     entry = _parse(file, PoolFile)
     rules: list[Rule] = []
     for number, rule in sorted(enumerate(entry.rules, start=1), key=lambda pair: pair[1].from_height):

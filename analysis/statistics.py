@@ -10,6 +10,7 @@ gives a struct of nulls, never a number. They are pure and seeded, so a build ca
 
 import warnings
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -17,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
-from scipy import special, stats
 
 CONFIDENCE: Final = 0.95
 N_RESAMPLES: Final = 1999
@@ -53,7 +53,7 @@ def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numb
     Source: E. B. Wilson, 1927, doi:10.1080/01621459.1927.10502953. The same numbers as
     scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time.
     """
-    z = special.ndtri((1 + CONFIDENCE) / 2)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = successes / trials
         center = (ratio + z**2 / (2 * trials)) / (1 + z**2 / trials)
@@ -71,6 +71,8 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
     continuity (scipy.stats.mannwhitneyu, method "auto"). The effect size is 2 U / (n m) - 1: -1 when every
     value of `sample` is below every value of `other`, 0 when neither tends to be larger.
     """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
+
     if not len(sample) or not len(other):
         return None
     result = stats.mannwhitneyu(sample, other, alternative="two-sided", method="auto")
@@ -85,6 +87,8 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
     None for fewer than two pairs, for a denominator of 0, and where all pairs have the same ratio:
     resampling equal pairs says nothing about the width.
     """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
+
     if len(numerators) < 2 or not (denominators > 0).all():  # noqa: PLR2004 - one pair has no spread
         return None
     if np.ptp(numerators / denominators) == 0:

@@ -1,31 +1,49 @@
-"""The command line as a user runs it: its own process, exit codes, and what it prints."""
+"""The command line as a user runs it: exit codes, and what it prints where."""
 
 import csv
 import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import pytest
 
+from analysis.cli import main
 from tests.analysis.world import label_bytes, write_world
 
 ESCAPE = "\x1b[31mred\x1b[0m"
 HOSTILE = f"/Alpha/{ESCAPE}<script>'\"; DROP TABLE blocks; --"
 
 
-def run(*arguments: str | Path, columns: int = 200) -> subprocess.CompletedProcess[str]:
-    """Run pool-analysis with these arguments, without a terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "analysis", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"COLUMNS": str(columns), "NO_COLOR": "1"},
-    )
+class Result(NamedTuple):
+    """What a run of the command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str | Path, columns: int = 200) -> Result:
+    """Run pool-analysis with these arguments in this process, without a terminal."""
+    out, err, returncode = io.StringIO(), io.StringIO(), 0
+    with (
+        mock.patch.object(sys, "argv", ["pool-analysis", *map(str, arguments)]),
+        mock.patch.dict(os.environ, {"COLUMNS": str(columns), "NO_COLOR": "1"}),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            returncode = int(end.code or 0)
+    return Result(returncode, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +129,36 @@ def test_json_and_csv_are_exact(database: Path) -> None:
         "2026-01-01T00:00:09.500000Z",
         None,
     ]
+
+
+def test_a_long_table_is_cut_and_says_so(tmp_path: Path) -> None:
+    """A table shows 40 rows unless told otherwise; programs get all of them."""
+    blocks = [{"block_hash": f"a{i}", "prev_hash": f"a{i - 1}", "height": i} for i in range(1, 51)]
+    database = tmp_path / "analysis.duckdb"
+    run("build", "--dataset", write_world(tmp_path / "dataset", {"blocks": blocks}), "--database", database)
+
+    short, long = (
+        run("show", "chain_blocks", "--database", database, *more) for more in ([], ["--limit", "99"])
+    )
+
+    assert short.stdout.count("\n") == 1 + 40
+    assert "more than 40 rows" in short.stderr
+    assert long.stdout.count("\n") == 1 + 50
+    assert long.stderr == ""
+
+
+def test_staging_without_its_dataset_is_one_sentence(tmp_path: Path) -> None:
+    """Marts can be shown after the dataset is gone; staging, which is views on its files, says what to do."""
+    dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a1", "height": 1}]})
+    database = tmp_path / "analysis.duckdb"
+    run("build", "--dataset", dataset, "--database", database)
+    shutil.rmtree(dataset)
+
+    assert run("show", "chain_blocks", "--database", database).returncode == 0
+    result = run("show", "stg_blocks", "--database", database)
+    assert result.returncode == 1
+    assert "stg_blocks cannot be read" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_json_of_nothing_is_an_empty_list(database: Path) -> None:
