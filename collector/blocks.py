@@ -33,13 +33,7 @@ def block_rows(
     transactions: they are of another block.
     """
     transactions = block.transactions
-    if fees is None:
-        fees = [None] * len(transactions)
-    if len(fees) != len(transactions):
-        raise DecodeError(
-            f"{len(fees)} fees for the {len(transactions)} transactions of block {hash_hex(block.block_hash)}"
-        )
-    fees = [None, *fees[1:]]
+    fees = _checked_fees(block, fees)
     parents = _parents(transactions)
     rates = effective_feerates([transaction.vsize_vb for transaction in transactions], fees, parents)
     rows = [
@@ -78,6 +72,18 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
     (verbosity below 3, or the node has pruned the undo data).
     """
     return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
+
+
+def _checked_fees(block: Block, fees: Fees | None) -> list[int | None]:
+    """Give one fee per transaction, the coinbase's as None; raises DecodeError for those of another block."""
+    n_tx = len(block.transactions)
+    if fees is None:
+        return [None] * n_tx
+    if len(fees) != n_tx:
+        raise DecodeError(
+            f"{len(fees)} fees for the {n_tx} transactions of block {hash_hex(block.block_hash)}"
+        )
+    return [None, *fees[1:]]
 
 
 def _fee_sat(transaction: Mapping[str, Any]) -> int:
