@@ -1,0 +1,238 @@
+"""Read a node's block files: `blk?????.dat`, plain or obfuscated with the key in `xor.dat`.
+
+A file is a series of records: magic of the chain, length (uint32, little-endian), block. Blocks stand in the
+order in which they came, zeros may follow (the node reserves space), and a crash may have left anything.
+A record is believed when a header with enough work follows its length; what is no record is named, never
+passed over in silence. Source: Bitcoin Core, src/node/blockstorage.cpp.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from collector.backfill.compiled import Bytes
+from collector.decode import HEADER_BYTES, Block, decode_header
+from collector.errors import SettingsError
+from collector.verify import has_work
+
+# Message start of each chain, src/kernel/chainparams.cpp; that of a custom signet differs.
+MAGIC: Final = {
+    "main": bytes.fromhex("f9beb4d9"),
+    "test": bytes.fromhex("0b110907"),
+    "testnet4": bytes.fromhex("1c163f28"),
+    "signet": bytes.fromhex("0a03cf40"),
+    "regtest": bytes.fromhex("fabfb5da"),
+}
+FRAME_BYTES: Final = 8
+MAX_BLOCK_BYTES: Final = 4_000_000
+MIN_BLOCK_BYTES: Final = HEADER_BYTES + 1 + 60
+KEY_BYTES: Final = 8
+KEY_FILE: Final = "xor.dat"
+HEAD_BYTES: Final = FRAME_BYTES + HEADER_BYTES + 9  # a record up to the number of its transactions
+SEARCH_BYTES: Final = 1 << 20
+
+_NAME = re.compile(r"(blk|rev)(\d{5,})\.dat")
+_length = Struct("<I")
+
+
+class Record(NamedTuple):
+    """A block in a file."""
+
+    file: int
+    at: int  # where the block begins, behind magic and length
+    size_bytes: int
+    header: bytes
+    n_tx: int  # as it claims
+    is_last: bool  # nothing but reserved space follows it in the newest file: it may still be being written
+
+
+class Debris(NamedTuple):
+    """Bytes in a file that are no record."""
+
+    file: int
+    at: int
+    size_bytes: int
+    is_last: bool  # the same as of a record
+
+
+class Folder:
+    """The block files of one chain. Raises SettingsError when the folder holds none."""
+
+    def __init__(self, path: Path, chain: str | None = None) -> None:
+        self.path = path
+        self._handles: dict[tuple[str, int], int] = {}
+        self.numbers = {kind: _numbers(path, kind) for kind in ("blk", "rev")}
+        if not self.numbers["blk"]:
+            raise SettingsError(
+                f"{path} holds no blk*.dat; set --blocks-dir to the folder `blocks` in the node's datadir"
+            )
+        self._newest = max(self.numbers["blk"])
+        self._key = _key(path)
+        self.chain = chain or self._guess_chain()
+        self.magic = MAGIC[self.chain]
+
+    def close(self) -> None:
+        """Close every file."""
+        for handle in self._handles.values():
+            os.close(handle)
+        self._handles.clear()
+
+    def name(self, file: int, kind: str = "blk") -> str:
+        """Name of a file."""
+        return f"{kind}{file:05d}.dat"
+
+    def size_bytes(self, file: int, kind: str = "blk") -> int:
+        """Size of a file now; a node may be writing it. 0 when there is none."""
+        if file not in self.numbers[kind]:
+            return 0
+        return os.fstat(self._handle(file, kind)).st_size
+
+    def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
+        """Read bytes, without the obfuscation; fewer when the file ends before."""
+        data = bytearray(os.pread(self._handle(file, kind), size_bytes, at))
+        if self._key.any():
+            self._clear(np.frombuffer(data, np.uint8), at)
+        return bytes(data)
+
+    def read_into(self, target: Bytes, file: int, at: int, kind: str = "blk") -> int:
+        """Fill target with bytes, without the obfuscation; returns how many there were."""
+        got = os.preadv(self._handle(file, kind), [target.data], at)
+        if self._key.any():
+            self._clear(target[:got], at)
+        return got
+
+    def scan(self, file: int) -> Iterator[Record | Debris]:
+        """Every record of a block file, and everything that is none, in order."""
+        end = self.size_bytes(file)
+        pos = 0
+        while pos < end:
+            here = self._record(file, pos, end)
+            if here is None or not self._is_followed(file, here, end):
+                start = pos + FRAME_BYTES if here else pos + 1
+                there = self._next_record(file, start, end)
+                if here is None or there < here.at + here.size_bytes:
+                    yield from self._debris(file, pos, there, end)
+                    pos = there
+                    continue
+            pos = here.at + here.size_bytes
+            yield here._replace(is_last=file == self._newest and self._is_reserved(file, pos, end))
+
+    def _record(self, file: int, pos: int, end: int) -> Record | None:
+        head = self.read(file, pos, HEAD_BYTES)
+        if head[: len(self.magic)] != self.magic or len(head) < FRAME_BYTES + HEADER_BYTES + 1:
+            return None
+        (size,) = _length.unpack_from(head, len(self.magic))
+        if not MIN_BLOCK_BYTES <= size <= MAX_BLOCK_BYTES or pos + FRAME_BYTES + size > end:
+            return None
+        header = head[FRAME_BYTES : FRAME_BYTES + HEADER_BYTES]
+        if not is_worked_for(header, self.chain):
+            return None
+        n_tx = _count(head, FRAME_BYTES + HEADER_BYTES)
+        return Record(file, pos + FRAME_BYTES, size, header, n_tx, is_last=False)
+
+    def _next_record(self, file: int, start: int, end: int) -> int:
+        """Where the next record begins, or the end of the file."""
+        pos = start
+        while pos < end:
+            part = self.read(file, pos, SEARCH_BYTES)
+            found = part.find(self.magic)
+            while found >= 0:
+                if self._record(file, pos + found, end) is not None:
+                    return pos + found
+                found = part.find(self.magic, found + 1)
+            # The magic may lie across the border of two parts.
+            pos += max(len(part) - len(self.magic) + 1, 1)
+        return end
+
+    def _is_followed(self, file: int, record: Record, end: int) -> bool:
+        """Whether a record ends where another begins or nothing is: else its length may be wrong."""
+        pos = record.at + record.size_bytes
+        return self.read(file, pos, len(self.magic)) == self.magic or self._is_reserved(file, pos, end)
+
+    def _is_reserved(self, file: int, pos: int, end: int) -> bool:
+        """Whether the file has nothing but zeros from here to its end, or to far beyond any block."""
+        return self._is_empty(file, pos, min(end, pos + SEARCH_BYTES))
+
+    def _is_empty(self, file: int, pos: int, end: int) -> bool:
+        """Whether there are zeros only; reserved space is zero before the obfuscation is taken off."""
+        raw = os.pread(self._handle(file, "blk"), end - pos, pos)
+        return not raw.strip(b"\x00") or not self.read(file, pos, end - pos).strip(b"\x00")
+
+    def _debris(self, file: int, pos: int, there: int, end: int) -> Iterator[Debris]:
+        if not self._is_empty(file, pos, there):
+            yield Debris(file, pos, there - pos, there == end and file == self._newest)
+
+    def _guess_chain(self) -> str:
+        first = min(self.numbers["blk"])
+        magic = self.read(first, 0, FRAME_BYTES)[: len(MAGIC["main"])]
+        for chain, known in MAGIC.items():
+            if known == magic:
+                return chain
+        raise SettingsError(
+            f"{self.path / self.name(first)} begins with {magic.hex()}: the mark of no chain we know; "
+            "set --chain, or look for a missing xor.dat"
+        )
+
+    def _clear(self, data: Bytes, at: int) -> None:
+        """Take the obfuscation off, in place; data are the bytes of a file from `at` on."""
+        key = np.roll(self._key, -(at % KEY_BYTES))
+        whole = len(data) // KEY_BYTES * KEY_BYTES
+        data[:whole].reshape(-1, KEY_BYTES)[:] ^= key
+        data[whole:] ^= key[: len(data) - whole]
+
+    def _handle(self, file: int, kind: str) -> int:
+        if (kind, file) not in self._handles:
+            path = self.path / self.name(file, kind)
+            try:
+                self._handles[kind, file] = os.open(path, os.O_RDONLY)
+            except OSError as error:
+                raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+        return self._handles[kind, file]
+
+
+def is_worked_for(header: bytes, chain: str) -> bool:
+    """Whether a header's hash meets a target that its chain could have set."""
+    fields, block_hash = decode_header(header)
+    head = Block(
+        header=fields,
+        block_hash=block_hash,
+        transactions=(),
+        size_bytes=0,
+        stripped_bytes=0,
+        coinbase_witness=(),
+    )
+    return has_work(head, chain)
+
+
+def _numbers(path: Path, kind: str) -> frozenset[int]:
+    try:
+        matches = [_NAME.fullmatch(each.name) for each in path.iterdir()]
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}; set --blocks-dir") from None
+    return frozenset(int(match[2]) for match in matches if match and match[1] == kind)
+
+
+def _key(path: Path) -> Bytes:
+    """Read the key of the obfuscation: 8 bytes, zeros when there is none."""
+    file = path / KEY_FILE
+    if not file.exists():
+        return np.zeros(KEY_BYTES, np.uint8)
+    try:
+        key = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    if len(key) != KEY_BYTES:
+        raise SettingsError(f"{file} has {len(key)} bytes; the node writes {KEY_BYTES}")
+    return np.frombuffer(key, np.uint8)
+
+
+def _count(head: bytes, at: int) -> int:
+    """Read the number of transactions; whether it is sound shows when the block is walked."""
+    first = head[at]
+    width = {0xFD: 2, 0xFE: 4, 0xFF: 8}.get(first, 0)
+    return int.from_bytes(head[at + 1 : at + 1 + width], "little") if width else first

@@ -1,0 +1,124 @@
+"""Find the height of every block from the headers alone: the tree they make, and its branch of most work.
+
+Where a branch does not reach down to the first block of the chain, because files are missing, the coinbases
+of its lowest blocks say where it stands (BIP 34); a few of them are asked and the majority decides.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+import gpuhash
+from collector.backfill.compiled import Bytes, Integers
+
+ASKED: Final = 11  # blocks whose coinbase is asked per branch
+UNKNOWN_HEIGHT: Final = -1
+NO_PARENT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """What the headers say of each block, by position in the input."""
+
+    heights: Integers  # UNKNOWN_HEIGHT where none could be found
+    is_whole: npt.NDArray[np.bool_]  # its branch reaches down to the first block
+    is_active: npt.NDArray[np.bool_]  # on the branch of most work
+    tip: int  # the last block of that branch; NO_PARENT when there are no blocks
+
+
+def grow(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | None]) -> Tree:
+    """Build the tree of headers uint8[n, 80], whose hashes are uint8[n, 32] and distinct.
+
+    stated_height gives the height in the coinbase of the block at a position. The branch of most work is
+    looked for among those that reach the first block, or else among all; of equal ones the one that was found
+    first is taken, as the node does.
+    """
+    parents = _parents(headers, hashes)
+    order, roots, depths = _from_the_roots(parents)
+    is_first = np.all(headers[:, 4:36] == 0, axis=1)  # its parent is written as zeros
+    bases = _bases(order, roots, depths, is_first, stated_height)
+    is_whole = is_first[roots]
+    heights = np.where(bases[roots] == UNKNOWN_HEIGHT, UNKNOWN_HEIGHT, bases[roots] + depths)
+    tip = _tip(headers, parents, order, is_whole, heights)
+    is_active = np.zeros(len(headers), np.bool_)
+    at = tip
+    while at != NO_PARENT:
+        is_active[at] = True
+        at = int(parents[at])
+    return Tree(heights=heights, is_whole=is_whole, is_active=is_active, tip=tip)
+
+
+def _parents(headers: Bytes, hashes: Bytes) -> Integers:
+    """Position of each block's parent, or NO_PARENT."""
+    # Sorted by the first eight bytes, of which no two hashes that cost work have ever been the same.
+    keys = np.ascontiguousarray(hashes[:, :8]).view(np.uint64)[:, 0]
+    wanted = np.ascontiguousarray(headers[:, 4:12]).view(np.uint64)[:, 0]
+    order = np.argsort(keys, kind="stable")
+    places = np.minimum(np.searchsorted(keys[order], wanted), max(len(keys) - 1, 0))
+    found = order[places]
+    return np.where(np.all(hashes[found] == headers[:, 4:36], axis=1), found, NO_PARENT)
+
+
+def _from_the_roots(parents: Integers) -> tuple[list[int], Integers, Integers]:
+    """Order positions so that parents come first; also the root and the depth of each."""
+    by_parent = np.argsort(parents, kind="stable")
+    limits = np.searchsorted(parents[by_parent], np.arange(-1, len(parents) + 1)).tolist()
+    children = by_parent.tolist()
+    roots, depths = np.arange(len(parents)), np.zeros(len(parents), np.int64)
+    order = children[: limits[1]]
+    for here in order:  # grows while it is walked
+        for child in children[limits[here + 1] : limits[here + 2]]:
+            roots[child], depths[child] = roots[here], depths[here] + 1
+            order.append(child)
+    return order, roots, depths
+
+
+def _bases(
+    order: list[int],
+    roots: Integers,
+    depths: Integers,
+    is_first: npt.NDArray[np.bool_],
+    stated_height: Callable[[int], int | None],
+) -> Integers:
+    """Height of each root, by position; meaningless for others."""
+    bases = np.where(is_first, 0, UNKNOWN_HEIGHT)
+    votes: dict[int, Counter[int]] = {}
+    for i in order:
+        root = int(roots[i])
+        own = votes.setdefault(root, Counter())
+        if not is_first[root] and own.total() < ASKED:
+            stated = stated_height(i)
+            depth = int(depths[i])
+            own[stated - depth if stated is not None and stated >= depth else UNKNOWN_HEIGHT] += 1
+    for root, own in votes.items():
+        base, count = max(own.items(), key=lambda item: item[1], default=(UNKNOWN_HEIGHT, 0))
+        if not is_first[root] and 2 * count > own.total():
+            bases[root] = base
+    return bases
+
+
+def _tip(
+    headers: Bytes, parents: Integers, order: list[int], is_whole: npt.NDArray[np.bool_], heights: Integers
+) -> int:
+    """Position of the block with most work below it, its own included."""
+    bits = np.ascontiguousarray(headers[:, 72:76]).view("<u4")[:, 0].tolist()
+    above = parents.tolist()
+    work = [0] * len(headers)
+    for i in order:
+        work[i] = _work(bits[i]) + (work[above[i]] if above[i] != NO_PARENT else 0)
+    return max(
+        range(len(headers)),
+        key=lambda i: (bool(is_whole[i]), bool(heights[i] != UNKNOWN_HEIGHT), work[i], -i),
+        default=NO_PARENT,
+    )
+
+
+@cache
+def _work(bits: int) -> int:
+    """Hashes that a header with this target takes on average; the target has been checked before."""
+    return (1 << 256) // (gpuhash.target_from_bits(bits) + 1)

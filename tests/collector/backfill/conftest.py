@@ -1,0 +1,81 @@
+"""A chain on a real node, its block files, and the rows that the node's own words give."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from collector.backfill.blockfiles import Folder
+from collector.backfill.progress import Watcher
+from collector.backfill.report import Report
+from collector.backfill.run import from_files
+from collector.backfill.units import Wish
+from collector.regtest import RegtestNode, find_bitcoind
+from collector.schema import BLOCKS, TRANSACTIONS
+from collector.writer import Dataset
+from tests.collector.backfill.made_chain import all_hashes, make_chain, node_rows
+
+SMALL_FILES = "-fastprune"  # block files of 64 KiB
+
+
+class Rows(NamedTuple):
+    """Rows of `blocks` and `transactions`, sorted as in the files."""
+
+    blocks: pa.Table
+    transactions: pa.Table
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[RegtestNode]:
+    """Start a node whose chain has everything, in several small obfuscated block files."""
+    with RegtestNode(find_bitcoind(), options=[SMALL_FILES, "-blockmaxweight=4000000"]) as running:
+        make_chain(running)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def expected(node: RegtestNode) -> Rows:
+    """Rows of every block, stale ones included, in the node's own words."""
+    rpc = node.client()
+    return Rows(*node_rows(rpc, all_hashes(rpc)))
+
+
+@pytest.fixture
+def blocks_dir(node: RegtestNode, tmp_path: Path) -> Path:
+    """Copy the node's block files."""
+    target = tmp_path / "blocks"
+    shutil.copytree(
+        node.datadir / "regtest" / "blocks", target, ignore=shutil.ignore_patterns("index", ".lock")
+    )
+    return target
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Create an empty dataset."""
+    return Dataset.open(tmp_path / "dataset", "regtest", create=True)
+
+
+@pytest.fixture
+def backfill(dataset: Dataset) -> Callable[..., Report]:
+    """Run a backfill from a folder into the dataset."""
+
+    def run(path: Path, wish: Wish | None = None, *, workers: int = 1, chain: str | None = None) -> Report:
+        into = dataset if chain in (None, "regtest") else Dataset.open(dataset.root, chain or "")
+        with Watcher(Console(quiet=True), workers) as watcher:
+            return from_files(Folder(path, chain), into, wish or Wish(), workers=workers, watcher=watcher)
+
+    return run
+
+
+def rows_of(dataset: Dataset) -> Rows:
+    """Read what a dataset holds, in the order of the files."""
+    ordering = [("height", "ascending"), ("block_hash", "ascending")]
+    return Rows(
+        dataset.read(BLOCKS).sort_by(ordering).combine_chunks(),
+        dataset.read(TRANSACTIONS).sort_by([*ordering, ("tx_index", "ascending")]).combine_chunks(),
+    )

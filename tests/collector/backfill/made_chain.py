@@ -1,0 +1,194 @@
+"""A chain on a real node that holds what a reader of block files can meet, and what the node says of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from collector.blocks import block_rows, fees_from_getblock
+from collector.decode import decode_block
+from collector.errors import DecodeError, RpcError
+from collector.regtest import RegtestNode
+from collector.regtest.mining import Template, build_block, submit, take_template
+from collector.regtest.scripts import COIN_KINDS
+from collector.regtest.selection import Entry
+from collector.regtest.transaction import REPLACEABLE, Transaction, TxInput, TxOutput
+from collector.rpc import RpcClient
+from collector.schema import BLOCKS, TRANSACTIONS
+from collector.verify import backend_name, verify_block
+from collector.writer import to_batch
+from tests.collector.backfill.made_blocks import SCRIPTS
+
+COIN = COIN_KINDS["p2wsh"]
+SUBSIDY_SAT = 5_000_000_000
+MATURITY = 100
+
+
+class Miner:
+    """Mines blocks of given transactions, without the mempool and its policy."""
+
+    def __init__(self, node: RegtestNode) -> None:
+        self.rpc: RpcClient = node.client()
+        self.coins: list[Transaction] = []  # coinbases in order; their output 0 is ours
+        self._n_mined = 0
+
+    def mine(self, body: Sequence[tuple[Transaction, int]] = ()) -> str:
+        """Mine a block of transactions and their fees on the tip; returns its hash."""
+        block = self.build(take_template(self.rpc), body)
+        submit(self.rpc, block)
+        self.coins.append(block.coinbase)
+        return block.hash
+
+    def build(self, template: Template, body: Sequence[tuple[Transaction, int]] = ()) -> Any:
+        """Solve a block on a template."""
+        self._n_mined += 1
+        entries = [
+            Entry(
+                txid=transaction.txid_hex,
+                raw=transaction.raw,
+                fee_sat=fee_sat,
+                vsize_vb=transaction.vsize_vb,
+                weight_wu=transaction.weight_wu,
+                parents=frozenset(),
+                arrival=0,
+                is_planted=False,
+            )
+            for transaction, fee_sat in body
+        ]
+        return build_block(
+            template, entries, tag=b"/made/", payout_script=COIN.script, extranonce=self._n_mined
+        )
+
+    def take(self) -> tuple[bytes, int]:
+        """Hand out the oldest coinbase: its txid and value."""
+        coinbase = self.coins.pop(0)
+        return coinbase.txid, coinbase.outputs[0].value_sat
+
+
+def spend(txid: bytes, vout: int, outputs: Sequence[TxOutput], sequence: int = REPLACEABLE) -> Transaction:
+    """Spend one of our coins."""
+    return Transaction((TxInput(txid, vout, b"", COIN.witness, sequence),), tuple(outputs))
+
+
+def make_chain(node: RegtestNode) -> None:
+    """Mine tiny blocks, one with every script type, a deep package, a huge one, and stale branches."""
+    miner = Miner(node)
+    for _ in range(MATURITY + 10):
+        miner.mine()
+    miner.mine(every_type(miner))
+    miner.mine(deep_package(miner))
+    miner.mine(huge(miner))
+    miner.mine(spends_every_type(miner))
+    stale_branches(miner)
+    for _ in range(3):
+        miner.mine()
+
+
+def every_type(miner: Miner) -> list[tuple[Transaction, int]]:
+    """One transaction that pays to every script of the tests."""
+    txid, value_sat = miner.take()
+    share_sat = value_sat // (len(SCRIPTS) + 1)
+    outputs = [TxOutput(share_sat + i, script) for i, script in enumerate(SCRIPTS)]
+    rest_sat = value_sat - sum(output.value_sat for output in outputs)
+    transaction = spend(txid, 0, [*outputs, TxOutput(rest_sat - 12_345, COIN.script)])
+    return [(transaction, 12_345)]
+
+
+def spends_every_type(miner: Miner) -> list[tuple[Transaction, int]]:
+    """Split a coin over every kind of coin, and spend all of them at once."""
+    txid, value_sat = miner.take()
+    kinds = list(COIN_KINDS.values())
+    share_sat = value_sat // len(kinds) - 1_000
+    split = spend(txid, 0, [TxOutput(share_sat, kind.script) for kind in kinds])
+    inputs = [TxInput(split.txid, i, kind.script_sig, kind.witness) for i, kind in enumerate(kinds)]
+    merged = Transaction(tuple(inputs), (TxOutput(share_sat, COIN.script),))
+    return [(split, value_sat - share_sat * len(kinds)), (merged, share_sat * (len(kinds) - 1))]
+
+
+def deep_package(miner: Miner) -> list[tuple[Transaction, int]]:
+    """Twenty-five transactions in a chain with rising fees, and two children that share a parent."""
+    txid, value_sat = miner.take()
+    body = []
+    for i in range(25):
+        fee_sat = 200 + 700 * i
+        value_sat -= fee_sat
+        transaction = spend(txid, 0, [TxOutput(value_sat, COIN.script)])
+        body.append((transaction, fee_sat))
+        txid = transaction.txid
+    half_sat = value_sat // 2
+    parent = spend(txid, 0, [TxOutput(half_sat, COIN.script)] * 2)
+    body.append((parent, value_sat - 2 * half_sat))
+    for vout, fee_sat in ((0, 90_000), (1, 50)):
+        body.append((spend(parent.txid, vout, [TxOutput(half_sat - fee_sat, COIN.script)]), fee_sat))
+    return body
+
+
+def huge(miner: Miner) -> list[tuple[Transaction, int]]:
+    """Fill a block with nearly 4,000,000 weight units, in few transactions of many outputs."""
+    body = []
+    for _ in range(8):
+        txid, value_sat = miner.take()
+        outputs = [TxOutput(1_000, b"\x6a\x4d\x0c\x1e" + bytes(7_692)) for _ in range(15)]
+        rest_sat = value_sat - 1_000 * len(outputs) - 120_000
+        body.append((spend(txid, 0, [*outputs, TxOutput(rest_sat, COIN.script)]), 120_000))
+    return body
+
+
+def stale_branches(miner: Miner) -> None:
+    """Leave one block behind that was connected once, and one that never was."""
+    txid, value_sat = miner.take()
+    once = miner.mine([(spend(txid, 0, [TxOutput(value_sat - 777, COIN.script)]), 777)])
+    miner.rpc.call("invalidateblock", once)
+    template = take_template(miner.rpc)
+    miner.mine()
+    miner.mine()
+    never = miner.build(template)
+    assert miner.rpc.call("submitblock", never.raw.hex()) == "inconclusive"
+
+
+def node_rows(
+    rpc: RpcClient, hashes: Sequence[str], *, height_source: str = "tree", source: str = "blkfile"
+) -> tuple[pa.Table, pa.Table]:
+    """Make the rows of these blocks the plain way, with the fees in the node's own words."""
+    block_list: list[dict[str, Any]] = []
+    tx_list: list[dict[str, Any]] = []
+    for block_hash in hashes:
+        raw = bytes.fromhex(rpc.call("getblock", block_hash, 0))
+        verbose = rpc.call("getblock", block_hash, 3)
+        block = decode_block(raw)
+        try:
+            fees = fees_from_getblock(verbose)
+        except (DecodeError, RpcError):
+            fees = None
+        row, rows = block_rows(
+            block,
+            chain="regtest",
+            height=verbose["height"],
+            height_source=height_source,
+            source=source,
+            verdict=verify_block(block, "regtest", height=verbose["height"]),
+            verified_by=backend_name(),
+            fees=fees,
+        )
+        block_list.append(row)
+        tx_list += rows
+    ordering = [("height", "ascending"), ("block_hash", "ascending")]
+    return (
+        pa.Table.from_batches([to_batch(BLOCKS, block_list)]).sort_by(ordering),
+        pa.Table.from_batches([to_batch(TRANSACTIONS, tx_list)]).sort_by(
+            [*ordering, ("tx_index", "ascending")]
+        ),
+    )
+
+
+def all_hashes(rpc: RpcClient) -> list[str]:
+    """Every block that the node has, stale ones included."""
+    height = rpc.call("getblockcount")
+    active = [rpc.call("getblockhash", i) for i in range(height + 1)]
+    stale = []
+    for tip in rpc.call("getchaintips"):
+        at = tip["hash"]
+        while at not in active and at not in stale:
+            stale.append(at)
+            at = rpc.call("getblockheader", at)["previousblockhash"]
+    return active + stale

@@ -1,0 +1,61 @@
+"""Block files that tests write, plain, and taking those of a node apart."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from collector.backfill.blockfiles import MAGIC, Folder, Record
+from collector.backfill.undofiles import CHECKSUM_BYTES
+from collector.backfill.undofiles import scan as scan_undo
+
+REGTEST = MAGIC["regtest"]
+
+
+def frame(body: bytes, magic: bytes = REGTEST) -> bytes:
+    """Put magic and length before a block or undo data."""
+    return magic + len(body).to_bytes(4, "little") + body
+
+
+def write_files(
+    folder: Path, files: Sequence[Iterable[bytes]], kind: str = "blk", magic: bytes = REGTEST
+) -> Path:
+    """Write block files, one per sequence of blocks, or undo files."""
+    folder.mkdir(exist_ok=True)
+    for number, blocks in enumerate(files):
+        content = b"".join(frame(block, magic) for block in blocks)
+        (folder / f"{kind}{number:05d}.dat").write_bytes(content)
+    return folder
+
+
+def read_blocks(path: Path) -> list[bytes]:
+    """Every block in a folder, in the order of the files."""
+    folder = Folder(path)
+    found = [each for file in sorted(folder.numbers["blk"]) for each in folder.scan(file)]
+    assert all(isinstance(each, Record) for each in found)
+    blocks = [folder.read(each.file, each.at, each.size_bytes) for each in found]
+    folder.close()
+    return blocks
+
+
+def make_plain(path: Path) -> None:
+    """Take the obfuscation off every file of a folder; the space that the node has reserved stays zero."""
+    folder = Folder(path)
+    for kind, numbers in folder.numbers.items():
+        for number in numbers:
+            file = path / folder.name(number, kind)
+            raw = file.read_bytes()
+            used = len(raw.rstrip(b"\x00"))
+            file.write_bytes(folder.read(number, 0, used, kind).ljust(len(raw), b"\x00"))
+    folder.close()
+    (path / "xor.dat").unlink()
+
+
+def read_undo(path: Path) -> list[bytes]:
+    """Every undo record in a folder, with its checksum, in the order of the files."""
+    folder = Folder(path)
+    found = [
+        folder.read(file, place.at, place.size_bytes + CHECKSUM_BYTES, "rev")
+        for file in sorted(folder.numbers["rev"])
+        for _, place in scan_undo(folder, file)
+    ]
+    folder.close()
+    return found

@@ -1,0 +1,282 @@
+"""From block files to the dataset: every row is the node's, and what is broken costs no other row."""
+
+import csv
+import json
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import zstandard
+
+from collector.backfill.blockfiles import MAGIC, Folder
+from collector.backfill.report import Report
+from collector.backfill.units import Wish
+from collector.decode import decode_block
+from collector.errors import SettingsError
+from collector.regtest import RegtestNode
+from collector.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
+from collector.writer import Dataset
+from gpuhash.reference import sha256d
+from tests.collector.backfill import made_files
+from tests.collector.backfill.conftest import Rows, rows_of
+from tests.collector.backfill.made_undo import undo_of
+
+pytestmark = pytest.mark.bitcoind
+
+Backfill = Callable[..., Report]
+BLOCK_367891 = "000000000000000012ea0ca9579299ec120e3f57e7c309216884872592b29970"
+
+
+def test_every_row_is_what_the_node_says(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """Script types, packages, huge and tiny blocks, stale branches; obfuscated files; two workers."""
+    report = backfill(blocks_dir, workers=2)
+
+    assert rows_of(dataset) == expected
+    assert (report.done.bad, report.done.unfinished, report.missing_heights) == ([], [], [])
+    assert report.n_stale == 2
+    assert report.done.n_without_fees == 0
+    assert len(Folder(blocks_dir).numbers["blk"]) > 2
+    types = set(pc.unique(pc.list_flatten(expected.transactions["output_types"])).to_pylist())
+    assert types == set(OUTPUT_TYPES)
+
+
+def test_a_second_run_changes_nothing(blocks_dir: Path, dataset: Dataset, backfill: Backfill) -> None:
+    """Every file stays as it is, to the byte and the moment."""
+    backfill(blocks_dir)
+    before = {path: path.stat().st_mtime_ns for path in dataset.root.rglob("*.parquet")}
+
+    report = backfill(blocks_dir)
+
+    assert {path: path.stat().st_mtime_ns for path in dataset.root.rglob("*.parquet")} == before
+    assert report.done.n_blocks == 0
+    assert report.n_present_before == report.n_wanted > 100
+
+
+def test_a_range_is_filled_and_later_the_rest(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """Heights first; then by time; then all: never a row twice."""
+    report = backfill(blocks_dir, Wish(first_height=20, last_height=29))
+    assert (report.done.n_blocks, report.missing_heights) == (10, [])
+    assert rows_of(dataset).blocks["height"].to_pylist() == list(range(20, 30))
+
+    times = expected.blocks["header_time"].to_pylist()
+    backfill(blocks_dir, Wish(from_time_s=int(max(times).timestamp())))
+    backfill(blocks_dir)
+
+    assert rows_of(dataset) == expected
+
+
+def test_order_obfuscation_and_number_of_files_do_not_matter(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows, tmp_path: Path
+) -> None:
+    """Blocks and undo records in any order in one plain file."""
+    blocks, undo = made_files.read_blocks(blocks_dir), made_files.read_undo(blocks_dir)
+    blocks.sort(key=lambda block: block[4:36])  # by parent: as good as any order
+    undo.sort(key=lambda each: each[-32:])
+    folder = made_files.write_files(tmp_path / "shuffled", [blocks])
+    content = b"".join(made_files.frame(each[:-32]) + each[-32:] for each in undo)
+    (folder / "rev00000.dat").write_bytes(content)
+
+    backfill(folder)
+
+    assert rows_of(dataset) == expected
+
+
+def test_plain_files_are_read_like_obfuscated_ones(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """A node started with -blocksxor=0 writes no key."""
+    made_files.make_plain(blocks_dir)
+
+    backfill(blocks_dir)
+
+    assert rows_of(dataset) == expected
+
+
+def test_without_undo_files_only_what_needs_them_is_unknown(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """Fees, input values and effective feerates are null, everything else is there."""
+    for path in blocks_dir.glob("rev*.dat"):
+        path.unlink()
+
+    report = backfill(blocks_dir)
+
+    found = rows_of(dataset)
+    lost = ["fee_sat", "input_value_sat", "effective_feerate_sat_vb"]
+    assert found.transactions.drop_columns(lost) == expected.transactions.drop_columns(lost)
+    assert all(found.transactions[name].null_count == len(found.transactions) for name in lost)
+    assert found.blocks.drop_columns(["fees_sat"]) == expected.blocks.drop_columns(["fees_sat"])
+    with_spends = pc.greater(found.blocks["n_tx"], 1)
+    assert report.done.n_without_fees == pc.sum(with_spends).as_py() > 3
+
+
+def test_a_pruned_node_gives_what_it_has_and_says_what_is_missing(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """Without the oldest file, heights come from the coinbases and say so."""
+    (blocks_dir / "blk00000.dat").unlink()
+
+    report = backfill(blocks_dir)
+
+    found = rows_of(dataset)
+    heights = found.blocks["height"].to_pylist()
+    assert report.missing_heights == [(0, heights[0] - 1)]
+    assert set(found.blocks["height_source"].to_pylist()) == {"bip34"}
+    kept = pc.is_in(expected.transactions["block_hash"], found.blocks["block_hash"])
+    assert found.transactions == expected.transactions.filter(kept).combine_chunks()
+    assert 0 < len(heights) < len(expected.blocks)
+
+
+def test_a_broken_block_is_rejected_once_and_the_rest_is_written(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """One bit of a transaction in the middle of a file; a second run does not reject it again."""
+    made_files.make_plain(blocks_dir)
+    file = blocks_dir / "blk00000.dat"
+    data = bytearray(file.read_bytes())
+    victim = expected.blocks.slice(50, 1).to_pylist()[0]
+    at = data.index(victim["merkle_root"]) - 36 + victim["size_bytes"] - 5
+    data[at] ^= 1
+    file.write_bytes(data)
+
+    first = backfill(blocks_dir)
+    backfill(blocks_dir)
+
+    kept = pc.not_equal(expected.blocks["block_hash"], pa.scalar(victim["block_hash"], pa.binary(32)))
+    assert rows_of(dataset).blocks == expected.blocks.filter(kept).combine_chunks()
+    rejects = dataset.read(REJECTS).to_pylist()
+    assert len(rejects) == len(first.done.bad) == 1
+    assert rejects[0]["topic"].startswith("blk00000.dat@")
+    assert len(rejects[0]["body"]) == victim["size_bytes"]
+    assert first.missing_heights == []
+
+
+@pytest.mark.parametrize("kind", ["inserted", "cut", "long"])
+def test_reading_goes_on_behind_what_is_no_record(
+    kind: str, blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """Foreign bytes, a record that ends early, a length that swallows the next ones: all others are read."""
+    made_files.make_plain(blocks_dir)
+    blocks = made_files.read_blocks(blocks_dir)
+    frames = [made_files.frame(block) for block in blocks]
+    if kind == "inserted":
+        frames.insert(40, b"\x07" * 1000)
+    elif kind == "cut":
+        frames[40] = frames[40][:-30]
+    else:
+        frames[40] = made_files.REGTEST + (700).to_bytes(4, "little") + frames[40][8:]
+    for path in blocks_dir.glob("blk*.dat"):
+        path.unlink()
+    (blocks_dir / "blk00000.dat").write_bytes(b"".join(frames))
+
+    report = backfill(blocks_dir)
+
+    lost = set() if kind == "inserted" else {sha256d(blocks[40][:80])}
+    assert set(rows_of(dataset).blocks["block_hash"].to_pylist()) == (
+        set(expected.blocks["block_hash"].to_pylist()) - lost
+    )
+    assert len(report.done.bad) == len(dataset.read(REJECTS)) == 1
+
+
+def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """The newest file ends in a half block, with or without reserved space behind it."""
+    made_files.make_plain(blocks_dir)
+    newest = max(blocks_dir.glob("blk*.dat"))
+    whole = newest.read_bytes()
+    used = whole.rstrip(b"\x00")
+    for half in (used[:-60], used[:-60] + bytes(4096)):
+        newest.write_bytes(half)
+        report = backfill(blocks_dir)
+        assert len(report.done.unfinished) == 1
+        assert report.done.bad == []
+        assert len(dataset.read(REJECTS)) == 0
+        assert len(rows_of(dataset).blocks) == len(expected.blocks) - 1
+
+    newest.write_bytes(whole)
+    backfill(blocks_dir)
+
+    assert set(rows_of(dataset).blocks["block_hash"].to_pylist()) == set(
+        expected.blocks["block_hash"].to_pylist()
+    )
+
+
+def test_a_file_is_read_while_the_node_writes_it(
+    node: RegtestNode, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """The files of a running node, as they are."""
+    backfill(node.datadir / "regtest" / "blocks")
+
+    assert rows_of(dataset) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "holds no blk"), (b"", "mark of no chain"), (b"\x01" * 100, "mark of no chain")],
+)
+def test_a_folder_without_blocks_is_a_clear_error(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    """Nothing there, an empty file, a file of something else."""
+    if content is not None:
+        (tmp_path / "blk00000.dat").write_bytes(content)
+
+    with pytest.raises(SettingsError, match=message):
+        Folder(tmp_path)
+
+
+@pytest.mark.data
+def test_real_blocks_through_a_block_file(
+    data_dir: Path, dataset: Dataset, backfill: Backfill, tmp_path: Path
+) -> None:
+    """Blocks of mainnet in one file: the manifest's numbers, heights by BIP 34, exact fees by undo data."""
+    with (data_dir / "mainnet-blocks" / "manifest.csv").open() as lines:
+        manifest = {row["hash"]: row for row in csv.DictReader(lines) if row["file"].endswith(".bin")}
+    raws = [(data_dir / "mainnet-blocks" / row["file"]).read_bytes() for row in manifest.values()]
+    folder = made_files.write_files(tmp_path / "main", [raws], magic=MAGIC["main"])
+    undo = real_undo(data_dir, raws)
+    (folder / "rev00000.dat").write_bytes(undo)
+
+    report = backfill(folder, chain="main")
+
+    stored = Dataset.open(dataset.root, "main")
+    rows = {hash_hex(row["block_hash"]): row for row in stored.read(BLOCKS).to_pylist()}
+    assert report.done.bad == []
+    assert len(rows) + report.n_without_height == len(raws)
+    for block_hash, row in rows.items():
+        facts = manifest[block_hash]
+        assert row["height"] == int(facts["height"])
+        assert (row["n_tx"], row["size_bytes"], row["weight_wu"]) == (
+            int(facts["n_tx"]),
+            int(facts["size"]),
+            int(facts["weight"]),
+        )
+        assert row["coinbase_script"].hex() == facts["coinbase_hex"]
+    by_height = {row["height"]: row for row in rows.values()}
+    assert by_height[367891]["fees_sat"] == 14_001_930
+    assert by_height[300025]["coinbase_value_sat"] - by_height[300025]["subsidy_sat"] == 7_773_345
+    assert len(rows) > 10
+
+
+def real_undo(data_dir: Path, raws: list[bytes]) -> bytes:
+    """Undo record of block 367891, made of the outputs that it spent, in the order of its inputs."""
+    packed = (data_dir / "floresta" / "block_367891_spent_utxos.zst").read_bytes()
+    spent = iter(json.loads(zstandard.ZstdDecompressor().decompressobj().decompress(packed)))
+    block = next(block for block in map(decode_block, raws) if hash_hex(block.block_hash) == BLOCK_367891)
+    outputs = [
+        [
+            (each["txout"]["value"], bytes.fromhex(each["txout"]["script_pubkey"]))
+            for each in islice(spent, len(transaction.inputs))
+        ]
+        for transaction in block.transactions[1:]
+    ]
+    undo = undo_of(outputs, height=367_890)
+    return made_files.frame(undo, MAGIC["main"]) + sha256d(block.header.prev_hash + undo)
