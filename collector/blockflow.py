@@ -104,9 +104,9 @@ class BlockFlow:
         """Return what is known of a recent block."""
         return self._known.get(block_hash)
 
-    def holds(self, txid: bytes) -> bool:
-        """Whether one of the recent blocks has a transaction."""
-        return any(txid in known.fees_sat for known in self._known.values())
+    def holding(self, txid: bytes) -> bytes | None:
+        """Return the hash of the recent block that has a transaction."""
+        return next((hash_ for hash_, known in self._known.items() if txid in known.fees_sat), None)
 
     def received(self, raw: bytes) -> Block:
         """Decode the body of a `rawblock` message; raises DecodeError."""

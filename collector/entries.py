@@ -5,7 +5,7 @@ block that took it, or, when it was removed, as the value of what it spent minus
 transactions is needed. Nothing here talks to the node: questions come out, answers go in.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -146,6 +146,13 @@ class Entries:
         self._open[entry.txid] = entry
         self._in_block.setdefault(block_hash, []).append(entry)
         return done
+
+    def look_for_gone(self, block_of: Callable[[bytes], bytes | None]) -> None:
+        """Look in recent blocks for what the mempool does not have, though no event said that it left."""
+        for entry in self._gone.values():
+            block_hash = block_of(entry.txid) if entry.left is None else None
+            if block_hash is not None:
+                entry.left = Left(entry.txid, "mined", None, block_hash)
 
     def resolve_gone(self) -> tuple[list[Done], list[OutputQuestion]]:
         """Go on with what has left: to its block, or to the values of what it spent.

@@ -101,7 +101,7 @@ class Pipeline:
         """Begin with the node's tip, the blocks before it that are missing, and a snapshot of its mempool."""
         self._start_height = tip_height
         self._blocks.happened(tip_hash, "connected", at_us, "at_start", self._batches.current)
-        self._ask_fill()
+        self.fill()
         self._apply(self.spine.start())
 
     def message(self, message: Message, batch: Batch) -> None:
@@ -128,7 +128,7 @@ class Pipeline:
         if notice.topic == "sequence":
             self._held.append((notice, self._batches.current))
         elif notice.topic == "rawblock":
-            self._ask_fill()
+            self.fill()
 
     def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
         """Let time pass: release events, ask what is to be asked, give up what is overdue."""
@@ -250,7 +250,7 @@ class Pipeline:
         self.live.leave(left.txid, now_us)
         self._entries.left(left)
         if left.cause == "resync":
-            self._pulled("R", left.txid, now_us, "mined" if self._blocks.holds(left.txid) else "unknown")
+            self._pulled("R", left.txid, now_us, "mined" if self._blocks.holding(left.txid) else "unknown")
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
         """Note the transactions of a block that were never seen to wait; complete those that had no body."""
@@ -259,7 +259,7 @@ class Pipeline:
             return
         for body in block.transactions[1:]:
             self._entries.learn_body(body.txid, body)
-            if self.spine.in_step and body.txid not in self.live and not self._blocks.holds(body.txid):
+            if self.spine.in_step and body.txid not in self.live and not self._blocks.holding(body.txid):
                 batch.n_open += 1
                 entry = Entry(body.txid, "in_block", event.received_us, None, body, None, batch)
                 self._done(self._entries.entered_in_block(entry, event.hash))
@@ -361,6 +361,7 @@ class Pipeline:
 
     def _resolve_gone(self) -> None:
         """Look for the fees of what had left the mempool before we asked."""
+        self._entries.look_for_gone(self._blocks.holding)
         done, questions = self._entries.resolve_gone()
         self._done(done)
         if questions:
@@ -410,7 +411,7 @@ class Pipeline:
         block = self._blocks.body(block_hash)
         return [] if block is None else [body.txid for body in block.transactions]
 
-    def _ask_fill(self) -> None:
+    def fill(self) -> None:
         """See which blocks of the active chain the dataset lacks, and fetch them."""
         heights = [
             height for height in (self._start_height, self._stored.lowest_height) if height is not None

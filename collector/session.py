@@ -88,8 +88,7 @@ class Session:
     def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> None:
         """Collect from `source` until `stop` or until the node restarts; leaves everything sealed."""
         try:
-            self._begin(facts)
-            source.start()
+            self._begin(facts, source.since_us)
             while not stop.is_set() and not self._restarted:
                 self._turn(self._take(IDLE_S))
         finally:
@@ -101,15 +100,18 @@ class Session:
         batch = self._batches.adopt(len(messages))
         for message in messages:
             self._pipeline.message(message, batch)
+        self._pipeline.release()
+        self._await_answers()
+        self._pipeline.fill()  # what has left the mempool since may be in a block that nobody saw come
         self._wind_up()
 
-    def _begin(self, facts: NodeFacts) -> None:
+    def _begin(self, facts: NodeFacts, since_us: int) -> None:
         now_us = time.time_ns() // 1000
         node, session = self.origin
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
         self._batches.current.add("nodes", [row])
         for topic in facts.endpoints:
-            self._ledger.open(topic, now_us)
+            self._ledger.open(topic, since_us)
         self._pipeline.start(row["tip_height"], row["tip_hash"], now_us)
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Prepared(NamedTuple):
-    """A node that was examined, and a source that is connected to it and not started yet."""
+    """A node that was examined, and a source that receives from it."""
 
     name: str
     session: str

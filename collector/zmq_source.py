@@ -57,6 +57,7 @@ class ZmqSource:
         inbox: "queue.SimpleQueue[Any]",
         queue_limit: int = 200_000,
     ) -> None:
+        self.since_us = 0  # when the subscription stood
         self.n_dropped = 0
         self._node = node
         self._session = session
@@ -74,7 +75,10 @@ class ZmqSource:
         self._thread = threading.Thread(target=self._run, name=f"receive-{node}", daemon=True)
 
     def connect(self, timeout_s: float = 5.0) -> None:
-        """Subscribe and wait until every endpoint has shaken hands; else NodeUnavailable names the silent."""
+        """Subscribe, wait until every endpoint has shaken hands, and begin to receive.
+
+        Raises NodeUnavailable naming the endpoints that stay silent.
+        """
         self._socket.set(
             zmq.RCVHWM, 0
         )  # unlimited: our own queue is the bound, and says so when it overflows
@@ -95,11 +99,9 @@ class ZmqSource:
             event = recv_monitor_message(self._monitor)
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 waiting.discard(event["endpoint"].decode())
+        self._thread.start()  # at once: a message that waits in a socket would be stamped too late
         time.sleep(SUBSCRIBE_SETTLE_S)
-
-    def start(self) -> None:
-        """Begin to receive. `connect` comes first."""
-        self._thread.start()
+        self.since_us = time.time_ns() // 1000
 
     def stop(self) -> None:
         """End the thread and close the connection; what was received stays in the inbox. May be repeated."""
