@@ -187,14 +187,13 @@ class MempoolSync:
         if not self.in_step:
             if self._snapshot is None or not self._caught_up(self._snapshot, now_us):
                 return out
-            missing = self._missing_blocks()
-            if missing:
-                return [*missing]
+            if any(event.event == "C" and event.hash not in self._blocks for event in self._waiting):
+                return [*self._want_blocks()]
             self._apply_snapshot(self._snapshot, out)
         while self.in_step and self._waiting:
             head = self._waiting[0]
             if head.event == "C" and head.hash not in self._blocks:
-                return [*out, *self._missing_blocks()]
+                return [*out, *self._want_blocks()]
             self._waiting.popleft()
             self._apply_checked(head, out)
         return out
@@ -203,11 +202,10 @@ class MempoolSync:
         """Whether every event below the snapshot has reached us, or had its time to."""
         return self._last_seen >= snapshot.mempool_sequence - 1 or now_us - snapshot.taken_us >= CATCH_UP_US
 
-    def _missing_blocks(self) -> list[WantBlock]:
-        hashes = [
-            event.hash for event in self._waiting if event.event == "C" and event.hash not in self._blocks
-        ]
-        new = [hash_ for hash_ in dict.fromkeys(hashes) if hash_ not in self._blocks_wanted]
+    def _want_blocks(self) -> list[WantBlock]:
+        """Ask for the blocks that wait, each once."""
+        hashes = dict.fromkeys(event.hash for event in self._waiting if event.event == "C")
+        new = [hash_ for hash_ in hashes if hash_ not in self._blocks and hash_ not in self._blocks_wanted]
         self._blocks_wanted.update(new)
         return [WantBlock(hash_) for hash_ in new]
 

@@ -1,0 +1,383 @@
+"""The spine against a model of a node: whatever is lost or late, it is in step only when it is right."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.errors import DecodeError
+from collector.mempool import (
+    CATCH_UP_US,
+    DEBT_LIMIT_US,
+    Entered,
+    Event,
+    InStep,
+    Left,
+    MempoolSync,
+    OutOfStep,
+    Output,
+    WantBlock,
+    WantSnapshot,
+    parse_event,
+)
+
+SECOND_US = 1_000_000
+
+
+def name(number: int) -> bytes:
+    """Make a hash out of a number."""
+    return number.to_bytes(32, "big")
+
+
+@dataclass
+class Node:
+    """Bitcoin Core's mempool as far as its `sequence` topic shows it."""
+
+    seed: int
+    mempool: set[bytes] = field(default_factory=set)
+    blocks: dict[bytes, list[bytes]] = field(default_factory=dict)
+    chain: list[bytes] = field(default_factory=list)
+    published: list[Event] = field(default_factory=list)
+    number: int = 1  # the next mempool sequence
+    counter: int = 0
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)  # noqa: S311 - a model wants repeatable chance
+
+    def add(self, txid: bytes | None = None) -> None:
+        """Take a transaction in."""
+        if txid is None:
+            self.made += 1
+            txid = name(self.made)
+        self.mempool.add(txid)
+        self._publish("A", txid, self._next())
+
+    def remove(self) -> None:
+        """Evict or replace a transaction."""
+        if self.mempool:
+            txid = self.draw.choice(sorted(self.mempool))
+            self.mempool.remove(txid)
+            self._publish("R", txid, self._next())
+
+    def mine(self, n_blocks: int = 1) -> None:
+        """Connect blocks in one step: their transactions and conflicts go first, the Cs come last."""
+        hashes = [self._connect() for _ in range(n_blocks)]
+        self._announce(hashes)
+
+    def reorganise(self, depth: int) -> None:
+        """Disconnect blocks, connect one more, and take back what is not in them: D, R and A, then C."""
+        depth = min(depth, len(self.chain))
+        back: list[bytes] = []
+        for _ in range(depth):
+            block_hash = self.chain.pop()
+            back += self.blocks[block_hash]
+            self._publish("D", block_hash, None)
+        hashes = [self._connect(from_pool=back) for _ in range(depth + 1)]
+        mined = {txid for block_hash in hashes for txid in self.blocks[block_hash]}
+        for txid in back:
+            if txid not in mined and txid not in self.mempool:
+                self.add(txid)
+        self._announce(hashes)
+
+    def _connect(self, from_pool: Iterable[bytes] = ()) -> bytes:
+        waiting = sorted(self.mempool)
+        taken = self.draw.sample(waiting, self.draw.randint(0, len(waiting)))
+        others = [txid for txid in from_pool if self.draw.random() < 0.5 and txid not in taken]
+        self.made += 1
+        txids = [name(10**9 + self.made), *taken, *others]
+        for txid in taken:
+            if self.draw.random() < 0.2:
+                self.remove_conflict(taken)
+            self.mempool.discard(txid)
+            self._next()  # one number, unsaid
+        self.made += 1
+        block_hash = name(10**12 + self.made)
+        self.blocks[block_hash] = txids
+        self.chain.append(block_hash)
+        return block_hash
+
+    def remove_conflict(self, spared: list[bytes]) -> None:
+        """Evict something that a block excludes."""
+        others = sorted(self.mempool.difference(spared))
+        if others:
+            txid = self.draw.choice(others)
+            self.mempool.remove(txid)
+            self._publish("R", txid, self._next())
+
+    def _announce(self, hashes: list[bytes]) -> None:
+        for block_hash in hashes:
+            self._publish("C", block_hash, None)
+
+    def _next(self) -> int:
+        self.number += 1
+        return self.number - 1
+
+    def _publish(self, letter: str, hash_: bytes, number: int | None) -> None:
+        self.published.append(Event(letter, hash_, number, self.counter, self.counter * 1000))
+        self.counter += 1
+
+    def do(self, what: int) -> None:
+        """Do one of the things a node does."""
+        actions = [
+            self.add,
+            self.add,
+            self.add,
+            self.remove,
+            self.mine,
+            lambda: self.mine(2),
+            lambda: self.reorganise(1),
+            lambda: self.reorganise(2),
+        ]
+        actions[what % len(actions)]()
+
+
+class Follower:
+    """Drives a spine against a node, with answers that take their time."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.spine = MempoolSync()
+        self.out: list[Output] = []
+        self.wants: list[WantSnapshot | WantBlock] = []
+        self.delivered = 0
+        self.n_lost = 0
+
+    def take(self, outputs: list[Output]) -> None:
+        """Note what came out."""
+        self.out += [each for each in outputs if not isinstance(each, WantSnapshot | WantBlock)]
+        self.wants += [each for each in outputs if isinstance(each, WantSnapshot | WantBlock)]
+
+    def deliver(self, count: int) -> None:
+        """Let the next published events arrive."""
+        for event in self.node.published[self.delivered : self.delivered + count]:
+            self.delivered += 1
+            if self.n_lost:
+                self.take(self.spine.lose_step("gap", f"{self.n_lost} lost"))
+            self.n_lost = 0
+            self.take(self.spine.event(event))
+
+    def lose(self, count: int) -> None:
+        """Lose the next published events; the topic's counter shows it at the next one."""
+        lost = min(count, len(self.node.published) - self.delivered)
+        self.delivered += lost
+        self.n_lost += lost
+
+    def answer(self) -> None:
+        """Answer the oldest question with the node's state of now."""
+        if self.wants:
+            want = self.wants.pop(0)
+            if isinstance(want, WantSnapshot):
+                now_us = self.node.counter * 1000
+                self.take(self.spine.snapshot(want.request, self.node.number, set(self.node.mempool), now_us))
+            else:
+                self.take(self.spine.block(want.block_hash, self.node.blocks[want.block_hash]))
+
+    def settle(self) -> None:
+        """Let everything arrive and every question be answered."""
+        for _ in range(6):
+            self.deliver(len(self.node.published))
+            while self.wants:
+                self.answer()
+            self.take(self.spine.tick(self.node.counter * 1000 + CATCH_UP_US + 1))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("do"), st.integers(0, 7)),
+        st.tuples(st.just("deliver"), st.integers(1, 6)),
+        st.tuples(st.just("answer"), st.just(0)),
+    ),
+    max_size=60,
+)
+LOSSY_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("do"), st.integers(0, 7)),
+        st.tuples(st.just("deliver"), st.integers(1, 6)),
+        st.tuples(st.just("answer"), st.just(0)),
+        st.tuples(st.just("lose"), st.integers(1, 3)),
+    ),
+    max_size=60,
+)
+
+
+def play(seed: int, n_before: int, steps: list[tuple[str, int]]) -> Follower:
+    """Let a node and its follower run through steps, then come to rest."""
+    node = Node(seed)
+    for _ in range(n_before):
+        node.do(node.draw.randrange(8))
+    node.published.clear()
+    follower = Follower(node)
+    follower.take(follower.spine.start())
+    for what, number in steps:
+        getattr(node if what == "do" else follower, what)(*([] if what == "answer" else [number]))
+    node.add()  # the first message after a loss shows it
+    follower.settle()
+    return follower
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**16), st.integers(0, 12), STEPS)
+def test_follows_every_interleaving_without_loss(
+    seed: int, n_before: int, steps: list[tuple[str, int]]
+) -> None:
+    """Start-up, blocks, conflicts, reorganisations: in step once, never out of it, and the set is right."""
+    follower = play(seed, n_before, steps)
+
+    assert follower.spine.in_step
+    assert follower.spine.txids == follower.node.mempool
+    assert [each for each in follower.out if isinstance(each, OutOfStep)] == []
+    assert sum(isinstance(each, InStep) for each in follower.out) == 1
+    assert [each for each in follower.out if isinstance(each, Event)] == follower.node.published
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**16), st.integers(0, 12), LOSSY_STEPS)
+def test_comes_back_in_step_after_any_loss(seed: int, n_before: int, steps: list[tuple[str, int]]) -> None:
+    """With messages lost anywhere the set is right again in the end, and pairs of enter and leave match."""
+    follower = play(seed, n_before, steps)
+
+    assert follower.spine.in_step
+    assert follower.spine.txids == follower.node.mempool
+    inside: set[bytes] = set()
+    for output in follower.out:
+        if isinstance(output, Entered):
+            inside.add(output.txid)
+        elif isinstance(output, Left):
+            inside.discard(output.txid)
+    assert inside == follower.node.mempool
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**16), st.lists(st.integers(0, 4), min_size=5, max_size=40), st.data())
+def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], data: st.DataObject) -> None:
+    """An A or R that vanishes without a gap in the topic is noticed at the next A, at the latest."""
+    node = Node(seed)
+    follower = Follower(node)
+    follower.take(follower.spine.start())
+    follower.settle()
+    for action in actions:
+        node.do(action)
+    candidates = [at for at, event in enumerate(node.published) if event.event in "AR"]
+    if not candidates:
+        return
+    victim = data.draw(st.sampled_from(candidates))
+    del node.published[victim]
+    node.add()
+    node.mine()
+    node.add()
+    follower.deliver(len(node.published))
+    while isinstance(follower.wants[0] if follower.wants else None, WantBlock):
+        follower.answer()
+    assert any(isinstance(each, OutOfStep) for each in follower.out)
+    follower.settle()
+    assert follower.spine.txids == node.mempool
+
+
+def test_kinds_tell_how_an_entry_was_learnt() -> None:
+    """Before the first snapshot at_start, by an A pushed, found by a later snapshot pulled."""
+    node = Node(1)
+    node.add()
+    node.published.clear()
+    follower = Follower(node)
+    follower.take(follower.spine.start())
+    node.add()
+    follower.settle()
+    node.add()
+    follower.lose(1)
+    node.add()
+    follower.settle()
+    kinds = {each.txid: each.kind for each in follower.out if isinstance(each, Entered)}
+    assert kinds == {name(1): "at_start", name(2): "pushed", name(3): "pulled", name(4): "pushed"}
+
+
+def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
+    """After the catch-up time the snapshot stands; older events only become rows."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 10, [name(1), name(2)], 0)
+    assert spine.tick(CATCH_UP_US - 1) == []
+    assert InStep(10) in spine.tick(CATCH_UP_US)
+    late = Event("A", name(2), 9, 0, 1)
+    assert spine.event(late) == [late]
+    gone = Event("R", name(3), 8, 1, 2)
+    assert spine.event(gone) == [gone, Left(name(3), "removed", gone)]
+    assert spine.in_step
+    assert spine.txids == {name(1), name(2)}
+
+
+def test_a_stale_snapshot_is_not_used() -> None:
+    """An answer to a question that a later loss has overtaken is ignored."""
+    spine = MempoolSync()
+    spine.start()
+    spine.lose_step("gap", "again")
+    spine.snapshot(1, 5, [name(1)], 0)
+    assert spine.tick(SECOND_US) == []
+    spine.snapshot(2, 6, [name(2)], 0)
+    spine.tick(SECOND_US)
+    assert spine.txids == {name(2)}
+
+
+def test_a_debt_that_no_block_pays_is_a_loss() -> None:
+    """A jump before an R is excused only for as long as a block may be on its way."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 5, [name(1), name(2)], 0)
+    spine.tick(SECOND_US)
+    spine.event(Event("R", name(1), 6, 0, SECOND_US))
+    assert spine.tick(SECOND_US + DEBT_LIMIT_US) == []
+    assert [type(each) for each in spine.tick(SECOND_US + DEBT_LIMIT_US + 1)] == [OutOfStep, WantSnapshot]
+
+
+def test_a_number_that_goes_back_is_a_loss() -> None:
+    """The node has begun to count anew, or an event came twice."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 5, [], 0)
+    spine.tick(SECOND_US)
+    spine.event(Event("A", name(1), 5, 0, 1))
+    out = spine.event(Event("A", name(2), 5, 1, 2))
+    assert [each.reason for each in out if isinstance(each, OutOfStep)] == ["resync"]
+
+
+def test_flush_gives_out_what_waits() -> None:
+    """At the end, events that wait for a snapshot come out with what they say; blocks as far as known."""
+    spine = MempoolSync()
+    spine.start()
+    events = [Event("A", name(1), 1, 0, 1), Event("A", name(2), 2, 1, 2), Event("C", name(9), None, 2, 3)]
+    for event in events:
+        assert spine.event(event) == []
+    out = spine.flush(lambda _: [name(2)])
+    assert [each for each in out if isinstance(each, Event)] == events
+    assert Left(name(2), "mined", events[2], name(9)) in out
+    assert spine.n_waiting == 0
+
+
+def test_parses_what_the_node_sends() -> None:
+    """Hashes come in display order and are kept in internal order; numbers are little-endian."""
+    shown = bytes(range(32))
+    event = parse_event(shown + b"A" + (258).to_bytes(8, "little"), 7, 1000)
+    assert event == Event("A", shown[::-1], 258, 7, 1000)
+    assert parse_event(shown + b"D", 8, 1001) == Event("D", shown[::-1], None, 8, 1001)
+
+
+@given(st.binary(max_size=60))
+def test_refuses_what_is_no_event(body: bytes) -> None:
+    """Whatever the bytes, there is an event that has them or a DecodeError."""
+    try:
+        event = parse_event(body, 0, 0)
+    except DecodeError:
+        return
+    number = event.mempool_sequence
+    tail = b"" if number is None else number.to_bytes(8, "little")
+    assert event.hash[::-1] + event.event.encode() + tail == body
+
+
+@pytest.mark.parametrize("letter", [b"A", b"R"])
+def test_a_transaction_without_a_number_is_refused(letter: bytes) -> None:
+    """A and R carry a mempool sequence."""
+    with pytest.raises(DecodeError, match="33 bytes"):
+        parse_event(bytes(32) + letter, 0, 0)
