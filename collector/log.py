@@ -26,6 +26,6 @@ def configure_logging(log_format: str = "auto", log_level: str = "info") -> None
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[log_level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of the moment
         cache_logger_on_first_use=False,
     )

@@ -1,0 +1,147 @@
+"""Settings: their sources, their order, and what is said when one is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.bitcoin_conf import find_access, read_conf
+from collector.config import NodeSettings, load_settings
+from collector.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a home folder of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_flags_go_before_environment_before_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each source fills what those above it leave open."""
+    file = write(tmp_path / "c.toml", 'chain = "signet"\nqueue_limit = 5000\nfee_batch = 7\n')
+    monkeypatch.setenv("POOL_COLLECTOR_QUEUE_LIMIT", "6000")
+    monkeypatch.setenv("POOL_COLLECTOR_CHAIN", "testnet4")
+    settings = load_settings(file, chain="regtest", dataset=None)
+    assert (settings.chain, settings.queue_limit, settings.fee_batch) == ("regtest", 6000, 7)
+    assert settings.dataset == Path("data/dataset")
+
+
+def test_several_nodes_have_names_of_their_own(tmp_path: Path) -> None:
+    """Two [[node]] tables are two nodes; the same name twice is an error."""
+    file = write(tmp_path / "c.toml", '[[node]]\nname = "a"\n[[node]]\nname = "b"\n')
+    assert [node.name for node in load_settings(file).node] == ["a", "b"]
+    write(file, '[[node]]\nname = "a"\n[[node]]\nname = "a"\n')
+    with pytest.raises(SettingsError, match="same name"):
+        load_settings(file)
+
+
+def test_node_flags_are_those_of_the_one_node(tmp_path: Path) -> None:
+    """A flag completes the one node of the file; with several it is refused."""
+    file = write(tmp_path / "c.toml", '[[node]]\nname = "a"\n')
+    (node,) = load_settings(file, datadir=Path("/d")).node
+    assert (node.name, node.datadir) == ("a", Path("/d"))
+    write(file, '[[node]]\nname = "a"\n[[node]]\nname = "b"\n')
+    with pytest.raises(SettingsError, match="several nodes"):
+        load_settings(file, datadir=Path("/d"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seal_intervall_s = 3", "unknown setting seal_intervall_s"),
+        ('[[node]]\nname = "a"\nrpcurl = "x"', r"unknown setting node\.0\.rpcurl"),
+        ('chain = "doge"', "chain: "),
+        ("queue_limit = 1", "queue_limit: "),
+        ('metrics = "0.0.0.0:9000"', "loopback"),
+        ('[[node]]\nname = "../up"', r"node\.0\.name: "),
+        ("node = []", "node: "),
+        ("chain = ", "is not TOML"),
+    ],
+)
+def test_a_wrong_setting_names_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+    """The message has the file, the key and what is wrong."""
+    file = write(tmp_path / "c.toml", text)
+    with pytest.raises(SettingsError, match=rf"{file}.*{words}"):
+        load_settings(file)
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown names and bad values in the environment are errors too."""
+    monkeypatch.setenv("POOL_COLLECTOR_CHAIN", "doge")
+    with pytest.raises(SettingsError, match="environment variable POOL_COLLECTOR_CHAIN: chain"):
+        load_settings()
+    monkeypatch.delenv("POOL_COLLECTOR_CHAIN")
+    monkeypatch.setenv("POOL_COLLECTOR_DATASETT", "x")
+    with pytest.raises(SettingsError, match="unknown setting in the environment: POOL_COLLECTOR_DATASETT"):
+        load_settings()
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    """A settings file that is named must be there."""
+    with pytest.raises(SettingsError, match="there is no settings file"):
+        load_settings(tmp_path / "none.toml")
+
+
+def test_the_example_loads(repo_root: Path) -> None:
+    """The committed example is valid."""
+    settings = load_settings(repo_root / "collector" / "config.example.toml")
+    assert settings.node
+    assert settings.metrics
+
+
+@pytest.mark.parametrize(
+    ("chain", "port", "folder"),
+    [
+        ("main", 8332, ""),
+        ("test", 18332, "testnet3"),
+        ("testnet4", 48332, "testnet4"),
+        ("signet", 38332, "signet"),
+        ("regtest", 18443, "regtest"),
+    ],
+)
+def test_without_settings_the_node_of_this_user_is_found(
+    tmp_path: Path, chain: str, port: int, folder: str
+) -> None:
+    """Port and cookie are the node's defaults for each chain."""
+    access = find_access(NodeSettings(), chain)
+    assert access.rpc_url == f"http://127.0.0.1:{port}"
+    assert access.cookie_file == tmp_path / ".bitcoin" / folder / ".cookie"
+
+
+def test_bitcoin_conf_is_read_as_the_node_reads_it(tmp_path: Path) -> None:
+    """Sections go first, network settings before a section are mainnet's, datadir moves the cookie."""
+    write(
+        tmp_path / ".bitcoin" / "bitcoin.conf",
+        "rpcport=1111 # mainnet's\ndatadir=/big/disk\n[regtest]\nrpcport=2222\nrpcport=3333\n"
+        "[signet]\nrpccookiefile=auth\n",
+    )
+    assert find_access(NodeSettings(), "main").rpc_url.endswith(":1111")
+    assert find_access(NodeSettings(), "regtest").rpc_url.endswith(":2222")
+    assert find_access(NodeSettings(), "test").rpc_url.endswith(":18332")
+    assert find_access(NodeSettings(), "signet").cookie_file == Path("/big/disk/signet/auth")
+    assert find_access(NodeSettings(datadir=Path("/other")), "main").cookie_file == Path("/other/.cookie")
+
+
+def test_the_password_of_bitcoin_conf_is_used_and_not_shown(tmp_path: Path) -> None:
+    """A password replaces the cookie unless a cookie file is named; no representation has it."""
+    conf = write(tmp_path / "b.conf", "rpcuser=me\nrpcpassword=hunter2\n")
+    access = find_access(NodeSettings(conf=conf), "main")
+    assert (access.user, access.password, access.cookie_file) == ("me", "hunter2", None)
+    assert "hunter2" not in repr(access)
+    named = find_access(NodeSettings(conf=conf, cookie_file=Path("/c")), "main")
+    assert (named.password, named.cookie_file) == (None, Path("/c"))
+
+
+def test_included_files_count(tmp_path: Path) -> None:
+    """An included file brings its settings; what it includes itself is not followed."""
+    write(tmp_path / "a.conf", "includeconf=b.conf\n")
+    write(tmp_path / "b.conf", "[regtest]\nrpcport=5\nincludeconf=a.conf\n")
+    assert read_conf(tmp_path / "a.conf", must_exist=True)["regtest"]["rpcport"] == ["5"]
+    with pytest.raises(SettingsError, match="there is no file"):
+        read_conf(tmp_path / "c.conf", must_exist=True)

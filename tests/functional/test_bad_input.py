@@ -1,0 +1,161 @@
+"""What is wrong with node, settings or dataset is one clear sentence and status 1, and nothing is written."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.cli import main
+from collector.regtest import RegtestNode, find_bitcoind
+from collector.regtest import node as regtest_node
+from collector.regtest.node import free_ports
+from collector.schema import DATASET_MARKER
+
+pytestmark = pytest.mark.bitcoind
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `pool-collector run` in this process; returns its status and what it said."""
+
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["pool-collector", "run", *map(str, arguments)])
+        monkeypatch.setenv("POOL_COLLECTOR_STARTUP_PATIENCE_S", "0")
+        monkeypatch.setenv("NO_COLOR", "1")
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_.value.code or 0), printed.out + printed.err
+
+    return call
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Name a dataset that is not there."""
+    return tmp_path / "dataset"
+
+
+@pytest.fixture(scope="module")
+def mute(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[RegtestNode]:
+    """Start a node that does not publish rawtx."""
+    monkeypatch_module.setattr(regtest_node, "TOPICS", ("sequence", "rawblock"))
+    with RegtestNode(find_bitcoind()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    """Patch for as long as the module runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def reach(node: RegtestNode, dataset: Path) -> list[object]:
+    """Return the flags for a node and a dataset."""
+    return ["--rpc-url", node.rpc_url, "--cookie-file", node.cookie_path, "--dataset", dataset]
+
+
+def assert_said(outcome: tuple[int, str], *words: str, dataset: Path | None = None) -> None:
+    """One error line with these words, status 1, no traceback, no dataset."""
+    status, text = outcome
+    errors = [line for line in text.splitlines() if line.startswith("error: ")]
+    assert status == 1
+    assert len(errors) == 1, text
+    assert all(word in errors[0] for word in words), errors[0]
+    assert "Traceback" not in text
+    if dataset is not None:
+        assert not dataset.exists()
+
+
+def test_a_wrong_chain(run: Run, node: RegtestNode, dataset: Path) -> None:
+    """Both chains are named."""
+    said = run(*reach(node, dataset), "--chain", "signet")
+    assert_said(said, "regtest", "signet", "set chain", dataset=dataset)
+
+
+def test_a_missing_topic(run: Run, mute: RegtestNode, dataset: Path) -> None:
+    """The line for bitcoin.conf is given."""
+    said = run(*reach(mute, dataset), "--chain", "regtest")
+    assert_said(said, "add zmqpubrawtx=tcp://127.0.0.1:", "bitcoin.conf", dataset=dataset)
+
+
+def test_an_unreachable_node(run: Run, node: RegtestNode, dataset: Path) -> None:
+    """The address is given."""
+    (port,) = free_ports(1)
+    flags = [*reach(node, dataset), "--chain", "regtest", "--rpc-url", f"http://127.0.0.1:{port}"]
+    assert_said(run(*flags), f"127.0.0.1:{port}", "is bitcoind running", dataset=dataset)
+
+
+def test_a_node_that_is_not_running(run: Run, tmp_path: Path, dataset: Path) -> None:
+    """Without a cookie file the datadir is doubted."""
+    said = run("--chain", "regtest", "--datadir", tmp_path, "--dataset", dataset)
+    assert_said(said, "no cookie file", str(tmp_path / "regtest"), dataset=dataset)
+
+
+def test_a_wrong_cookie(run: Run, node: RegtestNode, tmp_path: Path, dataset: Path) -> None:
+    """The file is named, its content is not."""
+    cookie = tmp_path / "cookie"
+    cookie.write_text("__cookie__:hunter2")
+    said = run(*reach(node, dataset), "--chain", "regtest", "--cookie-file", cookie)
+    assert_said(said, "does not accept our credentials", str(cookie), dataset=dataset)
+    assert "hunter2" not in said[1]
+
+
+def test_a_closed_zmq_port(run: Run, node: RegtestNode, tmp_path: Path, dataset: Path) -> None:
+    """An address where nobody publishes fails instead of staying silent."""
+    (port,) = free_ports(1)
+    config = tmp_path / "c.toml"
+    config.write_text(f'[[node]]\nzmq = {{ rawtx = "tcp://127.0.0.1:{port}" }}\n')
+    said = run(*reach(node, dataset), "--chain", "regtest", "--config", config)
+    assert_said(said, "rawtx", f"127.0.0.1:{port}", dataset=dataset)
+
+
+def test_an_unknown_setting(run: Run, tmp_path: Path, dataset: Path) -> None:
+    """File and key are named."""
+    config = tmp_path / "c.toml"
+    config.write_text("seal_every = 3\n")
+    assert_said(run("--config", config), str(config), "seal_every", dataset=dataset)
+
+
+def test_a_foreign_folder(run: Run, node: RegtestNode, dataset: Path) -> None:
+    """A folder of something else stays as it is."""
+    dataset.mkdir()
+    (dataset / "holiday.jpg").write_bytes(b"x")
+    assert_said(run(*reach(node, dataset), "--chain", "regtest"), str(dataset))
+    assert [path.name for path in dataset.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_newer_dataset(run: Run, node: RegtestNode, dataset: Path) -> None:
+    """A version we do not know is not written to."""
+    dataset.mkdir()
+    (dataset / DATASET_MARKER).write_text('{"format": "pool-measurement", "version": 99}')
+    assert_said(run(*reach(node, dataset), "--chain", "regtest"), "version 99")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that refuses root, and root to ask it")
+def test_a_folder_that_takes_nothing(run: Run, node: RegtestNode) -> None:
+    """/proc takes no folder, not even root's."""
+    assert_said(run(*reach(node, Path("/proc/dataset")), "--chain", "regtest"), "/proc/dataset")
+
+
+def test_a_wrong_flag_is_usage() -> None:
+    """Status 2, as every command line has it."""
+    command = [sys.executable, "-m", "collector", "run", "--chian", "main"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--chian" in done.stderr
+
+
+def test_a_dry_run_does_nothing(run: Run, node: RegtestNode, dataset: Path) -> None:
+    """It says which node, topics and dataset it would use."""
+    status, text = run(*reach(node, dataset), "--chain", "regtest", "--dry-run")
+    assert status == 0
+    for topic, endpoint in node.zmq_endpoints.items():
+        assert (f"{topic} at {endpoint}" in text) == (topic != "hashblock")
+    assert f"would create the dataset {dataset}" in text
+    assert not dataset.exists()
