@@ -1,0 +1,160 @@
+"""Which kernel a batch needs, with which arguments: the part of the cuda backend that needs no GPU.
+
+A call names a kernel of kernels/*.cu and holds its arguments: integers as NumPy scalars, structs as arrays
+of one element whose dtype has the layout of the C struct, arrays by device address.
+"""
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuhash.keccak import KECCAK_DOMAIN, SHA3_DOMAIN
+from gpuhash.reference import Algorithm
+from gpuhash.sha256 import HEADER_BITS, MASK, PAD_WORD, prepare, run_rounds, small_sigma0, small_sigma1
+
+Struct = npt.NDArray[np.void]
+
+OPAQUE = np.dtype([("power", "<u4", 32), ("power_again", "<u4", 32)])
+MESSAGES = np.dtype([(name, "<i8") for name in ("flat", "offsets", "order", "length", "count")])
+JOB = np.dtype(
+    [("midstate", "<u4", 8), ("early", "<u4", 8)]
+    + [
+        (name, "<u4")
+        for name in (
+            "round3_e",
+            "round3_a",
+            "w16",
+            "w17",
+            "w18_rest",
+            "w19_rest",
+            "w31_rest",
+            "target_top",
+        )
+    ]
+)
+
+LOW_NONCES = 1 << 24  # the kernel counts the highest byte of a nonce, threads the other three
+FAST_LENGTH = 64  # messages that have a kernel of their own
+FAST_ALIGNMENT = 16
+MODULE_SOURCES = {
+    "sha256": ("prelude.cuh", "sha256.cuh", "sha256.cu"),
+    "keccak": ("prelude.cuh", "keccak.cuh", "keccak.cu"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCall:
+    """One launch."""
+
+    module: str  # sha256 or keccak
+    kernel: str
+    arguments: tuple[Any, ...]
+    items: int  # messages or low nonces: one per thread, or per step of a thread
+    every_item_a_thread: bool = False  # the kernel has no loop over items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the messages of a batch are; addresses of device memory, 0 for none."""
+
+    flat: int
+    count: int
+    length: int = -1  # bytes per message when all are equal
+    offsets: int = 0  # int64[count + 1]
+    order: int = 0  # int64[count]: messages by rising number of blocks
+
+
+def source(module: str) -> str:
+    """Return the C++ of a module, one text without includes."""
+    folder = resources.files("gpuhash") / "kernels"
+    return "\n".join((folder / name).read_text() for name in MODULE_SOURCES[module])
+
+
+def opaque() -> Struct:
+    """Powers of two the compiler must not know."""
+    powers = np.zeros(1, OPAQUE)
+    powers["power"] = powers["power_again"] = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    return powers
+
+
+def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
+    """Return the launch that hashes a batch into digests, the address of uint8[count, 32]."""
+    sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
+    module = "sha256" if sha2 else "keccak"
+    domain = np.uint32(KECCAK_DOMAIN if which is Algorithm.KECCAK256 else SHA3_DOMAIN)
+    aligned = layout.flat % FAST_ALIGNMENT == 0 == digests % FAST_ALIGNMENT
+    if layout.length == FAST_LENGTH and aligned and which is not Algorithm.SHA256:
+        shape: tuple[Any, ...] = (np.uint64(layout.flat), opaque(), np.int64(layout.count))
+        kernel = "merkle_nodes" if sha2 else "hash_64_bytes"
+        arguments = (*shape, np.uint64(digests)) if sha2 else (*shape, domain, np.uint64(digests))
+        return KernelCall(module=module, kernel=kernel, arguments=arguments, items=layout.count)
+    messages = np.array(
+        [(layout.flat, layout.offsets, layout.order, max(layout.length, 0), layout.count)], MESSAGES
+    )
+    option = np.uint32(which is Algorithm.SHA256D) if sha2 else domain
+    return KernelCall(
+        module=module,
+        kernel="hash_batch",
+        arguments=(messages, opaque(), option, np.uint64(digests)),
+        items=layout.count,
+    )
+
+
+def search_calls(
+    header: bytes, target: int, start: int, count: int, *, found: int, capacity: int
+) -> list[KernelCall]:
+    """Return launches that together search nonces [start, start + count).
+
+    found is the address of uint32[1 + capacity]: a count, which the caller has set to 0, and candidates.
+    Nonces are searched in rectangles: a range of the low 24 bits times a range of the high 8.
+    """
+    job = search_job(header, target)
+    calls = []
+    for first_low, lows, first_high, highs in _rectangles(start, start + count):
+        numbers = tuple(np.uint32(number) for number in (first_low, lows, first_high, highs))
+        calls.append(
+            KernelCall(
+                module="sha256",
+                kernel="search",
+                arguments=(job, opaque(), *numbers, np.uint64(found), np.uint32(capacity)),
+                items=lows,
+                every_item_a_thread=True,
+            )
+        )
+    return calls
+
+
+def search_job(header: bytes, target: int) -> Struct:
+    """Compute everything about a header that does not depend on its nonce, as struct Job."""
+    base = prepare(header, target)
+    tail = base.tail
+    w16 = (tail[0] + small_sigma0(tail[1])) & MASK
+    w17 = (tail[1] + small_sigma0(tail[2]) + small_sigma1(HEADER_BITS)) & MASK
+    after_round3 = run_rounds(base.early, (0, 0, 0, 0), 3, 4)  # with a nonce of 0; it is added later
+    job = np.zeros(1, JOB)
+    job["midstate"], job["early"] = base.midstate, base.early
+    job["round3_a"], job["round3_e"] = after_round3[0], after_round3[4]
+    job["w16"], job["w17"] = w16, w17
+    job["w18_rest"] = (tail[2] + small_sigma1(w16)) & MASK
+    job["w19_rest"] = (small_sigma1(w17) + small_sigma0(PAD_WORD)) & MASK
+    job["w31_rest"] = (HEADER_BITS + small_sigma0(w16)) & MASK
+    job["target_top"] = base.target_top
+    return job
+
+
+def _rectangles(start: int, end: int) -> list[tuple[int, int, int, int]]:
+    """Cut [start, end) into (first low, lows, first high, highs), whole rows of 2^24 where possible."""
+    first_row, last_row = -(-start // LOW_NONCES), end // LOW_NONCES
+    if first_row > last_row:  # inside one row
+        return [(start % LOW_NONCES, end - start, start // LOW_NONCES, 1)]
+    cuts = []
+    if start < first_row * LOW_NONCES:
+        cuts.append((start % LOW_NONCES, first_row * LOW_NONCES - start, first_row - 1, 1))
+    if first_row < last_row:
+        cuts.append((0, LOW_NONCES, first_row, last_row - first_row))
+    if last_row * LOW_NONCES < end:
+        cuts.append((0, end - last_row * LOW_NONCES, last_row, 1))
+    return cuts

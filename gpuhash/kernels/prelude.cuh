@@ -1,0 +1,158 @@
+/*
+Types and instructions that every kernel here is written in.
+
+One source, three compilers: CUDA (NVRTC or nvcc), HIP, and with GPUHASH_HOST plain C++, which runs a
+kernel one thread at a time so that the tests can compare it with the reference without a GPU. An
+instruction that CUDA writes in assembly has its meaning in C++ beside it.
+
+The integer units of an NVIDIA SM are two pipes of 64 lanes: ALU (add, logic, shift, rotate) and FMA
+(multiply-add). Hashes need far more of the first, so additions, shifts and rotations can be written as
+multiplications. The factors come from the kernel's arguments: the compiler must not know them, or it
+turns the multiplication back into what it was.
+*/
+#ifdef GPUHASH_HOST
+
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int64_t i64;
+#define DEVICE static inline
+#define CONSTANT static constexpr
+#define KERNEL extern "C" void
+#define BOUNDS(threads, blocks)
+#define BY_VALUE
+struct Place { u32 x; };
+static Place blockIdx, blockDim, threadIdx, gridDim;
+extern "C" void set_place(u32 block, u32 blocks, u32 thread, u32 threads) {
+  blockIdx.x = block, gridDim.x = blocks, threadIdx.x = thread, blockDim.x = threads;
+}
+DEVICE u32 atomicAdd(u32 *counter, u32 amount) { u32 before = *counter; *counter += amount; return before; }
+DEVICE u32 funnel_left(u32 high, u32 low, int places) { return (u32)(((u64)high << 32 | low) << places >> 32); }
+DEVICE u32 byte_swap(u32 x) { return __builtin_bswap32(x); }
+DEVICE u32 multiply_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+DEVICE u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
+DEVICE u64 shift_up_and_in(u32 low, u32 high, u32 factor, u32 factor_again) {
+  return (u64)low * factor + ((u64)(high * factor) << 32 | multiply_high(high, factor_again));
+}
+template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
+  u32 result = 0;
+  for (int row = 0; row < 8; row++)
+    if (TABLE >> row & 1) result |= (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
+  return result;
+}
+
+#else
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+#define DEVICE __device__ __forceinline__
+#define CONSTANT __device__ constexpr
+#define KERNEL extern "C" __global__ void
+#define BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+DEVICE u32 funnel_left(u32 high, u32 low, int places) { return __funnelshift_l(low, high, places); }
+DEVICE u32 byte_swap(u32 x) { return __byte_perm(x, 0, 0x0123); }
+
+#ifdef __HIP_PLATFORM_AMD__
+
+#define BY_VALUE
+DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
+DEVICE u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
+DEVICE u64 shift_up_and_in(u32 low, u32 high, u32 factor, u32 factor_again) {
+  return (u64)low * factor + ((u64)(high * factor) << 32 | multiply_high(high, factor_again));
+}
+template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
+  if (TABLE == 0x96) return a ^ b ^ c;
+  if (TABLE == 0xCA) return c ^ (a & (b ^ c));
+  if (TABLE == 0xE8) return (a & b) | (c & (a | b));
+  return a ^ (~b & c);  // 0xD2
+}
+
+#else
+
+#define BY_VALUE __grid_constant__
+DEVICE u32 multiply_high(u32 a, u32 b) {
+  u32 result;
+  asm("mul.hi.u32 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+DEVICE u32 multiply_add(u32 a, u32 b, u32 c) {
+  u32 result;
+  asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+DEVICE u64 shift_up_and_in(u32 low, u32 high, u32 factor, u32 factor_again) {
+  u64 result;
+  asm("{ .reg .u32 stay, round; .reg .u64 both;"
+      "  mul.lo.u32 stay, %2, %3;  mul.hi.u32 round, %2, %4;  mov.b64 both, {round, stay};"
+      "  mad.wide.u32 %0, %1, %3, both; }"
+      : "=l"(result) : "r"(low), "r"(high), "r"(factor), "r"(factor_again));
+  return result;
+}
+template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(result) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+  return result;
+}
+
+#endif
+#endif
+
+// Truth tables of logic3: bit 4a + 2b + c is the result for bits a, b, c.
+enum { XOR3 = 0x96, CHOOSE = 0xCA, MAJORITY = 0xE8, AND_NOT_XOR = 0xD2 };
+
+// Factors the compiler must not know: power[n] and power_again[n] are 2^n (power[0] is 1), twice because
+// two multiplications by one argument would be fused into a slower form.
+struct Opaque {
+  u32 power[32];
+  u32 power_again[32];
+};
+
+DEVICE u32 rotate_right(u32 x, int places) { return funnel_left(x, x, 32 - places); }
+DEVICE u32 xor3(u32 a, u32 b, u32 c) { return logic3<XOR3>(a, b, c); }
+
+// What one load instruction takes; aligned to its size.
+struct alignas(16) Quad {
+  u32 words[4];
+};
+
+// Message i of a batch: flat[start, end). offsets is null when all messages have the same length; order,
+// unless null, gives the number of the i-th message in order of its blocks, so that threads of a warp end
+// together.
+struct Messages {
+  const u8 *flat;
+  const i64 *offsets;
+  const i64 *order;
+  i64 length;
+  i64 count;
+};
+
+struct Message {
+  const u8 *start;
+  i64 length;
+  i64 number;
+};
+
+DEVICE Message message_at(const Messages &messages, i64 i) {
+  i64 number = messages.order ? messages.order[i] : i;
+  i64 first = messages.offsets ? messages.offsets[number] : number * messages.length;
+  i64 length = messages.offsets ? messages.offsets[number + 1] - first : messages.length;
+  Message message = {messages.flat + first, length, number};
+  return message;
+}
+
+// The four bytes of a message from `position` on, the first in the lowest place; zeros behind its end. Only
+// aligned words that hold a byte of the message are read.
+DEVICE u32 bytes_at(const Message &message, i64 position) {
+  i64 left = message.length - position;
+  if (left <= 0) return 0;
+  const u8 *place = message.start + position;
+  int skip = (int)((u64)place & 3);
+  const u32 *word = (const u32 *)(place - skip);
+  u32 low = word[0];
+  u32 high = skip && left > 4 - skip ? word[1] : 0;
+  u32 value = skip ? low >> 8 * skip | high << (32 - 8 * skip) : low;
+  return left >= 4 ? value : value & ((1u << 8 * (int)left) - 1);
+}
