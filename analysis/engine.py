@@ -19,7 +19,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from analysis import statistics
+from analysis import concentration, statistics
 from analysis.attribution import match_candidates
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
@@ -100,6 +100,7 @@ def connect(
         # First of all: casting a zoned timestamp to a date uses the zone of the session.
         connection.execute("SET TimeZone = 'UTC'")
         statistics.register(connection)
+        concentration.register(connection)
         yield connection
     finally:
         connection.close()

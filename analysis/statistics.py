@@ -9,7 +9,7 @@ gives a struct of nulls, never a number. They are pure and seeded, so a build ca
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ RANK_TEST: Final = pa.struct(
 )
 
 Numbers = npt.NDArray[np.float64]
+Function = tuple[str, Callable[..., Any], list[Any], str]
 
 
 class Interval(NamedTuple):
@@ -113,21 +114,28 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the functions of this module known to one connection."""
-    functions: tuple[tuple[str, Callable[..., Any], list[Any], str], ...] = (
-        ("wilson_interval", _wilson_column, ["BIGINT", "BIGINT"], "STRUCT(low DOUBLE, high DOUBLE)"),
+    create_functions(
+        connection,
         (
-            "rank_test",
-            lambda samples, others: _by_row(rank_test, RANK_TEST, samples, others),
-            ["DOUBLE[]", "DOUBLE[]"],
-            "STRUCT(u DOUBLE, p_value DOUBLE, rank_biserial DOUBLE)",
-        ),
-        (
-            "ratio_interval",
-            lambda tops, bottoms: _by_row(ratio_interval, INTERVAL, tops, bottoms),
-            ["DOUBLE[]", "DOUBLE[]"],
-            "STRUCT(low DOUBLE, high DOUBLE)",
+            ("wilson_interval", _wilson_column, ["BIGINT", "BIGINT"], "STRUCT(low DOUBLE, high DOUBLE)"),
+            (
+                "rank_test",
+                lambda samples, others: by_row(rank_test, RANK_TEST, samples, others),
+                ["DOUBLE[]", "DOUBLE[]"],
+                "STRUCT(u DOUBLE, p_value DOUBLE, rank_biserial DOUBLE)",
+            ),
+            (
+                "ratio_interval",
+                lambda tops, bottoms: by_row(ratio_interval, INTERVAL, tops, bottoms),
+                ["DOUBLE[]", "DOUBLE[]"],
+                "STRUCT(low DOUBLE, high DOUBLE)",
+            ),
         ),
     )
+
+
+def create_functions(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> None:
+    """Register functions of whole columns: name, function, types of the parameters, type of the result."""
     for name, function, parameters, result in functions:
         connection.create_function(
             name,
@@ -152,17 +160,12 @@ def _floats(column: pa.ChunkedArray) -> Numbers:
     return numbers
 
 
-def _by_row(
-    statistic: Callable[[Numbers, Numbers], tuple[float, ...] | None],
-    type_: pa.StructType,
-    first: pa.ChunkedArray,
-    second: pa.ChunkedArray,
+def by_row(
+    statistic: Callable[..., tuple[float, ...] | None], type_: pa.StructType, *columns: pa.ChunkedArray
 ) -> pa.Array:
-    """Give a statistic of two lists, row by row; nulls inside a list are left out."""
+    """Give a statistic of lists, row by row; nulls inside a list are left out."""
     nothing = (None,) * type_.num_fields
-    results = [
-        statistic(_list(one), _list(other)) or nothing for one, other in zip(first, second, strict=True)
-    ]
+    results = [statistic(*map(_list, row)) or nothing for row in zip(*columns, strict=True)]
     return pa.array([dict(zip(type_.names, result, strict=True)) for result in results], type_)
 
 

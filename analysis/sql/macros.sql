@@ -26,3 +26,15 @@ ratio_interval(
 );
 -- Test
 select block_ratio_interval([struct_pack(taken := 1, offered := 2)], 5).low is null;
+
+-- Chance that none of n_own blocks, placed anywhere among n_all, is among the first n_silent: a hypergeometric zero.
+create macro silence_chance(n_all, n_own, n_silent) as
+case
+    when n_silent > n_all - n_own then 0.0
+    else least(1.0, exp(
+        lgamma(n_all - n_silent + 1) - lgamma(n_all - n_silent - n_own + 1)
+        - lgamma(n_all + 1) + lgamma(n_all - n_own + 1)
+    ))
+end;
+-- Test
+select abs(silence_chance(10, 2, 4) - 15 / 45) < 1e-12;

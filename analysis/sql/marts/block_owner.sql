@@ -1,0 +1,63 @@
+/*
+summary = "Who stands behind each block of the active chain: its pool, the pool's owner, the group it shares templates with."
+method = """
+Each block appears once per grouping. 'pool' takes pools as block_pool names them; 'owner' merges pools of one
+company, 'proxy' merges pools that send out the templates of one of them, by the dated memberships of
+data/pools/entities.toml on the UTC day of the block's header time. A pool without an entity on that day stands
+for itself. 'unknown' is nobody in every grouping. An epoch is the 2,016 blocks of one difficulty.
+"""
+grain = ["grouped_by", "block_hash"]
+[parameters]
+epoch_blocks = {value = 2016, doc = "blocks of one difficulty"}
+[columns]
+grouped_by = "VARCHAR  pool, owner or proxy"
+block_hash = "BLOB  header hash, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner"
+day = "DATE  UTC day of the header time"
+epoch = "INTEGER  height / 2,016, rounded down"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches"
+owner_name = "VARCHAR  its name"
+is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+*/
+with
+
+blocks as (
+    select
+        chain_blocks.block_hash,
+        chain_blocks.height,
+        chain_blocks.header_time,
+        cast(chain_blocks.header_time as date) as day,
+        cast(chain_blocks.height // getvariable('epoch_blocks') as integer) as epoch,
+        block_pool.pool,
+        block_pool.pool_name,
+        block_pool.is_unknown
+    from chain_blocks
+    inner join block_pool
+        on chain_blocks.block_hash = block_pool.block_hash
+    where chain_blocks.is_active
+),
+
+kinds as (
+    select unnest(['pool', 'owner', 'proxy']) as grouped_by
+)
+
+select
+    kinds.grouped_by,
+    blocks.block_hash,
+    blocks.height,
+    blocks.header_time,
+    blocks.day,
+    blocks.epoch,
+    coalesce(entities.entity, blocks.pool) as owner,
+    coalesce(entities.name, blocks.pool_name) as owner_name,
+    blocks.is_unknown
+from blocks
+cross join kinds
+left join entities
+    on
+        kinds.grouped_by = entities.kind
+        and blocks.pool = entities.slug
+        and blocks.day between coalesce(entities.from_date, date '0001-01-01')
+        and coalesce(entities.to_date, date '9999-12-31')
+order by kinds.grouped_by, blocks.height

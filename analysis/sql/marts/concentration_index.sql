@@ -1,0 +1,100 @@
+/*
+summary = "HHI, Nakamoto coefficient, Gini and entropy per day, difficulty epoch and over all, with intervals and with unknown as a bound."
+method = """
+The indices (analysis/concentration.py) are of the blocks that are named. The 95 % interval is a bootstrap over
+blocks: 999 seeded multinomial draws, quantiles moved by twice the bias; it tells how well this many blocks show the shares behind
+them, for the owners seen in the period, and is null for fewer than two owners. Unknown blocks give a bound
+instead of a pool: *_if_apart takes each as a miner of its own, *_if_largest gives all to the largest owner. For
+hhi, nakamoto and entropy_bits these two enclose every way to give out the unknown blocks; gini compares the
+owners seen and can leave that range. A period without a named block has nulls, one without blocks has no row.
+"""
+grain = ["grouped_by", "period_kind", "period"]
+[columns]
+grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
+period_kind = "VARCHAR  day, epoch or all"
+period = "VARCHAR  UTC day of the header time, number of the difficulty epoch, or all"
+first_height = "INTEGER  first block of the period that the dataset has"
+block_count = "BIGINT  blocks on the active chain"
+unknown_block_count = "BIGINT  those that no rule names"
+n_owners = "BIGINT  owners with at least one block, unknown not counted"
+hhi = "DOUBLE  Herfindahl-Hirschman index, 1 / n_owners to 1, of the named blocks"
+hhi_low = "DOUBLE  lower bound of the 95 % interval"
+hhi_high = "DOUBLE  upper bound of the 95 % interval"
+hhi_if_apart = "DOUBLE  of all blocks, each unknown one from a miner of its own"
+hhi_if_largest = "DOUBLE  of all blocks, every unknown one from the largest owner"
+nakamoto = "DOUBLE  fewest owners with more than half of the blocks, of the named blocks"
+nakamoto_low = "DOUBLE  lower bound of the 95 % interval"
+nakamoto_high = "DOUBLE  upper bound of the 95 % interval"
+nakamoto_if_apart = "DOUBLE  of all blocks, each unknown one from a miner of its own"
+nakamoto_if_largest = "DOUBLE  of all blocks, every unknown one from the largest owner"
+gini = "DOUBLE  0: all owners have equally many blocks, of the named blocks"
+gini_low = "DOUBLE  lower bound of the 95 % interval"
+gini_high = "DOUBLE  upper bound of the 95 % interval"
+gini_if_apart = "DOUBLE  of all blocks, each unknown one from a miner of its own"
+gini_if_largest = "DOUBLE  of all blocks, every unknown one from the largest owner"
+entropy_bits = "DOUBLE  Shannon entropy of the shares, base 2, of the named blocks"
+entropy_bits_low = "DOUBLE  lower bound of the 95 % interval"
+entropy_bits_high = "DOUBLE  upper bound of the 95 % interval"
+entropy_bits_if_apart = "DOUBLE  of all blocks, each unknown one from a miner of its own"
+entropy_bits_if_largest = "DOUBLE  of all blocks, every unknown one from the largest owner"
+*/
+with
+
+counts as (
+    select
+        grouped_by,
+        period_kind,
+        period,
+        first_height,
+        cast(sum(block_count) as bigint) as block_count,
+        cast(coalesce(sum(block_count) filter (where is_unknown), 0) as bigint) as unknown_block_count,
+        count(*) filter (where not is_unknown) as n_owners,
+        coalesce(list(block_count order by position) filter (where not is_unknown), []) as owner_counts
+    from owner_share
+    group by grouped_by, period_kind, period, first_height
+),
+
+indices as (
+    select
+        *,
+        concentration(owner_counts) as named,
+        concentration_intervals(owner_counts) as bounds,
+        concentration(
+            list_concat(owner_counts, list_transform(range(unknown_block_count), lambda i: cast(1 as bigint)))
+        ) as apart,
+        concentration(
+            list_concat([coalesce(owner_counts[1], 0) + unknown_block_count], owner_counts[2:])
+        ) as largest
+    from counts
+)
+
+select
+    grouped_by,
+    period_kind,
+    period,
+    first_height,
+    block_count,
+    unknown_block_count,
+    n_owners,
+    named.hhi,
+    bounds.hhi_low,
+    bounds.hhi_high,
+    apart.hhi as hhi_if_apart,
+    largest.hhi as hhi_if_largest,
+    named.nakamoto,
+    bounds.nakamoto_low,
+    bounds.nakamoto_high,
+    apart.nakamoto as nakamoto_if_apart,
+    largest.nakamoto as nakamoto_if_largest,
+    named.gini,
+    bounds.gini_low,
+    bounds.gini_high,
+    apart.gini as gini_if_apart,
+    largest.gini as gini_if_largest,
+    named.entropy_bits,
+    bounds.entropy_bits_low,
+    bounds.entropy_bits_high,
+    apart.entropy_bits as entropy_bits_if_apart,
+    largest.entropy_bits as entropy_bits_if_largest
+from indices
+order by grouped_by, period_kind, first_height

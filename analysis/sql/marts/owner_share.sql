@@ -1,0 +1,112 @@
+/*
+summary = "Share of blocks per pool or entity, and of the n largest together, per day, difficulty epoch and over all."
+method = """
+Share = blocks of the owner / all blocks of the period, unknown ones included, with Wilson's 95 % interval
+(E. B. Wilson, 1927). Owners are ordered by blocks, then by slug; cumulative columns are about this owner and all
+before it, so position n gives the share of the top n. Their interval is Wilson's as well, given which owners
+these are; it does not tell how sure the order is. cumulative_if_largest_ratio is what the top n would have if
+every unknown block were one of theirs: the true share of the top n lies between that and the cumulative share
+of what is named. A period without blocks has no row.
+"""
+grain = ["grouped_by", "period_kind", "period", "owner"]
+[columns]
+grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
+period_kind = "VARCHAR  day, epoch or all"
+period = "VARCHAR  UTC day of the header time, number of the difficulty epoch, or all"
+first_height = "INTEGER  first block of the period that the dataset has"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches"
+owner_name = "VARCHAR  its name"
+is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+position = "BIGINT  1 is the largest; equals in the order of their slugs; null for unknown"
+block_count = "BIGINT  blocks on the active chain"
+total_block_count = "BIGINT  blocks of the period, all owners and unknown"
+share_ratio = "DOUBLE  0..1"
+share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+cumulative_block_count = "BIGINT  blocks of this owner and of all before it; null for unknown"
+cumulative_ratio = "DOUBLE  0..1, share of the top n; null for unknown"
+cumulative_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+cumulative_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+cumulative_if_largest_ratio = "DOUBLE  0..1, share of the top n if all unknown blocks were theirs"
+*/
+with
+
+kinds as (
+    select unnest(['day', 'epoch', 'all']) as period_kind
+),
+
+block_periods as (
+    select
+        block_owner.*,
+        kinds.period_kind,
+        case kinds.period_kind
+            when 'day' then strftime(block_owner.day, '%Y-%m-%d')
+            when 'epoch' then cast(block_owner.epoch as varchar)
+            else 'all'
+        end as period
+    from block_owner
+    cross join kinds
+),
+
+counts as (
+    select
+        grouped_by,
+        period_kind,
+        period,
+        owner,
+        -- An entity may be written with other names in other years; one suffices to show it.
+        max(owner_name) as owner_name,
+        is_unknown,
+        min(height) as owner_first_height,
+        count(*) as block_count
+    from block_periods
+    group by grouped_by, period_kind, period, owner, is_unknown
+),
+
+ordered as (
+    select
+        *,
+        min(owner_first_height) over period_blocks as first_height,
+        cast(sum(block_count) over period_blocks as bigint) as total_block_count,
+        coalesce(sum(block_count) filter (where is_unknown) over period_blocks, 0) as unknown_block_count,
+        case when not is_unknown then row_number() over by_size end as position,
+        case when not is_unknown then cast(sum(block_count) over by_size as bigint) end as cumulative_block_count
+    from counts
+    window
+        period_blocks as (partition by grouped_by, period_kind, period),
+        by_size as (
+            partition by grouped_by, period_kind, period, is_unknown
+            order by block_count desc, owner
+            rows between unbounded preceding and current row
+        )
+),
+
+shares as (
+    select
+        *,
+        wilson_interval(block_count, total_block_count) as share_interval,
+        wilson_interval(cumulative_block_count, total_block_count) as cumulative_interval
+    from ordered
+)
+
+select
+    grouped_by,
+    period_kind,
+    period,
+    first_height,
+    owner,
+    owner_name,
+    is_unknown,
+    position,
+    block_count,
+    total_block_count,
+    block_count / total_block_count as share_ratio,
+    share_interval.low as share_low_ratio,
+    share_interval.high as share_high_ratio,
+    cumulative_block_count,
+    cumulative_block_count / total_block_count as cumulative_ratio,
+    cumulative_interval.low as cumulative_low_ratio,
+    cumulative_interval.high as cumulative_high_ratio,
+    (cumulative_block_count + unknown_block_count) / total_block_count as cumulative_if_largest_ratio
+from shares
+order by grouped_by, period_kind, first_height, is_unknown, position

@@ -1,0 +1,123 @@
+"""Indices of concentration are what their definitions say, and their intervals hold the truth."""
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis import concentration
+from analysis.engine import connect
+
+Counts = st.lists(st.integers(1, 60), min_size=1, max_size=12)
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with the functions registered."""
+    with connect() as connection:
+        yield connection
+
+
+@given(Counts)
+def test_indices_are_their_definitions(counts: list[int]) -> None:
+    """Each index equals its textbook form, spelled out over all owners and pairs of owners."""
+    total = sum(counts)
+    shares = [count / total for count in counts]
+    ordered = sorted(counts, reverse=True)
+    majority = next(n for n in range(1, len(counts) + 1) if 2 * sum(ordered[:n]) > total)
+    pairs = sum(abs(a - b) for a in counts for b in counts)
+
+    hhi, nakamoto, gini, entropy_bits = concentration.indices(counts)
+
+    assert hhi == pytest.approx(sum(share**2 for share in shares))
+    assert nakamoto == majority
+    assert gini == pytest.approx(pairs / (2 * len(counts) * total), abs=1e-12)
+    assert entropy_bits == pytest.approx(stats.entropy(shares, base=2), abs=1e-12)
+
+
+@given(Counts, st.integers(0, 8), st.randoms())
+def test_the_two_bounds_enclose_every_way_to_give_out_unknown_blocks(
+    counts: list[int], n_unknown: int, random: np.random.RandomState
+) -> None:
+    """However unknown blocks belong to owners or newcomers, three indices lie between apart and largest."""
+    truth = [*counts, *[0] * n_unknown]
+    for _ in range(n_unknown):
+        truth[random.randint(0, len(truth) - 1)] += 1
+    largest = counts.index(max(counts))
+    apart = concentration.indices([*counts, *[1] * n_unknown])
+    together = concentration.indices([*counts[:largest], counts[largest] + n_unknown, *counts[largest + 1 :]])
+
+    true = concentration.indices([count for count in truth if count])
+
+    for index, sign in ((0, 1), (1, -1), (3, -1)):
+        assert sign * apart[index] <= sign * true[index] + 1e-9
+        assert sign * true[index] <= sign * together[index] + 1e-9
+
+
+@pytest.mark.parametrize(("n_blocks", "least_hits"), [(144, 170), (2016, 180)])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(n_blocks: int, least_hits: int) -> None:
+    """Of 200 samples from known shares, each interval holds the truth in 85 % of days and 90 % of epochs."""
+    shares = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.07])
+    truth = concentration.indices(shares * 100)
+    rng = np.random.default_rng(5)
+    hits = np.zeros(4)
+    for _ in range(200):
+        bounds = concentration.concentration_intervals(rng.multinomial(n_blocks, shares).astype(float))
+        assert bounds is not None
+        low, high = np.reshape(bounds, (4, 2)).T
+        hits += (low <= truth) & (truth <= high)
+    assert (hits >= least_hits).all(), hits
+
+
+def test_homogeneity_of_a_worked_example() -> None:
+    """20:20 against 30:10 is 16 / 3 with one degree of freedom; other owners altogether give V = 1."""
+    result = concentration.homogeneity_test(np.array([20.0, 20]), np.array([30.0, 10]))
+
+    assert result == pytest.approx((16 / 3, 1, stats.chi2.sf(16 / 3, 1), np.sqrt(16 / 3 / 80)))
+    disjoint = concentration.homogeneity_test(np.array([50.0, 0]), np.array([0.0, 50]))
+    assert disjoint is not None
+    assert disjoint.cramers_v == pytest.approx(1)
+
+
+def test_homogeneity_is_rejected_about_as_often_as_it_says() -> None:
+    """Days of the same shares, many small owners among them: about 5 % of tests are below 0.05."""
+    rng = np.random.default_rng(3)
+    shares = np.array([0.3, 0.25, 0.2, 0.1, 0.05, 0.04, 0.03, 0.02, 0.01])
+    days = rng.multinomial(144, shares, size=(400, 2)).astype(float)
+    results = [concentration.homogeneity_test(*pair) for pair in days]
+    assert 8 <= sum(result.p_value < 0.05 for result in results if result) <= 34
+    assert all(results)
+
+
+@pytest.mark.parametrize(
+    ("counts", "others"), [([5], [5]), ([], []), ([3, 1], [0, 0]), ([1, 1, 1], [1, 1, 1])]
+)
+def test_no_test_without_two_groups(counts: list[int], others: list[int]) -> None:
+    """One owner, no block, or too few blocks for two groups give nothing."""
+    assert concentration.homogeneity_test(np.array(counts, float), np.array(others, float)) is None
+
+
+def test_p_values_are_corrected_for_their_number(connection: duckdb.DuckDBPyConnection) -> None:
+    """Benjamini and Hochberg: p times n over rank, never above the next; nulls stay and do not count."""
+    rows = connection.execute("SELECT adjusted_p_values([0.04, NULL, 0.01, 0.02])").fetchone()
+
+    assert rows is not None
+    assert rows[0] == [pytest.approx(0.04), None, pytest.approx(0.03), pytest.approx(0.03)]
+    assert connection.execute("SELECT adjusted_p_values([NULL]), adjusted_p_values(NULL)").fetchone() == (
+        [None],
+        None,
+    )
+
+
+def test_sql_gives_nulls_where_there_is_nothing(connection: duckdb.DuckDBPyConnection) -> None:
+    """No list, no block, and one owner, in a column of other rows."""
+    rows = connection.execute(
+        "SELECT concentration(c).hhi, concentration_intervals(c).hhi_low IS NULL"
+        " FROM (VALUES (NULL), ([]), ([0]), ([7]), ([1, 1])) AS t(c)"
+    ).fetchall()
+
+    assert rows == [(None, True), (None, True), (None, True), (1.0, True), (0.5, False)]
