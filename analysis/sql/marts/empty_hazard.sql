@@ -1,0 +1,157 @@
+/*
+summary = "How often empty and other blocks are found per second, by the time since their parent."
+method = """
+Cause-specific hazards of a piecewise-constant model: time since the parent is cut at `edges_s`; in each bin the
+rate is blocks found / seconds in which the network had not yet found the next block. Every timed interval of the
+active chain counts for the exposure, whoever ended it, so the rates of pools add up to those of 'all'. Memoryless
+mining that is never empty has one rate for other blocks in all bins and none for empty ones; empty blocks in the
+first bins and fewer others there mean that a pool mines before it has validated and filled a block. The interval of
+a rate is Garwood's for a Poisson count (analysis/rates.py). Clocks as in empty_timing; intervals below zero are left
+out. An empty block found while nothing was waiting is counted with neither kind, its exposure stays.
+"""
+grain = ["pool", "clock", "from_s"]
+[parameters]
+edges_s = {value = "0 1 2 5 10 20 30 60 120 300 600", doc = "where a bin begins, s since the parent; the last is open"}
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+clock = "VARCHAR  arrival, or header as a fallback"
+from_s = "DOUBLE  s, where the bin begins, itself included"
+to_s = "DOUBLE  s, where it ends; null for the last"
+n_at_risk = "BIGINT  intervals that lasted until the bin began"
+exposure_s = "DOUBLE  s, total time in the bin before the next block was found, whole network"
+n_empty = "BIGINT  empty blocks of the pool found in the bin"
+n_nonempty = "BIGINT  other blocks of the pool found in the bin"
+empty_per_s = "DOUBLE  empty blocks per second; null without exposure"
+empty_low_per_s = "DOUBLE  lower bound of the 95 % interval"
+empty_high_per_s = "DOUBLE  upper bound of the 95 % interval"
+nonempty_per_s = "DOUBLE  other blocks per second; null without exposure"
+nonempty_low_per_s = "DOUBLE  lower bound of the 95 % interval"
+nonempty_high_per_s = "DOUBLE  upper bound of the 95 % interval"
+empty_ratio = "DOUBLE  0..1, empty ones among the pool's blocks of the bin; null when there are none"
+empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+*/
+with
+
+edges as (
+    select unnest(cast(string_split(getvariable('edges_s'), ' ') as double[])) as from_s
+),
+
+bins as (
+    select
+        from_s,
+        lead(from_s) over (order by from_s) as to_s
+    from edges
+),
+
+timed as (
+    select
+        pool,
+        is_empty,
+        coalesce(is_empty and n_mempool = 0, false) as is_mempool_empty,
+        unnest(
+            [
+                struct_pack(clock := 'arrival', clock_s := interval_s),
+                struct_pack(clock := 'header', clock_s := cast(header_interval_s as double))
+            ]
+        ) as timing
+    from block_intervals
+    where is_active
+),
+
+clocked as (
+    select
+        pool,
+        is_empty,
+        is_mempool_empty,
+        timing.clock,
+        timing.clock_s
+    from timed
+),
+
+exposures as (
+    select
+        clocked.clock,
+        bins.from_s,
+        bins.to_s,
+        count(*) as n_at_risk,
+        sum(least(clocked.clock_s, coalesce(bins.to_s, clocked.clock_s)) - bins.from_s) as exposure_s
+    from clocked
+    inner join bins
+        on clocked.clock_s >= bins.from_s
+    group by clocked.clock, bins.from_s, bins.to_s
+),
+
+found as (
+    select
+        clocked.clock,
+        bins.from_s,
+        clocked.is_empty,
+        unnest([clocked.pool, 'all']) as pool
+    from clocked
+    inner join bins
+        on clocked.clock_s >= bins.from_s and (clocked.clock_s < bins.to_s or bins.to_s is null)
+    where not clocked.is_mempool_empty
+),
+
+found_counts as (
+    select
+        pool,
+        clock,
+        from_s,
+        count(*) filter (where is_empty) as n_empty,
+        count(*) filter (where not is_empty) as n_nonempty
+    from found
+    group by pool, clock, from_s
+),
+
+pools_seen as (
+    select distinct unnest([pool, 'all']) as pool
+    from clocked
+),
+
+counts as (
+    select
+        pools_seen.pool,
+        exposures.*,
+        coalesce(found_counts.n_empty, 0) as n_empty,
+        coalesce(found_counts.n_nonempty, 0) as n_nonempty,
+        nullif(exposures.exposure_s, 0) as positive_s
+    from pools_seen
+    cross join exposures
+    left join found_counts
+        on
+            pools_seen.pool = found_counts.pool
+            and exposures.clock = found_counts.clock
+            and exposures.from_s = found_counts.from_s
+),
+
+judged as (
+    select
+        *,
+        poisson_interval(n_empty) as empty_interval,
+        poisson_interval(n_nonempty) as nonempty_interval,
+        wilson_interval(n_empty, n_empty + n_nonempty) as ratio_interval
+    from counts
+)
+
+select
+    pool,
+    clock,
+    from_s,
+    to_s,
+    n_at_risk,
+    exposure_s,
+    n_empty,
+    n_nonempty,
+    n_empty / positive_s as empty_per_s,
+    empty_interval.low / positive_s as empty_low_per_s,
+    empty_interval.high / positive_s as empty_high_per_s,
+    n_nonempty / positive_s as nonempty_per_s,
+    nonempty_interval.low / positive_s as nonempty_low_per_s,
+    nonempty_interval.high / positive_s as nonempty_high_per_s,
+    n_empty / nullif(n_empty + n_nonempty, 0) as empty_ratio,
+    ratio_interval.low as empty_low_ratio,
+    ratio_interval.high as empty_high_ratio
+from judged
+order by pool != 'all', pool, clock, from_s

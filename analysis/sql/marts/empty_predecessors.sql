@@ -1,0 +1,93 @@
+/*
+summary = "Empty blocks after a block of the same pool against those after a block of another."
+method = """
+A pool knows its own block before anybody else and need not wait for it to be downloaded and validated; so if empty
+blocks come from mining ahead of validation, they should be rarer after its own blocks. Blocks of the active chain
+whose parent is in the dataset. Blocks of unknown pools, and blocks after one, are left out: two unknown blocks need
+not be of one miner. So are blocks at which nothing was waiting. The two rates have Wilson's intervals; they are
+compared by Fisher's exact test (analysis/rates.py), odds below 1 meaning rarer after its own.
+"""
+grain = ["pool"]
+[columns]
+pool = "VARCHAR  slug; 'all' for every block"
+pool_name = "VARCHAR  name of the pool"
+n_after_same = "BIGINT  blocks after one of the same pool"
+n_empty_after_same = "BIGINT  those of them that are empty"
+same_ratio = "DOUBLE  0..1, n_empty_after_same / n_after_same"
+same_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+same_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+n_after_other = "BIGINT  blocks after one of another pool"
+n_empty_after_other = "BIGINT  those of them that are empty"
+other_ratio = "DOUBLE  0..1, n_empty_after_other / n_after_other"
+other_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+other_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+odds = "DOUBLE  odds of an empty block after the same pool / after another; null where not defined"
+odds_low = "DOUBLE  lower bound of the 95 % interval"
+odds_high = "DOUBLE  upper bound of the 95 % interval; null when unbounded"
+p_value = "DOUBLE  0..1, two-sided; null where a row or a column of the table is empty"
+*/
+with
+
+blocks_of as (
+    select
+        parent_pool = pool as is_same,
+        is_empty,
+        unnest(
+            [
+                struct_pack(label := pool, label_name := pool_name),
+                struct_pack(label := 'all', label_name := 'all blocks')
+            ]
+        ) as whose
+    from block_intervals
+    where
+        is_active
+        and pool != 'unknown'
+        and parent_pool != 'unknown'
+        and coalesce(n_mempool != 0, true)
+),
+
+counts as (
+    select
+        whose.label,
+        whose.label_name,
+        count(*) filter (where is_same) as n_after_same,
+        count(*) filter (where is_same and is_empty) as n_empty_after_same,
+        count(*) filter (where not is_same) as n_after_other,
+        count(*) filter (where not is_same and is_empty) as n_empty_after_other
+    from blocks_of
+    group by whose.label, whose.label_name
+),
+
+judged as (
+    select
+        *,
+        wilson_interval(n_empty_after_same, n_after_same) as same_interval,
+        wilson_interval(n_empty_after_other, n_after_other) as other_interval,
+        fisher_test(
+            n_empty_after_same,
+            n_after_same - n_empty_after_same,
+            n_empty_after_other,
+            n_after_other - n_empty_after_other
+        ) as test
+    from counts
+)
+
+select
+    label as pool,
+    label_name as pool_name,
+    n_after_same,
+    n_empty_after_same,
+    n_empty_after_same / nullif(n_after_same, 0) as same_ratio,
+    same_interval.low as same_low_ratio,
+    same_interval.high as same_high_ratio,
+    n_after_other,
+    n_empty_after_other,
+    n_empty_after_other / nullif(n_after_other, 0) as other_ratio,
+    other_interval.low as other_low_ratio,
+    other_interval.high as other_high_ratio,
+    test.odds,
+    test.odds_low,
+    test.odds_high,
+    test.p_value
+from judged
+order by label != 'all', n_after_same + n_after_other desc, label

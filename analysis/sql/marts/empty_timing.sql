@@ -1,0 +1,132 @@
+/*
+summary = "Empty blocks against others by the time since their parent, on two clocks."
+method = """
+Blocks of the active chain. Clock `arrival` is block_intervals.interval_s, parent's arrival to arrival, on our own
+clock. Clock `header` is header_interval_s and a fallback for blocks that were never seen arriving: miners choose
+header times, in whole seconds, often when they build the job and not when they find the block. Its bias is told
+beside it: the median of header interval minus arrival interval over blocks that have both. Negative header
+intervals are kept, for a rank test can take them, and counted. Blocks at which the mempool is known to have had
+nothing waiting are left out of both kinds and counted: nobody could have filled them. Test as in empty_intervals.
+"""
+grain = ["pool", "clock"]
+[parameters]
+min_timed = {value = 5, doc = "timed blocks of each kind; fewer give no test"}
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+clock = "VARCHAR  arrival, or header as a fallback"
+pool_name = "VARCHAR  name of the pool"
+n_blocks = "BIGINT  blocks on the active chain"
+n_mempool_empty = "BIGINT  those left out because nothing was waiting"
+n_empty = "BIGINT  empty blocks with an interval"
+n_nonempty = "BIGINT  other blocks with an interval"
+n_negative = "BIGINT  intervals below zero, of either kind"
+empty_q1_s = "DOUBLE  s, lower quartile of the empty blocks' intervals"
+empty_median_s = "DOUBLE  s, median"
+empty_q3_s = "DOUBLE  s, upper quartile"
+nonempty_q1_s = "DOUBLE  s, lower quartile of the other blocks' intervals"
+nonempty_median_s = "DOUBLE  s, median"
+nonempty_q3_s = "DOUBLE  s, upper quartile"
+mann_whitney_u = "DOUBLE  U of the empty blocks; null without enough data"
+p_value = "DOUBLE  0..1, two-sided; null without enough data"
+rank_biserial = "DOUBLE  -1..1, negative: empty blocks come faster; null without enough data"
+enough_data = "BOOLEAN  both kinds have min_timed timed blocks"
+empty_bias_s = "DOUBLE  s, median of this clock minus arrival, empty blocks; null where no block has both"
+nonempty_bias_s = "DOUBLE  s, the same of other blocks"
+*/
+with
+
+blocks_of as (
+    select
+        *,
+        unnest(
+            [
+                struct_pack(label := pool, label_name := pool_name),
+                struct_pack(label := 'all', label_name := 'all blocks')
+            ]
+        ) as whose
+    from block_intervals
+    where is_active
+),
+
+timed as (
+    select
+        whose.label,
+        whose.label_name,
+        is_empty,
+        interval_s as arrival_s,
+        coalesce(n_mempool = 0, false) as is_mempool_empty,
+        unnest(
+            [
+                struct_pack(clock := 'arrival', clock_s := interval_s),
+                struct_pack(clock := 'header', clock_s := header_interval_s)
+            ]
+        ) as timing
+    from blocks_of
+),
+
+kinds as (
+    select
+        label,
+        label_name,
+        arrival_s,
+        is_mempool_empty,
+        timing.clock,
+        case when is_empty and not is_mempool_empty then timing.clock_s end as empty_s,
+        case when not is_empty and not is_mempool_empty then timing.clock_s end as nonempty_s
+    from timed
+),
+
+counts as (
+    select
+        label,
+        clock,
+        label_name,
+        count(*) as n_blocks,
+        count(*) filter (where is_mempool_empty) as n_mempool_empty,
+        count(empty_s) as n_empty,
+        count(nonempty_s) as n_nonempty,
+        count(*) filter (where least(empty_s, nonempty_s) < 0) as n_negative,
+        quantile_cont(empty_s, [0.25, 0.5, 0.75]) as empty_quartiles_s,
+        quantile_cont(nonempty_s, [0.25, 0.5, 0.75]) as nonempty_quartiles_s,
+        median(empty_s - arrival_s) as empty_bias_s,
+        median(nonempty_s - arrival_s) as nonempty_bias_s,
+        list(empty_s order by empty_s) filter (where empty_s is not null) as empties_s,
+        list(nonempty_s order by nonempty_s) filter (where nonempty_s is not null) as nonempties_s
+    from kinds
+    group by label, clock, label_name
+),
+
+judged as (
+    select
+        *,
+        least(n_empty, n_nonempty) >= getvariable('min_timed') as enough_data,
+        rank_test(
+            case when least(n_empty, n_nonempty) >= getvariable('min_timed') then empties_s end,
+            nonempties_s
+        ) as test
+    from counts
+)
+
+select
+    label as pool,
+    clock,
+    label_name as pool_name,
+    n_blocks,
+    n_mempool_empty,
+    n_empty,
+    n_nonempty,
+    n_negative,
+    empty_quartiles_s[1] as empty_q1_s,
+    empty_quartiles_s[2] as empty_median_s,
+    empty_quartiles_s[3] as empty_q3_s,
+    nonempty_quartiles_s[1] as nonempty_q1_s,
+    nonempty_quartiles_s[2] as nonempty_median_s,
+    nonempty_quartiles_s[3] as nonempty_q3_s,
+    test.u as mann_whitney_u,
+    test.p_value,
+    test.rank_biserial,
+    enough_data,
+    empty_bias_s,
+    nonempty_bias_s
+from judged
+order by label != 'all', n_blocks desc, label, clock
