@@ -47,8 +47,8 @@ class Bad(NamedTuple):
 class Bodies:
     """Blocks as bytes: block i is data[limits[i]:limits[i + 1]], what it spent undo[undo_limits[i]:...].
 
-    `input_values_sat` is given in place of undo data by sources that know fees: one array per block, with one
-    entry per transaction.
+    `fees_sat` is given by sources that know fees without undo data: one array per block, or None, with one
+    entry per transaction, UNKNOWN for a coinbase.
     """
 
     places: list[Place]
@@ -145,10 +145,10 @@ def _finish(
 
 def _input_values(bodies: Bodies, walked: Walked) -> Integers:
     """Value that each transaction spends, by undo data or by the fees that the source knows."""
-    if bodies.undo_limits is not None:
-        return undo.input_values(bodies.undo, bodies.undo_limits, walked.blocks, walked.txs)
-    no_undo = np.zeros(len(bodies.places) + 1, np.int64)
-    values = undo.input_values(bodies.undo, no_undo, walked.blocks, walked.txs)
+    limits = bodies.undo_limits
+    if limits is None:
+        limits = np.zeros(len(bodies.places) + 1, np.int64)
+    values = undo.input_values(bodies.undo, limits, walked.blocks, walked.txs)
     for block, fees_sat in zip(walked.blocks, bodies.fees_sat or [None] * len(walked.blocks), strict=True):
         if fees_sat is not None:
             first, end = block["first_tx"], block["first_tx"] + block["n_tx"]

@@ -21,7 +21,8 @@ class Watcher:
         self._console = console
         self._workers = workers
         self._begun_s = self._told_s = time.monotonic()
-        self._total_bytes = 0
+        self._total = 0
+        self._unit = "bytes"
         self._bar: Progress | None = None
         if console.is_terminal:
             self._bar = Progress(
@@ -54,21 +55,24 @@ class Watcher:
         elif n_files and self._is_time():
             self._console.print(f"headers of {n_files} of {n_all} files read")
 
-    def begin(self, total_bytes: int) -> None:
-        """Begin to tell about the work."""
+    def begin(self, total: int, *, unit: str = "bytes") -> None:
+        """Begin to tell about the work; unit is `bytes` or `blocks`."""
         self._begun_s = time.monotonic()
-        self._total_bytes = total_bytes
+        self._total, self._unit = total, unit
         if self._bar is not None:
-            self._bar.reset(self._task, total=max(total_bytes, 1), description="writing rows", facts="")
+            self._bar.reset(self._task, total=max(total, 1), description="writing rows", facts="")
 
     def worked(self, done: Done) -> None:
         """Tell what has been done so far."""
         facts = self._facts(done)
         if self._bar is not None:
-            self._bar.update(self._task, completed=done.block_bytes, facts=facts)
+            self._bar.update(self._task, completed=self._completed(done), facts=facts)
         elif self._is_time():
-            share = 100 * done.block_bytes / max(self._total_bytes, 1)
+            share = 100 * self._completed(done) / max(self._total, 1)
             self._console.print(f"{share:.0f} % {facts}, {self._left(done)} left")
+
+    def _completed(self, done: Done) -> int:
+        return done.block_bytes if self._unit == "bytes" else done.n_blocks
 
     def _facts(self, done: Done) -> str:
         elapsed_s = max(time.monotonic() - self._begun_s, 1e-9)
@@ -80,7 +84,7 @@ class Watcher:
 
     def _left(self, done: Done) -> str:
         elapsed_s = time.monotonic() - self._begun_s
-        rest = max(self._total_bytes - done.block_bytes, 0) / max(done.block_bytes, 1)
+        rest = max(self._total - self._completed(done), 0) / max(self._completed(done), 1)
         return f"{elapsed_s * rest:,.0f} s"
 
     def _is_time(self) -> bool:

@@ -60,6 +60,7 @@ class Report:
             "stage_ratio": {stage: round(spent / total_s, 3) for stage, spent in seconds.items()},
             "rejects": [{"origin": bad.place.origin, "reason": bad.reason} for bad in done.bad],
             "unfinished": done.unfinished,
+            "unavailable": done.unavailable,
             "software": {
                 "pool-measurement": metadata.version("pool-measurement"),
                 "python": platform.python_version(),
@@ -88,6 +89,7 @@ class Report:
             (done.n_without_fees, "blocks without all their fees: no undo data found"),
             (self.n_without_height, "blocks whose height cannot be known"),
             (len(done.unfinished), "record that the node was still writing; run again for it"),
+            (len(done.unavailable), "blocks that the node does not give (pruned?)"),
             (len(self.unknown_to_node), "blocks that the node does not have on its chain"),
         ):
             lines += [f"{count:,} {text}"] if count else []

@@ -1,32 +1,46 @@
-"""Backfill from block files: take stock, cut into units, let workers do them, report."""
+"""Backfill from block files or from a node: take stock, cut into units, let workers do them, report."""
 
 import time
 from pathlib import Path
+from typing import Final
 
 import numpy as np
-import structlog
 
 from collector.backfill.blockfiles import Debris, Folder
 from collector.backfill.catalogue import Catalogue, take_stock
 from collector.backfill.chunk import Bad
 from collector.backfill.compiled import Integers
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
+from collector.backfill.node import NodeWork, cut_tasks, wanted_tasks
 from collector.backfill.pool import open_pool
 from collector.backfill.progress import Watcher
+from collector.backfill.questions import check_chain, connect, foreign_blocks
 from collector.backfill.report import Report, tip_fields
 from collector.backfill.store import Present, Rejects, live_tip, locked
 from collector.backfill.units import Wish, cut, debris_place, missing_heights
 from collector.backfill.work import Done, FileWork
+from collector.bitcoin_conf import Access
+from collector.schema import hash_hex
 from collector.verify import backend_name
 from collector.writer import Dataset
 
-MAX_DEBRIS_BYTES = 4_000_000  # of bytes that are no record, so much is kept in `rejects`
-
-log = structlog.get_logger(__name__)
+MAX_DEBRIS_BYTES: Final = 4_000_000  # of bytes that are no record, so much is kept in `rejects`
 
 
-def from_files(folder: Folder, dataset: Dataset, wish: Wish, *, workers: int, watcher: Watcher) -> Report:
-    """Write the wanted blocks of a folder that the dataset lacks; returns what was done."""
+def from_files(
+    folder: Folder,
+    dataset: Dataset,
+    wish: Wish,
+    *,
+    workers: int,
+    watcher: Watcher,
+    access: Access | None = None,
+) -> Report:
+    """Write the wanted blocks of a folder that the dataset lacks; returns what was done.
+
+    A node, where one is given, is asked whether it has the same chain, and for the fees of blocks without
+    undo data.
+    """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
     with locked(dataset), open_pool(workers) as pool:
         begun_s = time.monotonic()
@@ -36,19 +50,60 @@ def from_files(folder: Folder, dataset: Dataset, wish: Wish, *, workers: int, wa
         wanted = _wanted(catalogue, dataset, wish, report)
         _describe(catalogue, wanted, wish, report)
         report.n_present_before = sum(catalogue.hashes[i].tobytes() in present for i in wanted)
+        if access is not None:
+            _check(catalogue, access, report)
         rejects = Rejects(dataset)
         _name_debris(folder, catalogue.debris, rejects, report.done)
         pool.wait_until_ready()
         report.scan_s = time.monotonic() - begun_s
         begun_s = time.monotonic()
         watcher.begin(int(catalogue.sizes_bytes[wanted].sum()))
-        work = FileWork(folder.path, dataset.root, dataset.chain)
+        work = FileWork(folder.path, dataset.root, dataset.chain, access)
         for done in pool.run(work, cut(catalogue, folder, wanted, present, workers)):
             rejects.add(done.bad)
             report.done.add(done)
             watcher.worked(report.done)
         report.work_s = time.monotonic() - begun_s
     return report
+
+
+def from_node(access: Access, dataset: Dataset, wish: Wish, *, workers: int, watcher: Watcher) -> Report:
+    """Write the wanted blocks of a node's chain that the dataset lacks; returns what was done."""
+    client = connect(access)
+    report = Report(chain=dataset.chain, source=client.url, workers=workers, verified_by=backend_name())
+    report.tip_height, tip_hash = check_chain(client, dataset.chain)
+    report.tip_hash = hash_hex(tip_hash)
+    with locked(dataset), open_pool(workers) as pool:
+        begun_s = time.monotonic()
+        present = Present(dataset)
+        present.refresh()
+        tasks = list(wanted_tasks(client, wish, report.tip_height))
+        report.n_found, report.n_wanted = report.tip_height + 1, len(tasks)
+        live_height = live_tip(dataset)
+        ours = [task for task in tasks if live_height is None or task.height <= live_height]
+        report.n_left_to_live = len(tasks) - len(ours)
+        todo = [task for task in ours if task.block_hash not in present]
+        report.n_present_before = len(ours) - len(todo)
+        rejects = Rejects(dataset)
+        pool.wait_until_ready()
+        report.scan_s = time.monotonic() - begun_s
+        begun_s = time.monotonic()
+        watcher.begin(len(todo), unit="blocks")
+        for done in pool.run(NodeWork(access, dataset.root, dataset.chain), cut_tasks(todo)):
+            rejects.add(done.bad)
+            report.done.add(done)
+            watcher.worked(report.done)
+        report.work_s = time.monotonic() - begun_s
+    return report
+
+
+def _check(catalogue: Catalogue, access: Access, report: Report) -> None:
+    """Compare our active branch with the node's chain."""
+    client = connect(access)
+    check_chain(client, report.chain)
+    is_ours = catalogue.tree.is_active & (catalogue.heights != UNKNOWN_HEIGHT)
+    active = {int(catalogue.heights[i]): catalogue.hashes[i].tobytes() for i in np.flatnonzero(is_ours)}
+    report.unknown_to_node = foreign_blocks(client, active)
 
 
 def _wanted(catalogue: Catalogue, dataset: Dataset, wish: Wish, report: Report) -> Integers:

@@ -3,9 +3,10 @@
 The blocks of a unit are of one span of heights, hence of one folder.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from collector.backfill.store import Present
 from collector.schema import HEIGHT_SPAN
 
 MAX_UNIT_BYTES: Final = 48 << 20
-MIN_UNIT_BYTES: Final = 1 << 20
+MIN_UNIT_BYTES: Final = 1 << 18
 UNITS_PER_WORKER: Final = 6  # enough that the last ones end at about the same time
 PREV_HASH_AT: Final = 4
 
@@ -48,6 +49,12 @@ class Wish:
     from_time_s: int | None = None  # header time, inclusive
     to_time_s: int | None = None  # header time, exclusive
 
+    def has_time(self, time_s: Any) -> Any:
+        """Whether a header time, or each of an array of them, is wanted."""
+        from_s = -math.inf if self.from_time_s is None else self.from_time_s
+        to_s = math.inf if self.to_time_s is None else self.to_time_s
+        return (from_s <= time_s) & (time_s < to_s)
+
     def among(self, catalogue: Catalogue) -> Integers:
         """Positions of the wanted blocks, by height and then hash."""
         heights, times_s = catalogue.heights, catalogue.times_s
@@ -56,10 +63,7 @@ class Wish:
             wanted &= heights >= self.first_height
         if self.last_height is not None:
             wanted &= heights <= self.last_height
-        if self.from_time_s is not None:
-            wanted &= times_s >= self.from_time_s
-        if self.to_time_s is not None:
-            wanted &= times_s < self.to_time_s
+        wanted &= self.has_time(times_s)
         found = np.flatnonzero(wanted)
         hashes = [catalogue.hashes[i].tobytes() for i in found]
         order = sorted(range(len(found)), key=lambda k: (heights[found[k]], hashes[k]))

@@ -16,15 +16,19 @@ import pyarrow as pa
 
 from collector.backfill.blockfiles import Folder
 from collector.backfill.chunk import Bad, Bodies, make_chunk
+from collector.backfill.compiled import Integers
 from collector.backfill.families import in_block_parents
 from collector.backfill.identify import transaction_ids
 from collector.backfill.packages import UNKNOWN, effective_feerates
+from collector.backfill.questions import PATIENCE_S, connect, known_fees
 from collector.backfill.stages import Stages
 from collector.backfill.store import Present, write_chunk
 from collector.backfill.undo import input_values
 from collector.backfill.undofiles import UndoFinder, Wanted
 from collector.backfill.units import Unit
 from collector.backfill.walk import walk
+from collector.bitcoin_conf import Access
+from collector.rpc import RpcClient
 from collector.verify import backend_name
 from collector.writer import Dataset
 
@@ -45,6 +49,7 @@ class Done:
     last_height: int = -1
     bad: list[Bad] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)  # where blocks were cut off that a node was writing
+    unavailable: list[str] = field(default_factory=list)  # blocks that the node does not give, and why
     stages: Stages = field(default_factory=Stages)
 
     def add(self, other: "Done") -> None:
@@ -55,6 +60,7 @@ class Done:
         self.last_height = max(self.last_height, other.last_height)
         self.bad += other.bad
         self.unfinished += other.unfinished
+        self.unavailable += other.unavailable
         self.stages.add(other.stages)
 
 
@@ -65,6 +71,7 @@ class FileWork:
     blocks_dir: Path
     dataset_root: Path
     chain: str
+    access: Access | None = None  # to a node that is asked for fees where there are no undo data
 
     def __call__(self, unit: Unit) -> Done:
         """Do one unit."""
@@ -75,6 +82,8 @@ class FileWork:
         done.n_present = len(unit) - len(tasks)
         with done.stages.time("read"):
             bodies = _read(folder, finder, tasks)
+            if self.access is not None:
+                bodies.fees_sat = _ask_fees(connect(self.access, PATIENCE_S), tasks, bodies)
         finish(self.dataset_root, self.chain, bodies, done)
         unfinished = {task.place.origin for task in tasks if task.is_unfinished}
         done.unfinished = [bad.place.origin for bad in done.bad if bad.place.origin in unfinished]
@@ -131,6 +140,16 @@ def peak_memory_bytes() -> int:
 def _opened(work: FileWork) -> tuple[Folder, UndoFinder, Present]:
     folder = Folder(work.blocks_dir, work.chain)
     return folder, UndoFinder(folder), Present(Dataset.open(work.dataset_root, work.chain))
+
+
+def _ask_fees(client: RpcClient, tasks: Unit, bodies: Bodies) -> list[Integers | None]:
+    """Ask a node for the fees of the blocks that have none by undo data."""
+    assert bodies.undo_limits is not None  # noqa: S101 - files come with limits of undo data, empty or not
+    has_undo = np.diff(bodies.undo_limits) > 0
+    return [
+        None if known or task.n_tx == 1 else known_fees(client, task.place.block_hash)
+        for task, known in zip(tasks, has_undo, strict=True)
+    ]
 
 
 def _read(folder: Folder, finder: UndoFinder, tasks: Unit) -> Bodies:

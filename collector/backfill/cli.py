@@ -1,0 +1,138 @@
+"""The command `pool-collector backfill`."""
+
+import os
+import re
+import signal
+import sys
+import time
+from calendar import timegm
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from collector.backfill.blockfiles import MAGIC, Folder
+from collector.backfill.progress import Watcher
+from collector.backfill.run import default_report_path, from_files, from_node
+from collector.backfill.units import Wish
+from collector.bitcoin_conf import Access, find_access
+from collector.config import Settings, load_settings
+from collector.errors import SettingsError
+from collector.rpc import checked_url
+from collector.writer import Dataset
+
+DAY_S: Final = 86_400
+MAX_WORKERS: Final = 16  # of the node's default work queue each worker takes one place
+
+
+def backfill(  # noqa: PLR0917 - typer passes every option by name
+    blocks_dir: Annotated[
+        Path | None, typer.Option(help="The folder `blocks` of a node's datadir; it may be running.")
+    ] = None,
+    node: Annotated[
+        bool, typer.Option("--node", help="Ask a node: for the blocks, or with --blocks-dir to check them.")
+    ] = False,
+    first: Annotated[str | None, typer.Option("--from", help="First height, or date (YYYY-MM-DD).")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last height, or date, itself included.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=MAX_WORKERS, help="Processes; one per core unless set.")
+    ] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
+    ] = None,
+    chain: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(MAGIC)}; told by the files unless set.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Where the JSON report goes; in the dataset unless set.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    datadir: Annotated[Path | None, typer.Option(help="The node's datadir; ~/.bitcoin unless set.")] = None,
+    conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
+    rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
+    cookie_file: Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")] = None,
+) -> None:
+    """Fill `blocks` and `transactions` from block files or a node. Can be stopped and run again."""
+    if blocks_dir is None and not node:
+        raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
+    wish = parse_wish(first, last)
+    folder = Folder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
+    settings = load_settings(
+        config,
+        chain=folder.chain if folder else chain,
+        dataset=dataset,
+        datadir=datadir,
+        conf=conf,
+        rpc_url=rpc_url,
+        cookie_file=cookie_file,
+    )
+    access = _access(settings) if node else None
+    into = Dataset.open(settings.dataset, settings.chain, create=True)
+    count = workers or min(_cores(), MAX_WORKERS)
+    _end_in_order_on_sigterm()
+    console = Console(stderr=True)
+    with Watcher(console, count) as watcher:
+        if folder is not None:
+            result = from_files(folder, into, wish, workers=count, watcher=watcher, access=access)
+        else:
+            assert access is not None  # noqa: S101 - one of the two was demanded above
+            result = from_node(access, into, wish, workers=count, watcher=watcher)
+    target = report or default_report_path(into)
+    result.write(target)
+    for line in [*result.lines(), f"report: {target}"]:
+        print(line)
+
+
+def parse_wish(first: str | None, last: str | None) -> Wish:
+    """Read --from and --to, each a height or a date; typer.BadParameter when one is neither."""
+    first_height, from_time_s = _height_or_time(first, "--from")
+    last_height, to_time_s = _height_or_time(last, "--to")
+    if to_time_s is not None:
+        to_time_s += DAY_S
+    for low, high in ((first_height, last_height), (from_time_s, to_time_s)):
+        if low is not None and high is not None and low > high:
+            raise typer.BadParameter(f"--from {first} is behind --to {last}")
+    return Wish(
+        first_height=first_height, last_height=last_height, from_time_s=from_time_s, to_time_s=to_time_s
+    )
+
+
+def _height_or_time(text: str | None, option: str) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        return int(text), None
+    try:
+        return None, timegm(time.strptime(text, "%Y-%m-%d"))
+    except ValueError:
+        raise typer.BadParameter(
+            f"{option} {text!r} is neither a height nor a date like 2018-02-25"
+        ) from None
+
+
+def _checked_chain(chain: str | None) -> str | None:
+    if chain is not None and chain not in MAGIC:
+        raise SettingsError(f"no chain {chain!r}; choose one of {', '.join(MAGIC)}")
+    return chain
+
+
+def _access(settings: Settings) -> Access:
+    """Find the node's RPC; of several nodes in the settings the first is asked."""
+    access = find_access(settings.node[0], settings.chain)
+    checked_url(access.rpc_url, allow_remote=settings.node[0].allow_remote_rpc)
+    return access
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _end_in_order_on_sigterm() -> None:
+    """Let SIGTERM end the command as Ctrl-C does: what workers are at is finished, and no more begun."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, handle)
