@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     fsync_interval_s: float = Field(
         default=1.0, ge=0, description="How much a power cut may cost of the journal; 0 waits for the disk."
     )
-    fee_batch: int = Field(default=1000, ge=1, description="Most mempool entries asked for at once.")
+    fee_batch: int = Field(default=2000, ge=1, description="Most mempool entries asked for at once.")
     fee_interval_s: float = Field(default=0.2, ge=0, description="Shortest time between two such questions.")
     template_interval_s: float = Field(
         default=30.0, gt=0, description="How often a block template is taken, besides at each new tip."

@@ -55,7 +55,7 @@ class Entry:
     mempool_sequence: int | None
     body: Transaction | None
     parents: list[bytes] | None
-    owner: Any  # what waits for the row
+    owner: Any = None  # what waits for the row
     left: Left | None = None
     gone_us: int = 0  # when the node said that it is not in the mempool
 

@@ -98,3 +98,12 @@ class Lane:
 
 def _throw(error: Exception) -> None:
     raise error
+
+
+def stopped_or_fatal(error: NodeError) -> None:
+    """Do without an answer that a stop has cut off; what else the node refuses is raised.
+
+    For questions that every node we support answers.
+    """
+    if not isinstance(error, NodeUnavailable | NodeRefused):
+        raise error

@@ -19,9 +19,10 @@ from collector.blockflow import BlockAnswer, BlockFlow, StoredBlocks, reject_row
 from collector.bodies import Bodies
 from collector.coverage import Ledger
 from collector.decode import Block
-from collector.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
-from collector.errors import DecodeError, NodeError, NodeRefused, NodeUnavailable
-from collector.lane import Lane
+from collector.entries import Entry
+from collector.errors import DecodeError, NodeError
+from collector.fees import FeeDesk
+from collector.lane import Lane, stopped_or_fatal
 from collector.live import LiveSet, outpoint
 from collector.mempool import (
     Entered,
@@ -35,7 +36,7 @@ from collector.mempool import (
     WantSnapshot,
     parse_event,
 )
-from collector.questions import Snapshot, ask_block, ask_chain, ask_entries, ask_outputs, ask_snapshot
+from collector.questions import Snapshot, ask_block, ask_chain, ask_snapshot
 from collector.records import Message
 from collector.removals import Removals, Settled
 from collector.schema import hash_hex
@@ -68,7 +69,7 @@ class Pipeline:
         fee_batch: int,
         fee_interval_s: float,
     ) -> None:
-        self.origin = node, session = origin
+        self.origin = origin  # names of the node and of the session
         self.live = LiveSet()
         self.spine = MempoolSync()
         self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
@@ -79,18 +80,15 @@ class Pipeline:
         self._batches = batches
         self._stored = stored
         self._ledger = ledger
-        self._fee_batch = fee_batch
-        self._fee_interval_s = fee_interval_s
-        self._asked_s = 0.0
         self._bodies = Bodies()
         self._removals = Removals()
-        self._entries = Entries(node, session, self.live)
+        self._fees = FeeDesk(origin, self.live, quick, batches, batch=fee_batch, interval_s=fee_interval_s)
         self._blocks = BlockFlow(origin, chain, stored, self._ask_block)
         self._spine_wants: set[bytes] = set()
         self._held: deque[tuple[Message | Notice, Batch]] = deque()
         self._owners: dict[int, Batch] = {}  # by counter: events that the spine or `removals` has
         self._event_batch = batches.current  # of the event that the spine gave out last
-        self._asking_entries = False
+        self._is_cut = False  # the sequence topic's connection is down
         self._started_s = time.monotonic()
         self._start_height: int | None = None
         self._n_pulled = 0
@@ -115,7 +113,7 @@ class Pipeline:
             if message.topic == "rawtx":
                 body = self._bodies.received(message.body, received_us)
                 if body is not None:
-                    self._entries.learn_body(body.txid, body)
+                    self._fees.learn_body(body.txid, body)
             else:
                 block = self._blocks.received(message.body)
                 self._blocks.happened(block.block_hash, "seen", received_us, "pushed", batch)
@@ -138,14 +136,15 @@ class Pipeline:
                 break
             self._held.popleft()
             if isinstance(item, Notice):
-                self._apply(self.spine.lose_step(item.reason, item.detail))
+                # Back again is a reason to take a snapshot as much as the loss: only now will it be kept up.
+                self._is_cut = item.reason == "reconnect"
+                reason = "reconnect" if item.reason == "connected" else item.reason
+                self._apply(self.spine.lose_step(reason, item.detail))
             else:
                 self._event(item, batch)
         self._apply(self.spine.tick(now_us))
         self._settled(self._removals.tick(now_us))
-        self._done(self._entries.give_up(now_us))
-        self._resolve_gone()
-        self._ask_entries()
+        self._fees.tick(now_us, self._blocks)
         self._bodies.forget(now_us)
         self.live.forget(now_us)
 
@@ -153,11 +152,7 @@ class Pipeline:
     def n_open(self) -> int:
         """How much waits for an answer or an explanation."""
         return (
-            len(self._held)
-            + self.spine.n_waiting
-            + len(self._removals)
-            + len(self._entries)
-            + len(self._blocks)
+            len(self._held) + self.spine.n_waiting + len(self._removals) + len(self._fees) + len(self._blocks)
         )
 
     def release(self) -> None:
@@ -170,7 +165,7 @@ class Pipeline:
         self.release()
         self._settled(self._removals.flush())
         self._blocks.flush()
-        self._done(self._entries.flush())
+        self._fees.flush()
 
     # --- the spine
 
@@ -241,14 +236,12 @@ class Pipeline:
                 self._pulled("A", entered.txid, at_us, None)
         else:
             owner, at_us, number = self._event_batch, event.received_us, event.mempool_sequence
-            owner.n_open += 1
-        entry = Entry(entered.txid, entered.kind, at_us, number, body, parents, owner)
-        self._done(self._entries.entered(entry))
+        self._fees.entered(Entry(entered.txid, entered.kind, at_us, number, body, parents), owner)
 
     def _left(self, left: Left) -> None:
         now_us = time.time_ns() // 1000
         self.live.leave(left.txid, now_us)
-        self._entries.left(left)
+        self._fees.left(left)
         if left.cause == "resync":
             self._pulled("R", left.txid, now_us, "mined" if self._blocks.holding(left.txid) else "unknown")
 
@@ -258,11 +251,10 @@ class Pipeline:
         if block is None:
             return
         for body in block.transactions[1:]:
-            self._entries.learn_body(body.txid, body)
+            self._fees.learn_body(body.txid, body)
             if self.spine.in_step and body.txid not in self.live and not self._blocks.holding(body.txid):
-                batch.n_open += 1
-                entry = Entry(body.txid, "in_block", event.received_us, None, body, None, batch)
-                self._done(self._entries.entered_in_block(entry, event.hash))
+                entry = Entry(body.txid, "in_block", event.received_us, None, body, None)
+                self._fees.entered_in_block(entry, batch, event.hash)
 
     def _pulled(self, letter: str, txid: bytes, at_us: int, reason: str | None) -> None:
         """Make the row of an event that a snapshot implies; its counter is negative, for there was none."""
@@ -299,12 +291,6 @@ class Pipeline:
             batch.add("mempool_events", [self._event_row(event, reason, replaced_by)])
             batch.n_open -= 1
 
-    def _done(self, done: Iterable[Done]) -> None:
-        for row, owner in done:
-            (owner or self._batches.current).add("mempool_txs", [row])
-            if owner is not None:
-                owner.n_open -= 1
-
     def _reject(self, message: Message, reason: str, batch: Batch) -> None:
         row = reject_row(self.origin, message.topic, message.received_ns // 1000, reason, message.body)
         batch.add("rejects", [{**row, "sequence": message.sequence}])
@@ -326,55 +312,16 @@ class Pipeline:
     # --- questions to the node
 
     def _ask_snapshot(self, request: int) -> None:
-        self._quick.ask(ask_snapshot, partial(self._on_snapshot, request), _give_up)
+        self._quick.ask(ask_snapshot, partial(self._on_snapshot, request), stopped_or_fatal)
 
     def _on_snapshot(self, request: int, snapshot: Snapshot) -> None:
         if snapshot.uptime_s + RESTART_SLACK_S < time.monotonic() - self._started_s:
             raise NodeRestarted(f"the node has been up for {snapshot.uptime_s} s, less than this session")
+        if self._is_cut:
+            return
         self._apply(
             self.spine.snapshot(request, snapshot.mempool_sequence, snapshot.txids, snapshot.taken_us)
         )
-
-    def _ask_entries(self) -> None:
-        now_s = time.monotonic()
-        if (
-            self._asking_entries
-            or not self._entries.n_unasked
-            or now_s - self._asked_s < self._fee_interval_s
-        ):
-            return
-        self._asked_s = now_s
-        questions = self._entries.questions(self._fee_batch)
-        self._asking_entries = True
-        self._quick.ask(
-            partial(ask_entries, questions=questions), self._on_entries, partial(self._no_entries, questions)
-        )
-
-    def _on_entries(self, answers: list[Answer]) -> None:
-        self._asking_entries = False
-        self._done(self._entries.answers(answers, time.time_ns() // 1000))
-
-    def _no_entries(self, questions: list[Question], error: NodeError) -> None:
-        self._asking_entries = False
-        self._entries.again(questions)
-        _give_up(error)
-
-    def _resolve_gone(self) -> None:
-        """Look for the fees of what had left the mempool before we asked."""
-        self._entries.look_for_gone(self._blocks.holding)
-        done, questions = self._entries.resolve_gone()
-        self._done(done)
-        if questions:
-            self._quick.ask(
-                partial(ask_outputs, questions=questions), partial(self._on_outputs, questions), _give_up
-            )
-        for block_hash in self._entries.blocks_wanted():
-            known = self._blocks.known(block_hash)
-            if known is not None:
-                self._done(self._entries.block_fees(block_hash, known.fees_sat))
-
-    def _on_outputs(self, questions: list[OutputQuestion], answers: list[Any]) -> None:
-        self._done(self._entries.outputs(questions, output_values(questions, answers)))
 
     def _ask_block(self, block_hash: bytes, needs_body: bool) -> None:  # noqa: FBT001 - BlockFlow's callback
         self._slow.ask(
@@ -392,7 +339,7 @@ class Pipeline:
         """Go on without a block that the node does not have (any more)."""
         log.warning("block.missing", node=self.origin[0], block=hash_hex(block_hash), reason=str(error))
         self._blocks.failed(block_hash)
-        self._done(self._entries.block_fees(block_hash, {}))
+        self._fees.block_missing(block_hash)
         self._spine_wants.discard(block_hash)
         self._apply(self.spine.block(block_hash, ()))
 
@@ -418,15 +365,9 @@ class Pipeline:
         ]
         if heights:
             question = partial(ask_chain, lowest_height=min(heights), depth=FILL_DEPTH)
-            self._slow.ask(question, self._on_chain, _give_up)
+            self._slow.ask(question, self._on_chain, stopped_or_fatal)
 
     def _on_chain(self, hashes: list[bytes]) -> None:
         n_missing = self._blocks.fill(reversed(hashes))
         if n_missing:
             log.info("blocks.filling", node=self.origin[0], n_blocks=n_missing)
-
-
-def _give_up(error: NodeError) -> None:
-    """Do without the answer when the service stops; anything else that a node refuses here is fatal."""
-    if not isinstance(error, NodeUnavailable | NodeRefused):
-        raise error

@@ -33,6 +33,7 @@ from collector.zmq_source import Notice, ZmqSource
 Row = dict[str, Any]
 IDLE_S: Final = 0.25  # the longest wait when nothing happens
 GATHER_S: Final = 0.05  # what arrives within it is journalled together
+GATHER_ITEMS: Final = 1000  # so many are worth a turn without waiting for more
 TURN_ITEMS: Final = 20_000  # so that timers run also under the heaviest load
 FINISH_S: Final = 10.0  # how long a stop waits for answers
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
@@ -123,7 +124,8 @@ class Session:
             items = [self._inbox.get(timeout=timeout_s)]
         except queue.Empty:
             return []
-        time.sleep(GATHER_S)
+        if self._inbox.qsize() < GATHER_ITEMS:
+            time.sleep(GATHER_S)
         while len(items) < TURN_ITEMS:
             try:
                 items.append(self._inbox.get_nowait())

@@ -1,0 +1,119 @@
+"""Ask the node for what the rows of `mempool_txs` need, and put each row into the batch that waits for it."""
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from collector.batches import Batch, Batches
+from collector.blockflow import BlockFlow
+from collector.decode import Transaction
+from collector.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
+from collector.errors import NodeError
+from collector.lane import Lane, stopped_or_fatal
+from collector.live import LiveSet
+from collector.mempool import Left
+from collector.questions import ask_entries, ask_outputs
+
+
+class FeeDesk:
+    """The entries of one node and session on their way to a row.
+
+    At most `batch` entries are asked for in one question, and `interval_s` passes between two questions
+    unless there are that many: soon enough to find most of them still there, seldom enough to cost little.
+    """
+
+    def __init__(
+        self,
+        origin: tuple[str, str],
+        live: LiveSet,
+        lane: Lane,
+        batches: Batches,
+        *,
+        batch: int,
+        interval_s: float,
+    ) -> None:
+        self._entries = Entries(*origin, live)
+        self._lane = lane
+        self._batches = batches
+        self._batch = batch
+        self._interval_s = interval_s
+        self._is_asking = False
+        self._asked_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entered(self, entry: Entry, owner: Batch | None) -> None:
+        """Take an entry; `owner` stays open until its row is there, None: the row goes where rows go then."""
+        entry.owner = owner
+        if owner is not None:
+            owner.n_open += 1
+        self._done(self._entries.entered(entry))
+
+    def entered_in_block(self, entry: Entry, owner: Batch, block_hash: bytes) -> None:
+        """Take a transaction that was first seen in a block."""
+        entry.owner = owner
+        owner.n_open += 1
+        self._done(self._entries.entered_in_block(entry, block_hash))
+
+    def left(self, left: Left) -> None:
+        """Note that a transaction left the mempool."""
+        self._entries.left(left)
+
+    def learn_body(self, txid: bytes, body: Transaction) -> None:
+        """Take a body that came after its entry."""
+        self._entries.learn_body(txid, body)
+
+    def tick(self, now_us: int, blocks: BlockFlow) -> None:
+        """Let time pass: ask, look into the blocks that are known, give up what is overdue."""
+        self._done(self._entries.give_up(now_us))
+        self._entries.look_for_gone(blocks.holding)
+        done, questions = self._entries.resolve_gone()
+        self._done(done)
+        if questions:
+            ask = partial(ask_outputs, questions=questions)
+            self._lane.ask(ask, partial(self._on_outputs, questions), stopped_or_fatal)
+        for block_hash in self._entries.blocks_wanted():
+            known = blocks.known(block_hash)
+            if known is not None:
+                self._done(self._entries.block_fees(block_hash, known.fees_sat))
+        self._ask()
+
+    def block_missing(self, block_hash: bytes) -> None:
+        """Finish what waited for a block that cannot be had."""
+        self._done(self._entries.block_fees(block_hash, {}))
+
+    def flush(self) -> None:
+        """Finish everything with what is known."""
+        self._done(self._entries.flush())
+
+    def _ask(self) -> None:
+        n_unasked = self._entries.n_unasked
+        now_s = time.monotonic()
+        is_due = n_unasked >= self._batch or now_s - self._asked_s >= self._interval_s
+        if self._is_asking or not n_unasked or not is_due:
+            return
+        self._asked_s = now_s
+        self._is_asking = True
+        questions = self._entries.questions(self._batch)
+        ask = partial(ask_entries, questions=questions)
+        self._lane.ask(ask, self._on_entries, partial(self._no_entries, questions))
+
+    def _on_entries(self, answers: list[Answer]) -> None:
+        self._is_asking = False
+        self._done(self._entries.answers(answers, time.time_ns() // 1000))
+
+    def _no_entries(self, questions: list[Question], error: NodeError) -> None:
+        self._is_asking = False
+        self._entries.again(questions)
+        stopped_or_fatal(error)
+
+    def _on_outputs(self, questions: list[OutputQuestion], answers: list[Any]) -> None:
+        self._done(self._entries.outputs(questions, output_values(questions, answers)))
+
+    def _done(self, done: Iterable[Done]) -> None:
+        for row, owner in done:
+            (owner or self._batches.current).add("mempool_txs", [row])
+            if owner is not None:
+                owner.n_open -= 1
