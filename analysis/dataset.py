@@ -4,6 +4,7 @@ A table without files is an empty relation with the contract's types, and a colu
 null, so every query works on every dataset. What cannot be read is named in one sentence.
 """
 
+import glob
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,9 +28,9 @@ class Source:
     root: Path
     chain: str
 
-    def pattern(self, table: Table) -> Path:
-        """Glob pattern of the files of one table."""
-        return self._folder(table) / "**" / "*.parquet"
+    def pattern(self, table: Table) -> str:
+        """Glob pattern of the files of one table, as DuckDB reads it."""
+        return f"{glob.escape(str(self._folder(table)))}/**/*.parquet"
 
     def files(self, table: Table) -> Iterator[Path]:
         """Files of one table that are there now."""
@@ -117,7 +118,7 @@ def _check_columns(connection: duckdb.DuckDBPyConnection, source: Source, table:
     needed = [column.name for column in table.columns if not column.nullable]
     rows = connection.execute(
         "SELECT file_name, list(name) FROM parquet_schema(?) GROUP BY file_name ORDER BY file_name",
-        [str(source.pattern(table))],
+        [source.pattern(table)],
     ).fetchall()
     for file, names in rows:
         missing = [name for name in needed if name not in names]
@@ -133,7 +134,7 @@ def _view(connection: duckdb.DuckDBPyConnection, source: Source, table: Table) -
     empty = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in duckdb_types(connection, table))
     select = f"SELECT {empty} WHERE false"
     if next(source.files(table), None) is not None:
-        pattern = str(source.pattern(table)).replace("'", "''")
+        pattern = source.pattern(table).replace("'", "''")
         files = f"read_parquet('{pattern}', union_by_name = true, hive_partitioning = false)"
         select = f"SELECT {columns} FROM ({select} UNION ALL BY NAME SELECT * FROM {files})"  # noqa: S608 - names are the contract's, the path is quoted
     return f"CREATE VIEW {table.name} AS {select}"

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from analysis.catalog import load_catalog
 from analysis.engine import build, open_database
+from analysis.pools import load_rules
 from collector.schema import TABLES
 from tests.analysis.world import START, label_of, read_csv, write_world
 
@@ -63,5 +65,29 @@ def test_mart_gives_the_planted_truth(folder: Path, tmp_path: Path) -> None:
 
 def test_every_mart_has_a_case() -> None:
     """No mart is without planted truth."""
-    marts = {path.stem for path in Path("analysis/sql/marts").glob("*.sql")}
-    assert marts - {folder.parent.name for folder in FOLDERS} - {"run_manifest"} == set()
+    marts = {model.name for model in load_catalog().layer("marts")}
+
+    assert marts == {folder.parent.name for folder in FOLDERS} | {"run_manifest"}
+
+
+def test_the_manifest_says_what_was_run(tmp_path: Path) -> None:
+    """Versions, chain, rule-set hash, sessions and the window of blocks are told, each once."""
+    tables = {
+        "nodes": [{"session": session, "subversion": "/Node:1/", "started_at": 60} for session in "st"],
+        "blocks": [
+            {"block_hash": "a1", "height": 7, "header_time": 0, "arrived_at": 1},
+            {"block_hash": "a2", "prev_hash": "a1", "height": 8, "header_time": 600},
+        ],
+    }
+    result = build(write_world(tmp_path / "dataset", tables), RULES, tmp_path / "analysis.duckdb")
+
+    with open_database(result.database) as connection:
+        manifest = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
+    assert manifest["rules_hash"] == load_rules(RULES).hash == result.rules_hash
+    assert manifest["chain"] == "regtest"
+    assert manifest["session n s"].startswith("/Node:1/, collector ")
+    assert "started 2026-01-01 00:01:00" in manifest["session n t"]
+    assert (manifest["blocks"], manifest["blocks seen arriving"]) == ("2", "1")
+    assert (manifest["height first"], manifest["height last"]) == ("7", "8")
+    assert manifest["header time last"] == "2026-01-01 00:10:00"
+    assert {"analysis_version", "duckdb_version", "scipy_version", "built_at", "dataset"} <= manifest.keys()

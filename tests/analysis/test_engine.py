@@ -75,6 +75,13 @@ def test_folder_names_never_become_columns(dataset: Path) -> None:
         assert connection.execute("SELECT height FROM stg_blocks").fetchall() == [(1,)]
 
 
+def test_any_folder_name_will_do(tmp_path: Path) -> None:
+    """Quotes, brackets and stars in the path of a dataset are letters like others."""
+    dataset = write_world(tmp_path / "it's [a] *dataset*" / "é", {"blocks": [BLOCK]})
+
+    assert built(dataset).n_rows["chain_blocks"] == 1
+
+
 def test_a_block_that_came_twice_counts_once(dataset: Path) -> None:
     """The same block from the wire and from the node's files is one block; the row with fees is kept."""
     row = BLOCK | {"n_tx": 2, "source": "blkfile", "fees_sat": 7}

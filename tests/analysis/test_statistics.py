@@ -1,8 +1,7 @@
 """The statistics are SciPy's, and what they are not sure of they do not say."""
 
-from collections.abc import Iterator
+from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,11 +10,10 @@ from analysis import statistics
 from analysis.engine import connect
 
 
-@pytest.fixture
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB with the functions registered."""
+def answer(query: str) -> list[tuple[Any, ...]]:
+    """Ask a DuckDB that has the functions."""
     with connect() as connection:
-        yield connection
+        return connection.execute(query).fetchall()
 
 
 def test_wilson_interval_is_scipys() -> None:
@@ -35,12 +33,12 @@ def test_wilson_interval_of_a_published_example() -> None:
     assert list(zip(low.round(4), high.round(4), strict=True)) == [(0.2553, 0.3662), (0.0, 0.1611)]
 
 
-def test_wilson_interval_in_sql_is_null_without_trials(connection: duckdb.DuckDBPyConnection) -> None:
+def test_wilson_interval_in_sql_is_null_without_trials() -> None:
     """No trial or an unknown number gives null bounds, in a column of other rows."""
-    rows = connection.execute(
+    rows = answer(
         "SELECT wilson_interval(k, n).low, wilson_interval(k, n).high"
         " FROM (VALUES (0, 0), (NULL, 3), (1, NULL), (3, 3)) AS t(k, n)"
-    ).fetchall()
+    )
 
     assert rows[:3] == [(None, None)] * 3
     assert rows[3][1] == 1.0
@@ -80,12 +78,12 @@ def test_effect_size_has_the_sign_of_the_promise() -> None:
     assert statistics.rank_test(slow, fast) == (25, 2 / 252, 1)
 
 
-def test_rank_test_in_sql_is_null_without_a_sample(connection: duckdb.DuckDBPyConnection) -> None:
+def test_rank_test_in_sql_is_null_without_a_sample() -> None:
     """A missing or an empty sample gives nulls; nulls inside a list are no values."""
-    rows = connection.execute(
+    rows = answer(
         "SELECT rank_test(a, b).u, rank_test(a, b).p_value FROM (VALUES"
         " (NULL, [1.0]), ([1.0], []), ([3.0, NULL], [1.0, 2.0])) AS t(a, b)"
-    ).fetchall()
+    )
 
     assert rows[:2] == [(None, None)] * 2
     assert rows[2][0] == 2

@@ -74,6 +74,15 @@ open_heights as (
     where n_blocks > 1 or (is_above_single and only_hash != wanted_hash)
 ),
 
+open_blocks as (
+    select
+        valid_blocks.block_hash,
+        valid_blocks.prev_hash
+    from valid_blocks
+    inner join open_heights
+        on valid_blocks.height = open_heights.height
+),
+
 walk (height, chosen_hash) as (
     select
         open_heights.height,
@@ -85,12 +94,12 @@ walk (height, chosen_hash) as (
     union all
     select
         open_heights.height,
-        coalesce(valid_blocks.prev_hash, open_heights.first_hash) as chosen_hash
+        coalesce(open_blocks.prev_hash, open_heights.first_hash) as chosen_hash
     from walk
     inner join open_heights
         on walk.height - 1 = open_heights.height
-    left join valid_blocks
-        on walk.chosen_hash = valid_blocks.block_hash
+    left join open_blocks
+        on walk.chosen_hash = open_blocks.block_hash
 )
 
 select
