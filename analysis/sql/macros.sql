@@ -38,3 +38,9 @@ case
 end;
 -- Test
 select abs(silence_chance(10, 2, 4) - 15 / 45) < 1e-12;
+
+-- Difficulty of a compact target: the target of difficulty 1 (bits 0x1d00ffff) / this target; null for none.
+create macro difficulty_of(bits) as
+65535.0 / nullif(bits & 8388607, 0) * pow(256.0, 29 - (bits >> 24));
+-- Test
+select difficulty_of(486604799) = 1 and abs(difficulty_of(453248203) - 16307.420938523983) < 1e-8;

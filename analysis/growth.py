@@ -1,0 +1,234 @@
+"""Growth models: an exponential fitted to a series of days, how well it holds, and where its rate breaks.
+
+The model is ln y = lambda t + c, fitted by ordinary least squares on days with y > 0, t in days. As SQL
+functions:
+
+    gamma_interval(low_shape, high_shape)   95 % bounds for a rate of events, from Gamma quantiles
+    growth_fit(days, values)                the fit, its interval and checks of its residuals
+    growth_segments(days, values)           the pieces between break points, each with a fit of its own
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from scipy import special, stats
+
+from analysis.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_functions
+
+MIN_DAYS: Final = 10
+MAX_BREAKS: Final = 5
+MIN_SEGMENT_RATIO: Final = 0.1
+FIT_NAMES: Final = (
+    "n_days",
+    "lambda_per_day",
+    "lambda_low_per_day",
+    "lambda_high_per_day",
+    "intercept",
+    "r_squared",
+    "adjusted_r_squared",
+    "residual_sd",
+    "durbin_watson",
+    "normality_p_value",
+)
+SEGMENT_NAMES: Final = ("first_t", "last_t", "n_days", "lambda_per_day", "intercept", "r_squared")
+FIT_TYPE: Final = pa.struct([(name, pa.float64()) for name in FIT_NAMES])
+SEGMENT_TYPE: Final = pa.list_(pa.struct([(name, pa.float64()) for name in SEGMENT_NAMES]))
+
+
+class GrowthFit(NamedTuple):
+    """ln y = lambda t + c over n_days; the bounds of lambda allow for residuals that lean on the day before.
+
+    durbin_watson is 2 for independent residuals and near 0 where one day's residual predicts the next;
+    normality_p_value is Jarque and Bera's.
+    """
+
+    n_days: float
+    lambda_per_day: float
+    lambda_low_per_day: float
+    lambda_high_per_day: float
+    intercept: float
+    r_squared: float
+    adjusted_r_squared: float
+    residual_sd: float
+    durbin_watson: float
+    normality_p_value: float
+
+
+class Segment(NamedTuple):
+    """One piece of a series between break points: first and last t, and the fit of that piece alone."""
+
+    first_t: float
+    last_t: float
+    n_days: float
+    lambda_per_day: float
+    intercept: float
+    r_squared: float
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Running sums of a series, so that the squared error of a line over any piece costs one step."""
+
+    sums: Numbers
+
+    @classmethod
+    def of(cls, t: Numbers, y: Numbers) -> "_Sums":
+        # Centred: the differences of large sums below would lose the small ones otherwise.
+        t, y = t - t.mean(), y - y.mean()
+        columns = np.stack([np.ones_like(t), t, y, t * t, t * y, y * y])
+        return cls(np.concatenate([np.zeros((6, 1)), columns.cumsum(axis=1)], axis=1))
+
+    def errors(self, n_starts: int, end: int) -> Numbers:
+        """Squared error of the best line over [start, end) for each start below n_starts."""
+        n, t, y, tt, ty, yy = self.sums[:, end, None] - self.sums[:, :n_starts]
+        s_tt, s_ty, s_yy = tt - t * t / n, ty - t * y / n, yy - y * y / n
+        errors: Numbers = np.maximum(s_yy - s_ty**2 / s_tt, 0)
+        return errors
+
+
+def gamma_intervals(low_shapes: Numbers, high_shapes: Numbers) -> tuple[Numbers, Numbers]:
+    """Bounds of a 95 % interval from Gamma quantiles: low of shape low_shapes, high of shape high_shapes.
+
+    n waiting times that sum to T come at a rate within gamma_interval(n, n) / T. n events in a fixed time T
+    come at a rate within gamma_interval(n, n + 1) / T (F. Garwood, 1936, doi:10.1093/biomet/28.3-4.437); for
+    n = 0 the lower bound is 0.
+    """
+    tail = (1 - CONFIDENCE) / 2
+    low = np.where(low_shapes == 0, 0.0, special.gammaincinv(np.maximum(low_shapes, 1e-300), tail))
+    high = np.where(high_shapes > 0, special.gammaincinv(np.maximum(high_shapes, 1e-300), 1 - tail), np.nan)
+    unknown = np.isnan(low_shapes) | np.isnan(high_shapes)
+    return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
+
+
+def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
+    """Fit ln value = lambda day + c; None for fewer than 10 days with a value above 0, or no change at all.
+
+    The fit is scipy.stats.linregress. Its standard error takes residuals for independent, which those of
+    daily series are not: it is widened by sqrt((1 + r) / (1 - r)), r being the correlation of neighbouring
+    residuals when positive. That is the factor for an AR(1) process (G. V. Bayley and J. M. Hammersley, 1946,
+    doi:10.2307/2983560).
+    """
+    t, y = _positive(days, values)
+    if len(t) < MIN_DAYS or np.ptp(y) == 0:
+        return None
+    fit = stats.linregress(t, y)
+    residuals = y - (fit.slope * t + fit.intercept)
+    square_sum = float(residuals @ residuals)
+    n = len(t)
+    r_squared = float(fit.rvalue**2)
+    leaning = max(float(residuals[1:] @ residuals[:-1]) / square_sum, 0.0) if square_sum > 0 else 0.0
+    half = (
+        stats.t.ppf((1 + CONFIDENCE) / 2, n - 2)
+        * fit.stderr
+        * np.sqrt((1 + leaning) / max(1 - leaning, 1e-9))
+    )
+    is_exact = square_sum <= 1e-18 * n
+    return GrowthFit(
+        n_days=n,
+        lambda_per_day=float(fit.slope),
+        lambda_low_per_day=float(fit.slope - half),
+        lambda_high_per_day=float(fit.slope + half),
+        intercept=float(fit.intercept),
+        r_squared=r_squared,
+        adjusted_r_squared=1 - (1 - r_squared) * (n - 1) / (n - 2),
+        residual_sd=float(np.sqrt(square_sum / (n - 2))),
+        durbin_watson=np.nan if is_exact else float((np.diff(residuals) ** 2).sum() / square_sum),
+        normality_p_value=np.nan if is_exact else float(stats.jarque_bera(residuals).pvalue),
+    )
+
+
+def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
+    """Cut a series where its growth breaks, and fit each piece; one piece where no break pays for itself.
+
+    The cuts minimise the squared error of a line per piece over all ways to cut (dynamic programming, J. Bai
+    and P. Perron, 2003, doi:10.1002/jae.659), pieces of at least a tenth of the days and 10 days. The number
+    of cuts, at most 5, minimises the criterion of Liu, Wu and Zidek (1997), which asks more of a cut than BIC
+    does: that suits residuals that lean on each other. Empty for a series too short to fit.
+    """
+    t, y = _positive(days, values)
+    n = len(t)
+    if n < MIN_DAYS or np.ptp(t) == 0:
+        return []
+    shortest = max(MIN_DAYS, int(np.ceil(MIN_SEGMENT_RATIO * n)))
+    max_breaks = min(MAX_BREAKS, n // shortest - 1)
+    errors, cuts = _best_cuts(_Sums.of(t, y), n, shortest, max_breaks)
+    n_breaks = np.arange(max_breaks + 1)
+    n_parameters = 2 * (n_breaks + 1) + n_breaks
+    penalty = n_parameters * 0.299 * np.log(n) ** 2.1 / n
+    floor = 1e-18 * max(float(np.ptp(y)), 1.0)
+    criterion = np.log(np.maximum(errors / (n - n_parameters), floor)) + penalty
+    edges = [0, *cuts[int(np.argmin(criterion))], n]
+    return [_segment(t[first:last], y[first:last]) for first, last in itertools.pairwise(edges)]
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions of this module known to one connection."""
+    numbers = ["DOUBLE[]", "DOUBLE[]"]
+    segment = f"STRUCT({', '.join(f'{name} DOUBLE' for name in SEGMENT_NAMES)})"
+    create_functions(
+        connection,
+        (
+            ("gamma_interval", _gamma_column, ["DOUBLE", "DOUBLE"], "STRUCT(low DOUBLE, high DOUBLE)"),
+            (
+                "growth_fit",
+                lambda days, values: by_row(fit_growth, FIT_TYPE, days, values),
+                numbers,
+                f"STRUCT({', '.join(f'{name} DOUBLE' for name in FIT_NAMES)})",
+            ),
+            ("growth_segments", _segment_column, numbers, f"{segment}[]"),
+        ),
+    )
+
+
+def _positive(days: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
+    """Days and logarithms of the values above 0."""
+    is_positive = values > 0
+    return days[is_positive].astype(float), np.log(values[is_positive])
+
+
+def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Numbers, list[list[int]]]:
+    """Least squared error, and the cuts that give it, for 0, 1, ... max_breaks cuts."""
+    least = np.full((max_breaks + 1, n + 1), np.inf)
+    last_cut = np.zeros((max_breaks + 1, n + 1), dtype=int)
+    for end in range(shortest, n + 1):
+        errors = sums.errors(end - shortest + 1, end)
+        least[0, end] = errors[0]
+        for k in range(1, max_breaks + 1):
+            totals = least[k - 1, : len(errors)] + errors
+            best = int(np.argmin(totals))
+            least[k, end], last_cut[k, end] = totals[best], best
+    cuts = []
+    for k in range(max_breaks + 1):
+        end, found = n, []
+        for depth in range(k, 0, -1):
+            end = int(last_cut[depth, end])
+            found.append(end)
+        cuts.append(found[::-1])
+    return least[:, n], cuts
+
+
+def _segment(t: Numbers, y: Numbers) -> Segment:
+    fit = stats.linregress(t, y)
+    r_squared = float(fit.rvalue**2) if np.ptp(y) > 0 else 1.0
+    return Segment(float(t[0]), float(t[-1]), len(t), float(fit.slope), float(fit.intercept), r_squared)
+
+
+def _gamma_column(low_shapes: pa.ChunkedArray, high_shapes: pa.ChunkedArray) -> pa.Array:
+    columns = (shapes.to_numpy(zero_copy_only=False) for shapes in (low_shapes, high_shapes))
+    arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in gamma_intervals(*columns)]
+    return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
+
+
+def _segment_column(days: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.Array:
+    rows = [
+        [
+            segment._asdict()
+            for segment in growth_segments(np.array(t or [], dtype=float), np.array(y or [], dtype=float))
+        ]
+        for t, y in zip(days.to_pylist(), values.to_pylist(), strict=True)
+    ]
+    return pa.array(rows, SEGMENT_TYPE)

@@ -1,0 +1,41 @@
+/*
+summary = "Difficulty of each block of the active chain, the hashes it stands for, and the time since its parent."
+method = """
+Difficulty from the compact target in the header. A block of difficulty D takes D * 2^48 / (2^16 - 1) hashes on
+average (arXiv:1902.07549; it is 2^256 / target). The time since the parent is the difference of header times,
+which every block has; it may be negative, but differences add up, so over a day or an epoch only the two ends
+matter, each wrong by minutes. Null where the dataset lacks the parent.
+"""
+grain = ["block_hash"]
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+difficulty = "DOUBLE  1 is the target of the first blocks; null for a header without a target"
+expected_hashes = "DOUBLE  hashes, mean number of tries"
+header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
+*/
+with
+
+blocks as (
+    select
+        chain_blocks.block_hash,
+        chain_blocks.prev_hash,
+        chain_blocks.height,
+        chain_blocks.header_time,
+        difficulty_of(stg_blocks.bits) as difficulty
+    from chain_blocks
+    inner join stg_blocks
+        on chain_blocks.block_hash = stg_blocks.block_hash
+    where chain_blocks.is_active
+)
+
+select
+    blocks.block_hash,
+    blocks.height,
+    blocks.difficulty,
+    blocks.difficulty * 281474976710656.0 / 65535.0 as expected_hashes,
+    seconds_between(parents.header_time, blocks.header_time) as header_interval_s
+from blocks
+left join blocks as parents
+    on blocks.prev_hash = parents.block_hash
+order by blocks.height

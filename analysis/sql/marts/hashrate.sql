@@ -1,0 +1,144 @@
+/*
+summary = "Hashrate of the network and of each pool or entity, per day, difficulty epoch and over all, by two methods."
+method = """
+Paper: H = D * 2^48 / ((2^16 - 1) * 600), D the mean difficulty of the period's blocks (arXiv:1902.07549): what the
+network would need to find one block in 600 s; a pool has its share of it. Observed: hashes that the blocks found
+stand for / time they took, from the header time of the parent of the first to that of the last. Blocks whose
+parent is not in the dataset are not timed, and neither is what they stand for counted. Waiting times for blocks
+are exponential, so the network's 95 % interval comes from Gamma(n) for n timed blocks; a pool's comes from the
+number of its blocks in that time, Gamma(k) to Gamma(k + 1) (F. Garwood, 1936). Unknown has a row of its own: any
+owner may have a part of it. Header times are off by minutes, which the interval of a day does not tell.
+"""
+grain = ["grouped_by", "period_kind", "period", "owner"]
+[columns]
+grouped_by = "VARCHAR  network, or pool, owner, proxy as in block_owner"
+period_kind = "VARCHAR  day, epoch or all"
+period = "VARCHAR  UTC day of the header time, number of the difficulty epoch, or all"
+first_height = "INTEGER  first block of the period that the dataset has"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for the network"
+owner_name = "VARCHAR  its name"
+is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+block_count = "BIGINT  blocks on the active chain"
+timed_block_count = "BIGINT  those whose parent is in the dataset"
+elapsed_s = "DOUBLE  s, time that the timed blocks of all owners took"
+mean_difficulty = "DOUBLE  mean over the period's blocks of all owners"
+paper_hashes_per_s = "DOUBLE  hashes/s, from difficulty alone, times the share of blocks"
+observed_hashes_per_s = "DOUBLE  hashes/s, from the blocks found; null without a timed block or without time"
+observed_low_hashes_per_s = "DOUBLE  hashes/s, lower bound of the 95 % interval"
+observed_high_hashes_per_s = "DOUBLE  hashes/s, upper bound of the 95 % interval"
+*/
+with
+
+kinds as (
+    select unnest(['day', 'epoch', 'all']) as period_kind
+),
+
+owners as (
+    select
+        grouped_by,
+        block_hash,
+        height,
+        day,
+        epoch,
+        owner,
+        owner_name,
+        is_unknown
+    from block_owner
+    union all
+    select
+        'network' as grouped_by,
+        block_hash,
+        height,
+        day,
+        epoch,
+        'all' as owner,
+        'all blocks' as owner_name,
+        false as is_unknown
+    from block_owner
+    where grouped_by = 'pool'
+),
+
+block_periods as (
+    select
+        owners.*,
+        kinds.period_kind,
+        case kinds.period_kind
+            when 'day' then strftime(owners.day, '%Y-%m-%d')
+            when 'epoch' then cast(owners.epoch as varchar)
+            else 'all'
+        end as period,
+        block_work.difficulty,
+        block_work.header_interval_s,
+        case when block_work.header_interval_s is not null then block_work.expected_hashes end as timed_hashes
+    from owners
+    inner join block_work
+        on owners.block_hash = block_work.block_hash
+    cross join kinds
+),
+
+networks as (
+    select
+        period_kind,
+        period,
+        min(height) as first_height,
+        count(*) as total_block_count,
+        sum(header_interval_s) as elapsed_s,
+        avg(difficulty) as mean_difficulty
+    from block_periods
+    where grouped_by = 'network'
+    group by period_kind, period
+),
+
+counts as (
+    select
+        grouped_by,
+        period_kind,
+        period,
+        owner,
+        max(owner_name) as owner_name,
+        is_unknown,
+        count(*) as block_count,
+        count(header_interval_s) as timed_block_count,
+        sum(timed_hashes) as timed_hashes,
+        avg(timed_hashes) as mean_timed_hashes
+    from block_periods
+    group by grouped_by, period_kind, period, owner, is_unknown
+),
+
+rates as (
+    select
+        counts.*,
+        networks.first_height,
+        networks.total_block_count,
+        networks.mean_difficulty,
+        coalesce(networks.elapsed_s, 0) as elapsed_s,
+        case when networks.elapsed_s > 0 then counts.timed_hashes / networks.elapsed_s end as observed_hashes_per_s,
+        -- One block of the owner in this time stands for so many hashes per second.
+        case when networks.elapsed_s > 0 then counts.mean_timed_hashes / networks.elapsed_s end as unit_hashes_per_s,
+        gamma_interval(
+            cast(counts.timed_block_count as double),
+            cast(counts.timed_block_count + cast(counts.grouped_by != 'network' as integer) as double)
+        ) as bounds
+    from counts
+    inner join networks
+        on counts.period_kind = networks.period_kind and counts.period = networks.period
+)
+
+select
+    grouped_by,
+    period_kind,
+    period,
+    first_height,
+    owner,
+    owner_name,
+    is_unknown,
+    block_count,
+    timed_block_count,
+    elapsed_s,
+    mean_difficulty,
+    mean_difficulty * 281474976710656.0 / (65535.0 * 600) * block_count / total_block_count as paper_hashes_per_s,
+    observed_hashes_per_s,
+    bounds.low * unit_hashes_per_s as observed_low_hashes_per_s,
+    bounds.high * unit_hashes_per_s as observed_high_hashes_per_s
+from rates
+order by grouped_by, period_kind, first_height, is_unknown, block_count desc, owner
