@@ -182,7 +182,8 @@ class Folder:
         """Take the obfuscation off, in place; data are the bytes of a file from `at` on."""
         key = np.roll(self._key, -(at % KEY_BYTES))
         whole = len(data) // KEY_BYTES * KEY_BYTES
-        data[:whole].reshape(-1, KEY_BYTES)[:] ^= key
+        words = data[:whole].view(np.uint64)
+        words ^= key.view(np.uint64)[0]
         data[whole:] ^= key[: len(data) - whole]
 
     def _handle(self, file: int, kind: str) -> int:

@@ -104,8 +104,8 @@ def write_chunk(dataset: Dataset, chunk: Chunk, verified_by: str, stages: Stages
         blocks = blocks_table(chunk, chain=dataset.chain, verified_by=verified_by)
     with stages.time("write"):
         stem = _stem(chunk)
-        paths = dataset.write(TRANSACTIONS, transactions, stem=stem)
-        paths += dataset.write(BLOCKS, blocks, stem=stem)
+        paths = dataset.write(TRANSACTIONS, transactions, stem=stem, is_sorted=True)
+        paths += dataset.write(BLOCKS, blocks, stem=stem, is_sorted=True)
     return sum(path.stat().st_size for path in paths)
 
 

@@ -6,6 +6,8 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -109,7 +111,8 @@ def prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets units end
     pa.set_cpu_count(1)  # the other cores are for the other workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    load_kernels()
+    with _one_core():  # gpuhash sees, when it is first used, how many it may use
+        load_kernels()
 
 
 def _end_with_parent() -> None:
@@ -118,6 +121,20 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Let this process use one core for a while, where the system can say so."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def load_kernels() -> None:
