@@ -8,13 +8,17 @@ import logging
 from functools import cache
 from typing import Protocol
 
-from gpuhash.errors import UnknownAlgorithmError, WrongHashError
-from gpuhash.packing import Batch, Bytes, join, pack
+from gpuhash.arrays import is_device_array
+from gpuhash.errors import BackendUnavailableError, UnknownAlgorithmError, WrongHashError
+from gpuhash.packing import DIGEST_BYTES, Batch, Bytes, join, pack
 from gpuhash.reference import Algorithm, ReferenceBackend
 
 log = logging.getLogger("gpuhash")
 
-NAMES = ("auto", "cpu", "reference")
+NAMES = ("auto", "cuda", "cpu", "reference")
+
+# Below this the way to the GPU and back takes longer than the CPU needs for the hashes.
+LEAST_CUDA_BYTES = 1 << 20
 
 # Around the ends of one and two blocks of SHA-256 (64 bytes) and Keccak (136 bytes).
 EDGE_LENGTHS = (0, 1, 3, 31, 32, 55, 56, 63, 64, 65, 80, 119, 120, 127, 128, 135, 136, 137, 271, 272, 300)
@@ -71,32 +75,57 @@ def prove(backend: Backend, which: Algorithm) -> None:
             )
 
 
-def choose(name: str) -> Backend:
-    """Return the backend called name; "auto" takes the fastest one that can run here.
+def choose(name: str, batch: Batch | None = None) -> Backend:
+    """Return the backend called name; "auto" takes what should be fastest for this batch here.
 
-    Raises UnknownAlgorithmError for a name that is none, BackendUnavailableError when it cannot run here.
+    That is cuda for messages in device memory, and for large batches where there is a device; otherwise
+    cpu. Raises UnknownAlgorithmError for a name that is none, BackendUnavailableError when it cannot run.
     """
     if name not in NAMES:
         raise UnknownAlgorithmError(f"no backend {name!r}; choose one of {', '.join(NAMES)}")
     if name == "auto":
-        return _auto()
-    return _cpu() if name == "cpu" else _reference()
+        name, reason = _fastest(batch)
+        _say(name, reason)
+    return _backend(name)
 
 
 @cache
-def _reference() -> Backend:
-    return ReferenceBackend()
+def _backend(name: str) -> Backend:
+    if name == "reference":
+        return ReferenceBackend()
+    if name == "cpu":
+        from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded when it is needed
+
+        return ProvenBackend(CpuBackend())
+    from gpuhash.cuda import CudaBackend  # noqa: PLC0415 - and CuPy too
+
+    return ProvenBackend(CudaBackend())
+
+
+def _fastest(batch: Batch | None) -> tuple[str, str]:
+    if batch is not None and is_device_array(batch.flat):
+        return "cuda", "the messages are in device memory"
+    missing = _missing_cuda()
+    if missing:
+        return "cpu", missing
+    if batch is not None and batch.size_bytes + batch.count * DIGEST_BYTES < LEAST_CUDA_BYTES:
+        return "cpu", f"a batch below {LEAST_CUDA_BYTES} bytes is not worth the way to the GPU"
+    return "cuda", "there is a CUDA device"
 
 
 @cache
-def _cpu() -> Backend:
-    from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded when it is needed
+def _missing_cuda() -> str:
+    """Say why there is no CUDA here; empty when there is."""
+    from gpuhash.cuda_device import devices  # noqa: PLC0415 - CuPy is looked for when it is wanted
 
-    return ProvenBackend(CpuBackend())
+    try:
+        devices()
+    except BackendUnavailableError as error:
+        return str(error)
+    return ""
 
 
 @cache
-def _auto() -> Backend:
-    backend = _cpu()
-    log.info("backend auto: cpu, because there is no CUDA device")
-    return backend
+def _say(name: str, reason: str) -> None:
+    """Log a choice once per reason, not per batch."""
+    log.info("backend auto: %s, because %s", name, reason)

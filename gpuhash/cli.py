@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gpuhash import chain, hashing, machine
+from gpuhash import check as checks
+from gpuhash.backend import choose
 from gpuhash.errors import GpuhashError, WrongHashError
 from gpuhash.packing import Bytes
 
@@ -51,6 +53,23 @@ def verify(
     if digest != hashing.hash_batch(algorithm, (data, limits), backend="reference")[0].tobytes():
         raise WrongHashError(f"backend {backend} gives {digest.hex()}, which is not what the reference gives")
     typer.echo(f"{digest.hex()}  {file}")
+
+
+@app.command()
+def check(
+    backend: BackendOption = "auto",
+    messages: Annotated[int, typer.Option(min=1, help="Random messages per algorithm.")] = 10_000,
+) -> None:
+    """Compare a backend with the reference on this machine; on a GPU every variant of every kernel."""
+    name = choose(backend).name
+    faults = 0
+    for result in checks.run_cuda(messages) if name == "cuda" else checks.run(choose(name), messages):
+        typer.echo(f"{'ok   ' if result.passed else 'WRONG'}  {result.name}  {result.fault}".rstrip())
+        faults += not result.passed
+    if faults:
+        raise WrongHashError(
+            f"{faults} comparisons with the reference failed; do not use backend {name} here"
+        )
 
 
 def _verify_headers(data: Bytes, backend: str) -> None:

@@ -7,7 +7,6 @@ ones) is hashed by hashlib instead, which is faster on a single message.
 """
 
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +17,7 @@ from gpuhash import cpu_keccak, cpu_sha256, reference, sha256
 from gpuhash.keccak import KECCAK_DOMAIN, RATE_BYTES, SHA3_DOMAIN
 from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
 from gpuhash.reference import Algorithm
+from gpuhash.sharing import share
 
 Messages = npt.NDArray[np.int64]  # numbers of messages in a batch
 
@@ -58,7 +58,7 @@ class CpuBackend:
         ]
         if len(alone):
             tasks.append(partial(_hash_alone, which, batch, alone, digests))
-        self._share(tasks)
+        share(tasks, self.thread_count)
         return digests
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
@@ -66,37 +66,12 @@ class CpuBackend:
         job = sha256.prepare(header, target)
         found: list[int] = []
         end = start + count
-        self._share(
-            [
-                partial(_search, job, first, min(first + CHUNK_NONCES, end), found)
-                for first in range(start, end, CHUNK_NONCES)
-            ]
-        )
+        tasks = [
+            partial(_search, job, first, min(first + CHUNK_NONCES, end), found)
+            for first in range(start, end, CHUNK_NONCES)
+        ]
+        share(tasks, self.thread_count)
         return sorted(found)
-
-    def _share(self, tasks: list[Callable[[], None]]) -> None:
-        """Let the threads take tasks, last first, until none is left; the caller is one of them."""
-        errors: list[Exception] = []
-
-        def run() -> None:
-            while tasks and not errors:
-                try:
-                    task = tasks.pop()
-                except IndexError:
-                    return  # another thread took the last one
-                try:
-                    task()
-                except Exception as error:  # noqa: BLE001 - raised again in the calling thread
-                    errors.append(error)
-
-        helpers = [threading.Thread(target=run) for _ in range(min(self.thread_count, len(tasks)) - 1)]
-        for helper in helpers:
-            helper.start()
-        run()
-        for helper in helpers:
-            helper.join()
-        if errors:
-            raise errors[0]
 
 
 def plan_groups(blocks: npt.NDArray[np.int64], lanes: int, busy_ratio: float) -> tuple[Messages, Messages]:

@@ -7,6 +7,9 @@ All raise InvalidInputError for a wrong dtype, shape or offsets, UnknownAlgorith
 is none of "auto", "cuda", "cpu", "reference", and BackendUnavailableError where that one cannot run.
 """
 
+from dataclasses import replace
+
+from gpuhash.arrays import array_module, is_device_array, to_host
 from gpuhash.backend import choose
 from gpuhash.packing import Bytes, Messages, Offsets, pack, rows
 from gpuhash.reference import Algorithm, algorithm
@@ -16,7 +19,13 @@ HEADER_BYTES = 80
 
 def hash_batch(name: str, messages: Messages, *, backend: str = "auto") -> Bytes:
     """Hash every message with the algorithm called name: sha256d, sha256, keccak256 or sha3-256."""
-    return choose(backend).hash_batch(algorithm(name), pack(messages))
+    which, batch = algorithm(name), pack(messages)
+    chosen = choose(backend, batch)
+    if chosen.name == "cuda" or not is_device_array(batch.flat):
+        return chosen.hash_batch(which, batch)
+    on_host = replace(batch, flat=to_host(batch.flat))
+    digests: Bytes = array_module(batch.flat).asarray(chosen.hash_batch(which, on_host))
+    return digests
 
 
 def sha256d_batch(messages: Messages, *, backend: str = "auto") -> Bytes:

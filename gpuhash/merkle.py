@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuhash.arrays import array_module, to_host
 from gpuhash.errors import InvalidInputError
 from gpuhash.hashing import sha256d_batch
 from gpuhash.packing import DIGEST_BYTES, Bytes, Offsets, rows
@@ -31,7 +32,7 @@ def merkle_root(leaves: Bytes, *, backend: str = "auto") -> MerkleResult:
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
     roots, mutated = merkle_roots(nodes, np.array([0, len(nodes)]), backend=backend)
-    return MerkleResult(roots[0].tobytes(), bool(mutated[0]))
+    return MerkleResult(to_host(roots[0]).tobytes(), bool(mutated[0]))
 
 
 def merkle_roots(
@@ -39,20 +40,24 @@ def merkle_roots(
 ) -> tuple[Bytes, npt.NDArray[np.bool_]]:
     """Roots of t trees hashed together, level by level: (uint8[t, 32], bool[t] mutated).
 
+    The roots are where the leaves are, mutated is in host memory.
+
     Tree i has leaves[offsets[i]:offsets[i + 1]]; offsets are t + 1 rising positions from 0 to n.
     Raises InvalidInputError for offsets that do not fit and for a tree without leaves.
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
+    library = array_module(nodes)
     starts = _tree_limits(offsets, len(nodes))
     counts = np.diff(starts)
     mutated = np.zeros(len(counts), np.bool_)
     while np.any(counts > 1):
         tree, left, right = _pairs(starts[:-1], counts)
-        equal = (left != right) & np.all(nodes[left] == nodes[right], axis=1)
+        first, second = nodes[library.asarray(left)], nodes[library.asarray(right)]
+        equal = (left != right) & to_host((first == second).all(axis=1))
         mutated[tree[equal]] = True
-        whole = counts[tree] == 1
-        parents = sha256d_batch(np.concatenate((nodes[left], nodes[right]), axis=1), backend=backend)
-        nodes = np.where(whole[:, None], nodes[left], parents)
+        parents = sha256d_batch(library.concatenate((first, second), axis=1), backend=backend)
+        # A tree of one node is done: its root waits for the others.
+        nodes = library.where(library.asarray(counts[tree] == 1)[:, None], first, parents)
         counts = (counts + 1) // 2
         starts = np.concatenate(([0], np.cumsum(counts)))
     return nodes, mutated

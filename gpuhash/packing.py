@@ -8,11 +8,12 @@ Everything is checked here, so the backends may trust a Batch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuhash.arrays import array_module, is_device_array, to_host
 from gpuhash.errors import InvalidInputError
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -26,10 +27,10 @@ DIGEST_BYTES = 32
 class Batch:
     """Checked messages, all in one address space; exactly one of length and limits is None."""
 
-    flat: Bytes  # every message back to back, contiguous
+    flat: Bytes  # every message back to back, contiguous; in host or device memory
     count: int  # messages
     length: int | None = None  # bytes of each message when the caller passed a matrix
-    limits: Offsets | None = None  # n + 1 offsets in flat, never falling, when the lengths are mixed
+    limits: Offsets | None = None  # n + 1 offsets in flat, never falling, when lengths are mixed; on the host
 
     @property
     def offsets(self) -> Offsets:
@@ -78,7 +79,7 @@ def rows(array: Bytes, length: int, name: str) -> Bytes:
 
 def _pack_flat(flat: Bytes, offsets: Offsets) -> Batch:
     data = _require_uint8(flat, "flat bytes", dimensions=1)
-    limits = np.asarray(offsets)
+    limits = np.asarray(to_host(offsets))
     if limits.ndim != 1 or limits.dtype.kind not in "iu" or len(limits) == 0:
         raise InvalidInputError(
             f"offsets have dtype {limits.dtype} and shape {limits.shape}; "
@@ -93,12 +94,13 @@ def _pack_flat(flat: Bytes, offsets: Offsets) -> Batch:
     return Batch(flat=data, count=len(limits) - 1, limits=limits)
 
 
-def _require_uint8(array: Bytes, name: str, *, dimensions: int) -> Bytes:
-    if not isinstance(array, np.ndarray):
+def _require_uint8(array: Any, name: str, *, dimensions: int) -> Bytes:
+    if not isinstance(array, np.ndarray) and not is_device_array(array):
         raise InvalidInputError(f"{name} is a {type(array).__name__}; pass a NumPy or CuPy uint8 array")
     if array.dtype != np.uint8 or array.ndim != dimensions:
         raise InvalidInputError(
             f"{name} has dtype {array.dtype} and shape {array.shape}; uint8 with {dimensions} "
             f"dimension{'s' if dimensions > 1 else ''} is needed"
         )
-    return np.ascontiguousarray(array)
+    contiguous: Bytes = array_module(array).ascontiguousarray(array)
+    return contiguous

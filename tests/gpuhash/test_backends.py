@@ -17,6 +17,7 @@ from gpuhash.cpu import CpuBackend, plan_groups
 from gpuhash.keccak import KECCAK_DOMAIN, SHA3_DOMAIN, sponge
 from gpuhash.packing import Batch, Bytes, Messages
 from gpuhash.reference import Algorithm, keccak256
+from gpuhash.sharing import share
 
 ALGORITHMS = list(Algorithm)
 
@@ -108,7 +109,7 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
         raise MemoryError("no memory left")
 
     with pytest.raises(MemoryError, match="no memory left"):
-        CpuBackend(thread_count=2)._share([fail] * 8)
+        share([fail] * 8, thread_count=2)
 
 
 def test_a_backend_that_is_wrong_is_refused() -> None:

@@ -1,0 +1,21 @@
+"""Arrays of NumPy and of CuPy, told apart without importing CuPy."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+
+def is_device_array(array: object) -> bool:
+    """Say whether an array is CuPy's."""
+    return type(array).__module__.split(".")[0] == "cupy"
+
+
+def array_module(array: object) -> Any:
+    """Return the library an array belongs to: numpy or cupy."""
+    return importlib.import_module("cupy") if is_device_array(array) else np
+
+
+def to_host(array: Any) -> Any:
+    """Return an array in host memory; a CuPy array is copied."""
+    return array.get() if is_device_array(array) else array

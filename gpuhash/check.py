@@ -1,0 +1,112 @@
+"""Compare a backend with the reference on this machine: what a user runs before trusting it.
+
+The test suite does the same and more, but needs packages that a bare GPU machine does not have.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from gpuhash.arrays import to_host
+from gpuhash.backend import Backend, prove
+from gpuhash.cuda import CudaBackend
+from gpuhash.cuda_device import CudaDevice, devices
+from gpuhash.errors import WrongHashError
+from gpuhash.merkle import merkle_roots
+from gpuhash.packing import Bytes, Messages, Offsets, pack
+from gpuhash.reference import Algorithm, ReferenceBackend
+from gpuhash.variants import VARIANTS
+
+REFERENCE = ReferenceBackend()
+SHORTEST_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One comparison with the reference."""
+
+    name: str
+    fault: str = ""  # what differed; empty when all was equal
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differed."""
+        return not self.fault
+
+
+def run(backend: Backend, message_count: int, seed: int = 1) -> Iterator[Check]:
+    """Compare a backend: padding edges, message_count random messages per algorithm, search."""
+    for which in Algorithm:
+        title = f"{backend.name} {which}"
+        mixed = random_messages(message_count, seed)
+        nodes = np.random.default_rng(seed).integers(0, 256, (message_count, 64), np.uint8)
+        yield _check(f"{title}: padding edges", partial(prove, backend, which))
+        yield _check(f"{title}: {message_count} mixed lengths", partial(compare, backend, which, mixed))
+        yield _check(f"{title}: {message_count} of 64 bytes", partial(compare, backend, which, nodes))
+    yield _check(f"{backend.name}: header search", partial(compare_search, backend, seed))
+
+
+def run_cuda(message_count: int) -> Iterator[Check]:
+    """Compare every variant on every device, messages in host and in device memory."""
+    for device in devices():
+        for variant in VARIANTS:
+            single = CudaDevice(device.cupy, device.number, {variant.module: variant})
+            backend = CudaBackend((single,))
+            for check in run(backend, message_count):
+                yield Check(
+                    name=f"{device.name}, {variant.module} {variant.name}: {check.name}", fault=check.fault
+                )
+        yield _check(f"{device.name}: messages in device memory", partial(compare_resident, device))
+
+
+def random_messages(count: int, seed: int) -> tuple[Bytes, Offsets]:
+    """Messages as transactions are: most of 100 to 500 bytes, a few of thousands, some empty."""
+    rng = np.random.default_rng(seed)
+    lengths = np.minimum(rng.lognormal(5.3, 0.8, count), 20_000).astype(np.int64)
+    lengths[rng.integers(0, 100, count) == 0] = 0
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return rng.integers(0, 256, offsets[-1], np.uint8), offsets
+
+
+def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
+    """Raise WrongHashError when any digest of a batch differs from the reference's."""
+    batch = pack(messages)
+    expected = REFERENCE.hash_batch(which, replace(batch, flat=to_host(batch.flat)))
+    equal = (to_host(backend.hash_batch(which, batch)) == expected).all(axis=1)
+    if not equal.all():
+        raise WrongHashError(
+            f"{int((~equal).sum())} digests differ, the first is number {int(equal.argmin())}"
+        )
+
+
+def compare_search(backend: Backend, seed: int) -> None:
+    """Raise WrongHashError when a search offers other nonces than the reference finds."""
+    header = np.random.default_rng(seed).bytes(80)
+    target = (1 << 248) - 1
+    # Across the place where the highest byte of the nonce changes.
+    start, count = (1 << 24) - SHORTEST_BATCH, 20 * SHORTEST_BATCH
+    if backend.search(header, target, start, count) != REFERENCE.search(header, target, start, count):
+        raise WrongHashError("the search offers other nonces than the reference")
+
+
+def compare_resident(device: CudaDevice) -> None:
+    """Raise WrongHashError when device messages, or merkle trees over them, give other digests."""
+    rng = np.random.default_rng(1)
+    leaves = rng.integers(0, 256, (SHORTEST_BATCH, 32), np.uint8)
+    limits = np.array([0, 1, 3, 300, SHORTEST_BATCH])
+    with device.current():
+        for which in Algorithm:
+            compare(CudaBackend(), which, device.cupy.asarray(leaves))
+        roots, _mutated = merkle_roots(device.cupy.asarray(leaves), limits, backend="cuda")
+    if not np.array_equal(to_host(roots), merkle_roots(leaves, limits, backend="reference")[0]):
+        raise WrongHashError("merkle roots over device memory differ")
+
+
+def _check(name: str, comparison: Callable[[], None]) -> Check:
+    try:
+        comparison()
+    except WrongHashError as error:
+        return Check(name=name, fault=str(error))
+    return Check(name=name)

@@ -1,0 +1,268 @@
+"""The cuda backend: batches on every GPU there is.
+
+Messages that are already in device memory are hashed there, on CuPy's current stream, and the digests stay
+there. Messages in host memory are cut into chunks, which the devices take in turn; a device works on two
+chunks at a time, so that copying one overlaps with hashing the other. When memory runs out a chunk is
+halved and the work goes on.
+"""
+
+import logging
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuhash import cuda_device, kernel_calls
+from gpuhash.arrays import is_device_array
+from gpuhash.cuda_device import CudaDevice
+from gpuhash.errors import BackendUnavailableError
+from gpuhash.keccak import RATE_BYTES
+from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
+from gpuhash.reference import Algorithm
+from gpuhash.sharing import share
+
+log = logging.getLogger("gpuhash")
+
+CHUNK_BYTES = 64 << 20  # long enough for full copy speed, short enough that two fit anywhere
+STREAMS = 2
+MOST_CANDIDATES = 1 << 16
+SHA256_BLOCK_BYTES = 64
+
+
+class CudaBackend:
+    """Hashes on all devices."""
+
+    name = "cuda"
+
+    def __init__(self, devices: tuple[CudaDevice, ...] | None = None) -> None:
+        self.devices = devices or cuda_device.devices()
+
+    def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
+        """Return uint8[n, 32] where the messages are: row i the digest of message i."""
+        if is_device_array(batch.flat):
+            resident: Bytes = self._hash_resident(which, batch)
+            return resident
+        digests = np.empty((batch.count, DIGEST_BYTES), np.uint8)
+        chunks = deque(_cut(batch, CHUNK_BYTES))
+        share([Streamer(device, which, batch, digests, chunks).run for device in self.devices])
+        return digests
+
+    def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
+        """Return nonces in [start, start + count) whose hash may be at most target, rising."""
+        found: list[int] = []
+        part = -(-count // len(self.devices))
+        tasks = []
+        for number, device in enumerate(self.devices):
+            first = min(start + number * part, start + count)
+            last = min(first + part, start + count)
+            tasks.append(_Search(device, header, target, first, last, found))
+        share(tasks)
+        return sorted(found)
+
+    def _hash_resident(self, which: Algorithm, batch: Batch) -> Any:
+        """Hash messages that are in the memory of one of the devices."""
+        flat: Any = batch.flat
+        device = next(device for device in self.devices if device.number == flat.device.id)
+        cupy = device.cupy
+        with device.current():
+            digests = cupy.empty((batch.count, DIGEST_BYTES), np.uint8)
+            offsets = order = None
+            if batch.limits is not None:
+                offsets = cupy.asarray(batch.limits)
+                order = cupy.asarray(block_order(which, batch.limits))
+            layout = _layout(batch.count, batch.length, flat, offsets, order)
+            device.launch(kernel_calls.hash_call(which, layout, digests.data.ptr))
+        return digests
+
+
+class Streamer:
+    """Works through chunks on one device, two at a time."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        which: Algorithm,
+        batch: Batch,
+        digests: Bytes,
+        chunks: deque[tuple[int, int]],
+    ) -> None:
+        self.device = device
+        self.which = which
+        self.batch = batch
+        self.digests = digests
+        self.chunks = chunks
+
+    def run(self) -> None:
+        """Take chunks until none is left."""
+        with self.device.current():
+            slots = deque(Slot(self) for _ in range(STREAMS))
+            while True:
+                try:
+                    chunk = self.chunks.popleft()
+                except IndexError:
+                    break
+                slot = slots.popleft()
+                slots.append(slot)
+                slot.finish()
+                try:
+                    slot.start(*chunk)
+                except self.device.cupy.cuda.memory.OutOfMemoryError as error:
+                    self._halve(slots, chunk, error)
+            for slot in slots:
+                slot.finish()
+
+    def _halve(self, slots: deque["Slot"], chunk: tuple[int, int], error: Exception) -> None:
+        """Give back what is held and put the chunk back as two."""
+        for slot in slots:
+            slot.finish()
+            slot.release()
+        self.device.cupy.get_default_memory_pool().free_all_blocks()
+        first, last = chunk
+        if last - first == 1:
+            size = self.batch.offsets[last] - self.batch.offsets[first]
+            raise BackendUnavailableError(
+                f"{self.device.name} has not enough free memory for one message of {size} bytes; "
+                "use backend='cpu'"
+            ) from error
+        middle = (first + last) // 2
+        log.warning(
+            "%s is out of memory for %s messages at once; going on with halves",
+            self.device.name,
+            last - first,
+        )
+        self.chunks.extendleft(((middle, last), (first, middle)))
+
+
+class Slot:
+    """A stream with its buffers: one chunk on its way through the device."""
+
+    def __init__(self, owner: Streamer) -> None:
+        self.owner = owner
+        self.cupy = owner.device.cupy
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self.pending: tuple[int, int, Any] | None = None
+        self.buffers: list[Any] = []
+
+    def start(self, first: int, last: int) -> None:
+        """Copy messages first .. last - 1 to the device, hash them, copy the digests back; do not wait."""
+        batch, which = self.owner.batch, self.owner.which
+        begin, end = _byte_range(batch, first, last)
+        with self.stream:
+            flat = self._upload(batch.flat[begin:end])
+            offsets = order = None
+            if batch.limits is not None:
+                limits = batch.limits[first : last + 1] - begin
+                offsets, order = self._upload(limits), self._upload(block_order(which, limits))
+            digests = self.cupy.empty((last - first, DIGEST_BYTES), np.uint8)
+            layout = _layout(last - first, batch.length, flat, offsets, order)
+            self.owner.device.launch(kernel_calls.hash_call(which, layout, digests.data.ptr))
+            result = self._pinned(digests.shape, np.uint8)
+            digests.get(stream=self.stream, out=result, blocking=False)
+        self.buffers += [flat, offsets, order, digests]
+        self.pending = (first, last, result)
+
+    def finish(self) -> None:
+        """Wait for the chunk under way and put its digests in place."""
+        self.stream.synchronize()
+        if self.pending is not None:
+            first, last, result = self.pending
+            self.owner.digests[first:last] = result
+            self.pending = None
+        self.buffers.clear()
+
+    def release(self) -> None:
+        """Forget all buffers."""
+        self.buffers.clear()
+        self.pending = None
+
+    def _upload(self, array: npt.NDArray[Any]) -> Any:
+        """Copy by way of pinned memory, which is what lets a copy overlap with a kernel."""
+        pinned = self._pinned(array.shape, array.dtype)
+        pinned[...] = array
+        target = self.cupy.empty(array.shape, array.dtype)
+        target.set(pinned, stream=self.stream)
+        self.buffers.append(pinned)
+        return target
+
+    def _pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        memory = self.cupy.cuda.alloc_pinned_memory(max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1))
+        return np.frombuffer(memory, dtype, int(np.prod(shape))).reshape(shape)
+
+
+class _Search:
+    """Search a range of nonces on one device; more candidates than fit are found by halving the range."""
+
+    def __init__(  # noqa: PLR0917 - the parts of one job
+        self, device: CudaDevice, header: bytes, target: int, first: int, last: int, found: list[int]
+    ) -> None:
+        self.device = device
+        self.header = header
+        self.target = target
+        self.range = (first, last)
+        self.found = found
+
+    def __call__(self) -> None:
+        with self.device.current():
+            self._search(*self.range)
+
+    def _search(self, first: int, last: int) -> None:
+        cupy = self.device.cupy
+        candidates = cupy.zeros(1 + MOST_CANDIDATES, np.uint32)
+        for call in kernel_calls.search_calls(
+            self.header,
+            self.target,
+            first,
+            last - first,
+            found=candidates.data.ptr,
+            capacity=MOST_CANDIDATES,
+        ):
+            self.device.launch(call)
+        result = candidates.get()
+        if result[0] <= MOST_CANDIDATES:
+            self.found.extend(result[1 : 1 + int(result[0])].tolist())
+            return
+        middle = (first + last) // 2
+        self._search(first, middle)
+        self._search(middle, last)
+
+
+def block_order(which: Algorithm, limits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the messages by rising number of blocks, so that the threads of a warp end together."""
+    sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
+    blocks = np.diff(limits) // (SHA256_BLOCK_BYTES if sha2 else RATE_BYTES)
+    return np.argsort(blocks, kind="stable")
+
+
+def _layout(count: int, length: int | None, flat: Any, offsets: Any, order: Any) -> kernel_calls.Layout:
+    flat_address, offsets_address, order_address = (
+        array.data.ptr if array is not None else 0 for array in (flat, offsets, order)
+    )
+    return kernel_calls.Layout(
+        flat=flat_address,
+        count=count,
+        length=-1 if length is None else length,
+        offsets=offsets_address,
+        order=order_address,
+    )
+
+
+def _byte_range(batch: Batch, first: int, last: int) -> tuple[int, int]:
+    if batch.limits is not None:
+        return int(batch.limits[first]), int(batch.limits[last])
+    length = batch.length or 0
+    return first * length, last * length
+
+
+def _cut(batch: Batch, chunk_bytes: int) -> list[tuple[int, int]]:
+    """Cut a batch into ranges of messages of about chunk_bytes, digests included."""
+    cost = batch.size_bytes + batch.count * DIGEST_BYTES
+    chunks = max(-(-cost // chunk_bytes), 1)
+    if batch.limits is None:
+        edges = np.linspace(0, batch.count, chunks + 1).astype(np.int64)
+    else:
+        sizes = batch.limits - batch.limits[0] + np.arange(batch.count + 1) * DIGEST_BYTES
+        edges = np.searchsorted(sizes, np.linspace(0, sizes[-1], chunks + 1))
+        edges[-1] = batch.count
+    edges = np.unique(edges)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))

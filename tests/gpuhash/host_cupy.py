@@ -1,0 +1,181 @@
+"""The part of CuPy that the cuda backend uses, over NumPy arrays and kernels compiled for the host.
+
+No GPU is needed, and what is left to a GPU is as small as can be: CuPy itself and the hardware. Streams are
+lazy on purpose: copies and launches wait in a stream until it is synchronised, so a backend that uses a
+buffer too early, or frees or refills one too soon, gets wrong digests here.
+"""
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gpuhash.kernel_calls import MODULE_SOURCES, source
+from tests.gpuhash import host_kernels
+
+SM_COUNT = 2
+
+
+class Array(np.ndarray):
+    """A device array: NumPy's, with CuPy's names for address, device and copies."""
+
+    device_id = 0
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        """CuPy's memory pointer."""
+        return types.SimpleNamespace(ptr=self.ctypes.data)
+
+    @property
+    def device(self) -> Any:  # type: ignore[override]
+        """Device the array is on."""
+        return types.SimpleNamespace(id=self.device_id)
+
+    def set(self, source_array: np.ndarray, stream: "Stream | None" = None) -> None:
+        """Copy from the host, when the stream gets to it."""
+        enqueue(stream, lambda: np.copyto(self, source_array))
+
+    def get(
+        self, stream: "Stream | None" = None, out: np.ndarray | None = None, *, blocking: bool = True
+    ) -> Any:
+        """Copy to the host; with blocking=False when the stream gets to it."""
+        target = np.full(self.shape, 0xEE, self.dtype) if out is None else out
+        enqueue(stream, lambda: np.copyto(target, self))
+        if blocking:
+            (stream or Stream.current[-1]).synchronize()
+        return target
+
+
+Array.__module__ = "cupy"
+
+
+class Stream:
+    """Work in order, done at the latest when somebody waits for it."""
+
+    current: list["Stream"]
+
+    def __init__(self, *, non_blocking: bool = False) -> None:
+        self.non_blocking = non_blocking
+        self.work: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        Stream.current.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Stream.current.remove(self)
+
+    def synchronize(self) -> None:
+        """Do the work that waits."""
+        while self.work:
+            self.work.pop(0)()
+
+
+def enqueue(stream: Stream | None, work: Callable[[], None]) -> None:
+    """Put work on a stream, the current one when none is named; the default stream works at once."""
+    chosen = stream or Stream.current[-1]
+    chosen.work.append(work)
+    if chosen is Stream.current[0]:
+        chosen.synchronize()
+
+
+class HostCupy(types.ModuleType):
+    """A module to stand in sys.modules["cupy"]."""
+
+    def __init__(self, folder: Path, *, device_count: int = 1, largest_bytes: int = 1 << 40) -> None:
+        super().__init__("cupy")
+        self.folder = folder
+        self.largest_bytes = largest_bytes  # a larger allocation fails
+        self.launches: list[tuple[int, str, int]] = []  # device, kernel, blocks
+        self.device_number = 0
+        Stream.current = [Stream()]
+        self.ndarray = Array
+        self.ascontiguousarray = self.asarray
+        self.concatenate = lambda arrays, axis: np.concatenate(arrays, axis=axis).view(Array)
+        self.where = lambda *arguments: np.where(*arguments).view(Array)
+        self.cuda = types.SimpleNamespace(
+            Device=lambda number=0: self._device(number),
+            Stream=Stream,
+            alloc_pinned_memory=bytearray,
+            memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            runtime=types.SimpleNamespace(
+                CUDARuntimeError=RuntimeError,
+                getDeviceCount=lambda: device_count,
+                getDeviceProperties=lambda number: {
+                    "name": f"Host {number}".encode() + bytes(9),
+                    "multiProcessorCount": SM_COUNT,
+                },
+            ),
+            driver=types.SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 1),
+        )
+
+    def empty(self, shape: Any, dtype: Any) -> Array:
+        """Allocate, filled with rubbish."""
+        array = np.empty(shape, dtype)
+        if array.nbytes > self.largest_bytes:
+            raise OutOfMemoryError(f"{array.nbytes} bytes")
+        # Device memory begins at multiples of 256 bytes.
+        raw = np.full(array.nbytes + 256, 0xEE, np.uint8)
+        start = -raw.ctypes.data % 256
+        result = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape).view(Array)
+        result.device_id = self.device_number
+        return result
+
+    def zeros(self, shape: Any, dtype: Any) -> Array:
+        """Allocate zeros."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
+
+    def asarray(self, array: Any) -> Array:
+        """Copy to the device unless it is there."""
+        if isinstance(array, Array) and array.flags.c_contiguous:
+            return array
+        result = self.empty(np.shape(array), np.asarray(array).dtype)
+        result[...] = array
+        return result
+
+    def get_default_memory_pool(self) -> Any:
+        """Return a pool that keeps nothing."""
+        return types.SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=lambda: None)
+
+    def RawModule(self, *, code: str, options: tuple[str, ...]) -> Any:  # noqa: N802 - CuPy's name
+        """Compile for the host what CuPy would compile for the device."""
+        module = next(name for name in MODULE_SOURCES if source(name) == code)
+        pairs = [option[2:].split("=") for option in options if option.startswith("-D")]
+        library = host_kernels.compile_for_host(
+            module, {name: int(value) for name, value in pairs}, self.folder
+        )
+        return types.SimpleNamespace(get_function=lambda kernel: HostKernel(self, library, kernel))
+
+    @contextlib.contextmanager
+    def _device(self, number: int) -> Iterator[Any]:
+        before, self.device_number = self.device_number, number
+        try:
+            yield types.SimpleNamespace(id=number, mem_info=(1 << 30, 1 << 31))
+        finally:
+            self.device_number = before
+
+
+class OutOfMemoryError(MemoryError):
+    """As cupy.cuda.memory.OutOfMemoryError."""
+
+
+class HostKernel:
+    """A kernel that a launch puts on the current stream."""
+
+    num_regs = 0
+    kernel = types.SimpleNamespace(ptr=0)
+
+    def __init__(self, cupy: HostCupy, library: Any, name: str) -> None:
+        self.cupy = cupy
+        self.library = library
+        self.name = name
+
+    def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+        """Launch."""
+        self.cupy.launches.append((self.cupy.device_number, self.name, grid[0]))
+        enqueue(None, lambda: host_kernels.launch(self.library, self.name, grid[0], block[0], arguments))

@@ -1,0 +1,198 @@
+"""The cuda backend over host-compiled kernels: streaming, memory, several devices, device-resident input."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuhash
+from gpuhash import backend as backends
+from gpuhash import check, cuda, cuda_device
+from gpuhash.cuda import CudaBackend
+from gpuhash.cuda_device import CudaDevice
+from gpuhash.packing import pack
+from gpuhash.reference import Algorithm, ReferenceBackend
+from gpuhash.variants import VARIANTS
+from tests.gpuhash.host_cupy import HostCupy
+
+REFERENCE = ReferenceBackend()
+Start = Callable[..., HostCupy]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, repo_root: Path) -> Iterator[Start]:
+    """Put a host CuPy in place of CuPy, with as many devices and as much memory as the test wants."""
+
+    def begin(**options: int) -> HostCupy:
+        cupy = HostCupy(repo_root / ".cache" / "host-kernels", **options)
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        return cupy
+
+    monkeypatch.setattr(CudaDevice, "capability", "90")
+    forget()
+    yield begin
+    forget()
+
+
+def forget() -> None:
+    """Forget which devices were found; the next use looks again."""
+    for remembered in (cuda_device.devices, backends._backend, backends._missing_cuda, backends._say):
+        remembered.cache_clear()
+
+
+def mixed(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Messages of 0 to 199 bytes."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate(([0], np.cumsum(rng.integers(0, 200, count))))
+    return rng.integers(0, 256, offsets[-1], np.uint8), offsets
+
+
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+def test_host_messages_are_streamed_in_chunks(
+    start: Start, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    """Many small chunks over two lazy streams give every digest its own row."""
+    cupy = start()
+    monkeypatch.setattr(cuda, "CHUNK_BYTES", 2000)
+    for messages in (mixed(150), np.random.default_rng(2).integers(0, 256, (150, 64), np.uint8)):
+        cupy.launches.clear()
+
+        digests = CudaBackend().hash_batch(Algorithm(algorithm), pack(messages))
+
+        assert np.array_equal(digests, REFERENCE.hash_batch(Algorithm(algorithm), pack(messages)))
+        assert len(cupy.launches) > 4
+
+
+def test_a_device_without_memory_gets_halves(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An allocation that fails halves the chunk, says so, and nothing is lost."""
+    start(largest_bytes=900)
+    monkeypatch.setattr(cuda, "CHUNK_BYTES", 8000)
+    messages = mixed(100)
+
+    with caplog.at_level(logging.WARNING, "gpuhash"):
+        digests = CudaBackend().hash_batch(Algorithm.SHA256D, pack(messages))
+
+    assert np.array_equal(digests, REFERENCE.hash_batch(Algorithm.SHA256D, pack(messages)))
+    assert "Host 0 is out of memory" in caplog.text
+    assert "going on with halves" in caplog.text
+
+
+def test_a_message_that_never_fits_is_refused(start: Start) -> None:
+    """One message cannot be halved; the error names its size and the way out."""
+    start(largest_bytes=900)
+
+    with pytest.raises(gpuhash.BackendUnavailableError, match=r"one message of 1000 bytes.*backend='cpu'"):
+        CudaBackend().hash_batch(Algorithm.SHA256, pack(np.zeros((3, 1000), np.uint8)))
+
+
+def test_several_devices_share_a_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks and nonces of one call are worked on by all devices."""
+    cupy = start(device_count=1)
+    pair = tuple(CudaDevice(cupy, number) for number in range(2))
+    monkeypatch.setattr(cuda, "share", lambda tasks: [task() for task in tasks])  # one after the other
+    monkeypatch.setattr(cuda, "CHUNK_BYTES", 2000)
+    header = bytes(range(80))
+
+    nonces = CudaBackend(pair).search(header, 1 << 250, 5, 1000)
+
+    assert [device for device, _, _ in cupy.launches] == [0, 1]
+    assert nonces == REFERENCE.search(header, (1 << 250) | ((1 << 224) - 1), 5, 1000)
+
+
+def test_device_messages_are_hashed_where_they_are(start: Start) -> None:
+    """A CuPy array gives a CuPy array, mixed lengths and merkle roots too, and no chunk is copied."""
+    cupy = start()
+    matrix = np.random.default_rng(3).integers(0, 256, (77, 64), np.uint8)
+    flat, offsets = mixed(60)
+
+    resident = gpuhash.sha256d_batch(cupy.asarray(matrix), backend="cuda")
+    several = gpuhash.keccak256_batch((cupy.asarray(flat), cupy.asarray(offsets)), backend="cuda")
+
+    assert isinstance(resident, cupy.ndarray)
+    assert isinstance(several, cupy.ndarray)
+    assert np.array_equal(resident.get(), gpuhash.sha256d_batch(matrix, backend="reference"))
+    assert np.array_equal(several.get(), gpuhash.keccak256_batch((flat, offsets), backend="reference"))
+    leaves = matrix[:, :32]
+    assert gpuhash.merkle_root(cupy.asarray(leaves), backend="cuda") == gpuhash.merkle_root(leaves)
+
+
+def test_other_backends_bring_device_messages_home(start: Start) -> None:
+    """The cpu backend hashes a copy; the digests go back to the device."""
+    cupy = start()
+    matrix = np.random.default_rng(4).integers(0, 256, (20, 33), np.uint8)
+
+    digests = gpuhash.sha3_256_batch(cupy.asarray(matrix), backend="cpu")
+
+    assert isinstance(digests, cupy.ndarray)
+    assert np.array_equal(digests.get(), gpuhash.sha3_256_batch(matrix, backend="reference"))
+
+
+def test_more_candidates_than_fit_are_all_found(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full list of candidates halves the range until every part fits."""
+    start()
+    monkeypatch.setattr(cuda, "MOST_CANDIDATES", 60)
+
+    assert gpuhash.search_header(bytes(80), (1 << 256) - 1, 1000, 333, backend="cuda") == list(
+        range(1000, 1333)
+    )
+
+
+def test_threads_of_a_grid_stay_on_the_device(start: Start) -> None:
+    """A batch of any size is one wave of blocks; each thread takes its share."""
+    cupy = start()
+
+    gpuhash.sha256_batch(np.zeros((5000, 3), np.uint8), backend="cuda")
+
+    assert max(blocks for _, kernel, blocks in cupy.launches if kernel == "hash_batch") == 2
+
+
+def test_auto_takes_the_gpu_for_large_batches(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a device, size and place of the messages decide, and the log says why."""
+    cupy = start()
+    monkeypatch.setattr(backends, "LEAST_CUDA_BYTES", 4000)
+
+    with caplog.at_level(logging.INFO, "gpuhash"):
+        names = [
+            backends.choose("auto", pack(messages)).name
+            for messages in (
+                np.zeros((10, 64), np.uint8),
+                np.zeros((100, 64), np.uint8),
+                cupy.zeros((2, 2), np.uint8),
+            )
+        ]
+
+    assert names == ["cpu", "cuda", "cuda"]
+    assert "backend auto: cpu, because a batch below 4000 bytes" in caplog.text
+    assert "backend auto: cuda, because the messages are in device memory" in caplog.text
+
+
+def test_without_a_device_the_reason_is_given(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CuPy, or no device: asking for cuda says what is missing and what to do."""
+    start(device_count=0)
+    with pytest.raises(gpuhash.BackendUnavailableError, match=r"no CUDA device.*backend='cpu'"):
+        gpuhash.sha256_batch(np.zeros((1, 1), np.uint8), backend="cuda")
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    forget()
+    with pytest.raises(gpuhash.BackendUnavailableError, match=r"needs CuPy.*pip install"):
+        gpuhash.sha256_batch(np.zeros((1, 1), np.uint8), backend="cuda")
+
+
+def test_the_check_of_a_gpu_covers_every_variant(start: Start) -> None:
+    """What `gpuhash check` runs on a GPU holds here for all variants and for device-resident messages."""
+    start()
+
+    results = list(check.run_cuda(message_count=30))
+
+    assert [result for result in results if not result.passed] == []
+    assert {result.name.split(":")[0] for result in results} == {
+        "Host 0",
+        *(f"Host 0, {variant.module} {variant.name}" for variant in VARIANTS),
+    }
