@@ -6,6 +6,7 @@ says what happened; `rawtx` and `rawblock` only bring bodies, because no order h
 event is therefore kept back for a moment, in which the body it speaks of arrives.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ from collector.mempool import (
     WantSnapshot,
     parse_event,
 )
+from collector.preflight import NodeFacts
 from collector.questions import Snapshot, ask_block, ask_chain, ask_snapshot
 from collector.records import Message
 from collector.removals import Removals, Settled
@@ -45,12 +47,7 @@ from collector.zmq_source import Notice
 Row = dict[str, Any]
 HOLD_US: Final = 50_000  # the body of an event travels on another connection
 FILL_DEPTH: Final = 1008  # blocks; what is further back is for the backfill
-RESTART_SLACK_S: Final = 5  # uptime has whole seconds
 log = structlog.get_logger(__name__)
-
-
-class NodeRestarted(NodeError):  # noqa: N818 - a state of the node, not a mistake
-    """The node is another process than the one this session watches."""
 
 
 class Pipeline:
@@ -74,6 +71,7 @@ class Pipeline:
         self.spine = MempoolSync()
         self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
         self.tip_changed = False
+        self.restarted = ""  # what showed that the node is another process than the one watched
         self._chain = chain
         self._quick = quick
         self._slow = slow
@@ -89,16 +87,18 @@ class Pipeline:
         self._owners: dict[int, Batch] = {}  # by counter: events that the spine or `removals` has
         self._event_batch = batches.current  # of the event that the spine gave out last
         self._is_cut = False  # the sequence topic's connection is down
-        self._started_s = time.monotonic()
+        self._node_began_before_s = math.inf
         self._start_height: int | None = None
         self._n_pulled = 0
 
     # --- what comes in
 
-    def start(self, tip_height: int, tip_hash: bytes, at_us: int) -> None:
+    def start(self, facts: NodeFacts, at_us: int) -> None:
         """Begin with the node's tip, the blocks before it that are missing, and a snapshot of its mempool."""
-        self._start_height = tip_height
-        self._blocks.happened(tip_hash, "connected", at_us, "at_start", self._batches.current)
+        self._node_began_before_s = facts.node_began_before_s
+        self._start_height = facts.row["tip_height"]
+        tip = facts.row["tip_hash"]
+        self._blocks.happened(tip, "connected", at_us, "at_start", self._batches.current)
         self.fill()
         self._apply(self.spine.start())
 
@@ -138,6 +138,7 @@ class Pipeline:
             if isinstance(item, Notice):
                 # Back again is a reason to take a snapshot as much as the loss: only now will it be kept up.
                 self._is_cut = item.reason == "reconnect"
+                self.fill()
                 reason = "reconnect" if item.reason == "connected" else item.reason
                 self._apply(self.spine.lose_step(reason, item.detail))
             else:
@@ -315,8 +316,9 @@ class Pipeline:
         self._quick.ask(ask_snapshot, partial(self._on_snapshot, request), stopped_or_fatal)
 
     def _on_snapshot(self, request: int, snapshot: Snapshot) -> None:
-        if snapshot.uptime_s + RESTART_SLACK_S < time.monotonic() - self._started_s:
-            raise NodeRestarted(f"the node has been up for {snapshot.uptime_s} s, less than this session")
+        if snapshot.node_began_after_s > self._node_began_before_s:
+            self.restarted = "the node began to run after this session did"
+            return
         if self._is_cut:
             return
         self._apply(
@@ -359,12 +361,12 @@ class Pipeline:
         return [] if block is None else [body.txid for body in block.transactions]
 
     def fill(self) -> None:
-        """See which blocks of the active chain the dataset lacks, and fetch them."""
-        heights = [
-            height for height in (self._start_height, self._stored.lowest_height) if height is not None
-        ]
-        if heights:
-            question = partial(ask_chain, lowest_height=min(heights), depth=FILL_DEPTH)
+        """See which blocks of the active chain the dataset lacks, from its first on, and fetch them."""
+        lowest = self._stored.lowest_height
+        if lowest is None and self._start_height is not None:
+            lowest = self._start_height + 1
+        if lowest is not None:
+            question = partial(ask_chain, lowest_height=lowest, depth=FILL_DEPTH)
             self._slow.ask(question, self._on_chain, stopped_or_fatal)
 
     def _on_chain(self, hashes: list[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import time
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,7 @@ class NodeFacts(NamedTuple):
     """A node that can serve us: where it publishes, and its row of `nodes` but for the names and the time."""
 
     endpoints: dict[str, str]  # by topic
+    node_began_before_s: float  # on our monotonic clock
     row: Row
 
 
@@ -56,6 +58,7 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
             f"node {node.name} at {client.url} is on {chain['chain']}, the settings say {settings.chain}; "
             "set chain, or the address of another node"
         )
+    node_began_before_s = -client.call("uptime") + time.monotonic()
     notifiers = client.call("getzmqnotifications")
     endpoints = find_endpoints(notifiers, node, client.url)
     network = client.call("getnetworkinfo")
@@ -78,7 +81,7 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
         "software": json.dumps(_software()),
         "settings": settings.model_dump_json(),
     }
-    return NodeFacts(endpoints, row)
+    return NodeFacts(endpoints, node_began_before_s, row)
 
 
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:

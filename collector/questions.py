@@ -11,20 +11,22 @@ from collector.schema import hash_bytes, hash_hex
 
 
 class Snapshot(NamedTuple):
-    """The txids in the mempool as of a mempool sequence number, and how long the node has been running."""
+    """The txids in the mempool as of a mempool sequence number, and when the node began at the earliest."""
 
     mempool_sequence: int
     txids: list[bytes]
     taken_us: int
-    uptime_s: int
+    node_began_after_s: float  # on our monotonic clock
 
 
 def ask_snapshot(client: RpcClient) -> Snapshot:
     """Take the mempool's txids with the mempool sequence number that comes next."""
-    uptime_s = client.call("uptime")
+    asked_s = time.monotonic()
+    # Uptime is cut to whole seconds, and counted some time after we asked.
+    node_began_after_s = asked_s - client.call("uptime") - 1
     answer = client.call("getrawmempool", False, True)  # noqa: FBT003 - JSON-RPC has positions, not names
     txids = [hash_bytes(txid) for txid in answer["txids"]]
-    return Snapshot(answer["mempool_sequence"], txids, time.time_ns() // 1000, uptime_s)
+    return Snapshot(answer["mempool_sequence"], txids, time.time_ns() // 1000, node_began_after_s)
 
 
 def ask_entries(client: RpcClient, questions: Sequence[Question]) -> list[Answer]:

@@ -22,7 +22,7 @@ from collector.errors import CollectorError, NodeError
 from collector.journal import Journal
 from collector.lane import Answered, Lane
 from collector.metrics import Metrics, NodeState
-from collector.pipeline import NodeRestarted, Pipeline
+from collector.pipeline import Pipeline
 from collector.preflight import NodeFacts
 from collector.records import Message
 from collector.rpc import RpcClient
@@ -113,7 +113,7 @@ class Session:
         self._batches.current.add("nodes", [row])
         for topic in facts.endpoints:
             self._ledger.open(topic, since_us)
-        self._pipeline.start(row["tip_height"], row["tip_hash"], now_us)
+        self._pipeline.start(facts, now_us)
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 
     # --- one turn
@@ -138,17 +138,15 @@ class Session:
         messages = [item for item in items if type(item) is Message]
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
-        try:
-            for item in items:
-                if type(item) is Message:
-                    self._pipeline.message(item, batch)
-                elif type(item) is Notice:
-                    self._pipeline.notice(item)
-                else:
-                    item.deliver()
-            self._pipeline.tick(time.time_ns() // 1000)
-        except NodeRestarted as error:
-            self._restarted = str(error)
+        for item in items:
+            if type(item) is Message:
+                self._pipeline.message(item, batch)
+            elif type(item) is Notice:
+                self._pipeline.notice(item)
+            else:
+                item.deliver()
+        self._pipeline.tick(time.time_ns() // 1000)
+        self._restarted = self._restarted or self._pipeline.restarted
         self._ask_on_time()
         self._commit()
 

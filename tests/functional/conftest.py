@@ -39,6 +39,12 @@ class CollectorProcess:
         self._config.write_text(SETTINGS.format(dataset=self.dataset, node=node))
         self._process: subprocess.Popen[bytes] | None = None
 
+    def use(self, endpoints: dict[str, str]) -> None:
+        """Subscribe to these addresses instead of the node's."""
+        lines = [f'{topic} = "{address}"' for topic, address in endpoints.items()]
+        with self._config.open("a") as config:
+            config.write("\n".join(["[node.zmq]", *lines]) + "\n")
+
     def start(self, *, ready: str = "mempool.in_step") -> None:
         """Start, and wait for a line in the log of this run."""
         before = self.log.stat().st_size if self.log.exists() else 0
