@@ -20,6 +20,7 @@ from collector.backfill.cli import backfill
 from collector.config import Settings, load_settings
 from collector.demo import DATASET, run_demo
 from collector.errors import CollectorError
+from collector.imports.cli import import_external
 from collector.log import configure_logging
 from collector.preflight import client_for, examine
 from collector.progress import ScenarioProgress
@@ -170,6 +171,7 @@ def demo(
 
 
 app.command()(backfill)
+app.command("import")(import_external)
 
 
 def main() -> None:

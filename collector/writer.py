@@ -83,8 +83,8 @@ class Dataset:
         """Write rows into the table, one file `<stem>.parquet` per partition; returns their paths.
 
         A file of that name that is already there is complete, and is left as it is. Who says that the rows
-        are sorted by `table.sort` saves sorting them. Raises DatasetError when a row does not fit the contract
-        (then nothing is written) or the disk does not take the file.
+        are sorted by `table.sort` saves sorting them. Raises DatasetError when a row does not fit the
+        contract (then nothing is written) or the disk does not take the file.
         """
         if not _STEM.fullmatch(stem):
             raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")

@@ -44,7 +44,7 @@ def locked(dataset: Dataset) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise DatasetError(
-            f"another backfill is writing to {dataset.root}; wait for it, or use another dataset"
+            f"another backfill or import is writing to {dataset.root}; wait until it has ended"
         ) from None
     else:
         _remove_orphans(dataset)

@@ -12,6 +12,13 @@ Layout: `<dataset>/chain=<chain>/<table>/date=YYYY-MM-DD/*.parquet` (UTC day of 
 from typing import Final
 
 from collector.schema.chain import BLOCK_ARRIVALS, BLOCKS, TRANSACTIONS
+from collector.schema.external import (
+    EXTERNAL_ARRIVALS,
+    EXTERNAL_BLOCKS,
+    EXTERNAL_POOL_LABELS,
+    EXTERNAL_PRICES,
+    EXTERNAL_SOURCES,
+)
 from collector.schema.mempool import MEMPOOL_EVENTS, MEMPOOL_STATS, MEMPOOL_TXS, TEMPLATE_TXS, TEMPLATES
 from collector.schema.model import (
     BLOCK_EVENTS,
@@ -48,6 +55,11 @@ TABLES: Final[dict[str, Table]] = {
         MEMPOOL_STATS,
         COVERAGE,
         REJECTS,
+        EXTERNAL_SOURCES,
+        EXTERNAL_ARRIVALS,
+        EXTERNAL_BLOCKS,
+        EXTERNAL_POOL_LABELS,
+        EXTERNAL_PRICES,
     )
 }
 
@@ -62,6 +74,11 @@ __all__ = [
     "DATASET_VERSION",
     "END_REASONS",
     "EVENTS",
+    "EXTERNAL_ARRIVALS",
+    "EXTERNAL_BLOCKS",
+    "EXTERNAL_POOL_LABELS",
+    "EXTERNAL_PRICES",
+    "EXTERNAL_SOURCES",
     "HEIGHT_SPAN",
     "MEMPOOL_EVENTS",
     "MEMPOOL_STATS",

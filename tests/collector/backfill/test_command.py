@@ -149,7 +149,7 @@ def test_what_a_kill_leaves_between_two_files_is_made_again(
 
 def test_one_backfill_at_a_time(dataset: Dataset) -> None:
     """A second one on the same dataset says so."""
-    with locked(dataset), pytest.raises(DatasetError, match="another backfill"), locked(dataset):
+    with locked(dataset), pytest.raises(DatasetError, match="another backfill or import"), locked(dataset):
         pass
 
 
