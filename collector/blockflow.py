@@ -44,19 +44,20 @@ class StoredBlocks:
     """Hashes of the blocks that the dataset holds or will hold, shared by all nodes of a process."""
 
     def __init__(self, hashes: Iterable[bytes], lowest_height: int | None) -> None:
-        self.lowest_height = lowest_height  # of the dataset as it was opened; None when it was empty
+        self.lowest_height = lowest_height  # None while there is none
         self._hashes = set(hashes)
         self._lock = threading.Lock()
 
     def __contains__(self, block_hash: bytes) -> bool:
         return block_hash in self._hashes
 
-    def claim(self, block_hash: bytes) -> bool:
+    def claim(self, block_hash: bytes, height: int) -> bool:
         """Say that the caller will store the block; False when another has done so."""
         with self._lock:
             if block_hash in self._hashes:
                 return False
             self._hashes.add(block_hash)
+            self.lowest_height = height if self.lowest_height is None else min(height, self.lowest_height)
             return True
 
 
@@ -74,6 +75,11 @@ class _Wanted:
     arrivals: list[_Arrival] = field(default_factory=list)
     source: str = "zmq"
     is_fill: bool = False
+
+    @property
+    def is_before_us(self) -> bool:
+        """Whether all that happened to it is that it was there when we came."""
+        return {arrival.kind for arrival in self.arrivals} == {"at_start"} and not self.is_fill
 
 
 class BlockFlow:
@@ -176,7 +182,9 @@ class BlockFlow:
         self._known[block_hash] = known
         if len(self._known) > KEPT_KNOWN:
             self._known.popitem(last=False)
-        if self._stored.claim(block_hash):
+        if wanted.is_before_us and self._stored.lowest_height is None:
+            pass  # a dataset begins with the first block that it saw come
+        elif self._stored.claim(block_hash, known.height):
             block_row, transaction_rows = block_rows(
                 block,
                 chain=self._chain,
