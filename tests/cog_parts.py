@@ -6,6 +6,8 @@ import sys
 
 import cog
 
+from collector.config import NodeSettings, Settings
+
 MODULES = {"pool-collector": "collector", "pool-analysis": "analysis", "gpuhash": "gpuhash"}
 
 
@@ -26,3 +28,15 @@ def make_targets() -> None:
     """Put the targets of the Makefile here, as `make help` shows them."""
     result = subprocess.run(["make", "help"], capture_output=True, text=True, check=True)
     cog.out(f"```text\n{result.stdout.rstrip()}\n```\n")
+
+
+def collector_settings() -> None:
+    """Put a table of the settings of `pool-collector run` here."""
+    cog.out("| setting | default | what |\n|---|---|---|\n")
+    for prefix, model in (("", Settings), ("node.", NodeSettings)):
+        for name, field in model.model_fields.items():
+            if name == "node":
+                continue
+            default = field.get_default(call_default_factory=True, validated_data={})
+            shown = "" if default in (None, {}) else f"`{default}`"
+            cog.out(f"| `{prefix}{name}` | {shown} | {field.description} |\n")
