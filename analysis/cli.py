@@ -19,7 +19,7 @@ from analysis import display, engine
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
 from analysis.errors import AnalysisError, DatabaseError
-from analysis.pools import default_rules_dir
+from analysis.pools import default_rules_dir, load_rules
 
 TABLE_ROWS = 40
 LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")
@@ -37,6 +37,12 @@ class Format(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
+
+
+class Study(StrEnum):
+    """Whose statements `replicate` checks."""
+
+    PAPER = "paper"
 
 
 DatasetOption = Annotated[Path, typer.Option(help="Folder that pool-collector writes.")]
@@ -142,6 +148,25 @@ def report(
     path = write(database, out)
     print_summary(database, Console())
     typer.echo(f"report: {path}")
+
+
+@app.command()
+def replicate(
+    study: Annotated[Study, typer.Argument(help="Whose statements: paper is arXiv:1902.07549.")],
+    data: Annotated[Path, typer.Option(help="Folder of the files that its authors published.")],
+    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+) -> None:
+    """Check a paper's statements, one by one, on the data that its authors published."""
+    from analysis.replication import paper  # noqa: PLC0415 - fits take a second to import
+
+    findings = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
+    rows = [finding.row for finding in findings]
+    if format_ is Format.CSV:
+        display.write_csv(paper.COLUMNS, rows, sys.stdout)
+    elif format_ is Format.JSON:
+        display.write_json(paper.COLUMNS, rows, sys.stdout)
+    else:
+        display.write_table(paper.COLUMNS, rows, Console())
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from analysis import concentration, growth, rates, statistics
+from analysis import concentration, events, growth, rates, statistics
 from analysis.attribution import match_candidates
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
@@ -101,6 +101,7 @@ def connect(
         connection.execute("SET TimeZone = 'UTC'")
         statistics.register(connection)
         concentration.register(connection)
+        events.register(connection)
         growth.register(connection)
         rates.register(connection)
         yield connection

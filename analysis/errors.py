@@ -27,3 +27,7 @@ class CatalogError(AnalysisError):
 
 class DatabaseError(AnalysisError):
     """The database cannot be written, or is none that `pool-analysis build` has made."""
+
+
+class PublishedDataError(AnalysisError):
+    """Files that others published are missing, or are not what they were; the message names the file."""

@@ -1,0 +1,1 @@
+"""Replication of published statements on the data that their authors published."""

@@ -1,0 +1,107 @@
+"""Load what the authors of arXiv:1902.07549 published into five tables of a DuckDB connection.
+
+    paper_labels     height, label                       pool of each block, 400000 to 546235
+    paper_sizes      height, label, size_bytes, n_tx     every block of four pools, 400000 to 556781
+    paper_hashrates  day, label, hashes_per_s            daily hashrate; label 'ALL' is the network
+    paper_revenues   day, revenue_usd                    what all miners earned
+    paper_prices     day, price_usd
+
+Files are those of the authors' repository, github.com/Canhui/Bitcoin_Mining_Pools. Their names are kept.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from analysis.errors import PublishedDataError
+from analysis.replication.spreadsheet import read_rows
+
+LABELS: Final = "miningpool.csv"
+HASHRATES: Final = "hash_rate.csv"
+REVENUES: Final = "mining_revenue.csv"
+PRICES: Final = "bitcoin_price.csv"
+SIZES: Final = ("antpool", "f2pool", "btccom", "viabtc")
+SIZE_TYPE: Final = pa.schema(
+    [("height", pa.int64()), ("label", pa.string()), ("size_bytes", pa.int64()), ("n_tx", pa.int64())]
+)
+
+# File and query of each table; ? is the path. Read as text first, so that what does not convert is an error.
+QUERIES: Final = {
+    "paper_labels": (
+        LABELS,
+        """
+        SELECT CAST(blockid AS BIGINT) AS height, miningpool AS label
+        FROM read_csv(?, header = true, all_varchar = true)
+        """,
+    ),
+    # The last columns repeat four pools in capitals, which DuckDB numbers; BTC.com has no other column.
+    "paper_hashrates": (
+        HASHRATES,
+        """
+        SELECT CAST(left(Time, 10) AS DATE) AS day, label, CAST(value AS DOUBLE) AS hashes_per_s
+        FROM (
+            UNPIVOT (FROM read_csv(?, header = true, all_varchar = true))
+            ON COLUMNS(* EXCLUDE (Time)) INTO NAME label VALUE value
+        )
+        WHERE label NOT IN ('ANTPOOL_1', 'F2POOL_1', 'VIABTC_1')
+        """,
+    ),
+    "paper_revenues": (
+        REVENUES,
+        """
+        SELECT CAST(strptime(column0, '%m/%d/%Y') AS DATE) AS day, CAST(column1 AS DOUBLE) AS revenue_usd
+        FROM read_csv(?, header = false, all_varchar = true)
+        """,
+    ),
+    "paper_prices": (
+        PRICES,
+        """
+        SELECT CAST(left(date_UTC, 10) AS DATE) AS day, CAST(price_USD AS DOUBLE) AS price_usd
+        FROM read_csv(?, header = true, all_varchar = true)
+        """,
+    ),
+}
+
+
+def load(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Make the five tables. Raises PublishedDataError that names the file which is missing or is another."""
+    files = [file for file, _ in QUERIES.values()] + [_size_file(pool) for pool in SIZES]
+    missing = [file for file in files if not (folder / file).is_file()]
+    if missing:
+        raise PublishedDataError(
+            f"{folder} has no {', '.join(missing)}; name the folder of the authors' files with --data"
+        )
+    for table, (file, query) in QUERIES.items():
+        try:
+            connection.execute(f"CREATE TABLE {table} AS {query}", [str(folder / file)])
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise PublishedDataError(
+                f"{folder / file} is not the file that was published ({reason}); fetch it anew"
+            ) from None
+    sizes = pa.concat_tables(_read_sizes(folder / _size_file(pool)) for pool in SIZES)
+    connection.register("sizes", sizes)
+    connection.execute("CREATE TABLE paper_sizes AS SELECT * FROM sizes")
+    connection.unregister("sizes")
+
+
+def _size_file(pool: str) -> str:
+    return f"blocksize_{pool}.xlsx"
+
+
+def _read_sizes(path: Path) -> pa.Table:
+    """Columns of a size file: height, label, size, number of transactions; there is no header."""
+    columns: dict[str, list[object]] = {name: [] for name in SIZE_TYPE.names}
+    try:
+        for row in read_rows(path):
+            columns["height"].append(int(row["A"]))
+            columns["label"].append(row["B"])
+            columns["size_bytes"].append(int(row["C"]))
+            columns["n_tx"].append(int(row["D"]))
+    except (KeyError, ValueError) as error:
+        raise PublishedDataError(
+            f"{path} is not the file that was published ({error}); fetch it anew"
+        ) from None
+    return pa.table(columns, schema=SIZE_TYPE)

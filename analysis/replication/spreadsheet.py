@@ -1,0 +1,48 @@
+"""Read the rows of a spreadsheet (.xlsx): the first sheet, values only."""
+
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from analysis.errors import PublishedDataError
+
+MAIN: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+SHEET: Final = "xl/worksheets/sheet1.xml"
+STRINGS: Final = "xl/sharedStrings.xml"
+
+
+def read_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Give each row of the first sheet as text by column letter; empty cells are left out.
+
+    Raises PublishedDataError, which names the file, where it is no such spreadsheet.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            strings = _shared_strings(archive)
+            with archive.open(SHEET) as sheet:
+                for _event, element in ET.iterparse(sheet):  # noqa: S314 - expat 2.4.1 on stops entity bombs
+                    if element.tag == f"{MAIN}row":
+                        yield dict(_cells(element, strings))
+                        element.clear()
+    except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile, ET.ParseError) as error:
+        raise PublishedDataError(f"{path} cannot be read as a spreadsheet ({error}); fetch it anew") from None
+
+
+def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
+    """Texts that cells refer to by number."""
+    if STRINGS not in archive.namelist():
+        return []
+    root = ET.fromstring(archive.read(STRINGS))  # noqa: S314 - expat 2.4.1 on stops entity bombs
+    return ["".join(text.text or "" for text in item.iter(f"{MAIN}t")) for item in root.iter(f"{MAIN}si")]
+
+
+def _cells(row: ET.Element, strings: list[str]) -> Iterator[tuple[str, str]]:
+    for cell in row.iter(f"{MAIN}c"):
+        value = cell.findtext(f"{MAIN}v")
+        if value is None:
+            continue
+        column = re.sub(r"[0-9]+", "", cell.get("r", ""))
+        yield column, strings[int(value)] if cell.get("t") == "s" else value
