@@ -18,7 +18,7 @@ import graphlib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
 from typing import Annotated, Any, Final, Literal
 
@@ -106,9 +106,32 @@ class Catalog:
         """Give the models of one layer, in the order in which they can be built."""
         return tuple(model for model in self.models if model.layer == layer)
 
+    def restricted_to(self, marts: Iterable[str]) -> "Catalog":
+        """Keep these marts, what they read, all of staging, and the checks that read nothing else.
 
+        Raises CatalogError for a name that is no mart.
+        """
+        wanted = {model.name for model in self.layer("staging")}
+        left = set(marts)
+        unknown = sorted(left - {model.name for model in self.layer("marts")})
+        if unknown:
+            raise CatalogError(f"there is no mart {', '.join(unknown)}; pool-analysis list names all")
+        while left:
+            name = left.pop()
+            wanted.add(name)
+            left |= (self.by_name[name].references & self.by_name.keys()) - wanted
+        kept = (
+            model
+            for model in self.models
+            if model.name in wanted
+            or (model.layer == "checks" and model.references & self.by_name.keys() <= wanted)
+        )
+        return Catalog(models=tuple(kept), macros=self.macros)
+
+
+@cache
 def load_catalog() -> Catalog:
-    """Read every SQL file of this package. Raises CatalogError that names the file."""
+    """Read every SQL file of this package, once. Raises CatalogError that names the file."""
     root = resources.files("analysis") / "sql"
     texts = {
         (layer, file.name): file.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import datetime as dt
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -57,16 +57,19 @@ def build(
     database: Path,
     chain: str | None = None,
     *,
+    marts: Collection[str] | None = None,
     progress: Progress = lambda _name: None,
 ) -> BuildResult:
     """Build every model and run every check; `progress` is told the name of each before it starts.
+
+    With `marts`, only these and what they read are built, and only checks that read nothing else are run.
 
     Raises DatasetError, RulesError, DatabaseError; then an older database of that name is as it was.
     """
     start_s = time.monotonic()
     rule_set = load_rules(rules)
     source = open_dataset(dataset, chain)
-    catalog = load_catalog()
+    catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     with _appearing(database) as path, connect(path) as connection:
         try:
             n_rows = _build(connection, catalog, source, rule_set, progress)

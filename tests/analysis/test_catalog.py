@@ -100,6 +100,20 @@ def test_macros_do_what_their_tests_say(catalog: Catalog) -> None:
     assert selects == catalog.macros.lower().count("create macro")
 
 
+def test_some_marts_come_with_all_that_they_read(catalog: Catalog) -> None:
+    """A part of the catalog holds what its marts read, no other mart, and the checks that it can run."""
+    part = catalog.restricted_to(["pool_share", "mempool_cuts"])
+
+    marts = {model.name for model in part.layer("marts")}
+    assert marts == {"pool_share", "block_pool", "chain_blocks", "mempool_cuts", "coverage_intervals"}
+    assert part.layer("staging") == catalog.layer("staging")
+    checks = {model.name for model in part.layer("checks")}
+    assert "one_active_block_per_height" in checks
+    assert "stays_overlap" not in checks
+    with pytest.raises(CatalogError, match="no mart stg_blocks"):
+        catalog.restricted_to(["stg_blocks"])
+
+
 def test_references_see_through_common_table_expressions() -> None:
     """A table of the same name as an expression that reads it is found, as are joins and subqueries."""
     models = of(
