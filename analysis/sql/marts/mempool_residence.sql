@@ -23,6 +23,8 @@ left_reason = "VARCHAR  mined, or the removal_reason of its R; null while it wai
 first_cut_no = "BIGINT  first cut at which it waited; above last_cut_no when it left before any block"
 last_cut_no = "BIGINT  last cut at which it waited"
 mined_cut_no = "BIGINT  cut of the block that took it; null when none did"
+position = "HUGEINT  place of its entry in the node's stream (macro stream_position)"
+left_position = "HUGEINT  place at which it left; null where left_reason is"
 */
 with
 
@@ -130,6 +132,7 @@ first_exits as (
                 left_reason := exits.left_reason,
                 last_cut_no := exits.last_cut_no,
                 mined_cut_no := exits.mined_cut_no,
+                position := exits.position,
                 fee_sat := exits.fee_sat,
                 vsize_vb := exits.vsize_vb
             ),
@@ -170,6 +173,8 @@ select
     case when exit.last_cut_no <= session_last_cut_no then exit.left_reason end as left_reason,
     first_cut_no,
     least(coalesce(exit.last_cut_no, session_last_cut_no), session_last_cut_no) as last_cut_no,
-    case when exit.mined_cut_no <= session_last_cut_no then exit.mined_cut_no end as mined_cut_no
+    case when exit.mined_cut_no <= session_last_cut_no then exit.mined_cut_no end as mined_cut_no,
+    position,
+    case when exit.last_cut_no <= session_last_cut_no then exit.position end as left_position
 from bounded
 order by stay_no

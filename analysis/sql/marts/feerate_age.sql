@@ -1,0 +1,108 @@
+/*
+summary = "How far each pool takes the best-paying transactions, as a curve over the age of its template."
+method = """
+Sums of feerate_age_block over the pool's blocks on the active chain, age by age, nodes added up; ratios and their
+bootstrap intervals as in feerate_strategy. Empty blocks and blocks whose mempool is not known are left out. A curve
+that is highest at some age above 0 says how old the pool's templates are. n_clamped blocks came sooner after their
+parent than the age, so for them the moment is the parent's cut.
+"""
+grain = ["pool", "age_s", "feerate_kind"]
+[parameters]
+min_age_blocks = {value = 5, doc = "measured blocks; fewer give no interval"}
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+age_s = "DOUBLE  s before the block, as asked"
+feerate_kind = "VARCHAR  plain or package"
+pool_name = "VARCHAR  name of the pool"
+n_blocks = "BIGINT  blocks measured: not empty, mempool known and not empty"
+n_clamped = "BIGINT  those of them whose parent came less than age_s before"
+real_age_s = "DOUBLE  s, mean age that was possible"
+n_top = "BIGINT  transactions among the X best of their mempools"
+n_top_taken = "BIGINT  those of them that were taken"
+top_x_ratio = "DOUBLE  0..1; null when nothing was measured"
+top_x_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+top_x_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+n_outside = "BIGINT  transactions behind the 2 X best of their mempools"
+n_outside_taken = "BIGINT  those of them that were taken"
+outside_2x_ratio = "DOUBLE  0..1; null when none was outside"
+outside_2x_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+outside_2x_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+enough_data = "BOOLEAN  at least min_age_blocks blocks measured"
+*/
+with
+
+measured as (
+    select
+        block_hash,
+        pool,
+        age_s,
+        feerate_kind,
+        bool_or(is_clamped) as is_clamped,
+        avg(real_age_s) as real_age_s,
+        sum(n_top) as n_top,
+        sum(n_top_taken) as n_top_taken,
+        sum(n_outside) as n_outside,
+        sum(n_outside_taken) as n_outside_taken
+    from feerate_age_block
+    where is_active and n_top > 0
+    group by block_hash, pool, age_s, feerate_kind
+),
+
+labelled as (
+    select
+        *,
+        unnest([pool, 'all']) as label
+    from measured
+),
+
+counts as (
+    select
+        label,
+        age_s,
+        feerate_kind,
+        count(*) as n_blocks,
+        count(*) filter (where is_clamped) as n_clamped,
+        avg(real_age_s) as real_age_s,
+        sum(n_top) as n_top,
+        sum(n_top_taken) as n_top_taken,
+        sum(n_outside) as n_outside,
+        sum(n_outside_taken) as n_outside_taken,
+        list(struct_pack(taken := n_top_taken, offered := n_top) order by block_hash) as tops,
+        list(
+            struct_pack(taken := n_outside_taken, offered := n_outside) order by block_hash
+        ) filter (where n_outside > 0) as outsides
+    from labelled
+    group by label, age_s, feerate_kind
+),
+
+judged as (
+    select
+        *,
+        block_ratio_interval(tops, getvariable('min_age_blocks')) as top_x_interval,
+        block_ratio_interval(outsides, getvariable('min_age_blocks')) as outside_2x_interval
+    from counts
+)
+
+select
+    judged.label as pool,
+    judged.age_s,
+    judged.feerate_kind,
+    case when judged.label = 'all' then 'all blocks' else coalesce(pools.name, judged.label) end as pool_name,
+    judged.n_blocks,
+    judged.n_clamped,
+    judged.real_age_s,
+    cast(judged.n_top as bigint) as n_top,
+    cast(judged.n_top_taken as bigint) as n_top_taken,
+    judged.n_top_taken / nullif(judged.n_top, 0) as top_x_ratio,
+    judged.top_x_interval.low as top_x_low_ratio,
+    judged.top_x_interval.high as top_x_high_ratio,
+    cast(judged.n_outside as bigint) as n_outside,
+    cast(judged.n_outside_taken as bigint) as n_outside_taken,
+    judged.n_outside_taken / nullif(judged.n_outside, 0) as outside_2x_ratio,
+    judged.outside_2x_interval.low as outside_2x_low_ratio,
+    judged.outside_2x_interval.high as outside_2x_high_ratio,
+    judged.n_blocks >= getvariable('min_age_blocks') as enough_data
+from judged
+left join pools
+    on judged.label = pools.slug
+order by judged.label != 'all', judged.label, judged.feerate_kind, judged.age_s

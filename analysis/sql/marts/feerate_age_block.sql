@@ -1,0 +1,388 @@
+/*
+summary = "How far each block took the best-paying transactions of the mempool some time before it came."
+method = """
+As feerate_strategy_block, on the mempool at every moment of mempool_moments: a pool works on a template that is some
+seconds old, so what entered since could not be taken, and the mempool as of the block's arrival wrongs it. A
+transaction waits at a moment that lies between its entry and its end in the node's stream. `package` is the package
+feerate of mempool_packages at the block that follows the moment: a relative that enters between the two counts
+already, and a transaction that leaves between them keeps what it had at the block before. The technique of spans and buckets is that of feerate_strategy_block.
+"""
+grain = ["block_hash", "node", "age_s", "feerate_kind"]
+[parameters]
+moments_per_span = {value = 256, doc = "moments that are ranked together"}
+n_age_buckets = {value = 512, doc = "buckets per span, node and kind"}
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+node = "VARCHAR  name of the watched node"
+age_s = "DOUBLE  s before the block, as asked"
+feerate_kind = "VARCHAR  plain or package"
+height = "INTEGER  blocks between this one and genesis"
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+is_active = "BOOLEAN  on the active chain; false: stale"
+real_age_s = "DOUBLE  s before the block, as far as the parent allows"
+is_clamped = "BOOLEAN  the parent came less than age_s before"
+x = "BIGINT  transactions of the block, coinbase excluded"
+n_ranked = "BIGINT  transactions waiting at the moment, with a known fee and size"
+n_top = "BIGINT  the X best, or all ranked when there are fewer"
+n_top_taken = "BIGINT  those of them that the block took"
+top_x_ratio = "DOUBLE  0..1, n_top_taken / n_top; null when there is nothing to take"
+n_outside = "BIGINT  those ranked behind 2 X; null for an empty block"
+n_outside_taken = "BIGINT  those of them that the block took; null for an empty block"
+outside_2x_ratio = "DOUBLE  0..1, n_outside_taken / n_outside; null when there are none"
+*/
+with
+
+distinct_moments as (
+    select distinct
+        node,
+        moment_no,
+        cut_no,
+        position
+    from mempool_moments
+),
+
+-- For every cut: the first moment at or behind it, and the last one at or before it.
+cut_moments as (
+    select
+        mempool_cuts.node,
+        mempool_cuts.cut_no,
+        mempool_cuts.position,
+        min(distinct_moments.moment_no) over (
+            partition by mempool_cuts.node order by mempool_cuts.cut_no
+            range between current row and unbounded following
+        ) as next_moment_no,
+        max(distinct_moments.moment_no) over (
+            partition by mempool_cuts.node order by mempool_cuts.cut_no
+        ) as last_moment_no
+    from mempool_cuts
+    left join distinct_moments
+        on mempool_cuts.node = distinct_moments.node and mempool_cuts.cut_no = distinct_moments.cut_no
+),
+
+cut_bounds as (
+    select distinct *
+    from cut_moments
+),
+
+stays as (
+    select
+        stay.stay_no,
+        stay.node,
+        stay.last_cut_no,
+        stay.mined_cut_no,
+        stay.position,
+        stay.fee_sat / stay.vsize_vb as feerate_sat_vb,
+        -- The last cut tells the end where it is one, and where an R belongs to the C behind it.
+        case
+            when coalesce(stay.left_reason, 'conflict') not in ('mined', 'conflict') then stay.left_position
+            when stay.first_cut_no <= stay.last_cut_no then cut_bounds.position
+        end as end_position
+    from mempool_residence as stay
+    left join cut_bounds
+        on stay.node = cut_bounds.node and stay.last_cut_no = cut_bounds.cut_no
+    where stay.fee_sat is not null and stay.vsize_vb > 0
+),
+
+begun as (
+    select
+        stays.*,
+        distinct_moments.moment_no as first_moment_no
+    from stays
+    asof inner join distinct_moments
+        on stays.node = distinct_moments.node and stays.position < distinct_moments.position
+),
+
+waiting as (
+    select
+        begun.*,
+        distinct_moments.moment_no as last_moment_no
+    from begun
+    asof inner join distinct_moments
+        on begun.node = distinct_moments.node and begun.end_position >= distinct_moments.position
+    where begun.first_moment_no <= distinct_moments.moment_no
+),
+
+rated as (
+    select
+        'plain' as feerate_kind,
+        node,
+        stay_no,
+        mined_cut_no,
+        feerate_sat_vb,
+        first_moment_no,
+        last_moment_no
+    from waiting
+    union all
+    select
+        'package' as feerate_kind,
+        waiting.node,
+        waiting.stay_no,
+        waiting.mined_cut_no,
+        coalesce(runs.package_feerate_sat_vb, waiting.feerate_sat_vb) as feerate_sat_vb,
+        greatest(first_bound.next_moment_no, waiting.first_moment_no) as first_moment_no,
+        case
+            when runs.last_cut_no < waiting.last_cut_no then least(last_bound.last_moment_no, waiting.last_moment_no)
+            else waiting.last_moment_no
+        end as last_moment_no
+    from waiting
+    left join mempool_packages as runs
+        on waiting.stay_no = runs.stay_no
+    left join cut_bounds as first_bound
+        on waiting.node = first_bound.node and runs.first_cut_no = first_bound.cut_no
+    left join cut_bounds as last_bound
+        on waiting.node = last_bound.node and runs.last_cut_no = last_bound.cut_no
+),
+
+spanned as (
+    select
+        *,
+        unnest(
+            range(
+                first_moment_no // getvariable('moments_per_span'),
+                last_moment_no // getvariable('moments_per_span') + 1
+            )
+        ) as span_no
+    from rated
+    where first_moment_no <= last_moment_no
+),
+
+ranked as materialized (
+    select
+        feerate_kind,
+        node,
+        span_no,
+        greatest(first_moment_no, span_no * getvariable('moments_per_span')) as first_moment_no,
+        least(last_moment_no, (span_no + 1) * getvariable('moments_per_span') - 1) as last_moment_no,
+        mined_cut_no,
+        row_number() over in_order as place,
+        ntile(getvariable('n_age_buckets')) over in_order as bucket
+    from spanned
+    window in_order as (
+        partition by feerate_kind, node, span_no
+        order by feerate_sat_vb desc, stay_no, first_moment_no
+    )
+),
+
+changes as (
+    select
+        feerate_kind,
+        node,
+        span_no,
+        bucket,
+        first_moment_no as moment_no,
+        count(*) as n_changed
+    from ranked
+    group by all
+    union all
+    select
+        feerate_kind,
+        node,
+        span_no,
+        bucket,
+        last_moment_no + 1 as moment_no,
+        -count(*) as n_changed
+    from ranked
+    group by all
+),
+
+changes_by_moment as (
+    select
+        feerate_kind,
+        node,
+        span_no,
+        bucket,
+        moment_no,
+        sum(n_changed) as n_changed
+    from changes
+    group by all
+),
+
+measured as (
+    select
+        distinct_moments.node,
+        distinct_moments.cut_no,
+        distinct_moments.moment_no,
+        distinct_moments.moment_no // getvariable('moments_per_span') as span_no,
+        cast(chain_blocks.n_tx - 1 as bigint) as x
+    from distinct_moments
+    inner join mempool_cuts
+        on distinct_moments.node = mempool_cuts.node and distinct_moments.cut_no = mempool_cuts.cut_no
+    inner join chain_blocks
+        on mempool_cuts.block_hash = chain_blocks.block_hash
+),
+
+-- Who waits in each bucket, as runs of moments, laid on the moments of blocks.
+bucket_runs as (
+    select
+        * exclude (n_changed),
+        lead(moment_no) over in_order as next_moment_no,
+        sum(n_changed) over in_order as n_waiting
+    from changes_by_moment
+    window in_order as (partition by feerate_kind, node, span_no, bucket order by moment_no)
+),
+
+bucket_counts as (
+    select
+        measured.node,
+        measured.span_no,
+        measured.moment_no,
+        measured.x,
+        bucket_runs.feerate_kind,
+        bucket_runs.bucket,
+        bucket_runs.n_waiting,
+        sum(bucket_runs.n_waiting) over (
+            partition by bucket_runs.feerate_kind, measured.node, measured.moment_no
+            order by bucket_runs.bucket
+        ) as n_up_to_here
+    from measured
+    inner join bucket_runs
+        on
+            measured.node = bucket_runs.node
+            and measured.span_no = bucket_runs.span_no
+            and measured.moment_no >= bucket_runs.moment_no
+            and measured.moment_no < bucket_runs.next_moment_no
+    where bucket_runs.n_waiting > 0
+),
+
+totals as (
+    select
+        feerate_kind,
+        node,
+        moment_no,
+        sum(n_waiting) as n_ranked
+    from bucket_counts
+    group by feerate_kind, node, moment_no
+),
+
+limits as (
+    select
+        *,
+        unnest([1, 2]) as multiple
+    from bucket_counts
+),
+
+limit_buckets as (
+    select
+        feerate_kind,
+        node,
+        span_no,
+        moment_no,
+        bucket,
+        multiple,
+        multiple * x - (n_up_to_here - n_waiting) as rank_in_bucket
+    from limits
+    where multiple * x > n_up_to_here - n_waiting and multiple * x <= n_up_to_here
+),
+
+limit_candidates as (
+    select
+        limit_buckets.feerate_kind,
+        limit_buckets.node,
+        limit_buckets.moment_no,
+        limit_buckets.multiple,
+        limit_buckets.rank_in_bucket,
+        ranked.place,
+        row_number() over (
+            partition by
+                limit_buckets.feerate_kind, limit_buckets.node, limit_buckets.moment_no, limit_buckets.multiple
+            order by ranked.place
+        ) as waiting_rank
+    from limit_buckets
+    inner join ranked
+        on
+            limit_buckets.feerate_kind = ranked.feerate_kind
+            and limit_buckets.node = ranked.node
+            and limit_buckets.span_no = ranked.span_no
+            and limit_buckets.bucket = ranked.bucket
+            and limit_buckets.moment_no between ranked.first_moment_no and ranked.last_moment_no
+),
+
+-- Place of the last one inside X and of the last one inside 2 X; null when fewer are waiting.
+limit_places as (
+    select
+        feerate_kind,
+        node,
+        moment_no,
+        max(place) filter (where multiple = 1) as last_top_place,
+        max(place) filter (where multiple = 2) as last_inside_place
+    from limit_candidates
+    where waiting_rank = rank_in_bucket
+    group by feerate_kind, node, moment_no
+),
+
+taken as (
+    select
+        ranked.feerate_kind,
+        measured.node,
+        measured.moment_no,
+        count(*) filter (
+            where ranked.place <= limit_places.last_top_place or limit_places.last_top_place is null
+        ) as n_top_taken,
+        count(*) filter (where ranked.place > limit_places.last_inside_place) as n_outside_taken
+    from ranked
+    inner join measured
+        on
+            ranked.node = measured.node
+            and ranked.mined_cut_no = measured.cut_no
+            and measured.moment_no between ranked.first_moment_no and ranked.last_moment_no
+    left join limit_places
+        on
+            ranked.feerate_kind = limit_places.feerate_kind
+            and measured.node = limit_places.node
+            and measured.moment_no = limit_places.moment_no
+    group by ranked.feerate_kind, measured.node, measured.moment_no
+),
+
+kinds as (
+    select unnest(['plain', 'package']) as feerate_kind
+),
+
+counts as (
+    select
+        measured.*,
+        kinds.feerate_kind,
+        coalesce(totals.n_ranked, 0) as n_ranked,
+        least(measured.x, coalesce(totals.n_ranked, 0)) as n_top,
+        coalesce(taken.n_top_taken, 0) as n_top_taken,
+        case when measured.x > 0 then greatest(coalesce(totals.n_ranked, 0) - 2 * measured.x, 0) end as n_outside,
+        case when measured.x > 0 then coalesce(taken.n_outside_taken, 0) end as n_outside_taken
+    from measured
+    cross join kinds
+    left join totals
+        on
+            kinds.feerate_kind = totals.feerate_kind
+            and measured.node = totals.node
+            and measured.moment_no = totals.moment_no
+    left join taken
+        on
+            kinds.feerate_kind = taken.feerate_kind
+            and measured.node = taken.node
+            and measured.moment_no = taken.moment_no
+)
+
+select
+    mempool_moments.block_hash,
+    mempool_moments.node,
+    mempool_moments.age_s,
+    counts.feerate_kind,
+    chain_blocks.height,
+    block_pool.pool,
+    chain_blocks.is_active,
+    mempool_moments.real_age_s,
+    mempool_moments.is_clamped,
+    counts.x,
+    cast(counts.n_ranked as bigint) as n_ranked,
+    cast(counts.n_top as bigint) as n_top,
+    counts.n_top_taken,
+    counts.n_top_taken / nullif(counts.n_top, 0) as top_x_ratio,
+    cast(counts.n_outside as bigint) as n_outside,
+    counts.n_outside_taken,
+    counts.n_outside_taken / nullif(counts.n_outside, 0) as outside_2x_ratio
+from mempool_moments
+inner join counts
+    on mempool_moments.node = counts.node and mempool_moments.moment_no = counts.moment_no
+inner join chain_blocks
+    on mempool_moments.block_hash = chain_blocks.block_hash
+inner join block_pool
+    on mempool_moments.block_hash = block_pool.block_hash
+order by mempool_moments.node, mempool_moments.cut_no, mempool_moments.age_s, counts.feerate_kind

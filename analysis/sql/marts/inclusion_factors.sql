@@ -1,0 +1,156 @@
+/*
+summary = "Which factor explains what a pool takes: feerate, waiting time or size."
+method = """
+On inclusion_sample. auc_ratio is the chance that, of one taken and one left transaction of the same block, the taken
+one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything, below 0.5 the lower ranks are
+taken. It is the Mann-Whitney U of each block summed over blocks, divided by the pairs, with a bootstrap interval over
+blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
+(analysis/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
+is robust against likeness within blocks. `plain` feerates have an area but no coefficient, for they say nearly the
+same as package feerates.
+"""
+grain = ["pool", "factor"]
+[parameters]
+min_inclusion_blocks = {value = 5, doc = "blocks with taken and left ones; fewer give no interval and no model"}
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+factor = "VARCHAR  package, plain, waiting or size"
+pool_name = "VARCHAR  name of the pool"
+n_blocks = "BIGINT  blocks, node by node, that took some and left some of the sample"
+n_taken = "BIGINT  taken transactions of the sample in them"
+n_left = "BIGINT  left transactions of the sample in them"
+auc_ratio = "DOUBLE  0..1, area under the ROC curve"
+auc_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+auc_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+coefficient = "DOUBLE  log odds, highest against lowest rank; null without enough data"
+coefficient_low = "DOUBLE  lower bound of the 95 % interval"
+coefficient_high = "DOUBLE  upper bound of the 95 % interval"
+enough_data = "BOOLEAN  at least min_inclusion_blocks blocks"
+*/
+with
+
+ranks as (
+    select
+        node,
+        cut_no,
+        pool,
+        is_taken,
+        n_pairs,
+        unnest(
+            [
+                struct_pack(factor := 'package', rank_ratio := package_rank_ratio),
+                struct_pack(factor := 'plain', rank_ratio := feerate_rank_ratio),
+                struct_pack(factor := 'waiting', rank_ratio := waiting_rank_ratio),
+                struct_pack(factor := 'size', rank_ratio := size_rank_ratio)
+            ]
+        ) as ranked
+    from inclusion_sample
+),
+
+-- Sum of the ranks of the taken ones, less what it is at least, is the number of pairs they win.
+wins as (
+    select
+        node,
+        cut_no,
+        pool,
+        ranked.factor,
+        count(*) filter (where is_taken) as n_taken,
+        count(*) filter (where not is_taken) as n_left,
+        sum(ranked.rank_ratio * n_pairs + 0.5) filter (where is_taken) as rank_sum
+    from ranks
+    group by node, cut_no, pool, ranked.factor
+),
+
+blocks_of as (
+    select
+        *,
+        rank_sum - n_taken * (n_taken + 1) / 2 as n_won,
+        unnest([pool, 'all']) as label
+    from wins
+    where n_taken > 0 and n_left > 0
+),
+
+areas as (
+    select
+        label,
+        factor,
+        count(*) as n_blocks,
+        cast(sum(n_taken) as bigint) as n_taken,
+        cast(sum(n_left) as bigint) as n_left,
+        sum(n_won) / sum(n_taken * n_left) as auc_ratio,
+        list(struct_pack(taken := n_won, offered := n_taken * n_left) order by node, cut_no) as won
+    from blocks_of
+    group by label, factor
+),
+
+labelled as (
+    select
+        *,
+        unnest([pool, 'all']) as label
+    from inclusion_sample
+),
+
+samples as (
+    select
+        label,
+        inclusion_model(
+            list(cast(is_taken as double) order by stay_no, cut_no),
+            list(cast(height as double) order by stay_no, cut_no),
+            list(package_rank_ratio order by stay_no, cut_no),
+            list(waiting_rank_ratio order by stay_no, cut_no),
+            list(size_rank_ratio order by stay_no, cut_no)
+        ) as model
+    from labelled
+    group by label
+),
+
+terms as (
+    select
+        samples.label,
+        unnest(
+            [
+                struct_pack(
+                    factor := 'package',
+                    middle := model.package, low := model.package_low, high := model.package_high
+                ),
+                struct_pack(
+                    factor := 'waiting',
+                    middle := model.waiting, low := model.waiting_low, high := model.waiting_high
+                ),
+                struct_pack(
+                    factor := 'size',
+                    middle := model.size, low := model.size_low, high := model.size_high
+                )
+            ]
+        ) as term
+    from samples
+),
+
+judged as (
+    select
+        areas.*,
+        areas.n_blocks >= getvariable('min_inclusion_blocks') as enough_data,
+        block_ratio_interval(areas.won, getvariable('min_inclusion_blocks')) as auc_interval
+    from areas
+)
+
+select
+    judged.label as pool,
+    judged.factor,
+    case when judged.label = 'all' then 'all blocks' else coalesce(pools.name, judged.label) end as pool_name,
+    judged.n_blocks,
+    judged.n_taken,
+    judged.n_left,
+    judged.auc_ratio,
+    judged.auc_interval.low as auc_low_ratio,
+    judged.auc_interval.high as auc_high_ratio,
+    case when judged.enough_data then terms.term.middle end as coefficient,
+    case when judged.enough_data then terms.term.low end as coefficient_low,
+    case when judged.enough_data then terms.term.high end as coefficient_high,
+    judged.enough_data
+from judged
+left join terms
+    on judged.label = terms.label and judged.factor = terms.term.factor
+left join pools
+    on judged.label = pools.slug
+order by judged.label != 'all', judged.label, judged.factor

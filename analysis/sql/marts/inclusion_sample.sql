@@ -1,0 +1,127 @@
+/*
+summary = "Pairs of a block and a transaction that waited for it: was it taken, and how did it rank?"
+method = """
+Pairs of a measured, non-empty block of the active chain and a transaction that was waiting at its cut, taken or
+left. Only transactions whose entry was pushed, so that the time they waited is known, and whose fee is. Every
+sample_every-th stay in the order of entry is kept, whichever it is, so that there are at most about max_pairs pairs:
+ranks and areas under curves do not depend on that. Each factor is the transaction's rank among the pairs of its
+block, as (rank - 0.5) / pairs with ties at their mean, so 0 to 1 in every block and comparable between blocks.
+"""
+grain = ["stay_no", "cut_no"]
+[parameters]
+max_pairs = {value = 2000000, doc = "pairs that are kept, about"}
+[columns]
+stay_no = "BIGINT  names a row of mempool_residence"
+cut_no = "BIGINT  names a row of mempool_cuts, with node"
+node = "VARCHAR  name of the watched node"
+block_hash = "BLOB  header hash, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+is_taken = "BOOLEAN  the block took it"
+n_pairs = "BIGINT  pairs of the block in this sample"
+feerate_rank_ratio = "DOUBLE  0..1, rank of fee / vsize, higher pays more"
+package_rank_ratio = "DOUBLE  0..1, rank of the package feerate (mempool_packages)"
+waiting_rank_ratio = "DOUBLE  0..1, rank of the time waited, higher waited longer"
+size_rank_ratio = "DOUBLE  0..1, rank of vsize, higher is larger"
+*/
+with
+
+waiting as (
+    select
+        stay_no,
+        node,
+        entered_at,
+        fee_sat,
+        vsize_vb,
+        first_cut_no,
+        last_cut_no,
+        mined_cut_no
+    from mempool_residence
+    where
+        first_cut_no <= last_cut_no
+        and first_seen_kind = 'pushed'
+        and fee_sat is not null
+        and vsize_vb > 0
+),
+
+thinning as (
+    select
+        greatest(
+            cast(ceil(sum(last_cut_no - first_cut_no + 1) / getvariable('max_pairs')) as bigint), 1
+        ) as sample_every
+    from waiting
+),
+
+kept as (
+    select
+        waiting.*,
+        unnest(range(waiting.first_cut_no, waiting.last_cut_no + 1)) as cut_no
+    from waiting
+    cross join thinning
+    where waiting.stay_no % thinning.sample_every = 0
+),
+
+pairs as (
+    select
+        kept.stay_no,
+        kept.cut_no,
+        kept.node,
+        mempool_cuts.block_hash,
+        coalesce(kept.mined_cut_no = kept.cut_no, false) as is_taken,
+        kept.fee_sat / kept.vsize_vb as feerate_sat_vb,
+        coalesce(mempool_packages.package_feerate_sat_vb, kept.fee_sat / kept.vsize_vb) as package_feerate_sat_vb,
+        seconds_between(kept.entered_at, mempool_cuts.connected_at) as waited_s,
+        kept.vsize_vb
+    from kept
+    inner join mempool_cuts
+        on kept.node = mempool_cuts.node and kept.cut_no = mempool_cuts.cut_no
+    inner join chain_blocks
+        on mempool_cuts.block_hash = chain_blocks.block_hash
+    left join mempool_packages
+        on
+            kept.stay_no = mempool_packages.stay_no
+            and kept.cut_no between mempool_packages.first_cut_no and mempool_packages.last_cut_no
+    where mempool_cuts.is_measured and chain_blocks.is_active and not chain_blocks.is_empty
+),
+
+-- rank() counts those below; cume_dist() those below or equal: their mean is the middle of the ties.
+ranked as (
+    select
+        stay_no,
+        cut_no,
+        node,
+        block_hash,
+        is_taken,
+        count(*) over (partition by node, cut_no) as n_pairs,
+        rank() over by_feerate - 1 as n_below_feerate,
+        cume_dist() over by_feerate as feerate_cume_ratio,
+        rank() over by_package - 1 as n_below_package,
+        cume_dist() over by_package as package_cume_ratio,
+        rank() over by_waiting - 1 as n_below_waiting,
+        cume_dist() over by_waiting as waiting_cume_ratio,
+        rank() over by_size - 1 as n_below_size,
+        cume_dist() over by_size as size_cume_ratio
+    from pairs
+    window
+        by_feerate as (partition by node, cut_no order by feerate_sat_vb),
+        by_package as (partition by node, cut_no order by package_feerate_sat_vb),
+        by_waiting as (partition by node, cut_no order by waited_s),
+        by_size as (partition by node, cut_no order by vsize_vb)
+)
+
+select
+    ranked.stay_no,
+    ranked.cut_no,
+    ranked.node,
+    ranked.block_hash,
+    block_pool.height,
+    block_pool.pool,
+    ranked.is_taken,
+    ranked.n_pairs,
+    (ranked.n_below_feerate / ranked.n_pairs + ranked.feerate_cume_ratio) / 2 as feerate_rank_ratio,
+    (ranked.n_below_package / ranked.n_pairs + ranked.package_cume_ratio) / 2 as package_rank_ratio,
+    (ranked.n_below_waiting / ranked.n_pairs + ranked.waiting_cume_ratio) / 2 as waiting_rank_ratio,
+    (ranked.n_below_size / ranked.n_pairs + ranked.size_cume_ratio) / 2 as size_rank_ratio
+from ranked
+inner join block_pool
+    on ranked.block_hash = block_pool.block_hash
