@@ -15,6 +15,7 @@ from rich.console import Console
 
 from collector.backfill.blockfiles import MAGIC, Folder
 from collector.backfill.progress import Watcher
+from collector.backfill.report import Report
 from collector.backfill.run import default_report_path, from_files, from_node
 from collector.backfill.units import Wish
 from collector.bitcoin_conf import Access, find_access
@@ -25,6 +26,13 @@ from collector.writer import Dataset
 
 DAY_S: Final = 86_400
 MAX_WORKERS: Final = 16  # of the node's default work queue each worker takes one place
+
+ConfigOption = Annotated[Path | None, typer.Option(help="Settings file (TOML).")]
+DatadirOption = Annotated[Path | None, typer.Option(help="The node's datadir; ~/.bitcoin unless set.")]
+ConfOption = Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")]
+RpcUrlOption = Annotated[str | None, typer.Option(help="Address of the node's RPC.")]
+CookieFileOption = Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")]
+DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")]
 
 
 def backfill(  # noqa: PLR0917 - typer passes every option by name
@@ -39,20 +47,18 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     workers: Annotated[
         int | None, typer.Option(min=1, max=MAX_WORKERS, help="Processes; one per core unless set.")
     ] = None,
-    dataset: Annotated[
-        Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
-    ] = None,
+    dataset: DatasetOption = None,
     chain: Annotated[
         str | None, typer.Option(help=f"One of {', '.join(MAGIC)}; told by the files unless set.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Where the JSON report goes; in the dataset unless set.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    datadir: Annotated[Path | None, typer.Option(help="The node's datadir; ~/.bitcoin unless set.")] = None,
-    conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
-    rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
-    cookie_file: Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")] = None,
+    config: ConfigOption = None,
+    datadir: DatadirOption = None,
+    conf: ConfOption = None,
+    rpc_url: RpcUrlOption = None,
+    cookie_file: CookieFileOption = None,
 ) -> None:
     """Fill `blocks` and `transactions` from block files or a node. Can be stopped and run again."""
     if blocks_dir is None and not node:
@@ -68,21 +74,24 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         rpc_url=rpc_url,
         cookie_file=cookie_file,
     )
-    access = _access(settings) if node else None
-    into = Dataset.open(settings.dataset, settings.chain, create=True)
-    count = workers or min(_cores(), MAX_WORKERS)
-    _end_in_order_on_sigterm()
-    console = Console(stderr=True)
-    with Watcher(console, count) as watcher:
-        if folder is not None:
-            result = from_files(folder, into, wish, workers=count, watcher=watcher, access=access)
-        else:
-            assert access is not None  # noqa: S101 - one of the two was demanded above
-            result = from_node(access, into, wish, workers=count, watcher=watcher)
-    target = report or default_report_path(into)
+    result = _run(settings, folder, wish, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
+    target = report or default_report_path(settings.dataset, settings.chain)
     result.write(target)
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
+
+
+def _run(
+    settings: Settings, folder: Folder | None, wish: Wish, workers: int, *, is_node_asked: bool
+) -> Report:
+    access = _access(settings) if is_node_asked else None
+    into = Dataset.open(settings.dataset, settings.chain, create=True)
+    _end_in_order_on_sigterm()
+    with Watcher(Console(stderr=True), workers) as watcher:
+        if folder is not None:
+            return from_files(folder, into, wish, workers=workers, watcher=watcher, access=access)
+        assert access is not None  # noqa: S101 - the command has demanded one of the two
+        return from_node(access, into, wish, workers=workers, watcher=watcher)
 
 
 def parse_wish(first: str | None, last: str | None) -> Wish:

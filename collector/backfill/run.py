@@ -142,6 +142,6 @@ def _name_debris(folder: Folder, debris: list[Debris], rejects: Rejects, done: D
     rejects.add(done.bad)
 
 
-def default_report_path(dataset: Dataset) -> Path:
-    """Where the report of the last run is put unless told otherwise."""
-    return dataset.root / f"backfill-{dataset.chain}.json"
+def default_report_path(root: Path, chain: str) -> Path:
+    """Where the report of the last run is put unless told otherwise: beside the tables."""
+    return root / f"backfill-{chain}.json"
