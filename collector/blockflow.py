@@ -7,15 +7,17 @@ before it is believed. Nothing here talks to the node: `ask` is called with what
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+
+import structlog
 
 from collector.batches import Batch
 from collector.blocks import block_rows, fees_from_getblock
 from collector.decode import Block, decode_block
 from collector.errors import DecodeError
-from collector.schema import hash_bytes
+from collector.schema import hash_bytes, hash_hex
 from collector.verify import backend_name, verify_block
 
 Row = dict[str, Any]
@@ -23,6 +25,8 @@ KEPT_BODY_BYTES: Final = (
     8_000_000  # a C follows its block within moments; decoded, a body takes ten times that
 )
 KEPT_KNOWN: Final = 12  # blocks whose transactions a reorganisation may bring back
+
+log = structlog.get_logger(__name__)
 
 
 class BlockAnswer(NamedTuple):
@@ -115,8 +119,11 @@ class BlockFlow:
         return next((hash_ for hash_, known in self._known.items() if txid in known.fees_sat), None)
 
     def received(self, raw: bytes) -> Block:
-        """Decode the body of a `rawblock` message; raises DecodeError."""
+        """Decode and verify the body of a `rawblock` message; raises DecodeError when either fails."""
         block = decode_block(raw)
+        verdict = verify_block(block, self._chain)
+        if verdict != "valid":
+            raise DecodeError(f"block {hash_hex(block.block_hash)}: {verdict}")
         self._keep(block, raw)
         return block
 
@@ -155,14 +162,14 @@ class BlockFlow:
 
     def answered(self, block_hash: bytes, answer: BlockAnswer, now_us: int, batch: Batch) -> bool:
         """Take an answer: make the block's rows and give out its arrivals. False: asked once more."""
+        wanted = self._wanted[block_hash]
         if answer.raw is not None:
             try:
                 self._keep(decode_block(answer.raw), answer.raw)
             except DecodeError as error:
-                batch.add("rejects", [self._reject("rpc", now_us, str(error), answer.raw)])
+                self._reject(batch, wanted, now_us, str(error), answer.raw)
                 self.failed(block_hash)
                 return True
-        wanted = self._wanted[block_hash]
         kept = self._bodies.get(block_hash)
         if kept is None:
             self._ask_again(block_hash, wanted)
@@ -171,34 +178,19 @@ class BlockFlow:
         txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
         verdict = verify_block(block, self._chain, txids, height=answer.verbose["height"])
         if verdict != "valid":
-            topic = "rawblock" if wanted.source == "zmq" else "rpc"
-            batch.add("rejects", [self._reject(topic, now_us, f"block: {verdict}", raw)])
+            self._reject(batch, wanted, now_us, f"block: {verdict}", raw)
             if wanted.source == "zmq":
                 self._ask_again(block_hash, wanted)
                 return False
-        fees = fees_from_getblock(dict(answer.verbose))
+        fees = fees_from_getblock(answer.verbose)
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
         known = Known(answer.verbose["height"], block.header.prev_hash, by_txid)
         self._known[block_hash] = known
         if len(self._known) > KEPT_KNOWN:
             self._known.popitem(last=False)
-        if wanted.is_before_us and self._stored.lowest_height is None:
-            pass  # a dataset begins with the first block that it saw come
-        elif self._stored.claim(block_hash, known.height):
-            block_row, transaction_rows = block_rows(
-                block,
-                chain=self._chain,
-                height=known.height,
-                height_source="rpc",
-                source=wanted.source,
-                verdict=verdict,
-                verified_by=backend_name(),
-                fees=fees,
-            )
-            # Together with the message that announced it: a kill loses both or neither.
-            owner = wanted.arrivals[0].batch if wanted.arrivals else batch
-            owner.add("blocks", [block_row])
-            owner.add("transactions", transaction_rows)
+        # Together with the message that announced it: a kill loses both or neither.
+        owner = wanted.arrivals[0].batch if wanted.arrivals else batch
+        self._store(block, wanted, verdict, fees, owner)
         if wanted.is_fill:
             batch.add("block_arrivals", [self._arrival(block_hash, "connected", now_us, "pulled", known)])
         self._settle(block_hash, known)
@@ -213,6 +205,28 @@ class BlockFlow:
         self._fill.clear()
         for block_hash in list(self._wanted):
             self._settle(block_hash, None)
+
+    def _store(
+        self, block: Block, wanted: _Wanted, verdict: str, fees: Sequence[int | None], owner: Batch
+    ) -> None:
+        """Make the rows of a block, unless the dataset has it."""
+        height = self._known[block.block_hash].height
+        if wanted.is_before_us and self._stored.lowest_height is None:
+            return  # a dataset begins with the first block that it saw come
+        if not self._stored.claim(block.block_hash, height):
+            return
+        block_row, transaction_rows = block_rows(
+            block,
+            chain=self._chain,
+            height=height,
+            height_source="rpc",
+            source=wanted.source,
+            verdict=verdict,
+            verified_by=backend_name(),
+            fees=fees if len(fees) == len(block.transactions) else None,
+        )
+        owner.add("blocks", [block_row])
+        owner.add("transactions", transaction_rows)
 
     def _ask_again(self, block_hash: bytes, wanted: _Wanted) -> None:
         wanted.source = "rpc"
@@ -230,10 +244,10 @@ class BlockFlow:
         self.fill_next()
 
     def _keep(self, block: Block, raw: bytes) -> None:
-        if block.block_hash in self._bodies:
-            return
+        """Keep a body; a later one of the same hash replaces it, for the first may have been bad."""
+        replaced = self._bodies.pop(block.block_hash, None)
+        self._bodies_bytes += len(raw) - (0 if replaced is None else len(replaced[1]))
         self._bodies[block.block_hash] = block, raw
-        self._bodies_bytes += len(raw)
         while self._bodies_bytes > KEPT_BODY_BYTES and len(self._bodies) > 1:
             _, (_, dropped) = self._bodies.popitem(last=False)
             self._bodies_bytes -= len(dropped)
@@ -250,8 +264,10 @@ class BlockFlow:
             "prev_hash": None if known is None else known.prev_hash,
         }
 
-    def _reject(self, topic: str, now_us: int, reason: str, body: bytes) -> Row:
-        return reject_row(self._origin, topic, now_us, reason, body)
+    def _reject(self, batch: Batch, wanted: _Wanted, now_us: int, reason: str, body: bytes) -> None:
+        topic = "rawblock" if wanted.source == "zmq" else "rpc"
+        batch.add("rejects", [reject_row(self._origin, topic, now_us, reason, body)])
+        log.warning("block.rejected", node=self._origin[0], source=topic, reason=reason)
 
 
 def reject_row(

@@ -19,7 +19,6 @@ from collector.batches import Batch, Batches
 from collector.blockflow import BlockAnswer, BlockFlow, StoredBlocks, reject_row
 from collector.bodies import Bodies
 from collector.coverage import Ledger
-from collector.decode import Block
 from collector.entries import Entry
 from collector.errors import DecodeError, NodeError
 from collector.fees import FeeDesk
@@ -41,7 +40,7 @@ from collector.preflight import NodeFacts
 from collector.questions import Snapshot, ask_block, ask_chain, ask_snapshot
 from collector.records import Message
 from collector.removals import Removals, Settled
-from collector.schema import hash_hex
+from collector.schema import hash_bytes, hash_hex
 from collector.zmq_source import Notice
 
 Row = dict[str, Any]
@@ -117,7 +116,7 @@ class Pipeline:
             else:
                 block = self._blocks.received(message.body)
                 self._blocks.happened(block.block_hash, "seen", received_us, "pushed", batch)
-                self._offer_block(block)
+                self._offer_block(block.block_hash, self._txids_of(block.block_hash))
         except DecodeError as error:
             self._reject(message, str(error), batch)
 
@@ -219,7 +218,6 @@ class Pipeline:
             self._settled(self._removals.connected(lambda: self._spent_in(event.hash)))
             self._blocks.happened(event.hash, "connected", event.received_us, "pushed", batch)
             self._look_into_block(event, batch)
-            self._spine_wants.discard(event.hash)
             self.tip_changed = True
         else:
             self._settled(self._removals.disconnected())
@@ -335,26 +333,26 @@ class Pipeline:
     def _on_block(self, block_hash: bytes, answer: BlockAnswer) -> None:
         now_us = time.time_ns() // 1000
         if self._blocks.answered(block_hash, answer, now_us, self._batches.current):
-            self._find_block(block_hash)
+            txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
+            self._offer_block(block_hash, txids)
 
     def _no_block(self, block_hash: bytes, error: NodeError) -> None:
         """Go on without a block that the node does not have (any more)."""
         log.warning("block.missing", node=self.origin[0], block=hash_hex(block_hash), reason=str(error))
         self._blocks.failed(block_hash)
         self._fees.block_missing(block_hash)
-        self._spine_wants.discard(block_hash)
-        self._apply(self.spine.block(block_hash, ()))
+        self._offer_block(block_hash, self._txids_of(block_hash))
 
     def _find_block(self, block_hash: bytes) -> None:
-        block = self._blocks.body(block_hash)
-        if block is None:
+        if self._blocks.body(block_hash) is None:
             self._blocks.want(block_hash)
         else:
-            self._offer_block(block)
+            self._offer_block(block_hash, self._txids_of(block_hash))
 
-    def _offer_block(self, block: Block) -> None:
-        if block.block_hash in self._spine_wants:
-            self._apply(self.spine.block(block.block_hash, self._txids_of(block.block_hash)))
+    def _offer_block(self, block_hash: bytes, txids: list[bytes]) -> None:
+        if block_hash in self._spine_wants:
+            self._spine_wants.discard(block_hash)
+            self._apply(self.spine.block(block_hash, txids))
 
     def _txids_of(self, block_hash: bytes) -> list[bytes]:
         block = self._blocks.body(block_hash)

@@ -12,7 +12,7 @@ import structlog
 
 from collector.bitcoin_conf import find_access
 from collector.config import NodeSettings, Settings
-from collector.errors import MissingTopic, WrongChain
+from collector.errors import MissingTopic, NodeUnavailable, WrongChain
 from collector.rpc import RpcClient
 from collector.schema import hash_bytes
 
@@ -50,13 +50,18 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
 def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFacts:
     """Check the node and collect what its row of `nodes` says.
 
-    Raises WrongChain, MissingTopic, or what the client raises.
+    Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, or what the client raises.
     """
     chain = client.call("getblockchaininfo")
     if chain["chain"] != settings.chain:
         raise WrongChain(
             f"node {node.name} at {client.url} is on {chain['chain']}, the settings say {settings.chain}; "
             "set chain, or the address of another node"
+        )
+    if chain["initialblockdownload"] and settings.chain != "regtest":  # there it lasts until the first block
+        raise NodeUnavailable(
+            f"node {node.name} is still downloading the chain ({float(chain['verificationprogress']):.1%}); "
+            "start again when it has caught up"
         )
     node_began_before_s = -client.call("uptime") + time.monotonic()
     notifiers = client.call("getzmqnotifications")

@@ -33,6 +33,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         if settings.metrics:
             at_end.callback(MetricsServer(settings.metrics, metrics).close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
+        _warn_of_orphans(settings, dataset)
         watches = []
         for node in settings.node:
             watch = Watch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
@@ -50,6 +51,16 @@ def _prepared(node: NodeSettings, settings: Settings, at_end: ExitStack) -> Prep
     prepared = prepare(node, settings, patience_s=settings.startup_patience_s)
     at_end.callback(prepared.source.stop)
     return prepared
+
+
+def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
+    """Say which journals belong to nodes that are not watched (any more): they are left as they are."""
+    names = {node.name for node in settings.node}
+    for journal in sorted((dataset.root / "journal" / dataset.chain).glob("*/*.journal")):
+        if journal.parent.name not in names:
+            log.warning(
+                "journal.left_alone", path=str(journal), advice="watch a node of that name to recover it"
+            )
 
 
 def stored_blocks(dataset: Dataset) -> StoredBlocks:

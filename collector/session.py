@@ -92,6 +92,9 @@ class Session:
             self._begin(facts, source.since_us)
             while not stop.is_set() and not self._restarted:
                 self._turn(self._take(IDLE_S))
+        except BaseException:
+            self._stop_lanes()
+            raise
         finally:
             source.stop()
         self._finish("node_restart" if self._restarted else "shutdown")
@@ -281,9 +284,12 @@ class Session:
         self._pipeline.finish()
         self._journal.set_state(COVERAGE_STATE + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
+        self._stop_lanes()
+        self._seal()
+
+    def _stop_lanes(self) -> None:
         for lane in (self._quick, self._slow):
             lane.stop()
-        self._seal()
 
     def _await_answers(self) -> None:
         """Go on until nothing waits, or nothing moves any more."""

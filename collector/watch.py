@@ -40,7 +40,11 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
 
     Raises WrongChain, MissingTopic, NodeUnavailable or NodeRefused, each with what to do about it.
     """
-    facts = examine(client_for(node, settings.chain, patience_s=patience_s), node, settings)
+    client = client_for(node, settings.chain, patience_s=patience_s)
+    try:
+        facts = examine(client, node, settings)
+    finally:
+        client.close()
     session = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     source = ZmqSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
@@ -109,6 +113,7 @@ class Watch:
         # What the node says of itself is asked again now that the subscription stands: the tip must be one
         # behind which every change reaches us.
         facts = examine(prepared.client, self._node, self._settings)
+        prepared.client.close()  # this thread's connection; the lanes have their own
         self._session(prepared, prepared.session).run(facts, prepared.source, self._stop)
 
     def _session(self, prepared: Prepared, name: str) -> Session:

@@ -25,6 +25,7 @@ class Relay:
     def __init__(self, node: RegtestNode) -> None:
         self.losing: set[str] = set()
         self.n_lost = 0
+        self.mangling: dict[str, int] = {}  # topic -> position of a byte to change in the next body
         self._context = zmq.Context()
         self._sub = self._context.socket(zmq.SUB)
         self._pub = self._context.socket(zmq.PUB)
@@ -44,6 +45,11 @@ class Relay:
                 if frames[0].decode() in self.losing:
                     self.n_lost += 1
                 else:
+                    at = self.mangling.pop(frames[0].decode(), None)
+                    if at is not None:
+                        body = bytearray(frames[1])
+                        body[at] ^= 0xFF
+                        frames[1] = bytes(body)
                     self._pub.send_multipart(frames)
 
     def close(self) -> None:
@@ -143,6 +149,38 @@ def test_lost_messages_are_named_and_made_good(
     assert hash_bytes(lost_block) in {row["block_hash"] for row in rows["blocks"]}
     arrivals = [row for row in rows["block_arrivals"] if row["block_hash"] == hash_bytes(lost_block)]
     assert {row["kind"] for row in arrivals} == {"pulled"}
+
+
+def test_what_arrives_broken_is_kept_whole_and_fetched_again(
+    node: RegtestNode, relay: Relay, new_collector: Callable[[], Any]
+) -> None:
+    """A transaction, an event and a block with a wrong byte are rejects; what they said is found anyway."""
+    rpc, wallet = node.client(), make_wallet(node, 100, seed=8)
+    time.sleep(SETTLE_S)
+    collector = new_collector()
+    collector.use(relay.endpoints)
+    collector.start()
+    relay.mangling = {"rawtx": 4}  # the number of inputs, or the witness marker
+    send(rpc, wallet, 4)
+    time.sleep(SETTLE_S)
+    relay.mangling = {"rawblock": -6}  # in the last transaction
+    (mined,) = rpc.call("generatetodescriptor", 1, "raw(51)")
+    time.sleep(SETTLE_S)
+    relay.mangling = {"sequence": 32}  # the letter
+    send(rpc, wallet, 3)
+    time.sleep(2)
+    in_node = node_mempool(rpc)
+    assert collector.stop() == 0, collector.log.read_text()
+
+    rows = read(collector.dataset)
+    assert sorted(row["topic"] for row in rows["rejects"]) == ["rawblock", "rawtx", "sequence"]
+    (block,) = (row for row in rows["blocks"] if row["block_hash"] == hash_bytes(mined))
+    assert (block["verdict"], block["source"]) == ("valid", "rpc")
+    rejected = next(row["body"] for row in rows["rejects"] if row["topic"] == "rawblock")
+    assert len(rejected) == block["size_bytes"]
+    (session,) = {row["session"] for row in rows["nodes"]}
+    assert mempool_by_rows(rows, session) == in_node
+    assert all(row["n_inputs"] == 1 for row in rows["mempool_txs"])
 
 
 def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Callable[[], Any]) -> None:
