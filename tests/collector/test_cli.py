@@ -1,0 +1,64 @@
+"""The command line without a node: the contract, the version, and how signals end it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.cli import main
+from collector.schema import TABLES
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process; returns its status."""
+    monkeypatch.setattr(sys, "argv", ["pool-collector", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    return int(exit_.value.code or 0)
+
+
+def test_the_contract_is_printed_in_every_format(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each format has every table and every column."""
+    for output in ("table", "json", "markdown"):
+        assert run(monkeypatch, "schema", "--format", output) == 0
+        text = capsys.readouterr().out
+        for table in TABLES.values():
+            assert table.name in text
+            assert all(column.name in text for column in table.columns)
+        if output == "json":
+            assert [each["name"] for each in json.loads(text)] == list(TABLES)
+
+
+def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Name and number."""
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out.startswith("pool-collector ")
+
+
+@pytest.mark.parametrize(("n_signals", "status"), [(1, 0), (2, 1)])
+def test_the_second_signal_ends_at_once(n_signals: int, status: int) -> None:
+    """The first asks for an orderly end; who does not want to wait sends another."""
+    script = f"""
+import os, signal, threading
+from collector.cli import _stop_on_signals
+stop = threading.Event()
+_stop_on_signals(stop)
+for number in (signal.SIGTERM, signal.SIGINT)[:{n_signals}]:
+    os.kill(os.getpid(), number)
+assert stop.wait(5)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == status
+
+
+def test_a_missing_settings_file_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Status 1, on stderr, without a traceback."""
+    assert run(monkeypatch, "run", "--config", str(tmp_path / "none.toml")) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"error: there is no settings file {tmp_path / 'none.toml'}\n"
