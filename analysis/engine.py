@@ -19,7 +19,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from analysis import concentration, events, growth, inclusion, rates, statistics
+from analysis import concentration, events, growth, inclusion, rates, statistics, threshold
 from analysis.attribution import match_candidates
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
@@ -108,6 +108,7 @@ def connect(
         events.register(connection)
         growth.register(connection)
         rates.register(connection)
+        threshold.register(connection)
         yield connection
     finally:
         connection.close()

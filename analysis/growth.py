@@ -120,13 +120,10 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     square_sum = float(residuals @ residuals)
     n = len(t)
     r_squared = float(fit.rvalue**2)
-    leaning = max(float(residuals[1:] @ residuals[:-1]) / square_sum, 0.0) if square_sum > 0 else 0.0
-    half = (
-        stats.t.ppf((1 + CONFIDENCE) / 2, n - 2)
-        * fit.stderr
-        * np.sqrt((1 + leaning) / max(1 - leaning, 1e-9))
-    )
-    is_exact = square_sum <= 1e-18 * n
+    is_exact = square_sum <= 1e-18 * n  # what is left is rounding
+    leaning = 0.0 if is_exact else max(float(residuals[1:] @ residuals[:-1]) / square_sum, 0.0)
+    widening = 0.0 if is_exact else np.sqrt((1 + leaning) / max(1 - leaning, 1e-9))
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, n - 2) * fit.stderr * widening
     return GrowthFit(
         n_days=n,
         lambda_per_day=float(fit.slope),

@@ -1,0 +1,55 @@
+/*
+summary = "What each block of the active chain earned: subsidy, fees, and its worth on that day."
+method = """
+Revenue = subsidy of the height + fees of the transactions. Fees are null while they are not known, and so is the
+revenue then; what the coinbase left unclaimed is not taken off, claimed_sat is what it took. USD at the close of
+the UTC day of the header time (price_day); null without a price of that day.
+"""
+grain = ["block_hash"]
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+day = "DATE  UTC day of the header time"
+subsidy_sat = "BIGINT  new coins this height allows"
+fees_sat = "BIGINT  sum of the fees; null while unknown"
+revenue_sat = "BIGINT  subsidy and fees; null while the fees are unknown"
+claimed_sat = "BIGINT  value of the coinbase's outputs"
+price_usd = "DOUBLE  USD per bitcoin on that day; null without one"
+revenue_usd = "DOUBLE  USD, revenue at that price"
+expected_hashes = "DOUBLE  hashes, mean number of tries at the block's difficulty"
+*/
+with
+
+blocks as (
+    select
+        chain_blocks.block_hash,
+        chain_blocks.height,
+        cast(chain_blocks.header_time as date) as day,
+        chain_blocks.subsidy_sat,
+        chain_blocks.fees_sat,
+        chain_blocks.subsidy_sat + chain_blocks.fees_sat as revenue_sat,
+        stg_blocks.coinbase_value_sat as claimed_sat,
+        block_work.expected_hashes
+    from chain_blocks
+    inner join stg_blocks
+        on chain_blocks.block_hash = stg_blocks.block_hash
+    inner join block_work
+        on chain_blocks.block_hash = block_work.block_hash
+    where chain_blocks.is_active
+)
+
+select
+    blocks.block_hash,
+    blocks.height,
+    blocks.day,
+    blocks.subsidy_sat,
+    blocks.fees_sat,
+    blocks.revenue_sat,
+    blocks.claimed_sat,
+    price_day.price_usd,
+    blocks.revenue_sat / 1e8 * price_day.price_usd as revenue_usd,
+    blocks.expected_hashes
+from blocks
+left join price_day
+    on blocks.day = price_day.day
+order by blocks.height

@@ -1,0 +1,111 @@
+/*
+summary = "Event study of halvings: did price, fees, revenue or hashrate change then more than at placebo dates?"
+method = """
+Change of the mean logarithm from window_days before to window_days after the day, the day itself left out, against
+the same at every other day whose windows stay clear of it (analysis/events.py). p_value is the part of placebo
+dates with a change at least as large; their windows overlap, so it overstates the evidence. Halvings are those that
+the dataset shows (subsidy halved from one active block to the next) and, on the main chain, the days of
+2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone suffice. Series are daily: price_usd from
+price_day, the others from revenue and hashrate of the network. A metric without enough days has nulls.
+"""
+grain = ["halving_day", "metric"]
+[parameters]
+window_days = {value = 30, doc = "days on either side of the halving"}
+[columns]
+halving_day = "DATE  UTC day of the header time of the first block with the new subsidy"
+metric = "VARCHAR  price_usd, fees_sat, revenue_sat, revenue_usd, hashrate or hashprice_usd"
+change_ratio = "DOUBLE  after / before, geometric means; 0..1 is a fall, above 1 a rise"
+placebo_low_ratio = "DOUBLE  the same at placebo dates, 2.5 % quantile; 0..1 is a fall, above 1 a rise"
+placebo_high_ratio = "DOUBLE  the same at placebo dates, 97.5 % quantile; 0..1 is a fall, above 1 a rise"
+n_placebos = "BIGINT  placebo dates"
+p_value = "DOUBLE  0..1, small: a change like this is rare at other dates"
+*/
+with
+
+subsidies as (
+    select
+        chain_blocks.height,
+        cast(chain_blocks.header_time as date) as day,
+        chain_blocks.subsidy_sat,
+        lag(chain_blocks.subsidy_sat) over (order by chain_blocks.height) as previous_subsidy_sat,
+        lag(chain_blocks.height) over (order by chain_blocks.height) as previous_height
+    from chain_blocks
+    where chain_blocks.is_active
+),
+
+known_days as (
+    select unnest([date '2012-11-28', date '2016-07-09', date '2020-05-11', date '2024-04-20']) as halving_day
+),
+
+halvings as (
+    select day as halving_day
+    from subsidies
+    where subsidy_sat = previous_subsidy_sat // 2 and height = previous_height + 1 and previous_subsidy_sat > 0
+    union
+    select known_days.halving_day
+    from known_days
+    inner join build_facts
+        on build_facts.key = 'chain' and build_facts.value = 'main'
+),
+
+series as (
+    select
+        day,
+        'price_usd' as metric,
+        price_usd as amount
+    from price_day
+    union all
+    select
+        cast(period as date) as day,
+        unnest(['fees_sat', 'revenue_sat', 'revenue_usd', 'hashprice_usd']) as metric,
+        unnest([
+            cast(fees_sat as double),
+            cast(revenue_sat as double),
+            revenue_usd,
+            hashprice_usd_per_ph_day
+        ]) as amount
+    from revenue
+    where grouped_by = 'network' and period_kind = 'day'
+    union all
+    select
+        cast(period as date) as day,
+        'hashrate' as metric,
+        observed_hashes_per_s as amount
+    from hashrate
+    where grouped_by = 'network' and period_kind = 'day'
+),
+
+lists as (
+    select
+        metric,
+        list(cast(day - date '1970-01-01' as double) order by day) as days,
+        list(amount order by day) as amounts
+    from series
+    where amount > 0
+    group by metric
+),
+
+effects as (
+    select
+        halvings.halving_day,
+        lists.metric,
+        event_effect(
+            lists.days,
+            lists.amounts,
+            cast(halvings.halving_day - date '1970-01-01' as double),
+            cast(getvariable('window_days') as bigint)
+        ) as effect
+    from halvings
+    cross join lists
+)
+
+select
+    halving_day,
+    metric,
+    exp(effect.log_change) as change_ratio,
+    exp(effect.placebo_low) as placebo_low_ratio,
+    exp(effect.placebo_high) as placebo_high_ratio,
+    cast(effect.n_placebos as bigint) as n_placebos,
+    effect.p_value
+from effects
+order by halving_day, metric

@@ -1,0 +1,122 @@
+/*
+summary = "What mining earned: subsidy, fees, USD and hashprice, network and per pool or entity, per day, epoch and over all."
+method = """
+Sums of block_revenue over blocks whose fees are known; they are counts of everything in the dataset, not estimates,
+so they have no interval: what a pool would have earned with other luck is in the interval of its share. Hashprice =
+revenue / hashes that these blocks take on average, for 1 PH/s during a day (8.64e19 hashes): it depends on
+difficulty, subsidy, fees and price, not on luck. USD columns cover only blocks on days with a price
+(priced_block_count) and are null without one. share_ratio is the owner's part of the period's revenue.
+"""
+grain = ["grouped_by", "period_kind", "period", "owner"]
+[columns]
+grouped_by = "VARCHAR  network, or pool, owner, proxy as in block_owner"
+period_kind = "VARCHAR  day, epoch or all"
+period = "VARCHAR  UTC day of the header time, number of the difficulty epoch, or all"
+first_height = "INTEGER  first block of the period that the dataset has"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for the network"
+owner_name = "VARCHAR  its name"
+is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+block_count = "BIGINT  blocks on the active chain"
+fee_block_count = "BIGINT  those whose fees are known"
+priced_block_count = "BIGINT  those of them on a day with a price"
+subsidy_sat = "BIGINT  new coins of the blocks whose fees are known"
+fees_sat = "BIGINT  fees of these blocks"
+revenue_sat = "BIGINT  both"
+fee_ratio = "DOUBLE  0..1, fees / revenue"
+share_ratio = "DOUBLE  0..1, of the revenue of all owners in the period"
+revenue_usd = "DOUBLE  USD; null without a priced block"
+hashprice_sat_per_ph_day = "DOUBLE  sat for 1 PH/s during a day; null without difficulty"
+hashprice_usd_per_ph_day = "DOUBLE  USD for 1 PH/s during a day; null without difficulty or price"
+*/
+with
+
+kinds as (
+    select unnest(['day', 'epoch', 'all']) as period_kind
+),
+
+owners as (
+    select
+        grouped_by,
+        block_hash,
+        epoch,
+        owner,
+        owner_name,
+        is_unknown
+    from block_owner
+    union all
+    select
+        'network' as grouped_by,
+        block_hash,
+        epoch,
+        'all' as owner,
+        'all blocks' as owner_name,
+        false as is_unknown
+    from block_owner
+    where grouped_by = 'pool'
+),
+
+block_periods as (
+    select
+        owners.*,
+        kinds.period_kind,
+        case kinds.period_kind
+            when 'day' then strftime(block_revenue.day, '%Y-%m-%d')
+            when 'epoch' then cast(owners.epoch as varchar)
+            else 'all'
+        end as period,
+        block_revenue.height,
+        case when block_revenue.fees_sat is not null then block_revenue.subsidy_sat end as subsidy_sat,
+        block_revenue.fees_sat,
+        block_revenue.revenue_sat,
+        block_revenue.revenue_usd,
+        case when block_revenue.revenue_sat is not null then block_revenue.expected_hashes end as paid_hashes,
+        case when block_revenue.revenue_usd is not null then block_revenue.expected_hashes end as priced_hashes
+    from owners
+    inner join block_revenue
+        on owners.block_hash = block_revenue.block_hash
+    cross join kinds
+),
+
+sums as (
+    select
+        grouped_by,
+        period_kind,
+        period,
+        owner,
+        max(owner_name) as owner_name,
+        is_unknown,
+        min(height) as owner_first_height,
+        count(*) as block_count,
+        count(fees_sat) as fee_block_count,
+        count(revenue_usd) as priced_block_count,
+        cast(sum(subsidy_sat) as bigint) as subsidy_sat,
+        cast(sum(fees_sat) as bigint) as fees_sat,
+        cast(sum(revenue_sat) as bigint) as revenue_sat,
+        sum(revenue_usd) as revenue_usd,
+        sum(paid_hashes) as paid_hashes,
+        sum(priced_hashes) as priced_hashes
+    from block_periods
+    group by grouped_by, period_kind, period, owner, is_unknown
+)
+
+select
+    grouped_by,
+    period_kind,
+    period,
+    min(owner_first_height) over (partition by period_kind, period) as first_height,
+    owner,
+    owner_name,
+    is_unknown,
+    block_count,
+    fee_block_count,
+    priced_block_count,
+    subsidy_sat,
+    fees_sat,
+    revenue_sat,
+    fees_sat / nullif(revenue_sat, 0) as fee_ratio,
+    revenue_sat / nullif(sum(revenue_sat) over (partition by grouped_by, period_kind, period), 0) as share_ratio,
+    revenue_usd,
+    revenue_sat * 8.64e19 / nullif(paid_hashes, 0) as hashprice_sat_per_ph_day,
+    revenue_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day
+from sums
+order by grouped_by, period_kind, first_height, is_unknown, block_count desc, owner
