@@ -1,0 +1,117 @@
+/*
+summary = "Transactions of a block that pay far less than what the block left behind: paid for elsewhere?"
+method = """
+The yardstick is the newest template of the node on the block's parent (template_audit_block), the part that weighs no
+more than the block: margin_sat_vb is the margin_quantile of its transactions' own feerates, above the cheap parents
+that rich children pull in. A transaction of the block is a candidate when it was waiting in our mempool, its package
+feerate at the block (mempool_packages) is below low_factor * margin_sat_vb, and the block lacks promised transactions
+that were not in conflict, so that room was taken from somebody. Blocks whose transactions weigh more than the template
+are not judged: everybody found room. A candidate is a suspicion: a pool that does not order by feerate at all makes
+candidates of all it takes, which out_of_band shows as a high candidate_ratio together with a low template score.
+"""
+grain = ["block_hash", "node", "txid"]
+[parameters]
+margin_quantile = {value = 0.1, doc = "quantile of the promised transactions' feerates"}
+low_factor = {value = 0.7, doc = "part of the margin below which a transaction is a candidate"}
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+node = "VARCHAR  name of the watched node"
+txid = "BLOB  transaction id, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+fee_sat = "BIGINT  its fee"
+vsize_vb = "BIGINT  its virtual size"
+package_feerate_sat_vb = "DOUBLE  sat/vB, with the descendants that pay for it"
+margin_sat_vb = "DOUBLE  sat/vB, what a stock node would have asked for"
+waited_s = "DOUBLE  s in our mempool before the block; null when its entry was not pushed"
+*/
+with
+
+newest as (
+    select *
+    from template_audit_block
+    where is_active and n_block > 0
+    qualify row_number() over (partition by block_hash, node order by from_age_s) = 1
+),
+
+contents as (
+    select
+        block_hash,
+        sum(weight_wu) as weight_wu
+    from stg_transactions
+    where not is_coinbase
+    group by block_hash
+),
+
+template_rows as (
+    select
+        newest.block_hash,
+        newest.node,
+        contents.weight_wu as limit_wu,
+        4 * stg_template_txs.fee_sat / stg_template_txs.weight_wu as feerate_sat_vb,
+        sum(stg_template_txs.weight_wu) over (
+            partition by newest.block_hash, newest.node
+            order by stg_template_txs.tx_index
+        ) as weight_up_to_here_wu
+    from newest
+    inner join contents
+        on newest.block_hash = contents.block_hash
+    inner join stg_template_txs
+        on newest.node = stg_template_txs.node and newest.taken_at = stg_template_txs.taken_at
+    where newest.n_missing > newest.n_missing_conflicting
+),
+
+margins as (
+    select
+        block_hash,
+        node,
+        quantile_cont(feerate_sat_vb, getvariable('margin_quantile')) filter (
+            where weight_up_to_here_wu <= limit_wu
+        ) as margin_sat_vb
+    from template_rows
+    group by block_hash, node
+    having max(weight_up_to_here_wu) >= min(limit_wu)
+),
+
+mined as (
+    select
+        margins.*,
+        mempool_residence.txid,
+        mempool_residence.fee_sat,
+        mempool_residence.vsize_vb,
+        case
+            when mempool_residence.first_seen_kind = 'pushed'
+                then seconds_between(mempool_residence.entered_at, mempool_cuts.connected_at)
+        end as waited_s,
+        coalesce(
+            mempool_packages.package_feerate_sat_vb,
+            mempool_residence.fee_sat / nullif(mempool_residence.vsize_vb, 0)
+        ) as package_feerate_sat_vb
+    from margins
+    inner join mempool_cuts
+        on margins.block_hash = mempool_cuts.block_hash and margins.node = mempool_cuts.node
+    inner join mempool_residence
+        on mempool_cuts.node = mempool_residence.node and mempool_cuts.cut_no = mempool_residence.mined_cut_no
+    left join mempool_packages
+        on
+            mempool_residence.stay_no = mempool_packages.stay_no
+            and mempool_cuts.cut_no between mempool_packages.first_cut_no and mempool_packages.last_cut_no
+    where mempool_cuts.is_measured
+)
+
+select
+    mined.block_hash,
+    mined.node,
+    mined.txid,
+    block_pool.height,
+    block_pool.pool,
+    mined.fee_sat,
+    mined.vsize_vb,
+    mined.package_feerate_sat_vb,
+    mined.margin_sat_vb,
+    mined.waited_s
+from mined
+inner join block_pool
+    on mined.block_hash = block_pool.block_hash
+where mined.package_feerate_sat_vb < getvariable('low_factor') * mined.margin_sat_vb
+order by block_pool.height, mined.block_hash, mined.node, mined.package_feerate_sat_vb, mined.txid

@@ -1,0 +1,315 @@
+/*
+summary = "Each block against our node's templates of its height, age by age: missing, extra, conflicting."
+method = """
+The node's templates on the block's parent, taken before the block came, are sorted into bins of age at
+`audit_edges_s`; of each bin the newest is compared. All ages are kept: choosing the best match would flatter the pool.
+What the template promises is its beginning, as heavy as the block's transactions: a pool may choose smaller blocks.
+A promised transaction that the block lacks is, first match: `conflicting`, it left our mempool before or at the block
+as replaced or in conflict with what was mined; `tail`, it is in the last tail_ratio of the promised weight, where
+small differences of order decide; `fresh`, it entered less than fresh_s before the block, and pools do not refresh
+their work at once; else `unexplained`. A transaction of the block that was not promised is `unseen`, it was not in
+our mempool; `fresh`, it entered after the template; `tail`, the template has it, no more than tail_ratio behind the
+promised part; else `prioritised`. Rules after the block audit of mempool (github.com/mempool/mempool) and
+github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is matched / (matched +
+unexplained). Only blocks at which the mempool is known; the coinbase does not count.
+"""
+grain = ["block_hash", "node", "from_age_s"]
+[parameters]
+audit_edges_s = {value = "0 2 5 15 30 60 120", doc = "where a bin of template age begins, s; the last is open"}
+fresh_s = {value = 30, doc = "s before the block; about how often pools refresh their work"}
+tail_ratio = {value = 0.02, doc = "part of the promised weight that is its tail"}
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+node = "VARCHAR  name of the watched node"
+from_age_s = "DOUBLE  s, where the bin of age begins"
+height = "INTEGER  blocks between this one and genesis"
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+is_active = "BOOLEAN  on the active chain; false: stale"
+taken_at = "TIMESTAMP WITH TIME ZONE  names the template, with node"
+age_s = "DOUBLE  s from the template to the block"
+n_block = "BIGINT  transactions of the block"
+n_template = "BIGINT  transactions of the template"
+n_promised = "BIGINT  those of them that weigh no more than the block's together"
+n_matched = "BIGINT  promised and in the block"
+n_missing = "BIGINT  promised and not in the block"
+n_missing_conflicting = "BIGINT  missing because they could not be mined any more"
+n_missing_tail = "BIGINT  missing at the end of what was promised"
+n_missing_fresh = "BIGINT  missing that had just entered"
+n_missing_unexplained = "BIGINT  missing without an excuse"
+n_extra = "BIGINT  in the block and not promised"
+n_extra_unseen = "BIGINT  extra that was not in our mempool"
+n_extra_fresh = "BIGINT  extra that entered after the template"
+n_extra_tail = "BIGINT  extra that the template has just behind what was promised"
+n_extra_prioritised = "BIGINT  extra that was waiting and worth less than what was promised"
+score_ratio = "DOUBLE  0..1, matched / (matched + missing without an excuse); null when both are 0"
+*/
+with
+
+edges as (
+    select unnest(cast(string_split(getvariable('audit_edges_s'), ' ') as double[])) as from_age_s
+),
+
+bins as (
+    select
+        from_age_s,
+        lead(from_age_s, 1, 1e18) over (order by from_age_s) as to_age_s
+    from edges
+),
+
+contents as (
+    select
+        block_hash,
+        count(*) filter (where not is_coinbase) as n_block,
+        coalesce(sum(weight_wu) filter (where not is_coinbase), 0) as weight_wu
+    from stg_transactions
+    group by block_hash
+),
+
+measured as (
+    select
+        mempool_cuts.block_hash,
+        mempool_cuts.node,
+        mempool_cuts.cut_no,
+        mempool_cuts.connected_at,
+        chain_blocks.prev_hash,
+        chain_blocks.height,
+        chain_blocks.is_active,
+        contents.n_block,
+        contents.weight_wu
+    from mempool_cuts
+    inner join chain_blocks
+        on mempool_cuts.block_hash = chain_blocks.block_hash
+    inner join contents
+        on mempool_cuts.block_hash = contents.block_hash
+    where mempool_cuts.is_measured
+),
+
+aged as (
+    select
+        measured.*,
+        stg_templates.taken_at,
+        stg_templates.n_tx as n_template,
+        seconds_between(stg_templates.taken_at, measured.connected_at) as age_s
+    from measured
+    inner join stg_templates
+        on
+            measured.node = stg_templates.node
+            and measured.prev_hash = stg_templates.prev_hash
+            and measured.connected_at >= stg_templates.taken_at
+),
+
+chosen as (
+    select
+        aged.*,
+        bins.from_age_s
+    from aged
+    inner join bins
+        on aged.age_s >= bins.from_age_s and aged.age_s < bins.to_age_s
+    qualify row_number() over (
+        partition by aged.node, aged.cut_no, bins.from_age_s
+        order by aged.taken_at desc
+    ) = 1
+),
+
+template_rows as (
+    select
+        chosen.node,
+        chosen.cut_no,
+        chosen.from_age_s,
+        chosen.block_hash,
+        chosen.taken_at,
+        chosen.connected_at,
+        chosen.weight_wu as limit_wu,
+        stg_template_txs.txid,
+        sum(stg_template_txs.weight_wu) over (
+            partition by chosen.node, chosen.cut_no, chosen.from_age_s
+            order by stg_template_txs.tx_index
+        ) as weight_up_to_here_wu
+    from chosen
+    inner join stg_template_txs
+        on chosen.node = stg_template_txs.node and chosen.taken_at = stg_template_txs.taken_at
+),
+
+block_rows as (
+    select
+        block_hash,
+        txid
+    from stg_transactions
+    where not is_coinbase
+),
+
+promised as (
+    select
+        template_rows.*,
+        block_rows.txid is not null as is_matched
+    from template_rows
+    left join block_rows
+        on template_rows.block_hash = block_rows.block_hash and template_rows.txid = block_rows.txid
+    where template_rows.weight_up_to_here_wu <= template_rows.limit_wu
+),
+
+-- The stay in which the template found it: the last that began before. Its row is missing only where we lagged.
+missing_stays as (
+    select
+        promised.node,
+        promised.cut_no,
+        promised.from_age_s,
+        promised.txid,
+        arg_max(
+            struct_pack(
+                entered_at := mempool_residence.entered_at,
+                left_reason := mempool_residence.left_reason,
+                last_cut_no := mempool_residence.last_cut_no
+            ),
+            mempool_residence.entered_at
+        ) as stay
+    from promised
+    inner join mempool_residence
+        on
+            promised.node = mempool_residence.node
+            and promised.txid = mempool_residence.txid
+            and promised.taken_at >= mempool_residence.entered_at
+    where not promised.is_matched
+    group by promised.node, promised.cut_no, promised.from_age_s, promised.txid
+),
+
+judged_promises as (
+    select
+        promised.node,
+        promised.cut_no,
+        promised.from_age_s,
+        case
+            when promised.is_matched then 'matched'
+            when
+                missing_stays.stay.left_reason in ('replaced', 'conflict')
+                and missing_stays.stay.last_cut_no <= promised.cut_no
+                then 'conflicting'
+            when promised.weight_up_to_here_wu > (1 - getvariable('tail_ratio')) * promised.limit_wu then 'tail'
+            when seconds_between(missing_stays.stay.entered_at, promised.connected_at) < getvariable('fresh_s')
+                then 'fresh'
+            else 'unexplained'
+        end as verdict
+    from promised
+    left join missing_stays
+        on
+            promised.node = missing_stays.node
+            and promised.cut_no = missing_stays.cut_no
+            and promised.from_age_s = missing_stays.from_age_s
+            and promised.txid = missing_stays.txid
+),
+
+promise_counts as (
+    select
+        node,
+        cut_no,
+        from_age_s,
+        count(*) as n_promised,
+        count(*) filter (where verdict = 'matched') as n_matched,
+        count(*) filter (where verdict = 'conflicting') as n_conflicting,
+        count(*) filter (where verdict = 'tail') as n_tail,
+        count(*) filter (where verdict = 'fresh') as n_fresh,
+        count(*) filter (where verdict = 'unexplained') as n_unexplained
+    from judged_promises
+    group by node, cut_no, from_age_s
+),
+
+extra as (
+    select
+        chosen.node,
+        chosen.cut_no,
+        chosen.from_age_s,
+        chosen.taken_at,
+        chosen.weight_wu as limit_wu,
+        block_rows.txid,
+        template_rows.weight_up_to_here_wu
+    from chosen
+    inner join block_rows
+        on chosen.block_hash = block_rows.block_hash
+    left join template_rows
+        on
+            chosen.node = template_rows.node
+            and chosen.cut_no = template_rows.cut_no
+            and chosen.from_age_s = template_rows.from_age_s
+            and block_rows.txid = template_rows.txid
+    where template_rows.txid is null or template_rows.weight_up_to_here_wu > chosen.weight_wu
+),
+
+mined_stays as (
+    select
+        node,
+        mined_cut_no as cut_no,
+        txid,
+        max(entered_at) as entered_at
+    from mempool_residence
+    where mined_cut_no is not null
+    group by node, mined_cut_no, txid
+),
+
+judged_extra as (
+    select
+        extra.node,
+        extra.cut_no,
+        extra.from_age_s,
+        case
+            when mined_stays.txid is null then 'unseen'
+            when mined_stays.entered_at > extra.taken_at then 'fresh'
+            when extra.weight_up_to_here_wu <= (1 + getvariable('tail_ratio')) * extra.limit_wu then 'tail'
+            else 'prioritised'
+        end as verdict
+    from extra
+    left join mined_stays
+        on extra.node = mined_stays.node and extra.cut_no = mined_stays.cut_no and extra.txid = mined_stays.txid
+),
+
+extra_counts as (
+    select
+        node,
+        cut_no,
+        from_age_s,
+        count(*) as n_extra,
+        count(*) filter (where verdict = 'unseen') as n_unseen,
+        count(*) filter (where verdict = 'fresh') as n_fresh,
+        count(*) filter (where verdict = 'tail') as n_tail,
+        count(*) filter (where verdict = 'prioritised') as n_prioritised
+    from judged_extra
+    group by node, cut_no, from_age_s
+)
+
+select
+    chosen.block_hash,
+    chosen.node,
+    chosen.from_age_s,
+    chosen.height,
+    block_pool.pool,
+    chosen.is_active,
+    chosen.taken_at,
+    chosen.age_s,
+    chosen.n_block,
+    cast(chosen.n_template as bigint) as n_template,
+    coalesce(promise_counts.n_promised, 0) as n_promised,
+    coalesce(promise_counts.n_matched, 0) as n_matched,
+    coalesce(promise_counts.n_promised - promise_counts.n_matched, 0) as n_missing,
+    coalesce(promise_counts.n_conflicting, 0) as n_missing_conflicting,
+    coalesce(promise_counts.n_tail, 0) as n_missing_tail,
+    coalesce(promise_counts.n_fresh, 0) as n_missing_fresh,
+    coalesce(promise_counts.n_unexplained, 0) as n_missing_unexplained,
+    coalesce(extra_counts.n_extra, 0) as n_extra,
+    coalesce(extra_counts.n_unseen, 0) as n_extra_unseen,
+    coalesce(extra_counts.n_fresh, 0) as n_extra_fresh,
+    coalesce(extra_counts.n_tail, 0) as n_extra_tail,
+    coalesce(extra_counts.n_prioritised, 0) as n_extra_prioritised,
+    promise_counts.n_matched / nullif(promise_counts.n_matched + promise_counts.n_unexplained, 0) as score_ratio
+from chosen
+inner join block_pool
+    on chosen.block_hash = block_pool.block_hash
+left join promise_counts
+    on
+        chosen.node = promise_counts.node
+        and chosen.cut_no = promise_counts.cut_no
+        and chosen.from_age_s = promise_counts.from_age_s
+left join extra_counts
+    on
+        chosen.node = extra_counts.node
+        and chosen.cut_no = extra_counts.cut_no
+        and chosen.from_age_s = extra_counts.from_age_s
+order by chosen.node, chosen.cut_no, chosen.from_age_s

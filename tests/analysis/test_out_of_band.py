@@ -1,0 +1,138 @@
+"""Out-of-band candidates against planted truth: a stock pool, one that favours, one that ignores fees."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.engine import build, open_database
+from collector.regtest.selection import (
+    Entry,
+    feerate_order,
+    fill,
+    first_come_order,
+    out_of_band_order,
+)
+from tests.analysis.world import label_of, write_world
+
+RULES = Path(__file__).parent / "cases" / "pools"
+BLOCK_WU = 24_000
+INTERVAL_S = 600
+TEMPLATE_AGE_S = 40
+POOLS = (
+    ("alpha", "/Alpha/", feerate_order),
+    ("beta", "/Beta/", out_of_band_order),
+    ("gamma", "/Gamma/", first_come_order),
+)
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def name(entry: Entry) -> str:
+    """Name of a transaction in the world."""
+    return f"t{int(entry.txid, 16)}"
+
+
+def new_entry(draw: random.Random, number: int, waiting: list[str]) -> Entry:
+    """Draw a payment, a child of one that waits, or a low one that somebody pays for elsewhere."""
+    is_planted = draw.random() < 0.05
+    vsize_vb = draw.randrange(110, 300)
+    feerate = draw.uniform(1.0, 2.0) if is_planted else 3 + draw.lognormvariate(2.3, 0.9)
+    parents = [draw.choice(waiting)] if waiting and not is_planted and draw.random() < 0.1 else []
+    return Entry(
+        txid=f"{number:064x}",
+        raw=b"",
+        fee_sat=round(feerate * vsize_vb),
+        vsize_vb=vsize_vb,
+        weight_wu=4 * vsize_vb,
+        parents=frozenset(parents),
+        arrival=number,
+        is_planted=is_planted,
+    )
+
+
+def play(seed: int, n_blocks: int) -> tuple[Tables, set[str]]:
+    """Tables of a world, and the planted transactions that the pool which favours them has mined."""
+    draw = random.Random(seed)  # noqa: S311 - a scenario wants repeatable chance
+    tables: Tables = {
+        table: [] for table in ("blocks", "transactions", "mempool_txs", "templates", "template_txs")
+    }
+    view: dict[str, Entry] = {}
+    favoured: set[str] = set()
+    for height in range(1, n_blocks + 1):
+        n_new = 70 if height > 1 else 200
+        old: dict[str, Entry] = {}
+        for i in range(n_new):
+            after_s = 1 + i * (INTERVAL_S - 2) / n_new
+            if after_s > INTERVAL_S - TEMPLATE_AGE_S and not old:
+                old = dict(view)
+            waiting = [txid for txid, entry in view.items() if not entry.is_planted]
+            entry = new_entry(draw, 1000 * height + i, waiting)
+            view[entry.txid] = entry
+            write_entry(tables, entry, INTERVAL_S * (height - 1) + after_s, view)
+        write_template(tables, old, height)
+        slug, tag, order = POOLS[height % 3]
+        chosen = fill(view, order(view), weight_wu=BLOCK_WU)
+        write_block(tables, chosen, height, tag)
+        favoured |= {name(entry) for entry in chosen if slug == "beta" and entry.is_planted}
+        for entry in chosen:
+            del view[entry.txid]
+    return tables, favoured
+
+
+def write_entry(tables: Tables, entry: Entry, entered_at: float, view: Mapping[str, Entry]) -> None:
+    """Let a transaction enter the mempool."""
+    parents = [name(view[parent]) for parent in entry.parents]
+    row = {"txid": name(entry), "entered_at": entered_at, "parents": parents}
+    tables["mempool_txs"].append(row | {"fee_sat": entry.fee_sat, "vsize_vb": entry.vsize_vb})
+
+
+def write_template(tables: Tables, view: Mapping[str, Entry], height: int) -> None:
+    """Let the node offer all that waits, as a stock node orders it."""
+    taken_at = INTERVAL_S * height - TEMPLATE_AGE_S
+    ordered = [view[txid] for package in feerate_order(view) for txid in package]
+    parent = f"b{height - 1}" if height > 1 else ""
+    row = {"taken_at": taken_at, "prev_hash": parent, "height": height, "trigger": "timer"}
+    tables["templates"].append(row | {"n_tx": len(ordered)})
+    tables["template_txs"] += [
+        {"taken_at": taken_at, "tx_index": i, "txid": name(entry)}
+        | {"fee_sat": entry.fee_sat, "weight_wu": entry.weight_wu}
+        for i, entry in enumerate(ordered, start=1)
+    ]
+
+
+def write_block(tables: Tables, chosen: list[Entry], height: int, tag: str) -> None:
+    """Let a pool mine what it has chosen."""
+    block = {"block_hash": f"b{height}", "height": height, "coinbase_script": tag}
+    parent = {"prev_hash": f"b{height - 1}"} if height > 1 else {}
+    tables["blocks"].append(block | parent | {"arrived_at": INTERVAL_S * height})
+    tables["transactions"] += [
+        {"block_hash": f"b{height}", "txid": name(entry), "fee_sat": entry.fee_sat}
+        | {"vsize_vb": entry.vsize_vb, "weight_wu": entry.weight_wu}
+        for entry in chosen
+    ]
+
+
+def test_candidates_are_scored_against_planted_truth(tmp_path: Path) -> None:
+    """Of the pool that favours, precision and recall are above 0.9; a stock pool gives almost no alarm.
+
+    A pool that takes what came first shows as one: many candidates, and the lowest template score.
+    """
+    tables, favoured = play(seed=11, n_blocks=60)
+    dataset = write_world(tmp_path / "dataset", tables)
+    marts = ("out_of_band", "template_audit")
+    result = build(dataset, RULES, tmp_path / "analysis.duckdb", marts=marts)
+
+    with open_database(result.database) as connection:
+        rows = connection.execute("SELECT pool, txid FROM out_of_band_candidates").fetchall()
+        candidate_ratio = dict(connection.execute("SELECT pool, candidate_ratio FROM out_of_band").fetchall())
+        score = dict(connection.execute("SELECT pool, score_ratio FROM template_audit").fetchall())
+    found = {label_of(txid) for pool, txid in rows if pool == "beta"}
+    assert len(favoured) > 40
+    assert len(found & favoured) / len(found) > 0.9
+    assert len(found & favoured) / len(favoured) > 0.9
+    assert candidate_ratio["alpha"] == pytest.approx(0, abs=0.005)
+    assert candidate_ratio["gamma"] > 2 * candidate_ratio["beta"]
+    assert score["gamma"] < 0.5 < score["beta"] < score["alpha"]
+    assert score["alpha"] > 0.95
