@@ -1,5 +1,6 @@
-"""The gpuhash command: say what the machine is, hash, check headers."""
+"""The gpuhash command: hash, check, measure."""
 
+import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,12 +9,12 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from gpuhash import chain, hashing, machine
+from gpuhash import chain, cli_bench, hashing, limits, machine, machine_code, tables
 from gpuhash import check as checks
 from gpuhash.backend import choose
-from gpuhash.errors import GpuhashError, WrongHashError
+from gpuhash.cuda_device import devices
+from gpuhash.errors import BackendUnavailableError, GpuhashError, WrongHashError
 from gpuhash.packing import Bytes
 
 app = typer.Typer(
@@ -21,17 +22,38 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.command()(cli_bench.bench)
+app.command()(cli_bench.sweep)
 
 BackendOption = Annotated[str, typer.Option(help="auto, cuda, cpu or reference.")]
+
+
+@app.callback()
+def configure(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say which backend is chosen, and why.")
+    ] = False,
+) -> None:
+    """Set up the log."""
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 
 @app.command()
 def info() -> None:
     """Say what this machine is and what hashes on it."""
-    facts = Table(show_header=False, box=None)
+    rows = []
     for name, value in asdict(machine.describe()).items():
-        facts.add_row(name.replace("_", " "), _plain(value))
-    Console().print(facts)
+        rows.append((name.replace("_", " "), _plain(value)))
+    try:
+        for device in devices():
+            variants = ", ".join(device.variant(module).name for module in ("sha256", "keccak"))
+            summary = f"{device.name}, {device.sm_count} SMs, compute capability {device.capability}"
+            rows.append((f"gpu {device.number}", f"{summary}; variants {variants}"))
+    except BackendUnavailableError as missing:
+        rows.append(("gpu", str(missing)))
+    rows.append(("backend auto", choose("auto").name))
+    for name, fact in rows:
+        typer.echo(f"{name:14}{fact}")
 
 
 @app.command()
@@ -48,9 +70,9 @@ def verify(
     if headers:
         _verify_headers(data, backend)
         return
-    limits = np.array([0, len(data)])
-    digest = hashing.hash_batch(algorithm, (data, limits), backend=backend)[0].tobytes()
-    if digest != hashing.hash_batch(algorithm, (data, limits), backend="reference")[0].tobytes():
+    limits_of_one = np.array([0, len(data)])
+    digest = hashing.hash_batch(algorithm, (data, limits_of_one), backend=backend)[0].tobytes()
+    if digest != hashing.hash_batch(algorithm, (data, limits_of_one), backend="reference")[0].tobytes():
         raise WrongHashError(f"backend {backend} gives {digest.hex()}, which is not what the reference gives")
     typer.echo(f"{digest.hex()}  {file}")
 
@@ -67,9 +89,27 @@ def check(
         typer.echo(f"{'ok   ' if result.passed else 'WRONG'}  {result.name}  {result.fault}".rstrip())
         faults += not result.passed
     if faults:
-        raise WrongHashError(
-            f"{faults} comparisons with the reference failed; do not use backend {name} here"
-        )
+        raise WrongHashError(f"{faults} comparisons failed; do not use backend {name} on this machine")
+
+
+@app.command(name="limits")
+def show_limits(
+    arch: Annotated[str, typer.Option(help="Architecture, such as sm_90.")] = "sm_90",
+    sm: Annotated[int, typer.Option(min=1, help="Streaming multiprocessors of the device.")] = 132,
+    mhz: Annotated[float, typer.Option(min=1, help="Clock of the device.")] = 1980,
+    recount: Annotated[
+        bool, typer.Option("--recount", help="Compile for every architecture and print the counts as CSV.")
+    ] = False,
+) -> None:
+    """Print the most hashes a GPU can do, from the machine code of the kernels: a model, not a speed."""
+    if recount:
+        typer.echo(machine_code.HEADER)
+        for limit in machine_code.recount():
+            typer.echo(machine_code.csv_line(limit))
+        return
+    rows = limits.for_architecture(arch)
+    typer.echo(f"{arch}, {sm} SMs at {mhz:g} MHz; hashes/s = {limits.FORMULA}")
+    Console(width=160).print(tables.of_limits(rows, sm, mhz))
 
 
 def _verify_headers(data: Bytes, backend: str) -> None:

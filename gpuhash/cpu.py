@@ -41,6 +41,11 @@ class CpuBackend:
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
         """Return uint8[n, 32], row i the digest of message i."""
         digests = np.empty((batch.count, DIGEST_BYTES), np.uint8)
+        share(self.tasks(which, batch, digests), self.thread_count)
+        return digests
+
+    def tasks(self, which: Algorithm, batch: Batch, digests: Bytes) -> list[Callable[[], None]]:
+        """Return the work of hash_batch in pieces, which threads may do in any order and again."""
         sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
         lanes = cpu_sha256.LANES if sha2 else cpu_keccak.LANES
         order, alone = np.empty((0, lanes), np.int64), NOTHING
@@ -58,8 +63,7 @@ class CpuBackend:
         ]
         if len(alone):
             tasks.append(partial(_hash_alone, which, batch, alone, digests))
-        share(tasks, self.thread_count)
-        return digests
+        return tasks
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
         """Return nonces in [start, start + count) whose hash may be at most target, rising."""

@@ -56,7 +56,7 @@ def _absorb(_typing: Any, state: Any, words: Any) -> Any:
         a = [lanes.load(state, i) for i in range(STATE_WORDS)]
         for i in range(RATE_WORDS):
             a[i] = lanes.xor(a[i], lanes.load(words, i))
-        for i, word in enumerate(_permute(lanes, a, STATE_WORDS)):
+        for i, word in enumerate(permute(lanes, a, STATE_WORDS)):
             lanes.store(word, state, i)
         return context.get_dummy_value()
 
@@ -90,7 +90,7 @@ def _hash_equal(_typing: Any, start: Any, length: Any, padding: Any, digests: An
         pads = [lanes.splat(load_int64(builder, padding, i)) for i in range(RATE_WORDS)]
         a = [lanes.xor(word, pad) for word, pad in zip(words, pads, strict=False)]
         a += [lanes.constant(0)] * (STATE_WORDS - RATE_WORDS)
-        for i, vector in enumerate(lanes.transpose(_permute(lanes, a, DIGEST_WORDS), 2)):
+        for i, vector in enumerate(lanes.transpose(permute(lanes, a, DIGEST_WORDS), 2)):
             lanes.store(vector, digests, i)
         return context.get_dummy_value()
 
@@ -170,7 +170,7 @@ def _pad(words: Any, places: Any, offset: Any, domain: Any) -> Any:
             words[RATE_WORDS - 1, lane] ^= np.uint64(1 << 63)
 
 
-def _permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
+def permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
     """Keccak-f[1600] on lanes; word x + 5y is lane (x, y) of FIPS 202. Return the first wanted words."""
     for constant in ROUND_CONSTANTS[:-1]:
         a = _round(lanes, a, constant, STATE_WORDS)

@@ -22,13 +22,14 @@ LENGTH_BYTES = 9  # padding needs the byte 0x80 and the length in bits
 LAST_ROUND_FOR_TOP = 61  # e after round 60 decides the top word of the hash
 
 
-class _Rounds:
+class Rounds:
     """Emits the rounds; states and words are lists of lane vectors."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
 
     def run(self, state: list[Any], words: list[Any], first: int = 0, last: int = ROUNDS) -> list[Any]:
+        """Run rounds first .. last - 1; words holds 16 or more words of the schedule."""
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
         w = list(words)
@@ -43,6 +44,7 @@ class _Rounds:
         return [a, b, c, d, e, f, g, h]
 
     def compress(self, state: list[Any], words: list[Any]) -> list[Any]:
+        """Return the state after a block."""
         return [self.lanes.add(x, y) for x, y in zip(state, self.run(state, words), strict=True)]
 
     def digest_words(self, state: list[Any]) -> list[Any]:
@@ -50,7 +52,12 @@ class _Rounds:
         constant = self.lanes.constant
         return [*state, constant(PAD_WORD), *[constant(0)] * 6, constant(DIGEST_BITS)]
 
+    def hash_digest(self, state: list[Any]) -> list[Any]:
+        """Hash a digest, given as a state, as a message of its own."""
+        return self.compress(self.initial_state(), self.digest_words(state))
+
     def initial_state(self) -> list[Any]:
+        """Return the state before the first block."""
         return [self.lanes.constant(word) for word in INITIAL_STATE]
 
     def _next_word(self, w: list[Any]) -> Any:
@@ -58,6 +65,17 @@ class _Rounds:
         sigma0 = lanes.xor3(lanes.rotate_right(x, 7), lanes.rotate_right(x, 18), lanes.shift_right(x, 3))
         sigma1 = lanes.xor3(lanes.rotate_right(y, 17), lanes.rotate_right(y, 19), lanes.shift_right(y, 10))
         return lanes.add(w[-7], w[-16], sigma0, sigma1)
+
+
+def search_top(lanes: Lanes, midstate: list[Any], early: list[Any], tail: list[Any], nonces: Any) -> Any:
+    """Emit the last word of the hash of headers; the arguments are those of HeaderJob, as lane vectors."""
+    rounds = Rounds(lanes)
+    zeros = [lanes.constant(0)] * 10
+    words = [*tail, nonces, lanes.constant(PAD_WORD), *zeros, lanes.constant(HEADER_BITS)]
+    final = rounds.run(early, words, first=NONCE_WORD)
+    inner = [lanes.add(x, y) for x, y in zip(midstate, final, strict=True)]
+    outer = rounds.run(rounds.initial_state(), rounds.digest_words(inner), last=LAST_ROUND_FOR_TOP)
+    return lanes.add(outer[4], lanes.constant(INITIAL_STATE[7]))
 
 
 @intrinsic
@@ -80,7 +98,7 @@ def _compress(_typing: Any, state: Any, words: Any) -> Any:
         state, words = arguments
         lanes = Lanes(builder, 32)
         before = [lanes.load(state, i) for i in range(8)]
-        after = _Rounds(lanes).compress(before, [lanes.load(words, i) for i in range(16)])
+        after = Rounds(lanes).compress(before, [lanes.load(words, i) for i in range(16)])
         for i, word in enumerate(after):
             lanes.store(word, state, i)
         return context.get_dummy_value()
@@ -108,9 +126,7 @@ def _store_rehashed(_typing: Any, state: Any, targets: Any) -> Any:
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         state, targets = arguments
         lanes = Lanes(builder, 32)
-        rounds = _Rounds(lanes)
-        words = rounds.digest_words([lanes.load(state, i) for i in range(8)])
-        twice = rounds.compress(rounds.initial_state(), words)
+        twice = Rounds(lanes).hash_digest([lanes.load(state, i) for i in range(8)])
         store_digests(lanes, [lanes.byte_swap(word) for word in twice], targets)
         return context.get_dummy_value()
 
@@ -126,18 +142,12 @@ def _search_lanes(_typing: Any, midstate: Any, early: Any, tail: Any, nonce: Any
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         lanes = Lanes(builder, 32)
-        rounds = _Rounds(lanes)
         middle, start, fixed = (
             [lanes.splat(builder.extract_value(group, i)) for i in range(count)]
             for group, count in zip(arguments[:3], (8, 8, NONCE_WORD), strict=True)
         )
         nonces = lanes.byte_swap(lanes.add(lanes.splat(arguments[3]), lanes.steps()))
-        zeros = [lanes.constant(0)] * 10
-        words = [*fixed, nonces, lanes.constant(PAD_WORD), *zeros, lanes.constant(HEADER_BITS)]
-        final = rounds.run(start, words, first=NONCE_WORD)
-        inner = [lanes.add(x, y) for x, y in zip(middle, final, strict=True)]
-        outer = rounds.run(rounds.initial_state(), rounds.digest_words(inner), last=LAST_ROUND_FOR_TOP)
-        top = lanes.byte_swap(lanes.add(outer[4], lanes.constant(INITIAL_STATE[7])))
+        top = lanes.byte_swap(search_top(lanes, middle, start, fixed, nonces))
         hits = builder.icmp_unsigned("<=", top, lanes.splat(arguments[4]))
         return builder.zext(builder.bitcast(hits, ir.IntType(LANES)), ir.IntType(32))
 

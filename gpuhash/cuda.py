@@ -71,8 +71,8 @@ class CudaBackend:
             if batch.limits is not None:
                 offsets = cupy.asarray(batch.limits)
                 order = cupy.asarray(block_order(which, batch.limits))
-            layout = _layout(batch.count, batch.length, flat, offsets, order)
-            device.launch(kernel_calls.hash_call(which, layout, digests.data.ptr))
+            place = layout(batch.count, batch.length, flat, offsets, order)
+            device.launch(kernel_calls.hash_call(which, place, digests.data.ptr))
         return digests
 
 
@@ -155,8 +155,8 @@ class Slot:
                 limits = batch.limits[first : last + 1] - begin
                 offsets, order = self._upload(limits), self._upload(block_order(which, limits))
             digests = self.cupy.empty((last - first, DIGEST_BYTES), np.uint8)
-            layout = _layout(last - first, batch.length, flat, offsets, order)
-            self.owner.device.launch(kernel_calls.hash_call(which, layout, digests.data.ptr))
+            place = layout(last - first, batch.length, flat, offsets, order)
+            self.owner.device.launch(kernel_calls.hash_call(which, place, digests.data.ptr))
             result = self._pinned(digests.shape, np.uint8)
             digests.get(stream=self.stream, out=result, blocking=False)
         self.buffers += [flat, offsets, order, digests]
@@ -234,7 +234,8 @@ def block_order(which: Algorithm, limits: npt.NDArray[np.int64]) -> npt.NDArray[
     return np.argsort(blocks, kind="stable")
 
 
-def _layout(count: int, length: int | None, flat: Any, offsets: Any, order: Any) -> kernel_calls.Layout:
+def layout(count: int, length: int | None, flat: Any, offsets: Any, order: Any) -> kernel_calls.Layout:
+    """Return where device arrays lie; offsets and order may be None."""
     flat_address, offsets_address, order_address = (
         array.data.ptr if array is not None else 0 for array in (flat, offsets, order)
     )

@@ -64,6 +64,11 @@ class CudaDevice:
         """Streaming multiprocessors."""
         return int(self.properties["multiProcessorCount"])
 
+    @property
+    def clock_mhz(self) -> float:
+        """Highest clock of the multiprocessors."""
+        return float(self.cupy.cuda.Device(self.number).attributes["ClockRate"]) / 1e3
+
     @cached_property
     def capability(self) -> str:
         """Compute capability without the point, such as 90; a name on AMD."""

@@ -5,11 +5,10 @@ lazy on purpose: copies and launches wait in a stream until it is synchronised, 
 buffer too early, or frees or refills one too soon, gets wrong digests here.
 """
 
-import contextlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -97,8 +96,9 @@ class HostCupy(types.ModuleType):
         self.concatenate = lambda arrays, axis: np.concatenate(arrays, axis=axis).view(Array)
         self.where = lambda *arguments: np.where(*arguments).view(Array)
         self.cuda = types.SimpleNamespace(
-            Device=lambda number=0: self._device(number),
+            Device=lambda number=0: Device(self, number),
             Stream=Stream,
+            get_current_stream=lambda: Stream.current[-1],
             alloc_pinned_memory=bytearray,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=types.SimpleNamespace(
@@ -151,13 +151,25 @@ class HostCupy(types.ModuleType):
         )
         return types.SimpleNamespace(get_function=lambda kernel: HostKernel(self, library, kernel))
 
-    @contextlib.contextmanager
-    def _device(self, number: int) -> Iterator[Any]:
-        before, self.device_number = self.device_number, number
-        try:
-            yield types.SimpleNamespace(id=number, mem_info=(1 << 30, 1 << 31))
-        finally:
-            self.device_number = before
+
+class Device:
+    """A device, and the context in which it is the current one."""
+
+    compute_capability = "90"
+    mem_info = (1 << 30, 1 << 31)
+    attributes: ClassVar = {"ClockRate": 1_980_000}
+
+    def __init__(self, cupy: HostCupy, number: int) -> None:
+        self.cupy = cupy
+        self.id = number
+        self.before = 0
+
+    def __enter__(self) -> Self:
+        self.before, self.cupy.device_number = self.cupy.device_number, self.id
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cupy.device_number = self.before
 
 
 class OutOfMemoryError(MemoryError):

@@ -11,6 +11,7 @@ import pytest
 import gpuhash
 from gpuhash import backend as backends
 from gpuhash import check, cuda, cuda_device
+from gpuhash.bench import SEARCH, Case, run
 from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice
 from gpuhash.packing import pack
@@ -31,7 +32,6 @@ def start(monkeypatch: pytest.MonkeyPatch, repo_root: Path) -> Iterator[Start]:
         monkeypatch.setitem(sys.modules, "cupy", cupy)
         return cupy
 
-    monkeypatch.setattr(CudaDevice, "capability", "90")
     forget()
     yield begin
     forget()
@@ -196,3 +196,30 @@ def test_the_check_of_a_gpu_covers_every_variant(start: Start) -> None:
         "Host 0",
         *(f"Host 0, {variant.module} {variant.name}" for variant in VARIANTS),
     }
+
+
+def test_the_benchmark_times_all_stages_of_a_gpu(start: Start) -> None:
+    """Kernel, resident and end-to-end stages run, and the model of the device gives the limit."""
+    start()
+    cases = [
+        Case(algorithm=SEARCH, count=64, message_bytes=80),
+        Case(algorithm="sha256d", count=8, message_bytes=64),
+        Case(algorithm="sha3-256", count=8, message_bytes=0, mixed=True),
+    ]
+
+    results = [result for result in run(cases, ["cuda"], seconds=0.001) if result.backend == "cuda"]
+
+    assert [(result.algorithm, result.stage) for result in results] == [
+        (SEARCH, "kernel"),
+        (SEARCH, "end-to-end"),
+        *[
+            (name, stage)
+            for name in ("sha256d", "sha3-256")
+            for stage in ("kernel", "resident", "end-to-end")
+        ],
+    ]
+    search, node = results[0], results[2]
+    assert search.limit_hashes_per_s == pytest.approx(2 * 1980e6 / 28.58, rel=0.01)
+    assert node.limit_hashes_per_s == pytest.approx(2 * 1980e6 / 41.56, rel=0.01)
+    assert "2 SMs, 1980 MHz" in search.limit_formula
+    assert results[-1].limit_hashes_per_s is None

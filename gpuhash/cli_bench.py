@@ -1,0 +1,179 @@
+"""The commands of gpuhash that measure: bench and sweep."""
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from gpuhash import bench as benchmark
+from gpuhash import energy, machine, peers, plot, report, stages, tables
+from gpuhash import sweep as clock_sweep
+from gpuhash.backend import choose
+from gpuhash.bench import SEARCH, Case
+from gpuhash.errors import BackendUnavailableError
+from gpuhash.reference import Algorithm, algorithm
+
+SEARCH_NONCES = {"reference": 1 << 14, "cpu": 1 << 22, "cuda": 1 << 30}
+BLOCK_TRANSACTIONS = 2500
+DEFAULT_BATCHES = (1000, 100_000)
+SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
+SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
+MOST_BYTES = 1 << 26  # of one batch in the grid of sizes
+PEER_MESSAGES = 1 << 20
+
+
+def bench(
+    *,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(help="cpu, cuda or reference; may be repeated. Default: all."),
+    ] = None,
+    algorithm_names: Annotated[
+        list[str] | None, typer.Option("--algorithm", help="Algorithm or header-search; may be repeated.")
+    ] = None,
+    message_bytes: Annotated[int, typer.Option(min=0, help="Bytes per message.")] = 64,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, help="Messages per call; may be repeated.")
+    ] = None,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Measure a grid of message and batch sizes; say who wins where.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time per stage, about.")] = 1.0,
+    energy_seconds: Annotated[
+        float, typer.Option(min=0, help="Window of an energy measurement, and idle before it; 0: none.")
+    ] = 5.0,
+    with_peers: Annotated[
+        bool, typer.Option("--peers", help="Run hashcat and openssl in turn with ours.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Write results as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write results as CSV.")] = None,
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw results as SVG.")] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None, typer.Option(help="Compare two JSON files instead of measuring.")
+    ] = None,
+) -> None:
+    """Verify, then time: kernel, device resident, end to end; speed, energy, share of the limit."""
+    console = Console(width=200)
+    if compare is not None:
+        lines = report.compare(report.load(compare[0]), report.load(compare[1]))
+        console.print(tables.of_comparison(lines))
+        return
+    names = _backends(backend)
+    chosen = algorithm_names or [SEARCH, *Algorithm]
+    batches = tuple(batch or DEFAULT_BATCHES)
+    cases = _grid(chosen) if sizes else _cases(chosen, names, message_bytes, batches)
+    results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_seconds))
+    beside = list(_peers(chosen, names)) if with_peers else []
+    console.print(tables.of_results(results))
+    for formula in dict.fromkeys(result.limit_formula for result in results if result.limit_formula):
+        typer.echo(f"limit: hashes/s = {formula}")
+    for line in tables.of_crossovers(report.crossovers(results)):
+        typer.echo(line)
+    if beside:
+        console.print(tables.of_peers(beside))
+    if json is not None:
+        json.write_text(report.to_json(machine.describe(), results, beside))
+    if csv is not None:
+        csv.write_text(report.to_csv(results))
+    if plot_file is not None:
+        plot.write_svg(results, plot_file)
+
+
+def sweep(
+    *,
+    allow_clock_changes: Annotated[
+        bool, typer.Option("--allow-clock-changes", help="The GPU is yours alone: lock and reset its clocks.")
+    ] = False,
+    gpu: Annotated[int, typer.Option(min=0, help="Number of the GPU.")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Clocks to measure, evenly over those supported.")] = 8,
+    window_s: Annotated[
+        float, typer.Option("--seconds", min=1, help="Time per clock, and as long idle.")
+    ] = 10.0,
+) -> None:
+    """Measure energy per hash of the header search at several clocks of a GPU, then restore them."""
+    # Refused before anything is loaded or looked for.
+    if not allow_clock_changes:
+        clock_sweep.refuse()
+    nvml = energy.load_nvml()
+    stage = stages.of_search("cuda", np.random.default_rng(1).bytes(80), SEARCH_NONCES["cuda"])[0]
+
+    def work() -> int:
+        stage.work()
+        stage.wait()
+        return stage.hashes
+
+    done = clock_sweep.sweep(
+        nvml, work, allow_clock_changes=allow_clock_changes, index=gpu, steps=steps, window_s=window_s
+    )
+    Console(width=120).print(tables.of_sweep(done))
+    best = "the default" if done.best.locked_mhz is None else f"{done.best.locked_mhz} MHz"
+    typer.echo(f"least energy per hash at {best}: {done.saving_ratio:.1%} less than at the default")
+
+
+def _backends(asked: list[str] | None) -> list[str]:
+    if asked:
+        return [choose(name).name for name in asked]
+    names = ["cpu"]
+    try:
+        choose("cuda")
+        names.append("cuda")
+    except BackendUnavailableError as missing:
+        typer.echo(f"without cuda: {missing}", err=True)
+    return names
+
+
+def _cases(
+    chosen: list[str], names: list[str], message_bytes: int, batches: tuple[int, ...]
+) -> Iterator[Case]:
+    for name in chosen:
+        if name == SEARCH:
+            count = max(SEARCH_NONCES[backend] for backend in names)
+            yield Case(algorithm=SEARCH, count=count, message_bytes=80)
+            continue
+        which = algorithm(name)
+        for count in batches:
+            yield Case(algorithm=which, count=count, message_bytes=message_bytes)
+        if which is Algorithm.SHA256D:  # the txids of a block
+            yield Case(algorithm=which, count=BLOCK_TRANSACTIONS, message_bytes=0, mixed=True)
+
+
+def _grid(chosen: list[str]) -> Iterator[Case]:
+    for name in chosen:
+        if name == SEARCH:
+            continue
+        for message_bytes in SIZES:
+            for count in SIZE_BATCHES:
+                if message_bytes * count <= MOST_BYTES:
+                    yield Case(algorithm=algorithm(name), count=count, message_bytes=message_bytes)
+
+
+def _peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
+    for backend in names:
+        if backend == "reference":
+            continue
+        for name in chosen:
+            ours = partial(_kernel_rate, _kernel_stage(name, backend))
+            for result in (
+                peers.beside_hashcat(name, backend, ours),
+                peers.beside_openssl(name, backend, 64, ours),
+            ):
+                if result is not None:
+                    yield result
+
+
+def _kernel_rate(stage: stages.Stage) -> float:
+    """Measure hashes per second of a stage: the median of a few calls."""
+    times = benchmark.time_together([stage], seconds=2.0)[0]
+    return stage.hashes / statistics.median(times)
+
+
+def _kernel_stage(name: str, backend: str) -> stages.Stage:
+    if name == SEARCH:
+        return stages.of_search(backend, bytes(80), 8 * SEARCH_NONCES[backend])[0]
+    messages = benchmark.messages_of(Case(algorithm=name, count=PEER_MESSAGES, message_bytes=64))
+    return stages.of_batch(backend, algorithm(name), messages)[0]

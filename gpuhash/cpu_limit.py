@@ -1,0 +1,149 @@
+"""The most hashes this CPU can do: vector operations per hash, and how many it can do in a second.
+
+    hashes/s = measured vector operations/s * lanes / operations per hash
+
+The rate is measured on all threads with additions and XORs that do not wait for each other; no program on
+these vectors can do more. The operations are counted in the code that is emitted, without those that are
+the same for every message.
+"""
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from gpuhash import cpu_keccak, cpu_sha256
+from gpuhash.compiled import compiled
+from gpuhash.cpu_keccak import DIGEST_WORDS, STATE_WORDS
+from gpuhash.keccak import RATE_BYTES
+from gpuhash.lanes import AVX512, VECTOR_BITS, Lanes, intrinsic
+from gpuhash.reference import Algorithm
+from gpuhash.sharing import share
+
+FORMULA = "measured vector operations/s * lanes / operations per hash"
+CHAINS = 12  # independent chains: more than any CPU has ports times latency
+STEPS = 8
+ROUNDS = 40_000
+REPEATS = 7
+# What a rotation costs where there is no instruction for it: two shifts and an OR.
+ROTATION_OPERATIONS = 1 if AVX512 else 3
+
+
+@intrinsic
+def _spin(_typing: Any, state: Any) -> Any:
+    """Do CHAINS * STEPS * 2 operations on u32[CHAINS][lanes] at an address."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        lanes = Lanes(builder, 32)
+        chains = [lanes.load(arguments[0], i) for i in range(CHAINS)]
+        for step in range(STEPS):
+            # Two kinds of operation in turn, which cannot be merged into one.
+            chains = [
+                lanes.xor(lanes.add(chain, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
+                for chain in chains
+            ]
+        for i, chain in enumerate(chains):
+            lanes.store(chain, arguments[0], i)
+        return context.get_dummy_value()
+
+    return types.void(state), generate
+
+
+@compiled
+def _spin_often(rounds: int, state: Any) -> Any:
+    address = state.ctypes.data
+    for _ in range(rounds):
+        _spin(address)
+
+
+def operations_per_s(thread_count: int) -> float:
+    """Measure vector operations per second of thread_count threads that work at once.
+
+    Each thread counts the CPU time it was given, so that other programs do not lower the figure.
+    """
+    rates: list[float] = []
+    share([partial(_measure_thread, rates)] * thread_count, thread_count)
+    return sum(rates)
+
+
+def _measure_thread(rates: list[float]) -> None:
+    state = np.zeros((CHAINS, cpu_sha256.LANES), np.uint32)
+    _spin_often(1, state)
+    best = float("inf")
+    for _ in range(REPEATS):
+        begin = time.thread_time()
+        _spin_often(ROUNDS, state)
+        best = min(best, time.thread_time() - begin)
+    rates.append(ROUNDS * CHAINS * STEPS * 2 / best)
+
+
+def operations_per_hash(which: Algorithm | None, length: int) -> int:
+    """Vector operations for one message in every lane; which is None for a step of a header search."""
+    if which is None:
+        return _search_operations()
+    if which in (Algorithm.SHA256, Algorithm.SHA256D):
+        blocks = -(-(length + cpu_sha256.LENGTH_BYTES) // cpu_sha256.BLOCK_BYTES)
+        again = _rehash_operations() if which is Algorithm.SHA256D else 0
+        return blocks * _compress_operations() + again
+    return length // RATE_BYTES * _permute_operations(STATE_WORDS) + _permute_operations(DIGEST_WORDS)
+
+
+def lanes_of(which: Algorithm | None) -> int:
+    """Messages that one group holds."""
+    return cpu_keccak.LANES if which in (Algorithm.KECCAK256, Algorithm.SHA3_256) else cpu_sha256.LANES
+
+
+@cache
+def _search_operations() -> int:
+    def emit(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> None:
+        cpu_sha256.search_top(lanes, fixed[:8], fixed[8:16], fixed[16:], nonce[0])
+
+    return _count(emit, bits=32, varying=1, fixed=19)
+
+
+@cache
+def _compress_operations() -> int:
+    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> None:
+        cpu_sha256.Rounds(lanes).compress(words[:8], words[8:])
+
+    return _count(emit, bits=32, varying=24)
+
+
+@cache
+def _rehash_operations() -> int:
+    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> None:
+        cpu_sha256.Rounds(lanes).hash_digest(words)
+
+    return _count(emit, bits=32, varying=8)
+
+
+@cache
+def _permute_operations(wanted: int) -> int:
+    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> None:
+        cpu_keccak.permute(lanes, words, wanted)
+
+    return _count(emit, bits=64, varying=STATE_WORDS)
+
+
+def _count(
+    emit: Callable[[Lanes, list[Any], list[Any]], None], *, bits: int, varying: int, fixed: int = 0
+) -> int:
+    """Count emitted operations that depend on a varying word; the others are done once for all messages."""
+    vector = ir.VectorType(ir.IntType(bits), VECTOR_BITS // bits)
+    signature = ir.FunctionType(ir.VoidType(), [vector] * (varying + fixed))
+    function = ir.Function(ir.Module(), signature, "counted")
+    builder = ir.IRBuilder(function.append_basic_block())
+    arguments = list(function.args)
+    emit(Lanes(builder, bits), arguments[:varying], arguments[varying:])
+    changing = {id(argument) for argument in arguments[:varying]}
+    total = 0
+    for instruction in builder.block.instructions:
+        if any(id(operand) in changing for operand in instruction.operands):
+            changing.add(id(instruction))
+            rotation = instruction.opname == "call" and "fshl" in instruction.callee.name
+            total += ROTATION_OPERATIONS if rotation else 1
+    return total

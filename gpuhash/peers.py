@@ -1,0 +1,104 @@
+"""Other programs that hash, run beside ours where they are installed.
+
+hashcat makes its candidates on the device and keeps no digest, so it is compared with our kernel stage: mode
+21400, SHA-256 of a binary SHA-256, is the nearest published thing to a header search, and 17800 is
+Keccak-256. openssl speed hashes one buffer again and again on one core.
+"""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuhash.errors import GpuhashError
+
+HASHCAT_MODES = {"header-search": 21400, "sha256": 1400, "keccak256": 17800, "sha3-256": 17400}
+HASHCAT_TYPES = {"cpu": "1", "cuda": "2"}  # OpenCL device types
+UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+OPENSSL_NAMES = {"sha256": "sha256", "sha3-256": "sha3-256"}
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerResult:
+    """Ours and another program in turn."""
+
+    algorithm: str
+    backend: str
+    peer: str  # with its mode or options
+    rounds: int
+    hashes_per_s: float  # ours, median
+    peer_hashes_per_s: float  # median
+    ratio: float  # ours / peer, median of the rounds
+
+
+def beside_hashcat(
+    algorithm: str, backend: str, ours: Callable[[], float], rounds: int = 3
+) -> PeerResult | None:
+    """Run ours and hashcat in turn; None when hashcat is not installed or has no such mode.
+
+    ours returns hashes per second. Raises GpuhashError with hashcat's words when it fails.
+    """
+    mode = HASHCAT_MODES.get(algorithm)
+    if mode is None or shutil.which("hashcat") is None:
+        return None
+    pairs = [(ours(), hashcat(mode, HASHCAT_TYPES[backend])) for _ in range(rounds)]
+    return _median(algorithm, backend, f"hashcat -m {mode}", pairs)
+
+
+def beside_openssl(
+    algorithm: str, backend: str, message_bytes: int, ours: Callable[[], float], rounds: int = 3
+) -> PeerResult | None:
+    """Run ours and openssl speed on all cores in turn; None when it is not installed or lacks the hash."""
+    name = OPENSSL_NAMES.get(algorithm)
+    if name is None or backend != "cpu" or shutil.which("openssl") is None:
+        return None
+    pairs = [(ours(), openssl(name, message_bytes)) for _ in range(rounds)]
+    return _median(algorithm, backend, f"openssl speed -bytes {message_bytes}", pairs)
+
+
+def hashcat(mode: int, device_type: str) -> float:
+    """Return the hashes per second of hashcat's own benchmark, all devices of a type together."""
+    text = _run(["hashcat", "-b", "-D", device_type, "-m", str(mode), "--force"])
+    speeds = re.findall(r"^Speed\.#(\S+?)\.*: +([\d.]+) ([kMG]?)H/s", text, re.MULTILINE)
+    if not speeds:
+        raise GpuhashError(f"hashcat -m {mode} gave no speed: {text.strip()[-300:]}")
+    # With several devices the last line, #*, is their sum.
+    _device, number, unit = speeds[-1]
+    return float(number) * UNITS[unit]
+
+
+def openssl(name: str, message_bytes: int) -> float:
+    """Return the hashes per second of openssl speed on every core."""
+    cores = str(len(os.sched_getaffinity(0)))
+    command = ["openssl", "speed", "-mr", "-seconds", "1", "-bytes", str(message_bytes), "-multi", cores]
+    text = _run([*command, "-evp", name])
+    match = re.search(r"^\+F:\d+:[^:]+:([\d.]+)", text, re.MULTILINE)
+    if match is None:
+        raise GpuhashError(f"openssl speed {name} gave no speed: {text.strip()[-300:]}")
+    return float(match[1]) / message_bytes
+
+
+def _median(algorithm: str, backend: str, peer: str, pairs: list[tuple[float, float]]) -> PeerResult:
+    return PeerResult(
+        algorithm=algorithm,
+        backend=backend,
+        peer=peer,
+        rounds=len(pairs),
+        hashes_per_s=statistics.median(ours for ours, _ in pairs),
+        peer_hashes_per_s=statistics.median(theirs for _, theirs in pairs),
+        ratio=statistics.median(ours / theirs for ours, theirs in pairs),
+    )
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - programs named above
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise GpuhashError(f"{command[0]} did not end within {TIMEOUT_S} s") from error
+    return done.stdout + done.stderr

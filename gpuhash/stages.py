@@ -1,0 +1,126 @@
+"""The parts of the way from message to digest that a benchmark times apart.
+
+kernel      only the compiled loops: everything prepared, digests into the same place every time
+resident    from messages where the backend hashes them to new digests there
+end-to-end  the public function, NumPy arrays in and out
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpuhash import cuda, hashing, kernel_calls, search
+from gpuhash.cpu import CpuBackend
+from gpuhash.cuda import CudaBackend
+from gpuhash.cuda_device import CudaDevice, devices
+from gpuhash.packing import DIGEST_BYTES, Messages, pack
+from gpuhash.reference import Algorithm
+from gpuhash.sharing import share
+
+NO_TARGET = 0  # a search that finds nothing does nothing else
+
+
+def _nothing() -> None:
+    """Wait for a backend that is done when its function returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Something to time."""
+
+    backend: str
+    name: str  # kernel, resident or end-to-end
+    hashes: int  # that one call of work does
+    work: Callable[[], Any]  # starts the work
+    wait: Callable[[], Any] = _nothing  # returns when all started work is done
+
+
+def of_batch(backend: str, which: Algorithm, messages: Messages) -> list[Stage]:
+    """Return the stages of hashing one batch."""
+    batch = pack(messages)
+    whole = Stage(
+        backend=backend,
+        name="end-to-end",
+        hashes=batch.count,
+        work=lambda: hashing.hash_batch(which, messages, backend=backend),
+    )
+    if backend == "cpu":
+        cpu = CpuBackend()
+        digests = np.empty((batch.count, DIGEST_BYTES), np.uint8)
+        tasks = cpu.tasks(which, batch, digests)
+        parts = [
+            ("kernel", lambda: share(tasks, cpu.thread_count)),
+            ("resident", lambda: cpu.hash_batch(which, batch)),
+        ]
+        return [Stage(backend="cpu", name=name, hashes=batch.count, work=work) for name, work in parts] + [
+            whole
+        ]
+    if backend == "cuda":
+        return [*_cuda_stages(devices()[0], which, messages), whole]
+    return [whole]
+
+
+def of_search(backend: str, header: bytes, count: int) -> list[Stage]:
+    """Return the stages of searching count nonces of a header for a hash that does not exist."""
+    whole = Stage(
+        backend=backend,
+        name="end-to-end",
+        hashes=count,
+        work=lambda: search.search_header(header, NO_TARGET, 0, count, backend=backend),
+    )
+    if backend == "cpu":
+        cpu = CpuBackend()
+        return [replace(whole, name="kernel", work=lambda: cpu.search(header, NO_TARGET, 0, count)), whole]
+    if backend == "cuda":
+        return [_cuda_search(devices()[0], header, count), whole]
+    return [whole]
+
+
+def _cuda_stages(device: CudaDevice, which: Algorithm, messages: Messages) -> list[Stage]:
+    batch = pack(messages)
+    cupy = device.cupy
+    with device.current():
+        flat, digests = cupy.asarray(batch.flat), cupy.empty((batch.count, DIGEST_BYTES), np.uint8)
+        offsets = order = None
+        resident: Any = (
+            flat.reshape(batch.count, batch.length) if batch.limits is None else (flat, batch.limits)
+        )
+        if batch.limits is not None:
+            offsets, order = cupy.asarray(batch.limits), cupy.asarray(cuda.block_order(which, batch.limits))
+        layout = cuda.layout(batch.count, batch.length, flat, offsets, order)
+    call = kernel_calls.hash_call(which, layout, digests.data.ptr)
+    kept = (flat, offsets, order, digests)  # the call holds addresses only
+
+    def launch(_kept: tuple[Any, ...] = kept) -> None:
+        with device.current():
+            device.launch(call)
+
+    backend = CudaBackend((device,))
+    parts: list[tuple[str, Callable[[], Any]]] = [
+        ("kernel", launch),
+        ("resident", lambda: backend.hash_batch(which, pack(resident))),
+    ]
+    return [
+        Stage(backend="cuda", name=name, hashes=batch.count, work=work, wait=lambda: _synchronize(device))
+        for name, work in parts
+    ]
+
+
+def _cuda_search(device: CudaDevice, header: bytes, count: int) -> Stage:
+    with device.current():
+        found = device.cupy.zeros(2, np.uint32)
+    calls = kernel_calls.search_calls(header, NO_TARGET, 0, count, found=found.data.ptr, capacity=1)
+
+    def launch(_kept: Any = found) -> None:
+        with device.current():
+            for call in calls:
+                device.launch(call)
+
+    return Stage(backend="cuda", name="kernel", hashes=count, work=launch, wait=lambda: _synchronize(device))
+
+
+def _synchronize(device: CudaDevice) -> None:
+    with device.current():
+        device.cupy.cuda.get_current_stream().synchronize()

@@ -1,0 +1,173 @@
+"""The command line: what it prints, how it fails."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuhash import cli
+
+GENESIS = (
+    "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
+    "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c"
+)
+BLOCK_1 = (
+    "010000006fe28c0ab6f1b372c1a6a246ae63f74f931e8365e15a089c68d6190000000000982051fd1e4ba744bbbe680e"
+    "1fee14677ba1a3c3540bf7b1cdb606e857233e0e61bc6649ffff001d01e36299"
+)
+
+
+def gpuhash(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    """Run the command in this process; return exit status, output and errors."""
+    monkeypatch.setattr(sys, "argv", ["gpuhash", *arguments])
+    status = 0
+    try:
+        cli.main()
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # noqa: ANN201 - a partial
+    """Run the command with arguments."""
+    return lambda *arguments: gpuhash(monkeypatch, capsys, *arguments)
+
+
+def test_verify_prints_digests_that_other_programs_print(run, tmp_path: Path) -> None:  # noqa: ANN001
+    """SHA-256 of abc from FIPS 180-4, Keccak-256 of nothing as every Ethereum client has it."""
+    (tmp_path / "abc").write_bytes(b"abc")
+    (tmp_path / "empty").write_bytes(b"")
+
+    status, out, _ = run("verify", str(tmp_path / "abc"), "--algorithm", "sha256")
+    assert (status, out.split()[0]) == (0, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    status, out, _ = run("verify", str(tmp_path / "empty"), "--algorithm", "keccak256")
+    assert (status, out.split()[0]) == (0, "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470")
+
+
+def test_verify_reads_standard_input(run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN001
+    """A dash is standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
+
+    _, out, _ = run("verify", "-", "--algorithm", "sha3-256")
+
+    assert out == "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532  -\n"
+
+
+def test_headers_that_form_a_chain_pass(run, tmp_path: Path) -> None:  # noqa: ANN001
+    """Blocks 0 and 1."""
+    (tmp_path / "headers").write_bytes(bytes.fromhex(GENESIS + BLOCK_1))
+
+    status, out, _ = run("verify", "--headers", str(tmp_path / "headers"))
+
+    assert (status, out) == (0, "2 headers: every hash is at most its target, every link holds\n")
+
+
+def test_headers_that_are_wrong_fail_one_by_one(run, tmp_path: Path) -> None:  # noqa: ANN001
+    """A flipped bit breaks the work of its header and the link from the next."""
+    data = bytearray.fromhex(GENESIS + BLOCK_1)
+    data[40] ^= 1
+    (tmp_path / "headers").write_bytes(data)
+
+    status, _, err = run("verify", "--headers", str(tmp_path / "headers"))
+
+    assert status == 1
+    assert "header 0: hash" in err
+    assert "header 1: does not name the hash" in err
+    assert err.endswith("gpuhash: 2 faults in 2 headers\n")
+
+
+def test_failures_are_one_line_and_exit_1(run, tmp_path: Path) -> None:  # noqa: ANN001
+    """A missing file, a cut header, an unknown algorithm or backend: no traceback."""
+    (tmp_path / "cut").write_bytes(bytes(81))
+    for arguments, complaint in (
+        (("verify", "no-such-file"), "cannot read no-such-file"),
+        (("verify", "--headers", str(tmp_path / "cut")), "81 bytes are no whole number"),
+        (("verify", str(tmp_path / "cut"), "--algorithm", "md5"), "no algorithm 'md5'"),
+        (("verify", str(tmp_path / "cut"), "--backend", "tpu"), "no backend 'tpu'"),
+        (("limits", "--arch", "sm_1"), "no instruction counts for sm_1"),
+        (("sweep",), "--allow-clock-changes"),
+        (("bench", "--algorithm", "md5"), "no algorithm 'md5'"),
+    ):
+        status, _, err = run(*arguments)
+        assert status == 1
+        assert err.splitlines()[-1].startswith("gpuhash: ")
+        assert complaint in err
+
+
+def test_wrong_usage_exits_2(run) -> None:  # noqa: ANN001
+    """An option that does not exist."""
+    assert run("verify", "--no-such-option")[0] == 2
+
+
+def test_info_names_the_machine(run) -> None:  # noqa: ANN001
+    """CPU, packages, and what auto would take."""
+    status, out, _ = run("info")
+
+    assert status == 0
+    assert "numba" in out
+    assert "backend auto" in out
+
+
+def test_limits_print_the_model_and_its_formula(run) -> None:  # noqa: ANN001
+    """Kernels, variants, counts and GH/s of the H200."""
+    status, out, _ = run("limits", "--arch", "sm_90", "--sm", "132", "--mhz", "1980")
+
+    assert status == 0
+    assert "SMs * clock / max(ALU / 64, FMA / 64, all / 128)" in out
+    assert "merkle_nodes" in out
+
+
+def test_check_passes_on_this_machine(run) -> None:  # noqa: ANN001
+    """Every line is ok."""
+    status, out, _ = run("check", "--backend", "cpu", "--messages", "200")
+
+    assert status == 0
+    assert all(line.startswith("ok ") for line in out.splitlines())
+
+
+def test_bench_writes_what_it_shows(run, tmp_path: Path) -> None:  # noqa: ANN001
+    """JSON, CSV and the comparison of a file with itself."""
+    files = {name: str(tmp_path / f"out.{name}") for name in ("json", "csv")}
+    common = ("bench", "--backend", "cpu", "--algorithm", "sha256", "--batch", "64", "--seconds", "0.01")
+
+    status, out, _ = run(*common, "--energy-seconds", "0", "--json", files["json"], "--csv", files["csv"])
+
+    assert status == 0
+    assert "end-to-end" in out
+    assert "n/a" in out
+    assert "limit: hashes/s = measured vector operations/s" in out
+    assert len(json.loads(Path(files["json"]).read_text())["results"]) == 4
+    assert len(Path(files["csv"]).read_text().splitlines()) == 5
+    status, out, _ = run("bench", "--compare", files["json"], files["json"])
+    assert out.count("1.000") == 4
+
+
+LIGHT = """
+import sys
+HIDDEN = "duckdb pyarrow pandas scipy altair Crypto bitcoin zmq structlog vl_convert requests".split()
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in HIDDEN:
+            raise ImportError(name + " is not on this machine")
+sys.meta_path.insert(0, Absent())
+sys.argv = ["gpuhash", "check", "--messages", "20"]
+from gpuhash.cli import main
+main()
+"""
+
+
+def test_the_package_runs_with_numpy_numba_typer_and_rich_alone(repo_root: Path) -> None:
+    """A bare machine: everything else of the project is hidden, and all algorithms still check out."""
+    bare = subprocess.run(
+        [sys.executable, "-c", LIGHT], cwd=repo_root, capture_output=True, text=True, check=False
+    )
+
+    assert bare.returncode == 0, bare.stderr
+    assert bare.stdout.count("ok ") == 13
