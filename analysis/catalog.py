@@ -38,7 +38,7 @@ MACROS: Final = "macros.sql"
 HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
 # Relations that no SQL file makes: the rules and what they say about each block (engine.py puts them there).
-INPUTS: Final = ("pools", "entities", "pool_candidates", "build_facts")
+INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts")
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib import metadata
@@ -160,13 +160,39 @@ def replicate(
     from analysis.replication import paper  # noqa: PLC0415 - fits take a second to import
 
     findings = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
-    rows = [finding.row for finding in findings]
+    _write(paper.COLUMNS, [finding.row for finding in findings], format_)
+
+
+@app.command("diff-rules")
+def diff_rules(
+    before: Annotated[Path, typer.Argument(help="Folder of the older pool rules.")],
+    after: Annotated[
+        Path | None, typer.Argument(help="Folder of the newer; the project's own if none.")
+    ] = None,
+    dataset: DatasetOption = DATASET,
+    chain: Annotated[str | None, typer.Option(help="Chain to read, where the dataset has several.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+) -> None:
+    """Show which blocks change their pool when the rules change."""
+    from analysis import rule_diff  # noqa: PLC0415 - only this verb needs it
+
+    found = rule_diff.diff_rules(dataset, load_rules(before), load_rules(after or default_rules_dir()), chain)
+    _write(rule_diff.COLUMNS, found.changes, format_)
+    typer.echo(
+        f"{found.n_changed} of {found.n_blocks} blocks change; rules {found.before_hash[:12]} to"
+        f" {found.after_hash[:12]}: {len(found.added_rules)} added, {len(found.removed_rules)} removed",
+        err=True,
+    )
+
+
+def _write(columns: Sequence[str], rows: Iterable[display.Row], format_: Format) -> None:
+    """Write rows to standard output."""
     if format_ is Format.CSV:
-        display.write_csv(paper.COLUMNS, rows, sys.stdout)
+        display.write_csv(columns, rows, sys.stdout)
     elif format_ is Format.JSON:
-        display.write_json(paper.COLUMNS, rows, sys.stdout)
+        display.write_json(columns, rows, sys.stdout)
     else:
-        display.write_table(paper.COLUMNS, rows, Console())
+        display.write_table(columns, rows, Console())
 
 
 @contextmanager

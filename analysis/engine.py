@@ -154,6 +154,7 @@ def _build(
     blocks = connection.sql(ATTRIBUTED).to_arrow_table()
     _create_input(connection, "pool_candidates", match_candidates(rules, blocks))
     _create_input(connection, "pools", rules.pools_table())
+    _create_input(connection, "pool_names", rules.names_table())
     _create_input(connection, "entities", rules.entities_table())
     _create_input(connection, "build_facts", _build_facts(source, rules))
     n_rows = {}

@@ -35,6 +35,9 @@ POOLS = pa.schema(
         pa.field("link", pa.string()),
     ]
 )
+NAMES = pa.schema(
+    [pa.field("name", pa.string(), nullable=False), pa.field("slug", pa.string(), nullable=False)]
+)
 ENTITIES = pa.schema(
     [
         pa.field("entity", pa.string(), nullable=False),
@@ -144,6 +147,12 @@ class RuleSet:
         """One row per pool: slug, name, link."""
         rows = [{"slug": p.slug, "name": p.name, "link": p.link or None} for p in self.pools]
         return pa.Table.from_pylist(rows, schema=POOLS)
+
+    def names_table(self) -> pa.Table:
+        """One row per lower-case name, alias or slug, and the slug that it means; names come before slugs."""
+        slug_of = {p.slug: p.slug for p in self.pools}
+        slug_of |= {name.lower(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
+        return pa.table({"name": list(slug_of), "slug": list(slug_of.values())}, schema=NAMES)
 
     def entities_table(self) -> pa.Table:
         """One row per membership: entity, name, slug of the pool, from_date, to_date, kind, source."""

@@ -1,0 +1,91 @@
+"""Say what a change of the rules does: every block of a dataset by both rule sets, and what differs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from analysis.attribution import match_candidates
+from analysis.catalog import load_catalog
+from analysis.dataset import create_views, open_dataset
+from analysis.engine import ATTRIBUTED, connect, create_model
+from analysis.pools import RuleSet
+
+COLUMNS: Final = (
+    "before_pool",
+    "after_pool",
+    "block_count",
+    "first_height",
+    "last_height",
+    "before_rule_id",
+    "after_rule_id",
+)
+
+# Rules are those that decided the last block of the change.
+CHANGES: Final = """
+SELECT
+    coalesce(before.pool, 'unknown') AS before_pool,
+    coalesce(after.pool, 'unknown') AS after_pool,
+    count(*) AS block_count,
+    min(height) AS first_height,
+    max(height) AS last_height,
+    arg_max(before.rule_id, height) AS before_rule_id,
+    arg_max(after.rule_id, height) AS after_rule_id
+FROM stg_blocks
+LEFT JOIN (FROM before_candidates WHERE rank = 1) AS before USING (block_hash)
+LEFT JOIN (FROM after_candidates WHERE rank = 1) AS after USING (block_hash)
+WHERE before.pool IS DISTINCT FROM after.pool
+GROUP BY before_pool, after_pool
+ORDER BY block_count DESC, before_pool, after_pool
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleDiff:
+    """Two rule sets held against one dataset.
+
+    changes has a row in the order of COLUMNS per pair of pools between which blocks moved, stale blocks
+    included; added_rules and removed_rules are ids, and a rule whose height bounds changed is in both.
+    """
+
+    before_hash: str
+    after_hash: str
+    n_blocks: int
+    changes: list[tuple[object, ...]]
+    added_rules: tuple[str, ...]
+    removed_rules: tuple[str, ...]
+
+    @property
+    def n_changed(self) -> int:
+        """Blocks that the two rule sets give to different pools."""
+        return sum(int(str(row[2])) for row in self.changes)
+
+
+def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None = None) -> RuleDiff:
+    """Attribute every block of a dataset by two rule sets. Raises DatasetError for a folder that is none."""
+    source = open_dataset(dataset, chain)
+    with connect() as connection:
+        create_views(connection, source)
+        create_model(connection, load_catalog().by_name["stg_blocks"])
+        blocks: pa.Table = connection.sql(ATTRIBUTED).to_arrow_table()
+        for name, rules in (("before", before), ("after", after)):
+            connection.register(f"{name}_candidates", match_candidates(rules, blocks))
+        changes = connection.execute(CHANGES).fetchall()
+    return RuleDiff(
+        before_hash=before.hash,
+        after_hash=after.hash,
+        n_blocks=blocks.num_rows,
+        changes=changes,
+        added_rules=_missing(after, before),
+        removed_rules=_missing(before, after),
+    )
+
+
+def _missing(rules: RuleSet, others: RuleSet) -> tuple[str, ...]:
+    """Ids of the rules that the others lack, or have with other bounds."""
+    return tuple(sorted(rule_id for rule_id, *_ in _bounded(rules) - _bounded(others)))
+
+
+def _bounded(rules: RuleSet) -> set[tuple[str, int, int]]:
+    return {(rule.rule_id, rule.from_height, rule.to_height) for pool in rules.pools for rule in pool.rules}

@@ -1,0 +1,49 @@
+/*
+summary = "Pairs of pools that one coinbase speaks for: which won, by what, how often and when."
+method = """
+Blocks of the active chain for which a rule of another pool matches as well (block_pool.conflicts), by the pool
+that was named and the other. Methods are those of the strongest rule of either. The coinbase of last_height is
+the place to look first.
+"""
+grain = ["pool", "other", "method", "other_method"]
+[columns]
+pool = "VARCHAR  slug of the pool that was named"
+other = "VARCHAR  slug of the other pool"
+method = "VARCHAR  payout or tag: what named the pool"
+other_method = "VARCHAR  payout or tag: what speaks for the other"
+block_count = "BIGINT  blocks"
+first_height = "INTEGER  first of them"
+last_height = "INTEGER  last of them"
+example_rule_id = "VARCHAR  rule that decided the last of them"
+other_example_rule_id = "VARCHAR  rule that spoke for the other there"
+*/
+with
+
+strongest as (
+    select
+        block_hash,
+        pool,
+        min(rank) as rank,
+        arg_min(method, rank) as method,
+        arg_min(rule_id, rank) as rule_id
+    from pool_candidates
+    group by block_hash, pool
+)
+
+select
+    winner.pool,
+    loser.pool as other,
+    winner.method,
+    loser.method as other_method,
+    count(*) as block_count,
+    min(block_owner.height) as first_height,
+    max(block_owner.height) as last_height,
+    arg_max(winner.rule_id, block_owner.height) as example_rule_id,
+    arg_max(loser.rule_id, block_owner.height) as other_example_rule_id
+from strongest as winner
+inner join strongest as loser
+    on winner.block_hash = loser.block_hash and winner.rank = 1 and loser.rank > 1
+inner join block_owner
+    on winner.block_hash = block_owner.block_hash and block_owner.grouped_by = 'pool'
+group by winner.pool, loser.pool, winner.method, loser.method
+order by block_count desc, winner.pool, loser.pool

@@ -1,0 +1,77 @@
+/*
+summary = "By what the blocks were attributed: payout, tag or nothing, per difficulty epoch and over all, with conflicts."
+method = """
+Blocks of the active chain by the method of the rule that decided (block_pool). A conflict is a block for which a
+rule of another pool matches as well. Ratios are of all blocks of the period, with Wilson's 95 % interval, which
+tells how sure the ratio is as a property of the chain's miners; the blocks themselves were all looked at.
+"""
+grain = ["period_kind", "period", "method"]
+[columns]
+period_kind = "VARCHAR  epoch or all"
+period = "VARCHAR  number of the difficulty epoch, or all"
+first_height = "INTEGER  first block of the period that the dataset has"
+method = "VARCHAR  payout, tag, or none: unknown"
+block_count = "BIGINT  blocks on the active chain"
+total_block_count = "BIGINT  blocks of the period, all methods"
+block_ratio = "DOUBLE  0..1, block_count / total_block_count"
+block_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+block_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+conflict_count = "BIGINT  those of them for which another pool's rule matches as well"
+mean_candidates = "DOUBLE  rules that match, mean over the blocks"
+*/
+with
+
+kinds as (
+    select unnest(['epoch', 'all']) as period_kind
+),
+
+blocks as (
+    select
+        kinds.period_kind,
+        case when kinds.period_kind = 'epoch' then cast(block_owner.epoch as varchar) else 'all' end as period,
+        block_owner.height,
+        coalesce(block_pool.method, 'none') as method,
+        block_pool.n_candidates,
+        len(block_pool.conflicts) > 0 as has_conflict
+    from block_owner
+    inner join block_pool
+        on block_owner.block_hash = block_pool.block_hash
+    cross join kinds
+    where block_owner.grouped_by = 'pool'
+),
+
+counts as (
+    select
+        period_kind,
+        period,
+        method,
+        min(min(height)) over (partition by period_kind, period) as first_height,
+        count(*) as block_count,
+        cast(sum(count(*)) over (partition by period_kind, period) as bigint) as total_block_count,
+        count(*) filter (where has_conflict) as conflict_count,
+        avg(n_candidates) as mean_candidates
+    from blocks
+    group by period_kind, period, method
+),
+
+ratios as (
+    select
+        *,
+        wilson_interval(block_count, total_block_count) as bounds
+    from counts
+)
+
+select
+    period_kind,
+    period,
+    first_height,
+    method,
+    block_count,
+    total_block_count,
+    block_count / total_block_count as block_ratio,
+    bounds.low as block_low_ratio,
+    bounds.high as block_high_ratio,
+    conflict_count,
+    mean_candidates
+from ratios
+order by period_kind, first_height, method

@@ -1,0 +1,95 @@
+/*
+summary = "What third parties call the miner of each block, beside what our rules say."
+method = """
+Imported labels (pool-collector import): label sets by height, block tables of other providers by block hash.
+A label is read through the names and aliases of data/pools, capitals aside; 'unknown' or nothing is unknown.
+verdict: agree; disagree; only_here, they do not know; only_there, our rules do not; neither; unmapped, their
+label is none of our names. Label sets share public tag lists with each other and with us, so agreement is no
+proof; disagreement is worth a look. Blocks of the active chain.
+"""
+grain = ["source", "kind", "label", "pool"]
+[columns]
+source = "VARCHAR  who says so; names rows of stg_external_sources"
+kind = "VARCHAR  labels: by height; blocks: by block hash"
+label = "VARCHAR  the source's name of the pool, as it writes it"
+label_pool = "VARCHAR  the slug that it means; null when it is none of our names"
+pool = "VARCHAR  slug by our rules; 'unknown' when no rule matches"
+verdict = "VARCHAR  agree, disagree, only_here, only_there, neither or unmapped"
+block_count = "BIGINT  blocks"
+first_height = "INTEGER  first of them"
+last_height = "INTEGER  last of them"
+*/
+with
+
+ours as (
+    select
+        block_hash,
+        height,
+        owner as pool
+    from block_owner
+    where grouped_by = 'pool'
+),
+
+labels as (
+    select
+        stg_external_pool_labels.source,
+        'labels' as kind,
+        stg_external_pool_labels.label,
+        ours.pool,
+        ours.height
+    from stg_external_pool_labels
+    inner join ours
+        on stg_external_pool_labels.height = ours.height
+    union all
+    select
+        stg_external_blocks.source,
+        'blocks' as kind,
+        stg_external_blocks.pool_label as label,
+        ours.pool,
+        ours.height
+    from stg_external_blocks
+    inner join ours
+        on stg_external_blocks.block_hash = ours.block_hash
+),
+
+counts as (
+    select
+        source,
+        kind,
+        coalesce(label, '') as label,
+        pool,
+        count(*) as block_count,
+        min(height) as first_height,
+        max(height) as last_height
+    from labels
+    group by source, kind, coalesce(label, ''), pool
+),
+
+mapped as (
+    select
+        counts.*,
+        case when lower(counts.label) in ('', 'unknown') then 'unknown' else pool_names.slug end as label_pool
+    from counts
+    left join pool_names
+        on lower(counts.label) = pool_names.name
+)
+
+select
+    source,
+    kind,
+    label,
+    label_pool,
+    pool,
+    case
+        when label_pool = 'unknown' and pool = 'unknown' then 'neither'
+        when label_pool = 'unknown' then 'only_here'
+        when pool = 'unknown' then 'only_there'
+        when label_pool is null then 'unmapped'
+        when label_pool = pool then 'agree'
+        else 'disagree'
+    end as verdict,
+    block_count,
+    first_height,
+    last_height
+from mapped
+order by source, kind, block_count desc, label, pool
