@@ -14,7 +14,7 @@ from gpuhash import bench as benchmark
 from gpuhash import energy, machine, peers, plot, report, stages, tables
 from gpuhash import sweep as clock_sweep
 from gpuhash.backend import choose
-from gpuhash.bench import SEARCH, Case
+from gpuhash.bench import SEARCH, Case, Result
 from gpuhash.errors import BackendUnavailableError
 from gpuhash.reference import Algorithm, algorithm
 
@@ -25,6 +25,7 @@ SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
 MOST_BYTES = 1 << 26  # of one batch in the grid of sizes
 PEER_MESSAGES = 1 << 20
+WIDTH = 200  # tables are as wide as they are, whatever the terminal
 
 
 def bench(
@@ -58,24 +59,16 @@ def bench(
     ] = None,
 ) -> None:
     """Verify, then time: kernel, device resident, end to end; speed, energy, share of the limit."""
-    console = Console(width=200)
     if compare is not None:
         lines = report.compare(report.load(compare[0]), report.load(compare[1]))
-        console.print(tables.of_comparison(lines))
+        Console(width=WIDTH).print(tables.of_comparison(lines))
         return
     names = _backends(backend)
     chosen = algorithm_names or [SEARCH, *Algorithm]
-    batches = tuple(batch or DEFAULT_BATCHES)
-    cases = _grid(chosen) if sizes else _cases(chosen, names, message_bytes, batches)
+    cases = _grid(chosen) if sizes else _cases(chosen, names, message_bytes, tuple(batch or DEFAULT_BATCHES))
     results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_seconds))
     beside = list(_peers(chosen, names)) if with_peers else []
-    console.print(tables.of_results(results))
-    for formula in dict.fromkeys(result.limit_formula for result in results if result.limit_formula):
-        typer.echo(f"limit: hashes/s = {formula}")
-    for line in tables.of_crossovers(report.crossovers(results)):
-        typer.echo(line)
-    if beside:
-        console.print(tables.of_peers(beside))
+    _print(results, beside)
     if json is not None:
         json.write_text(report.to_json(machine.describe(), results, beside))
     if csv is not None:
@@ -113,6 +106,17 @@ def sweep(
     Console(width=120).print(tables.of_sweep(done))
     best = "the default" if done.best.locked_mhz is None else f"{done.best.locked_mhz} MHz"
     typer.echo(f"least energy per hash at {best}: {done.saving_ratio:.1%} less than at the default")
+
+
+def _print(results: list[Result], beside: list[peers.PeerResult]) -> None:
+    console = Console(width=WIDTH)
+    console.print(tables.of_results(results))
+    for formula in dict.fromkeys(result.limit_formula for result in results if result.limit_formula):
+        typer.echo(f"limit: hashes/s = {formula}")
+    for line in tables.of_crossovers(report.crossovers(results)):
+        typer.echo(line)
+    if beside:
+        console.print(tables.of_peers(beside))
 
 
 def _backends(asked: list[str] | None) -> list[str]:

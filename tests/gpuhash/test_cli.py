@@ -4,11 +4,14 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuhash import cli
+
+Run = Callable[..., tuple[int, str, str]]
 
 GENESIS = (
     "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
@@ -35,12 +38,12 @@ def gpuhash(
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # noqa: ANN201 - a partial
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command with arguments."""
     return lambda *arguments: gpuhash(monkeypatch, capsys, *arguments)
 
 
-def test_verify_prints_digests_that_other_programs_print(run, tmp_path: Path) -> None:  # noqa: ANN001
+def test_verify_prints_digests_that_other_programs_print(run: Run, tmp_path: Path) -> None:
     """SHA-256 of abc from FIPS 180-4, Keccak-256 of nothing as every Ethereum client has it."""
     (tmp_path / "abc").write_bytes(b"abc")
     (tmp_path / "empty").write_bytes(b"")
@@ -51,7 +54,7 @@ def test_verify_prints_digests_that_other_programs_print(run, tmp_path: Path) ->
     assert (status, out.split()[0]) == (0, "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470")
 
 
-def test_verify_reads_standard_input(run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN001
+def test_verify_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dash is standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
 
@@ -60,7 +63,7 @@ def test_verify_reads_standard_input(run, monkeypatch: pytest.MonkeyPatch) -> No
     assert out == "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532  -\n"
 
 
-def test_headers_that_form_a_chain_pass(run, tmp_path: Path) -> None:  # noqa: ANN001
+def test_headers_that_form_a_chain_pass(run: Run, tmp_path: Path) -> None:
     """Blocks 0 and 1."""
     (tmp_path / "headers").write_bytes(bytes.fromhex(GENESIS + BLOCK_1))
 
@@ -69,7 +72,7 @@ def test_headers_that_form_a_chain_pass(run, tmp_path: Path) -> None:  # noqa: A
     assert (status, out) == (0, "2 headers: every hash is at most its target, every link holds\n")
 
 
-def test_headers_that_are_wrong_fail_one_by_one(run, tmp_path: Path) -> None:  # noqa: ANN001
+def test_headers_that_are_wrong_fail_one_by_one(run: Run, tmp_path: Path) -> None:
     """A flipped bit breaks the work of its header and the link from the next."""
     data = bytearray.fromhex(GENESIS + BLOCK_1)
     data[40] ^= 1
@@ -83,7 +86,7 @@ def test_headers_that_are_wrong_fail_one_by_one(run, tmp_path: Path) -> None:  #
     assert err.endswith("gpuhash: 2 faults in 2 headers\n")
 
 
-def test_failures_are_one_line_and_exit_1(run, tmp_path: Path) -> None:  # noqa: ANN001
+def test_failures_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
     """A missing file, a cut header, an unknown algorithm or backend: no traceback."""
     (tmp_path / "cut").write_bytes(bytes(81))
     for arguments, complaint in (
@@ -101,12 +104,12 @@ def test_failures_are_one_line_and_exit_1(run, tmp_path: Path) -> None:  # noqa:
         assert complaint in err
 
 
-def test_wrong_usage_exits_2(run) -> None:  # noqa: ANN001
+def test_wrong_usage_exits_2(run: Run) -> None:
     """An option that does not exist."""
     assert run("verify", "--no-such-option")[0] == 2
 
 
-def test_info_names_the_machine(run) -> None:  # noqa: ANN001
+def test_info_names_the_machine(run: Run) -> None:
     """CPU, packages, and what auto would take."""
     status, out, _ = run("info")
 
@@ -115,7 +118,7 @@ def test_info_names_the_machine(run) -> None:  # noqa: ANN001
     assert "backend auto" in out
 
 
-def test_limits_print_the_model_and_its_formula(run) -> None:  # noqa: ANN001
+def test_limits_print_the_model_and_its_formula(run: Run) -> None:
     """Kernels, variants, counts and GH/s of the H200."""
     status, out, _ = run("limits", "--arch", "sm_90", "--sm", "132", "--mhz", "1980")
 
@@ -124,7 +127,7 @@ def test_limits_print_the_model_and_its_formula(run) -> None:  # noqa: ANN001
     assert "merkle_nodes" in out
 
 
-def test_check_passes_on_this_machine(run) -> None:  # noqa: ANN001
+def test_check_passes_on_this_machine(run: Run) -> None:
     """Every line is ok."""
     status, out, _ = run("check", "--backend", "cpu", "--messages", "200")
 
@@ -132,7 +135,7 @@ def test_check_passes_on_this_machine(run) -> None:  # noqa: ANN001
     assert all(line.startswith("ok ") for line in out.splitlines())
 
 
-def test_bench_writes_what_it_shows(run, tmp_path: Path) -> None:  # noqa: ANN001
+def test_bench_writes_what_it_shows(run: Run, tmp_path: Path) -> None:
     """JSON, CSV and the comparison of a file with itself."""
     files = {name: str(tmp_path / f"out.{name}") for name in ("json", "csv")}
     common = ("bench", "--backend", "cpu", "--algorithm", "sha256", "--batch", "64", "--seconds", "0.01")
