@@ -32,7 +32,7 @@ def transaction_ids(data: Bytes, walked: Walked) -> tuple[Bytes, Bytes]:
     limits[rows] = txs["begin"]
     limits[blocks["first_tx"] + np.arange(len(blocks))] = blocks["begin"]
     limits[-1] = len(data)
-    wtxids = gpuhash.txids(data, limits)[rows]
+    wtxids = np.take(gpuhash.txids(data, limits), rows, axis=0)
     with_witness = np.flatnonzero(txs["witness_at"])
     txids = wtxids.copy()
     if len(with_witness):

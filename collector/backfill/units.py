@@ -18,7 +18,7 @@ from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
 from collector.backfill.store import Present
 from collector.schema import HEIGHT_SPAN
 
-MAX_UNIT_BYTES: Final = 48 << 20
+MAX_UNIT_BYTES: Final = 32 << 20
 MIN_UNIT_BYTES: Final = 1 << 18
 UNITS_PER_WORKER: Final = 4  # enough that the last ones end at about the same time
 PREV_HASH_AT: Final = 4
