@@ -19,7 +19,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from analysis import concentration, events, growth, inclusion, rates, statistics, threshold
+from analysis import concentration, events, growth, inclusion, rates, statistics, survival, threshold
 from analysis.attribution import match_candidates
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
@@ -103,6 +103,7 @@ def connect(
         # First of all: casting a zoned timestamp to a date uses the zone of the session.
         connection.execute("SET TimeZone = 'UTC'")
         statistics.register(connection)
+        survival.register(connection)
         inclusion.register(connection)
         concentration.register(connection)
         events.register(connection)

@@ -1,0 +1,77 @@
+/*
+summary = "What became of the transactions of each feerate decile."
+method = """
+Counts of confirmation_spells, nodes added up. accepted_ratio is mined ones among those whose end was seen, with
+Wilson's interval; it is too high where many are censored, because being mined is the fastest end, and
+confirmation_delay does not have that fault. half_mined_s is the time by which half of the decile was mined, by the
+cumulative incidence, which counts those that never will be.
+"""
+grain = ["decile"]
+[columns]
+decile = "BIGINT  1 pays least, 10 most; 0 for all, those of unknown feerate included"
+n_entered = "BIGINT  spells"
+n_mined = "BIGINT  mined"
+n_replaced = "BIGINT  replaced, or in conflict with what was mined"
+n_expired = "BIGINT  expired or evicted"
+n_other = "BIGINT  gone for another reason"
+n_censored = "BIGINT  end not seen"
+feerate_low_sat_vb = "DOUBLE  sat/vB, lowest"
+feerate_median_sat_vb = "DOUBLE  sat/vB, median"
+feerate_high_sat_vb = "DOUBLE  sat/vB, highest"
+accepted_ratio = "DOUBLE  0..1, n_mined / (n_entered - n_censored)"
+accepted_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+accepted_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+half_mined_s = "DOUBLE  s, half were mined by then; null when fewer were"
+*/
+with
+
+spells as (
+    select
+        unnest(if(decile is null, [0], [0, decile])) as decile,
+        feerate_sat_vb,
+        outcome
+    from confirmation_spells
+),
+
+counts as (
+    select
+        decile,
+        count(*) as n_entered,
+        count(*) filter (where outcome = 'mined') as n_mined,
+        count(*) filter (where outcome = 'replaced') as n_replaced,
+        count(*) filter (where outcome = 'expired') as n_expired,
+        count(*) filter (where outcome = 'other') as n_other,
+        count(*) filter (where outcome = 'censored') as n_censored,
+        min(feerate_sat_vb) as feerate_low_sat_vb,
+        median(feerate_sat_vb) as feerate_median_sat_vb,
+        max(feerate_sat_vb) as feerate_high_sat_vb
+    from spells
+    group by decile
+),
+
+judged as (
+    select
+        *,
+        wilson_interval(n_mined, n_entered - n_censored) as accepted_interval
+    from counts
+)
+
+select
+    judged.decile,
+    judged.n_entered,
+    judged.n_mined,
+    judged.n_replaced,
+    judged.n_expired,
+    judged.n_other,
+    judged.n_censored,
+    judged.feerate_low_sat_vb,
+    judged.feerate_median_sat_vb,
+    judged.feerate_high_sat_vb,
+    judged.n_mined / nullif(judged.n_entered - judged.n_censored, 0) as accepted_ratio,
+    judged.accepted_interval.low as accepted_low_ratio,
+    judged.accepted_interval.high as accepted_high_ratio,
+    confirmation_curves.curves.half_mined_s
+from judged
+inner join confirmation_curves
+    on judged.decile = confirmation_curves.decile
+order by judged.decile
