@@ -17,6 +17,8 @@ from collector.batches import Batch
 from collector.blocks import block_rows, fees_from_getblock
 from collector.decode import Block, decode_block
 from collector.errors import DecodeError
+from collector.live import outpoint
+from collector.rpc import satoshi
 from collector.schema import hash_bytes, hash_hex
 from collector.verify import backend_name, verify_block
 
@@ -42,6 +44,7 @@ class Known(NamedTuple):
     height: int
     prev_hash: bytes
     fees_sat: Mapping[bytes, int | None]  # by txid, without the coinbase
+    spent_sat: Mapping[bytes, int]  # value of each output it spent, by outpoint
 
 
 class StoredBlocks:
@@ -118,6 +121,12 @@ class BlockFlow:
         """Return the hash of the recent block that has a transaction."""
         return next((hash_ for hash_, known in self._known.items() if txid in known.fees_sat), None)
 
+    def value_spent(self, txid: bytes, output: int) -> int | None:
+        """Return the value of an output, in satoshi, that one of the recent blocks spent."""
+        spent = outpoint(txid, output)
+        values = (known.spent_sat.get(spent) for known in self._known.values())
+        return next((value_sat for value_sat in values if value_sat is not None), None)
+
     def received(self, raw: bytes) -> Block:
         """Decode and verify the body of a `rawblock` message; raises DecodeError when either fails."""
         block = decode_block(raw)
@@ -184,7 +193,8 @@ class BlockFlow:
                 return False
         fees = fees_from_getblock(answer.verbose)
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
-        known = Known(answer.verbose["height"], block.header.prev_hash, by_txid)
+        spent_sat = _values_spent(block, answer.verbose)
+        known = Known(answer.verbose["height"], block.header.prev_hash, by_txid, spent_sat)
         self._known[block_hash] = known
         if len(self._known) > KEPT_KNOWN:
             self._known.popitem(last=False)
@@ -268,6 +278,15 @@ class BlockFlow:
         topic = "rawblock" if wanted.source == "zmq" else "rpc"
         batch.add("rejects", [reject_row(self._origin, topic, now_us, reason, body)])
         log.warning("block.rejected", node=self._origin[0], source=topic, reason=reason)
+
+
+def _values_spent(block: Block, verbose: Mapping[str, Any]) -> dict[bytes, int]:
+    """Return the value of each output that a block spent, in satoshi, by outpoint."""
+    return {
+        outpoint(spent.prev_txid, spent.prev_index): satoshi(told["prevout"]["value"])
+        for transaction, said in zip(block.transactions[1:], verbose["tx"][1:], strict=True)
+        for spent, told in zip(transaction.inputs, said["vin"], strict=True)
+    }
 
 
 def reject_row(

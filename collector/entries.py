@@ -6,7 +6,7 @@ transactions is needed. Nothing here talks to the node: questions come out, answ
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -58,6 +58,7 @@ class Entry:
     owner: Any = None  # what waits for the row
     left: Left | None = None
     gone_us: int = 0  # when the node said that it is not in the mempool
+    values_sat: dict[tuple[bytes, int], int] = field(default_factory=dict)  # that gettxout knew of its inputs
 
 
 class Done(NamedTuple):
@@ -79,6 +80,7 @@ class Entries:
         self._backlog: dict[bytes, Entry] = {}  # told by a snapshot: long in the mempool, so not urgent
         self._gone: dict[bytes, Entry] = {}
         self._asked_outputs: dict[bytes, Entry] = {}
+        self._spent_meanwhile: dict[bytes, Entry] = {}  # a block took what they spent before we could ask
         self._in_block: dict[bytes, list[Entry]] = {}
 
     def __len__(self) -> int:
@@ -173,16 +175,35 @@ class Entries:
                 self._asked_outputs[entry.txid] = entry
                 questions += unknown
             else:
-                done += self._finish_from_inputs(entry, {})
+                done += self._finish_from_inputs(entry) or self._finish(entry, None, None)
         return done, questions
 
     def outputs(
         self, questions: Iterable[OutputQuestion], values_sat: Mapping[tuple[bytes, int], int]
     ) -> list[Done]:
-        """Take what gettxout said, by (txid, index), to questions of `resolve_gone`."""
-        spenders = dict.fromkeys(question.spender for question in questions)
-        entries = [self._asked_outputs.pop(txid) for txid in spenders if txid in self._asked_outputs]
-        return [row for entry in entries for row in self._finish_from_inputs(entry, values_sat)]
+        """Take what gettxout said, by (txid, index), to questions of `resolve_gone`.
+
+        It does not know an output that a block has spent by then; that block does (`look_for_spent`).
+        """
+        done: list[Done] = []
+        for txid in dict.fromkeys(question.spender for question in questions):
+            entry = self._asked_outputs.pop(txid, None)
+            if entry is not None:
+                entry.values_sat.update(values_sat)
+                self._spent_meanwhile[txid] = entry
+                done += self._finish_from_inputs(entry)
+        return done
+
+    def look_for_spent(self, value_of: Callable[[bytes, int], int | None]) -> list[Done]:
+        """Look in recent blocks for the values of outputs that they spent."""
+        done: list[Done] = []
+        for entry in list(self._spent_meanwhile.values()):
+            for question in self._unknown_outputs(entry):
+                value_sat = value_of(question.txid, question.output)
+                if value_sat is not None:
+                    entry.values_sat[question.txid, question.output] = value_sat
+            done += self._finish_from_inputs(entry)
+        return done
 
     def blocks_wanted(self) -> list[bytes]:
         """Return the blocks whose fees are waited for."""
@@ -197,8 +218,9 @@ class Entries:
         return done
 
     def give_up(self, now_us: int) -> list[Done]:
-        """Finish without a fee what the mempool does not have, though nothing said that it left."""
-        late = [entry for entry in self._gone.values() if now_us - entry.gone_us > GIVE_UP_US]
+        """Finish without a fee what left long ago, when neither an event nor a block tells more of it."""
+        waiting = (*self._gone.values(), *self._spent_meanwhile.values())
+        late = [entry for entry in waiting if now_us - entry.gone_us > GIVE_UP_US]
         return [row for entry in late for row in self._finish(entry, None, None)]
 
     def flush(self) -> list[Done]:
@@ -206,7 +228,15 @@ class Entries:
         return [row for entry in list(self._open.values()) for row in self._finish(entry, None, None)]
 
     def _finish(self, entry: Entry, found: Row | None, fee_source: str | None) -> list[Done]:
-        for group in (self._open, self._unasked, self._backlog, self._gone, self._asked_outputs):
+        groups = (
+            self._open,
+            self._unasked,
+            self._backlog,
+            self._gone,
+            self._asked_outputs,
+            self._spent_meanwhile,
+        )
+        for group in groups:
             if group.get(entry.txid) is entry:
                 del group[entry.txid]
         row = mempool_row(self._node, self._session, entry)
@@ -217,25 +247,27 @@ class Entries:
                 self._live.learn_fee(entry.txid, row["fee_sat"], row["vsize_vb"])
         return [Done(row, entry.owner)]
 
+    def _value_sat(self, entry: Entry, txid: bytes, output: int) -> int | None:
+        value_sat = self._live.value_sat(txid, output)
+        return entry.values_sat.get((txid, output)) if value_sat is None else value_sat
+
     def _unknown_outputs(self, entry: Entry) -> list[OutputQuestion]:
         inputs = () if entry.body is None else entry.body.inputs
         return [
             OutputQuestion(entry.txid, spent.prev_txid, spent.prev_index)
             for spent in inputs
-            if self._live.value_sat(spent.prev_txid, spent.prev_index) is None
+            if self._value_sat(entry, spent.prev_txid, spent.prev_index) is None
         ]
 
-    def _finish_from_inputs(self, entry: Entry, values_sat: Mapping[tuple[bytes, int], int]) -> list[Done]:
-        """Finish an entry by the values of what it spent; without a fee when one of them is unknown."""
+    def _finish_from_inputs(self, entry: Entry) -> list[Done]:
+        """Finish an entry by the values of what it spent; nothing while one of them is unknown."""
         if entry.body is None:
-            return self._finish(entry, None, None)
+            return []
         total_sat = 0
         for spent in entry.body.inputs:
-            value_sat = self._live.value_sat(spent.prev_txid, spent.prev_index)
+            value_sat = self._value_sat(entry, spent.prev_txid, spent.prev_index)
             if value_sat is None:
-                value_sat = values_sat.get((spent.prev_txid, spent.prev_index))
-            if value_sat is None:
-                return self._finish(entry, None, None)
+                return []
             total_sat += value_sat
         return self._finish(entry, {"fee_sat": total_sat - entry.body.output_value_sat}, "inputs")
 

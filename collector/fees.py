@@ -68,6 +68,7 @@ class FeeDesk:
     def tick(self, now_us: int, blocks: BlockFlow) -> None:
         """Let time pass: ask, look into the blocks that are known, give up what is overdue."""
         self._done(self._entries.give_up(now_us))
+        self._done(self._entries.look_for_spent(blocks.value_spent))
         self._entries.look_for_gone(blocks.holding)
         done, questions = self._entries.resolve_gone()
         self._done(done)

@@ -131,16 +131,35 @@ def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
     assert (finished.row["fee_sat"], finished.row["fee_source"]) == (150, "inputs")
 
 
-def test_a_spent_output_leaves_the_fee_unknown() -> None:
-    """When gettxout has nothing, the row is there without a fee."""
+def test_the_block_that_spent_an_output_tells_its_value() -> None:
+    """A replacement was mined before gettxout was asked: the value is that of the block's input."""
     entries, live = setup()
-    transaction = body((COIN, 0))
+    transaction = body((COIN, 0), (COIN, 1), value_sat=900)
     entered(entries, live, transaction)
     entries.questions(1)
     entries.answers([Answer(transaction.txid, GONE, None)], 0)
     entries.left(Left(transaction.txid, "removed", None))
     _, questions = entries.resolve_gone()
-    (done,) = entries.outputs(questions, output_values(questions, [None]))
+    said = output_values(questions, [{"value": Decimal("0.00001000")}, None])
+    assert entries.outputs(questions, said) == []
+    assert entries.look_for_spent(lambda _txid, _output: None) == []
+    (done,) = entries.look_for_spent(lambda txid, output: {(COIN, 1): 400}.get((txid, output)))
+    assert (done.row["fee_sat"], done.row["fee_source"]) == (500, "inputs")
+    assert len(entries) == 0
+
+
+def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
+    """When neither gettxout nor a block has it, the row is there without a fee after a while."""
+    entries, live = setup()
+    transaction = body((COIN, 0))
+    entered(entries, live, transaction)
+    entries.questions(1)
+    entries.answers([Answer(transaction.txid, GONE, None)], 50)
+    entries.left(Left(transaction.txid, "removed", None))
+    _, questions = entries.resolve_gone()
+    assert entries.outputs(questions, output_values(questions, [None])) == []
+    assert entries.give_up(50 + GIVE_UP_US) == []
+    (done,) = entries.give_up(51 + GIVE_UP_US)
     assert "fee_sat" not in done.row
     assert done.row["n_inputs"] == 1
 
