@@ -1,0 +1,219 @@
+"""The whole way, once, against planted truth: node, pools, live collector, Parquet, SQL and report."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pytest
+
+from analysis.engine import open_database
+from collector.demo import DATASET, run_demo
+from collector.regtest import RegtestNode, Truth, find_bitcoind, load_scenario
+from collector.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
+from collector.writer import Dataset
+from tests.collector.node_rows import expected_block, expected_transaction
+
+pytestmark = pytest.mark.bitcoind
+
+
+class Played(NamedTuple):
+    """A demo that is over: where its files are, what was planted, what the node said of each block."""
+
+    out: Path
+    truth: Truth
+    said: list[tuple[dict[str, Any], dict[str, Any]]]  # getblock with verbosity 3, getblockstats
+    database: Path
+    report: Path
+    summary: str
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Do what `make demo` does, asking the node about every block before it goes."""
+    out = tmp_path_factory.mktemp("demo")
+    said: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def ask(node: RegtestNode) -> None:
+        rpc = node.client()
+        tip = rpc.call("getblockcount")
+        hashes = rpc.batch([("getblockhash", height) for height in range(tip + 1)])
+        verbose = rpc.batch([("getblock", hash_, 3) for hash_ in hashes])
+        stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
+        said.extend(zip(verbose, stats, strict=True))
+
+    truth = run_demo(load_scenario("demo"), out, find_bitcoind(), inspect=ask)
+    database, report = out / "demo.duckdb", out / "report.html"
+    analyse("build", "--dataset", out / DATASET, "--pools", out / "pools", "--database", database)
+    summary = analyse("report", "--database", database, "--out", report)
+    return Played(out, truth, said, database, report, summary)
+
+
+def analyse(*arguments: object) -> str:
+    """Run pool-analysis; it must end well."""
+    command = [sys.executable, "-m", "analysis", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def rows(played: Played, query: str) -> list[tuple[Any, ...]]:
+    """Ask the built database."""
+    with open_database(played.database) as connection:
+        found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+    return found
+
+
+def labels(truth: Truth) -> dict[str, str]:
+    """Return what attribution must call each pool."""
+    return {pool.slug: pool.label for pool in truth.pools}
+
+
+def test_the_scenario_is_as_large_as_promised(played: Played) -> None:
+    """At least 60 blocks, 5 pools and 5,000 transactions, some blocks empty."""
+    assert len(played.truth.blocks) >= 60
+    assert len({block.pool for block in played.truth.blocks}) == 5
+    assert len(played.truth.transactions) >= 5000
+    assert sum(block.is_empty for block in played.truth.blocks) >= 5
+
+
+def test_every_block_has_the_pool_that_mined_it(played: Played) -> None:
+    """Hostile tags, tags inside tags, payout against tag, and a pool that nobody knows."""
+    label = labels(played.truth)
+    wanted = {block.hash: label[block.pool] for block in played.truth.blocks}
+    found = {hash_hex(hash_): pool for hash_, pool in rows(played, "SELECT block_hash, pool FROM block_pool")}
+    assert found == wanted
+
+
+def test_shares_are_the_planted_counts(played: Played) -> None:
+    """pool_share counts each pool's blocks; unknown stands apart, without a rank."""
+    label = labels(played.truth)
+    found = rows(played, "SELECT pool, block_count, total_block_count, rank IS NULL FROM pool_share")
+    assert {pool: count for pool, count, _, _ in found} == Counter(
+        label[block.pool] for block in played.truth.blocks
+    )
+    assert {total for _, _, total, _ in found} == {len(played.truth.blocks)}
+    assert [pool for pool, _, _, is_unranked in found if is_unranked] == ["unknown"]
+
+
+def test_empty_blocks_are_the_planted_ones(played: Played) -> None:
+    """Per pool by count, and the rank test sees that they were planted to come fast."""
+    label = labels(played.truth)
+    planted = Counter(label[block.pool] for block in played.truth.blocks if block.is_empty)
+    found = dict(rows(played, "SELECT pool, n_empty FROM empty_intervals WHERE pool != 'all'"))
+    assert {pool: count for pool, count in found.items() if count} == planted
+    ((p_value, effect, low, high),) = rows(
+        played,
+        "SELECT p_value, rank_biserial, empty_low_ratio, empty_high_ratio FROM empty_intervals"
+        " WHERE pool = 'all'",
+    )
+    assert p_value < 0.05
+    assert effect < 0
+    assert low < planted.total() / len(played.truth.blocks) < high
+
+
+def test_intervals_are_those_of_the_scenario(played: Played) -> None:
+    """Arrival to arrival on the collector's clock is submission to submission on the miner's, to 50 ms."""
+    planted = {block.hash: block.interval_s for block in played.truth.blocks if block.interval_s is not None}
+    found = rows(played, "SELECT block_hash, interval_s FROM block_intervals WHERE interval_s IS NOT NULL")
+    measured = {hash_hex(hash_): seconds for hash_, seconds in found}
+    assert set(measured) == set(planted)
+    off = sorted(abs(measured[hash_] - planted[hash_]) for hash_ in planted)
+    assert off[len(off) // 2] < 0.05
+
+
+def test_acceptance_of_each_block_is_the_miners_own(played: Played) -> None:
+    """Top X and outside 2X by plain feerate agree with the node's mempool as each block was submitted."""
+    found = rows(
+        played,
+        "SELECT block_hash, x, n_top_taken, n_outside, n_outside_taken FROM feerate_strategy_block"
+        " WHERE feerate_kind = 'plain'",
+    )
+    measured = {hash_hex(hash_): numbers for hash_, *numbers in found}
+    for block in played.truth.blocks:
+        planted = block.acceptance_at_arrival["plain"]
+        x, n_top_taken, n_outside, n_outside_taken = measured[block.hash]
+        assert x == block.n_tx
+        if block.is_empty:
+            continue
+        assert n_top_taken == planted["n_top_taken"]
+        assert n_outside == planted["n_outside"]
+        assert n_outside_taken == planted["n_outside_taken"]
+
+
+def test_rates_hold_the_truth_in_their_intervals(played: Played) -> None:
+    """The planted acceptance of each pool lies in the 95 % interval that the mart gives."""
+    label = labels(played.truth)
+    found = rows(
+        played,
+        "SELECT pool, top_x_low_ratio, top_x_high_ratio FROM feerate_strategy WHERE feerate_kind = 'plain'"
+        " AND top_x_low_ratio IS NOT NULL AND pool != 'all'",
+    )
+    assert len(found) >= 4
+    for pool, low, high in found:
+        blocks = [b for b in played.truth.blocks if label[b.pool] == pool and not b.is_empty]
+        counts = [block.acceptance_at_arrival["plain"] for block in blocks]
+        taken = sum(count["n_top_taken"] or 0 for count in counts)
+        assert low <= taken / sum(block.n_tx for block in blocks) <= high
+
+
+def test_every_number_is_what_the_node_says(played: Played) -> None:
+    """Rows of `blocks` and `transactions` against getblock with verbosity 3 and getblockstats."""
+    dataset = Dataset.open(played.out / DATASET, "regtest")
+    blocks = {row["block_hash"]: row for row in dataset.read(BLOCKS).to_pylist()}
+    transactions = dataset.read(TRANSACTIONS).to_pylist()
+    said = {hash_bytes(verbose["hash"]): (verbose, stats) for verbose, stats in played.said}
+    assert {hash_hex(hash_) for hash_ in blocks} == {block.hash for block in played.truth.blocks}
+    for hash_, row in blocks.items():
+        expected = expected_block(*said[hash_])
+        seen = {name: row[name] for name in expected} | {"header_time": int(row["header_time"].timestamp())}
+        assert seen == expected
+        assert row["verdict"] == "valid"
+    for row in transactions:
+        verbose, _ = said[row["block_hash"]]
+        txids = [transaction["txid"] for transaction in verbose["tx"]]
+        expected = expected_transaction(verbose["tx"][row["tx_index"]], row["tx_index"], txids)
+        assert {name: row[name] for name in expected} == expected
+    assert len(transactions) == sum(len(said[hash_][0]["tx"]) for hash_ in blocks)
+
+
+def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -> None:
+    """mempool_txs has each of them once, pushed, with the fee and size it was made with."""
+    found = rows(played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs")
+    seen = {hash_hex(txid): (kind, fee_sat, vsize_vb) for txid, kind, fee_sat, vsize_vb in found}
+    assert len(seen) == len(found)
+    assert seen == {tx.txid: ("pushed", tx.fee_sat, tx.vsize_vb) for tx in played.truth.transactions}
+
+
+def test_replaced_transactions_are_named_with_what_replaced_them(played: Played) -> None:
+    """Each removal that the scenario caused has the reason `replaced` and the right txid."""
+    found = rows(played, "SELECT hash, removal_reason, replaced_by FROM stg_mempool_events WHERE event = 'R'")
+    seen = {hash_hex(txid): (reason, by and hash_hex(by)) for txid, reason, by in found}
+    planted = {tx.txid: ("replaced", tx.replaced_by) for tx in played.truth.transactions if tx.replaced_by}
+    assert planted
+    assert seen == planted
+
+
+def test_the_dataset_is_complete_without_us(played: Played) -> None:
+    """Plain DuckDB reads each table by the documented pattern; every table but `rejects` has rows."""
+    root = played.out / DATASET / "chain=regtest"
+    tables = {path.name for path in root.iterdir()}
+    wanted = {"nodes", "blocks", "transactions", "mempool_txs", "mempool_events", "block_arrivals"}
+    wanted |= {"templates", "template_txs", "mempool_stats", "coverage"}
+    assert tables == wanted
+    for table in tables:
+        pattern = str(root / table / "**" / "*.parquet")
+        query = "SELECT count(*) FROM read_parquet(?, hive_partitioning=false, union_by_name=true)"
+        assert duckdb.execute(query, [pattern]).fetchall()[0][0] > 0
+
+
+def test_the_report_says_the_same(played: Played) -> None:
+    """The page and the terminal name the pools; hostile text stays text and no script is there."""
+    page = played.report.read_text()
+    for pool in ("Harbour Light", "Copper Kettle", "Kettle", "Salt &amp; Iron"):
+        assert pool in page
+    assert "<script" not in page.lower()
+    assert "<img src=x" not in page
+    assert "Harbour Light" in played.summary
+    assert "\x1b" not in page + played.summary
+    assert f"{len(played.truth.blocks)} blocks of regtest" in played.summary

@@ -1,0 +1,134 @@
+"""The rules of the house that no linter knows: import direction, sizes, documented commands, current docs."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("collector", "analysis", "gpuhash")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+SOURCES = MODULES + sorted((ROOT / "tests").rglob("*.py"))
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 50
+
+# What each package may import of the others: data flows one way.
+ALLOWED = {
+    "gpuhash": (),
+    "collector": ("gpuhash",),
+    "analysis": ("gpuhash", "collector.schema"),
+}
+COMMANDS = {"collector": "pool-collector", "analysis": "pool-analysis", "gpuhash": "gpuhash"}
+
+
+def name(path: Path) -> str:
+    """Name a file from the top folder, as test ids and messages show it."""
+    return str(path.relative_to(ROOT))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Every module that a tree imports, by its full name."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_imports_run_one_way(path: Path) -> None:
+    """Hashing imports neither of the others, collecting only hashing, analysis also the raw schema."""
+    package = path.relative_to(ROOT).parts[0]
+    others = [other for other in PACKAGES if other != package]
+    for module in imported(ast.parse(path.read_text())):
+        if module.split(".")[0] not in others:
+            continue
+        reached = any(module == ok or module.startswith(f"{ok}.") for ok in ALLOWED[package])
+        parent = any(ok.startswith(f"{module}.") for ok in ALLOWED[package])
+        assert reached or parent, f"{name(path)} imports {module}"
+
+
+def test_the_import_rule_notices_a_breach() -> None:
+    """The names that the rule reads from a module are those that the module imports."""
+    tree = ast.parse("import collector.rpc\nfrom collector import schema\nfrom gpuhash.cpu import x")
+
+    assert {"collector.rpc", "collector.schema", "gpuhash.cpu"} <= imported(tree)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    """No module above 400 lines, no function above 50."""
+    text = path.read_text()
+    assert text.count("\n") <= MAX_MODULE_LINES, f"{name(path)} is too long: split it"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= MAX_FUNCTION_LINES, f"{name(path)}: {node.name} has {lines} lines"
+
+
+def test_every_lint_exception_has_a_reason() -> None:
+    """Each ignored rule in pyproject.toml, and each noqa, says why on its line."""
+    text = (ROOT / "pyproject.toml").read_text()
+    bare = [line for line in text.splitlines() if re.match(r'\s+"[A-Z]+[0-9]*",?\s*$', line)]
+    for path in SOURCES:
+        lines = path.read_text().splitlines()
+        bare += [
+            f"{name(path)}: {line.strip()}" for line in lines if re.search(r"# noqa: [A-Z0-9, ]+$", line)
+        ]
+    assert bare == []
+
+
+def test_the_lock_names_no_index_and_hashes_everything() -> None:
+    """Anybody's own index serves the pinned files, and only those files."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert pins
+    assert all(re.match(r"[a-z0-9._-]+(\[[a-z0-9,-]+\])?==\S+ ", pin) for pin in pins)
+    assert all(line.lstrip().startswith("--hash=sha256:") for line in lines if line.startswith(" "))
+
+
+def test_the_lock_covers_every_dependency() -> None:
+    """What pyproject.toml asks for is pinned."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    lock = (ROOT / "requirements.lock").read_text()
+    for requirement in wanted:
+        package = re.split(r"[\[<>=;]", requirement)[0]
+        assert re.search(rf"^{re.escape(package)}==", lock, re.MULTILINE), f"{package}: run make lock"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_command_is_documented(package: str) -> None:
+    """Each verb of a package's command has help and stands in the package's README."""
+    group = typer.main.get_command(importlib.import_module(f"{package}.cli").app)
+    readme = (ROOT / package / "README.md").read_text()
+    verbs = group.list_commands(None)
+    assert verbs
+    for verb in verbs:
+        assert group.get_command(None, verb).help, f"{COMMANDS[package]} {verb} has no help"
+        assert f"{COMMANDS[package]} {verb}" in readme, (
+            f"{package}/README.md lacks {COMMANDS[package]} {verb}"
+        )
+
+
+def test_generated_parts_of_the_docs_are_current() -> None:
+    """`make docs` would change nothing."""
+    files = [name(path) for path in ROOT.rglob("README.md") if ".venv" not in path.parts]
+    with_parts = [file for file in files if "[[[cog" in (ROOT / file).read_text()]
+    assert with_parts
+    result = subprocess.run(
+        [sys.executable, "-m", "cogapp", "--check", "-p", "import tests.cog_parts as parts", *with_parts],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"run make docs\n{result.stdout}{result.stderr}"
