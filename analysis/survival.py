@@ -80,7 +80,7 @@ def competing_risks(delays: Numbers, causes: Numbers, grid: Numbers) -> dict[str
 
     `waiting` is the Kaplan-Meier curve of not being mined yet, replaced and expired ones taken as censored,
     with the log-log interval of scipy.stats.ecdf; `mined`, `replaced`, `expired` and `other` are cumulative
-    incidences in the presence of each other. half_mined_s is when the incidence of mined ones first reaches a half.
+    incidences in the presence of each other. half_mined_s is when the incidence of mined ones reaches a half.
     """
     from scipy import special, stats  # noqa: PLC0415 - SciPy loads slowly, and only a build needs it
 
@@ -140,9 +140,8 @@ def _column(delays: pa.ChunkedArray, causes: pa.ChunkedArray, grids: pa.ChunkedA
     """Give the curves row by row; a row without delays has none."""
     results: list[dict[str, Any] | None] = []
     for row in zip(delays, causes, grids, strict=True):
-        numbers = [
-            None if each.values is None else each.values.to_numpy(zero_copy_only=False) for each in row
-        ]
-        empty = numbers[0] is None or not len(numbers[0])
-        results.append(None if empty else competing_risks(*numbers))
+        if any(not each.is_valid or not len(each.values) for each in row):
+            results.append(None)
+        else:
+            results.append(competing_risks(*(each.values.to_numpy(zero_copy_only=False) for each in row)))
     return pa.array(results, RESULT)
