@@ -31,10 +31,10 @@ def event_effect(days: Numbers, values: Numbers, event_day: float, window_days: 
     """Compare the mean of ln value in the window after a date with that before it, the date itself left out.
 
     Placebo dates are all days of the series whose windows do not reach into the event's. The p-value is the
-    part of placebos, the event counted among them, that changed at least as much in either direction. That
-    needs no model of the series, but placebo windows overlap, so their number overstates the evidence. None
-    where less than 80 % of the days of either window have a value above 0, or there are fewer than 19
-    placebos.
+    part of placebos, the event counted among them, at least as far from the placebos' median: in a series
+    that grows, standing still is a change. That needs no model of the series, but placebo windows overlap, so
+    their number overstates the evidence. None where less than 80 % of the days of either window have a value
+    above 0, or there are fewer than 19 placebos.
     """
     is_positive = values > 0
     days, logs = days[is_positive].astype(int), np.log(values[is_positive])
@@ -52,8 +52,9 @@ def event_effect(days: Numbers, values: Numbers, event_day: float, window_days: 
         return None
     change = changes[place]
     low, high = np.quantile(placebos, [0.025, 0.975])
-    n_as_large = int((np.abs(placebos) >= abs(change)).sum())
-    p_value = (n_as_large + 1) / (len(placebos) + 1)
+    usual = np.median(placebos)
+    n_as_far = int((np.abs(placebos - usual) >= abs(change - usual)).sum())
+    p_value = (n_as_far + 1) / (len(placebos) + 1)
     return EventEffect(float(change), float(low), float(high), len(placebos), p_value)
 
 

@@ -163,9 +163,12 @@ def _floats(column: pa.ChunkedArray) -> Numbers:
 def by_row(
     statistic: Callable[..., tuple[float, ...] | None], type_: pa.StructType, *columns: pa.ChunkedArray
 ) -> pa.Array:
-    """Give a statistic of lists, row by row; nulls inside a list are left out."""
-    nothing = (None,) * type_.num_fields
-    results = [statistic(*map(_list, row)) or nothing for row in zip(*columns, strict=True)]
+    """Give a statistic of lists, row by row; nulls inside a list are left out, and NaN becomes null."""
+    nothing = (np.nan,) * type_.num_fields
+    results = [
+        [None if np.isnan(value) else value for value in statistic(*map(_list, row)) or nothing]
+        for row in zip(*columns, strict=True)
+    ]
     return pa.array([dict(zip(type_.names, result, strict=True)) for result in results], type_)
 
 

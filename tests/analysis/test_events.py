@@ -41,6 +41,18 @@ def test_the_effect_is_the_difference_of_the_two_means() -> None:
     assert effect.log_change == pytest.approx(np.nanmean(logs[201:211]) - logs[190:200].mean())
 
 
+def test_standing_still_is_a_change_of_a_series_that_grows() -> None:
+    """Growth of 1 % a day that pauses for sixty days around the date is far from every placebo date."""
+    growth = np.where(abs(DAYS - 17_200) <= 30, 0.0, 0.01)
+
+    effect = event_effect(DAYS, np.exp(growth.cumsum()), 17_200, 30)
+
+    assert effect is not None
+    assert effect.log_change == pytest.approx(0)
+    assert effect.placebo_low > 0.2
+    assert effect.p_value == 1 / (effect.n_placebos + 1)
+
+
 def test_nothing_is_found_where_nothing_happened() -> None:
     """Of 100 random walks about 5 % give a p-value below 0.05."""
     effects = [event_effect(DAYS, walk(seed), 17_200, 14) for seed in range(100)]

@@ -121,6 +121,16 @@ def test_sql_gives_nulls_and_empty_lists_where_there_is_nothing() -> None:
     assert rows == [(None, [], None)] * 3
 
 
+def test_what_does_not_exist_is_null_and_not_nan() -> None:
+    """The residual checks of an exact exponential are null, so every format can write them."""
+    with connect() as connection:
+        row = connection.execute(
+            "SELECT fit.durbin_watson IS NULL, fit.normality_p_value IS NULL, fit.r_squared"
+            " FROM (SELECT growth_fit(range(20)::DOUBLE[], [exp(x) FOR x IN range(20)]) AS fit)"
+        ).fetchone()
+    assert row == (True, True, pytest.approx(1))
+
+
 @pytest.mark.data
 def test_the_network_of_the_paper_grew_exponentially_in_pieces(data_dir: Path) -> None:
     """On the authors' hashrate, 2016-02-25 to 2019-01-03: R2 0.969, and the last piece shrinks."""

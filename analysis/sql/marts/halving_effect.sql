@@ -3,7 +3,7 @@ summary = "Event study of halvings: did price, fees, revenue or hashrate change 
 method = """
 Change of the mean logarithm from window_days before to window_days after the day, the day itself left out, against
 the same at every other day whose windows stay clear of it (analysis/events.py). p_value is the part of placebo
-dates with a change at least as large; their windows overlap, so it overstates the evidence. Halvings are those that
+dates at least as far from their median; their windows overlap, so it overstates the evidence. Halvings are those that
 the dataset shows (subsidy halved from one active block to the next) and, on the main chain, the days of
 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone suffice. Series are daily: price_usd from
 price_day, the others from revenue and hashrate of the network. A metric without enough days has nulls.
