@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench docs lock clean
+.PHONY: help setup demo test lint audit format bench gpu docs lock clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +29,27 @@ demo: $(READY)  ## Run a node and five scripted pools through collector, analyse
 test: $(READY)  ## Run all tests
 	@$(BIN)/python -m pytest
 
-lint: $(READY)  ## Check style, types and known vulnerabilities
+lint: $(READY)  ## Check style, types and SQL
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/sqlfluff lint --processes 2 analysis/sql
+
+audit: $(READY)  ## Ask the package index for known vulnerabilities of what is pinned
+	@$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip
+
+bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures in bench-*.json
+	@$(BIN)/gpuhash check --messages 1000000
+	@$(BIN)/gpuhash bench --peers --json bench-gpuhash.json
+	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
+
+# A GPU machine is often bare and offline: this takes whatever gpuhash and cupy the chosen Python has.
+gpu:  ## Compare every kernel with the reference on this machine's GPU, and measure it
+	@$(PYTHON) -m gpuhash check --backend cuda
+	@if command -v compute-sanitizer >/dev/null; then \
+	    compute-sanitizer --error-exitcode 1 $(PYTHON) -m gpuhash check --backend cuda; \
+	  else echo "compute-sanitizer is not installed: memory checks left out"; fi
+	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
 
 docs: $(READY)  ## Bring the generated parts of the READMEs up to date
 	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*README.md')
