@@ -1,0 +1,100 @@
+/*
+summary = "How far each node lags behind the first one, for blocks and for transactions."
+method = """
+Blocks of block_propagation, and transactions by the first entry into each node's mempool that was pushed to us; only
+those that at least two nodes pushed. lag is the time behind the first of them. A node that is first by right half of
+the time of two is as well connected as the other. With a single node there is nothing to compare and no row.
+"""
+grain = ["node", "kind"]
+[columns]
+node = "VARCHAR  name of the watched node"
+kind = "VARCHAR  block or transaction"
+n_shared = "BIGINT  what this and another node pushed"
+n_first = "BIGINT  those of them that this node pushed first, ties counted for each"
+first_ratio = "DOUBLE  0..1, n_first / n_shared"
+first_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+first_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+lag_median_s = "DOUBLE  s behind the first node, median"
+lag_p90_s = "DOUBLE  s, nine tenths are no later"
+lag_p99_s = "DOUBLE  s, 99 of 100 are no later"
+spread_median_s = "DOUBLE  s from the first to the last node, median"
+connect_median_s = "DOUBLE  s from seen to connected, median over its blocks; null for transactions"
+*/
+with
+
+-- Grouping ten million transactions tells nothing where one node has seen them all.
+tx_nodes as (
+    select
+        node,
+        txid,
+        min(entered_at) as seen_at
+    from stg_mempool_txs
+    where first_seen_kind = 'pushed' and (select count(distinct stg_nodes.node) from stg_nodes) > 1
+    group by node, txid
+),
+
+tx_lags as (
+    select
+        node,
+        count(*) over of_tx as n_nodes,
+        seconds_between(min(seen_at) over of_tx, seen_at) as lag_s,
+        seconds_between(min(seen_at) over of_tx, max(seen_at) over of_tx) as spread_s
+    from tx_nodes
+    window of_tx as (partition by txid)
+),
+
+lags as (
+    select
+        node,
+        'block' as kind,
+        lag_s,
+        spread_s,
+        connect_s
+    from block_propagation
+    where n_nodes > 1
+    union all
+    select
+        node,
+        'transaction' as kind,
+        lag_s,
+        spread_s,
+        cast(null as double) as connect_s
+    from tx_lags
+    where n_nodes > 1
+),
+
+counts as (
+    select
+        node,
+        kind,
+        count(*) as n_shared,
+        count(*) filter (where lag_s = 0) as n_first,
+        quantile_cont(lag_s, [0.5, 0.9, 0.99]) as lags_s,
+        median(spread_s) as spread_median_s,
+        median(connect_s) as connect_median_s
+    from lags
+    group by node, kind
+),
+
+judged as (
+    select
+        *,
+        wilson_interval(n_first, n_shared) as first_interval
+    from counts
+)
+
+select
+    node,
+    kind,
+    n_shared,
+    n_first,
+    n_first / n_shared as first_ratio,
+    first_interval.low as first_low_ratio,
+    first_interval.high as first_high_ratio,
+    lags_s[1] as lag_median_s,
+    lags_s[2] as lag_p90_s,
+    lags_s[3] as lag_p99_s,
+    spread_median_s,
+    connect_median_s
+from judged
+order by kind, node

@@ -1,0 +1,50 @@
+/*
+summary = "How deep reorganisations went, and how often each depth comes about."
+method = """
+Branches of stale_branches by depth: all of them, and those that a node of ours had followed, which are its
+reorganisations. per_1000_blocks relates the latter to the blocks of the active chain that were pushed to us; its
+interval is Garwood's for a Poisson count (analysis/rates.py).
+"""
+grain = ["depth"]
+[columns]
+depth = "BIGINT  heights that the branch spans"
+n_branches = "BIGINT  branches that lost"
+n_reorgs = "BIGINT  those of them that a node of ours had followed"
+per_1000_blocks = "DOUBLE  reorganisations per 1,000 blocks; null when none was pushed"
+per_1000_low = "DOUBLE  lower bound of the 95 % interval"
+per_1000_high = "DOUBLE  upper bound of the 95 % interval"
+*/
+with
+
+observed as (
+    select nullif(count(arrived_at), 0) / 1000 as n_thousands
+    from chain_blocks
+    where is_active
+),
+
+counts as (
+    select
+        depth,
+        count(*) as n_branches,
+        count(*) filter (where was_active) as n_reorgs
+    from stale_branches
+    group by depth
+),
+
+judged as (
+    select
+        *,
+        poisson_interval(n_reorgs) as reorg_interval
+    from counts
+)
+
+select
+    judged.depth,
+    judged.n_branches,
+    judged.n_reorgs,
+    judged.n_reorgs / observed.n_thousands as per_1000_blocks,
+    judged.reorg_interval.low / observed.n_thousands as per_1000_low,
+    judged.reorg_interval.high / observed.n_thousands as per_1000_high
+from judged
+cross join observed
+order by judged.depth

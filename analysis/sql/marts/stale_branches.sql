@@ -1,0 +1,101 @@
+/*
+summary = "Every branch that lost: how long it was, whose blocks, and whether a node of ours had followed it."
+method = """
+A branch begins with a stale block (chain_blocks) whose parent is on the active chain or not in the dataset, and holds
+all stale blocks that descend from it; depth is the number of heights it spans. was_active says that a node of ours
+connected a block of it, so that leaving it was a reorganisation of that depth for the node; n_disconnected counts the
+disconnections that nodes reported. lead_s is how long before its rival on the active chain its first block reached
+us, below 0 when it came later; both must have been pushed.
+"""
+grain = ["first_hash"]
+[columns]
+first_hash = "BLOB  its lowest block, internal byte order"
+from_height = "INTEGER  height of its lowest block"
+depth = "BIGINT  heights it spans; a reorganisation of so many blocks where was_active"
+n_blocks = "BIGINT  its blocks, forks of its own included"
+pools = "VARCHAR[]  slugs of its blocks by height"
+rival_hash = "BLOB  the active block at from_height; null when the dataset lacks it"
+rival_pool = "VARCHAR  slug of that block's pool"
+first_arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us, our clock; null when only fetched"
+lead_s = "DOUBLE  s before the rival; null where either arrival is unknown"
+was_active = "BOOLEAN  a node of ours had connected a block of it"
+n_disconnected = "BIGINT  disconnections of its blocks, node by node"
+*/
+with recursive
+
+stale as (
+    select
+        chain_blocks.block_hash,
+        chain_blocks.prev_hash,
+        chain_blocks.height,
+        chain_blocks.arrived_at,
+        block_pool.pool
+    from chain_blocks
+    inner join block_pool
+        on chain_blocks.block_hash = block_pool.block_hash
+    where not chain_blocks.is_active
+),
+
+members (first_hash, block_hash, height, pool) as (
+    select
+        stale.block_hash as first_hash,
+        stale.block_hash,
+        stale.height,
+        stale.pool
+    from stale
+    anti join stale as parent
+        on stale.prev_hash = parent.block_hash
+    union all
+    select
+        members.first_hash,
+        stale.block_hash,
+        stale.height,
+        stale.pool
+    from members
+    inner join stale
+        on members.block_hash = stale.prev_hash
+),
+
+branches as (
+    select
+        first_hash,
+        cast(max(height) - min(height) + 1 as bigint) as depth,
+        count(*) as n_blocks,
+        list(pool order by height, block_hash) as pools
+    from members
+    group by first_hash
+),
+
+connections as (
+    select
+        members.first_hash,
+        count(*) filter (where event.event = 'connected') as n_connected,
+        count(*) filter (where event.event = 'disconnected') as n_disconnected
+    from members
+    inner join stg_block_arrivals as event
+        on members.block_hash = event.block_hash
+    group by members.first_hash
+)
+
+select
+    branches.first_hash,
+    stale.height as from_height,
+    branches.depth,
+    branches.n_blocks,
+    branches.pools,
+    rival.block_hash as rival_hash,
+    rival_pool.pool as rival_pool,
+    stale.arrived_at as first_arrived_at,
+    seconds_between(stale.arrived_at, rival.arrived_at) as lead_s,
+    coalesce(connections.n_connected > 0, false) as was_active,
+    coalesce(connections.n_disconnected, 0) as n_disconnected
+from branches
+inner join stale
+    on branches.first_hash = stale.block_hash
+left join chain_blocks as rival
+    on stale.height = rival.height and rival.is_active
+left join block_pool as rival_pool
+    on rival.block_hash = rival_pool.block_hash
+left join connections
+    on branches.first_hash = connections.first_hash
+order by stale.height, branches.first_hash

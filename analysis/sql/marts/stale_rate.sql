@@ -1,0 +1,59 @@
+/*
+summary = "How many of each pool's blocks were lost to a rival."
+method = """
+Only blocks that a node pushed to us: a stale block that nobody announced is not known, and blocks that were fetched or
+read from disk are nearly all of the active chain and would lower the rate. Even so it is a lower bound, for a node
+announces a rival of its tip only when it becomes its tip. Wilson's interval, as in pool_share.
+"""
+grain = ["pool"]
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+pool_name = "VARCHAR  name of the pool"
+n_blocks = "BIGINT  blocks pushed to us, stale ones included"
+n_stale = "BIGINT  those of them that are not on the active chain"
+stale_ratio = "DOUBLE  0..1, n_stale / n_blocks"
+stale_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+stale_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+*/
+with
+
+blocks_of as (
+    select
+        is_active,
+        unnest(
+            [
+                struct_pack(label := pool, label_name := pool_name),
+                struct_pack(label := 'all', label_name := 'all blocks')
+            ]
+        ) as whose
+    from block_intervals
+    where arrived_at is not null
+),
+
+counts as (
+    select
+        whose.label,
+        whose.label_name,
+        count(*) as n_blocks,
+        count(*) filter (where not is_active) as n_stale
+    from blocks_of
+    group by whose.label, whose.label_name
+),
+
+judged as (
+    select
+        *,
+        wilson_interval(n_stale, n_blocks) as stale_interval
+    from counts
+)
+
+select
+    label as pool,
+    label_name as pool_name,
+    n_blocks,
+    n_stale,
+    n_stale / n_blocks as stale_ratio,
+    stale_interval.low as stale_low_ratio,
+    stale_interval.high as stale_high_ratio
+from judged
+order by label != 'all', n_blocks desc, label
