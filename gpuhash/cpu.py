@@ -28,6 +28,7 @@ MESSAGE_COST_BYTES = 64  # what a message costs beyond its bytes: padding, diges
 # A group keeps its lanes when they are busy for at least this part of the time; below, hashlib wins.
 BUSY_RATIO = 0.4
 NOTHING: Messages = np.empty(0, np.int64)
+NO_ORDER: Messages = np.empty((0, 0), np.int64)  # the compiled loops take messages as they come
 
 
 class CpuBackend:
@@ -48,21 +49,22 @@ class CpuBackend:
         """Return the work of hash_batch in pieces, which threads may do in any order and again."""
         sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
         lanes = cpu_sha256.LANES if sha2 else cpu_keccak.LANES
-        order, alone = np.empty((0, lanes), np.int64), NOTHING
-        groups = -(-batch.count // lanes)
-        if batch.limits is not None:
-            blocks = np.diff(batch.limits) // (cpu_sha256.BLOCK_BYTES if sha2 else RATE_BYTES) + 1
-            order, alone = plan_groups(blocks, lanes, BUSY_RATIO if sha2 else 0)
-            groups = len(order)
         work = _sha256_groups if sha2 else _keccak_groups
-        mean_bytes = batch.size_bytes // max(batch.count, 1) + MESSAGE_COST_BYTES
-        step = max(CHUNK_BYTES // (mean_bytes * lanes), 1)
+        if batch.limits is None:
+            order, alone = NO_ORDER, NOTHING
+            step = max(CHUNK_BYTES // (lanes * ((batch.length or 0) + MESSAGE_COST_BYTES)), 1)
+            groups = -(-batch.count // lanes)
+            ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
+        else:
+            block_bytes = cpu_sha256.BLOCK_BYTES if sha2 else RATE_BYTES
+            blocks = np.diff(batch.limits) // block_bytes + 1
+            order, alone = plan_groups(blocks, lanes, BUSY_RATIO if sha2 else 0)
+            ranges = _cut(lanes * (block_bytes * blocks[order].max(axis=1, initial=0) + MESSAGE_COST_BYTES))
         tasks: list[Callable[[], None]] = [
-            partial(work, which, batch, order, first, min(first + step, groups), digests)
-            for first in range(0, groups, step)
+            partial(work, which, batch, order, first, last, digests) for first, last in ranges
         ]
         if len(alone):
-            tasks.append(partial(_hash_alone, which, batch, alone, digests))
+            tasks.insert(0, partial(_hash_alone, which, batch, alone, digests))
         return tasks
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
@@ -93,6 +95,15 @@ def plan_groups(blocks: npt.NDArray[np.int64], lanes: int, busy_ratio: float) ->
     # Short messages cost less in lanes than the way to hashlib, however few they are.
     alone = (used.sum(axis=1) < busy_ratio * lanes * longest) & (longest > lanes)
     return groups[~alone], groups[alone][groups[alone] >= 0]
+
+
+def _cut(costs: Messages) -> list[tuple[int, int]]:
+    """Cut groups into ranges of about CHUNK_BYTES; the dearest groups, which are the last, come first."""
+    total = np.cumsum(costs)
+    chunks = -(-int(total[-1]) // CHUNK_BYTES) if len(total) else 0
+    edges = np.searchsorted(total, np.arange(1, chunks) * CHUNK_BYTES)
+    edges = np.unique(np.concatenate(([0], edges, [len(costs)])))
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))[::-1]
 
 
 def _hash_alone(which: Algorithm, batch: Batch, messages: Messages, digests: Bytes) -> None:

@@ -17,6 +17,8 @@ from gpuhash.errors import InvalidInputError
 from gpuhash.hashing import sha256d_batch
 from gpuhash.packing import DIGEST_BYTES, Bytes, Offsets, rows
 
+Counts = npt.NDArray[np.int64]
+
 
 class MerkleResult(NamedTuple):
     """A merkle root and whether its leaves could be a forged repetition."""
@@ -47,31 +49,38 @@ def merkle_roots(
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
     library = array_module(nodes)
-    starts = _tree_limits(offsets, len(nodes))
-    counts = np.diff(starts)
+    counts = np.diff(_tree_limits(offsets, len(nodes)))
+    trees = np.arange(len(counts))  # that are not folded to one node yet
+    roots = library.empty((len(counts), DIGEST_BYTES), np.uint8)
     mutated = np.zeros(len(counts), np.bool_)
-    while np.any(counts > 1):
-        tree, left, right = _pairs(starts[:-1], counts)
-        first, second = nodes[library.asarray(left)], nodes[library.asarray(right)]
-        equal = (left != right) & to_host((first == second).all(axis=1))
-        mutated[tree[equal]] = True
-        parents = sha256d_batch(library.concatenate((first, second), axis=1), backend=backend)
-        # A tree of one node is done: its root waits for the others.
-        nodes = library.where(library.asarray(counts[tree] == 1)[:, None], first, parents)
-        counts = (counts + 1) // 2
-        starts = np.concatenate(([0], np.cumsum(counts)))
-    return nodes, mutated
+    while True:
+        folded = counts == 1
+        if folded.any():
+            roots[library.asarray(trees[folded])] = nodes[
+                library.asarray((np.cumsum(counts) - counts)[folded])
+            ]
+            nodes = nodes[library.asarray(np.repeat(~folded, counts))]
+            trees, counts = trees[~folded], counts[~folded]
+        if len(trees) == 0:
+            return roots, mutated
+        pairs = _pairs(nodes, counts)
+        halves = pairs.view(np.uint64)
+        equal = to_host((halves[:, :4] == halves[:, 4:]).all(axis=1))
+        counts, odd = (counts + 1) // 2, counts % 2 == 1
+        if equal.any():
+            equal[np.cumsum(counts)[odd] - 1] = False  # the repetition that the rule itself asks for
+            mutated[np.repeat(trees, counts)[equal]] = True
+        nodes = sha256d_batch(pairs, backend=backend)
 
 
-def _pairs(
-    starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each node of the next level: its tree and the positions of its two children."""
-    pairs = (counts + 1) // 2
-    tree = np.repeat(np.arange(len(counts)), pairs)
-    rank = np.arange(len(tree)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-    left = starts[tree] + 2 * rank
-    return tree, left, np.minimum(left + 1, starts[tree] + counts[tree] - 1)
+def _pairs(nodes: Bytes, counts: Counts) -> Bytes:
+    """Put two nodes in each row, uint8[pairs, 64], the last node of an odd tree twice."""
+    odd = counts % 2 == 1
+    if odd.any():
+        times = np.ones(len(nodes), np.int64)
+        times[np.cumsum(counts)[odd] - 1] = 2
+        nodes = nodes[array_module(nodes).asarray(np.repeat(np.arange(len(nodes)), times))]
+    return nodes.reshape(-1, 2 * DIGEST_BYTES)
 
 
 def _tree_limits(offsets: Offsets, leaf_count: int) -> npt.NDArray[np.int64]:
