@@ -35,6 +35,7 @@ KEY_BYTES: Final = 8
 KEY_FILE: Final = "xor.dat"
 HEAD_BYTES: Final = FRAME_BYTES + HEADER_BYTES + 9  # a record up to the number of its transactions
 SEARCH_BYTES: Final = 1 << 20
+OPEN_FILES: Final = 64
 
 _NAME = re.compile(r"(blk|rev)(\d{5,})\.dat")
 _length = Struct("<I")
@@ -88,9 +89,13 @@ class Folder:
 
     def size_bytes(self, file: int, kind: str = "blk") -> int:
         """Size of a file now; a node may be writing it. 0 when there is none."""
-        if file not in self.numbers[kind]:
+        if file not in self.numbers[kind] or not self.is_there(file, kind):
             return 0
         return os.fstat(self._handle(file, kind)).st_size
+
+    def is_there(self, file: int, kind: str = "blk") -> bool:
+        """Whether a file is still there: a node that prunes removes files while they are read."""
+        return (kind, file) in self._handles or (self.path / self.name(file, kind)).exists()
 
     def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
         """Read bytes, without the obfuscation; fewer when the file ends before."""
@@ -187,13 +192,18 @@ class Folder:
         data[whole:] ^= key[: len(data) - whole]
 
     def _handle(self, file: int, kind: str) -> int:
-        if (kind, file) not in self._handles:
+        """Open a file, or take one that is open; a chain has more files than a process may have open."""
+        handle = self._handles.pop((kind, file), None)
+        if handle is None:
+            while len(self._handles) >= OPEN_FILES:
+                os.close(self._handles.pop(next(iter(self._handles))))
             path = self.path / self.name(file, kind)
             try:
-                self._handles[kind, file] = os.open(path, os.O_RDONLY)
+                handle = os.open(path, os.O_RDONLY)
             except OSError as error:
                 raise SettingsError(f"cannot read {path}: {error.strerror}") from None
-        return self._handles[kind, file]
+        self._handles[kind, file] = handle  # now the last to be closed
+        return handle
 
 
 def is_worked_for(header: bytes, chain: str) -> bool:

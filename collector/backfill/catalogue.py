@@ -13,7 +13,7 @@ import numpy as np
 import gpuhash
 from collector.backfill.blockfiles import Debris, Folder, Record
 from collector.backfill.compiled import Bytes, Integers
-from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT, Tree, grow
+from collector.backfill.headertree import NO_PARENT, Tree, grow
 from collector.coinbase import bip34_height
 from collector.decode import HEADER_BYTES, decode_block
 from collector.errors import DecodeError
@@ -35,7 +35,7 @@ class Catalogue:
     tree: Tree
     unfinished: int  # position of a block that may still be being written; NO_PARENT when there is none
     debris: list[Debris]
-    n_repeated: int  # blocks that were there once more
+    copies: dict[int, list[tuple[int, int, int, int]]]  # file, at, size, n_tx of the same block once more
 
     @property
     def heights(self) -> Integers:
@@ -80,10 +80,9 @@ def _catalogue(
 ) -> Catalogue:
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER_BYTES)
     hashes = gpuhash.sha256d_headers(rows)
-    # A block may be there twice, after a crash or a copy: the first stays.
-    _, once = np.unique(np.ascontiguousarray(hashes).view("V32")[:, 0], return_index=True)
-    once.sort()
-    files, at, sizes_bytes, n_tx = (np.array(column, np.int64)[once] for column in columns)
+    places = np.array(columns, np.int64)
+    once, copies = _without_copies(hashes, places)
+    files, at, sizes_bytes, n_tx = places[:, once]
 
     def stated_height(i: int) -> int | None:
         try:
@@ -107,8 +106,24 @@ def _catalogue(
         tree=tree,
         unfinished=int(np.flatnonzero(is_unfinished)[0]) if is_unfinished.any() else NO_PARENT,
         debris=debris,
-        n_repeated=len(rows) - len(once),
+        copies=copies,
     )
+
+
+def _without_copies(
+    hashes: Bytes, places: Integers
+) -> tuple[Integers, dict[int, list[tuple[int, int, int, int]]]]:
+    """Keep the first of each block, which may be there again after a crash; name the places of the others."""
+    _, first, block = np.unique(
+        np.ascontiguousarray(hashes).view("V32")[:, 0], return_index=True, return_inverse=True
+    )
+    once = np.sort(first)
+    copies: dict[int, list[tuple[int, int, int, int]]] = {}
+    for row in np.flatnonzero(first[block] != np.arange(len(hashes))):
+        file, at, size_bytes, n_tx = map(int, places[:, row])
+        kept = int(np.searchsorted(once, first[block[row]]))
+        copies.setdefault(kept, []).append((file, at, size_bytes, n_tx))
+    return once, copies
 
 
 def _ranks(files: Integers, n_tx: Integers, heights: Integers) -> Integers:
@@ -120,9 +135,3 @@ def _ranks(files: Integers, n_tx: Integers, heights: Integers) -> Integers:
     ranks = np.empty(len(order), np.int64)
     ranks[order] = places - np.maximum.accumulate(np.where(is_new, places, 0))
     return ranks
-
-
-def known_range(heights: Integers) -> tuple[int, int] | None:
-    """Lowest and highest height among those that are known."""
-    known = heights[heights != UNKNOWN_HEIGHT]
-    return (int(known.min()), int(known.max())) if len(known) else None

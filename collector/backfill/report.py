@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.backfill.work import Done
-from collector.schema import hash_hex
 
 MILLION: Final = 1_000_000
 MOST_SHOWN: Final = 10
@@ -89,7 +88,7 @@ class Report:
             (done.n_without_fees, "blocks without all their fees: no undo data found"),
             (self.n_without_height, "blocks whose height cannot be known"),
             (len(done.unfinished), "record that the node was still writing; run again for it"),
-            (len(done.unavailable), "blocks that the node does not give (pruned?)"),
+            (len(done.unavailable), "blocks were pruned in the meantime, or the node does not give them"),
             (len(self.unknown_to_node), "blocks that the node does not have on its chain"),
         ):
             lines += [f"{count:,} {text}"] if count else []
@@ -100,11 +99,6 @@ class Report:
         if len(done.bad) > MOST_SHOWN:
             lines.append(f"and {len(done.bad) - MOST_SHOWN} more in the table `rejects`")
         return lines
-
-
-def tip_fields(block_hash: bytes, height: int) -> dict[str, Any]:
-    """Name the tip."""
-    return {"tip_height": height, "tip_hash": hash_hex(block_hash)}
 
 
 def _spans(spans: list[tuple[int, int]]) -> str:

@@ -1,6 +1,7 @@
 """Backfill from block files or from a node: take stock, cut into units, let workers do them, report."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,9 @@ from collector.backfill.node import NodeWork, cut_tasks, wanted_tasks
 from collector.backfill.pool import open_pool
 from collector.backfill.progress import Watcher
 from collector.backfill.questions import check_chain, connect, foreign_blocks
-from collector.backfill.report import Report, tip_fields
+from collector.backfill.report import Report
 from collector.backfill.store import Present, Rejects, live_tip, locked
-from collector.backfill.units import Wish, cut, debris_place, missing_heights
+from collector.backfill.units import Wish, cut, cut_copies, debris_place, missing_heights
 from collector.backfill.work import Done, FileWork
 from collector.bitcoin_conf import Access
 from collector.schema import hash_hex
@@ -49,7 +50,8 @@ def from_files(
         present.refresh()
         wanted = _wanted(catalogue, dataset, wish, report)
         _describe(catalogue, wanted, wish, report)
-        report.n_present_before = sum(catalogue.hashes[i].tobytes() in present for i in wanted)
+        missing = [int(i) for i in wanted if catalogue.hashes[i].tobytes() not in present]
+        report.n_present_before = len(wanted) - len(missing)
         if access is not None:
             _check(catalogue, access, report)
         rejects = Rejects(dataset)
@@ -57,12 +59,13 @@ def from_files(
         pool.wait_until_ready()
         report.scan_s = time.monotonic() - begun_s
         begun_s = time.monotonic()
-        watcher.begin(int(catalogue.sizes_bytes[wanted].sum()))
+        watcher.begin(int(catalogue.sizes_bytes[missing].sum()))
         work = FileWork(folder.path, dataset.root, dataset.chain, access)
-        for done in pool.run(work, cut(catalogue, folder, wanted, present, workers)):
-            rejects.add(done.bad)
-            report.done.add(done)
-            watcher.worked(report.done)
+        _take_in(pool.run(work, cut(catalogue, folder, missing, workers)), rejects, report, watcher)
+        # Of a block that is broken there may be a sound copy.
+        broken = {bad.place.block_hash for bad in report.done.bad}
+        again = [i for i in missing if catalogue.hashes[i].tobytes() in broken and i in catalogue.copies]
+        _take_in(pool.run(work, cut_copies(catalogue, folder, again)), rejects, report, watcher)
         report.work_s = time.monotonic() - begun_s
     return report
 
@@ -89,12 +92,19 @@ def from_node(access: Access, dataset: Dataset, wish: Wish, *, workers: int, wat
         report.scan_s = time.monotonic() - begun_s
         begun_s = time.monotonic()
         watcher.begin(len(todo), unit="blocks")
-        for done in pool.run(NodeWork(access, dataset.root, dataset.chain), cut_tasks(todo)):
-            rejects.add(done.bad)
-            report.done.add(done)
-            watcher.worked(report.done)
+        work = NodeWork(access, dataset.root, dataset.chain)
+        _take_in(pool.run(work, cut_tasks(todo)), rejects, report, watcher)
         report.work_s = time.monotonic() - begun_s
     return report
+
+
+def _take_in(results: Iterable[Done], rejects: Rejects, report: Report, watcher: Watcher) -> None:
+    """Add what came of units to the report, and what is bad to `rejects`."""
+    for done in results:
+        rejects.add(done.bad)
+        done.bad = [bad._replace(body=b"") for bad in done.bad]  # they are stored, and may be large
+        report.done.add(done)
+        watcher.worked(report.done)
 
 
 def _check(catalogue: Catalogue, access: Access, report: Report) -> None:
@@ -120,9 +130,9 @@ def _wanted(catalogue: Catalogue, dataset: Dataset, wish: Wish, report: Report) 
 def _describe(catalogue: Catalogue, wanted: Integers, wish: Wish, report: Report) -> None:
     tip = catalogue.tree.tip
     if tip != NO_PARENT:
-        fields = tip_fields(catalogue.hashes[tip].tobytes(), int(catalogue.heights[tip]))
-        report.tip_height, report.tip_hash = fields["tip_height"], fields["tip_hash"]
-    report.n_found, report.n_repeated = len(catalogue.hashes), catalogue.n_repeated
+        report.tip_height = int(catalogue.heights[tip])
+        report.tip_hash = hash_hex(catalogue.hashes[tip].tobytes())
+    report.n_found, report.n_repeated = len(catalogue.hashes), sum(map(len, catalogue.copies.values()))
     has_height = catalogue.heights != UNKNOWN_HEIGHT
     report.n_stale = int(np.sum(has_height & ~catalogue.tree.is_active))
     report.n_without_height = int(np.sum(~has_height))
@@ -140,6 +150,7 @@ def _name_debris(folder: Folder, debris: list[Debris], rejects: Rejects, done: D
         body = folder.read(each.file, each.at, min(each.size_bytes, MAX_DEBRIS_BYTES))
         done.bad.append(Bad(place, f"{each.size_bytes} bytes that are no block", body))
     rejects.add(done.bad)
+    done.bad = [bad._replace(body=b"") for bad in done.bad]
 
 
 def default_report_path(root: Path, chain: str) -> Path:

@@ -4,7 +4,7 @@ The blocks of a unit are of one span of heights, hence of one folder.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,6 @@ from collector.backfill.catalogue import Catalogue
 from collector.backfill.chunk import Place
 from collector.backfill.compiled import Integers
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
-from collector.backfill.store import Present
 from collector.schema import HEIGHT_SPAN
 
 MAX_UNIT_BYTES: Final = 32 << 20
@@ -70,12 +69,9 @@ class Wish:
         return found[order]
 
 
-def cut(
-    catalogue: Catalogue, folder: Folder, wanted: Integers, present: Present, workers: int
-) -> Iterator[Unit]:
-    """Cut the wanted blocks that are not present into units, in order of height."""
-    missing = [int(i) for i in wanted if catalogue.hashes[i].tobytes() not in present]
-    limit_bytes = unit_bytes(int(catalogue.sizes_bytes[missing].sum()), workers)
+def cut(catalogue: Catalogue, folder: Folder, missing: Sequence[int], workers: int) -> Iterator[Unit]:
+    """Cut the blocks at these positions, which are in order of height, into units."""
+    limit_bytes = unit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
     unit: Unit = []
     taken_bytes = 0
     for i in missing:
@@ -88,6 +84,17 @@ def cut(
         taken_bytes += task.size_bytes
     if unit:
         yield unit
+
+
+def cut_copies(catalogue: Catalogue, folder: Folder, positions: Sequence[int]) -> Iterator[Unit]:
+    """Make a unit of every further copy of the blocks at these positions."""
+    for i in positions:
+        task = _task(catalogue, folder, i)
+        for file, at, size_bytes, n_tx in catalogue.copies[i]:
+            place = task.place._replace(origin=f"{folder.name(file)}@{at}")
+            yield [
+                task._replace(place=place, file=file, at=at, size_bytes=size_bytes, n_tx=n_tx, undo_rank=0)
+            ]
 
 
 def unit_bytes(total_bytes: int, workers: int) -> int:

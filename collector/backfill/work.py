@@ -82,6 +82,9 @@ class FileWork:
         present.refresh(task.place.height for task in unit)
         tasks = [task for task in unit if task.place.block_hash not in present]
         done.n_present = len(unit) - len(tasks)
+        gone = [task for task in tasks if not folder.is_there(task.file)]
+        done.unavailable = [f"{task.place.height}: {task.place.origin} was pruned" for task in gone]
+        tasks = [task for task in tasks if task not in gone]
         with done.stages.time("read"):
             bodies = _read(folder, finder, tasks)
             if self.access is not None:

@@ -25,18 +25,11 @@ ROUNDS = 5
 HASH_BYTES = 32
 
 
-class Nothing:
-    """A dataset without blocks."""
-
-    def __contains__(self, block_hash: bytes) -> bool:
-        return False
-
-
 def stage_limits(blocks_dir: Path, facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Compare the stages of one worker with their limits; rates are bytes of blocks per second."""
     folder = Folder(blocks_dir)
     catalogue = take_stock(folder, lambda *_: None)
-    units = list(cut(catalogue, folder, Wish().among(catalogue), Nothing(), 1))  # type: ignore[arg-type]
+    units = list(cut(catalogue, folder, Wish().among(catalogue).tolist(), 1))
     unit = max(units, key=lambda tasks: sum(task.size_bytes for task in tasks))
     with _one_core():
         bodies = _read(folder, UndoFinder(folder), unit)

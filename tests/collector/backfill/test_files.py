@@ -12,10 +12,14 @@ import pytest
 import zstandard
 
 from collector.backfill.blockfiles import MAGIC, Folder
+from collector.backfill.catalogue import take_stock
 from collector.backfill.report import Report
-from collector.backfill.units import Wish
+from collector.backfill.store import Present
+from collector.backfill.units import Wish, cut
+from collector.backfill.work import FileWork
 from collector.decode import decode_block
 from collector.errors import SettingsError
+from collector.journal import Journal
 from collector.regtest import RegtestNode
 from collector.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
 from collector.writer import Dataset
@@ -280,3 +284,61 @@ def real_undo(data_dir: Path, raws: list[bytes]) -> bytes:
     ]
     undo = undo_of(outputs, height=367_890)
     return made_files.frame(undo, MAGIC["main"]) + sha256d(block.header.prev_hash + undo)
+
+
+def test_a_block_that_a_live_collector_stores_meanwhile_is_not_written_again(
+    blocks_dir: Path, dataset: Dataset, expected: Rows
+) -> None:
+    """One is in a file of its own since the units were cut, another is in a journal that is in use."""
+    folder = Folder(blocks_dir)
+    catalogue = take_stock(folder, lambda *_: None)
+    wanted = Wish(last_height=30).among(catalogue)
+    (unit,) = cut(catalogue, folder, wanted.tolist(), 1)
+    live = expected.blocks.slice(12, 1)
+    dataset.write(BLOCKS, live, stem="live")
+    with Journal(dataset.root / "journal" / "regtest" / "node") as journal:
+        journal.recover(dataset)
+        journal.append("blocks", expected.blocks.slice(20, 1).to_pylist())
+        journal.flush()
+
+        present = Present(dataset)
+        present.refresh()
+        done = FileWork(blocks_dir, dataset.root, "regtest")(unit)
+
+    assert sum(catalogue.hashes[i].tobytes() in present for i in wanted) == 2
+    assert done.n_present == 1
+    hashes = dataset.read(BLOCKS)["block_hash"].to_pylist()
+    assert len(hashes) == len(set(hashes)) == len(unit)
+
+
+def test_a_sound_copy_is_taken_where_the_first_is_broken(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """A block that is there twice counts once; when the first copy is damaged, the second is read."""
+    made_files.make_plain(blocks_dir)
+    file = blocks_dir / "blk00000.dat"
+    blocks = made_files.read_blocks(blocks_dir)
+    damaged = blocks[30][:-1] + bytes([blocks[30][-1] ^ 1])
+    used = file.read_bytes().rstrip(b"\x00")
+    copies = b"".join(map(made_files.frame, (blocks[29], blocks[30])))
+    file.write_bytes(used.replace(blocks[30], damaged) + bytes(-len(used) % 8) + copies)
+
+    report = backfill(blocks_dir)
+
+    found = rows_of(dataset)
+    assert found.blocks == expected.blocks
+    assert found.transactions == expected.transactions
+    assert report.n_repeated == 2
+    assert [bad.reason.split()[0] for bad in report.done.bad] == ["bad_merkle_root"]
+
+
+def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset: Dataset) -> None:
+    """A file goes between taking stock and reading."""
+    folder = Folder(blocks_dir)
+    catalogue = take_stock(folder, lambda *_: None)
+    (unit,) = cut(catalogue, folder, Wish(last_height=9).among(catalogue).tolist(), 1)
+    (blocks_dir / "blk00000.dat").unlink()
+
+    done = FileWork(blocks_dir, dataset.root, "regtest")(unit)
+
+    assert (done.n_blocks, done.bad, len(done.unavailable)) == (0, [], 10)
