@@ -262,6 +262,11 @@ def _rule(slug: str, entry: RuleEntry, taken_ids: set[str]) -> Rule:
 def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
     entities = []
     for entry in _parse(file, EntitiesFile).entities:
+        if entry.kind != "name" and entry.entity in slugs:
+            raise RulesError(
+                f"{file}: {entry.entity!r} is also the slug of a pool, and blocks of both would be added up; "
+                "give the entity another id"
+            )
         for member in entry.members:
             if member.pool not in slugs:
                 raise RulesError(

@@ -311,6 +311,25 @@ def test_hash_changes_with_entities(tmp_path: Path) -> None:
     assert load_rules(write(tmp_path, {"entities": members(OWNED)})).hash != alone
 
 
+def test_a_group_may_not_be_called_like_a_pool(tmp_path: Path) -> None:
+    """An owner or proxy with the slug of a pool would be added up with it; a former name adds nothing up."""
+    write(tmp_path, {"one": ONE, "entities": members(OWNED, kind="name", entity="one")})
+    assert load_rules(tmp_path).entities[0].entity == "one"
+
+    with pytest.raises(RulesError, match=r"entities\.toml: 'one' is also the slug of a pool"):
+        load_rules(write(tmp_path, {"entities": members(OWNED, kind="proxy", entity="one")}))
+
+
+def test_labels_are_read_through_names_aliases_and_slugs(tmp_path: Path) -> None:
+    """names_table has each in lower case; a name counts before the slug of another pool."""
+    write(tmp_path, {"one": pool(TAG, name="Two"), "two": pool('tag = "/two/", source = "s"', name="Zwei")})
+
+    rows = load_rules(tmp_path).names_table().to_pylist()
+
+    assert {row["name"]: row["slug"] for row in rows} == {"one": "one", "two": "one", "zwei": "two"}
+    assert len(rows) == 3
+
+
 @given(order=st.permutations(range(6)))
 def test_order_of_entries_is_irrelevant(order: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Rules in any order give equal rule sets."""

@@ -95,14 +95,14 @@ counts as (
         period_kind,
         period,
         owner,
-        max(owner_name) as owner_name,
+        owner_name,
         is_unknown,
         count(*) as block_count,
         count(header_interval_s) as timed_block_count,
         sum(timed_hashes) as timed_hashes,
         avg(timed_hashes) as mean_timed_hashes
     from block_periods
-    group by grouped_by, period_kind, period, owner, is_unknown
+    group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
 
 rates as (

@@ -34,7 +34,7 @@ days as (
     select
         grouped_by,
         owner,
-        max(owner_name) as owner_name,
+        owner_name,
         min(cast(period as date)) as first_day,
         max(cast(period as date)) as last_day,
         count(*) as n_days,
@@ -44,7 +44,7 @@ days as (
         ) as fit
     from hashrate
     where period_kind = 'day' and not is_unknown and observed_hashes_per_s > 0
-    group by grouped_by, owner
+    group by grouped_by, owner, owner_name
     having count(*) >= getvariable('min_days')
 )
 

@@ -54,13 +54,12 @@ counts as (
         period_kind,
         period,
         owner,
-        -- An entity may be written with other names in other years; one suffices to show it.
-        max(owner_name) as owner_name,
+        owner_name,
         is_unknown,
         min(height) as owner_first_height,
         count(*) as block_count
     from block_periods
-    group by grouped_by, period_kind, period, owner, is_unknown
+    group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
 
 ordered as (

@@ -83,7 +83,7 @@ sums as (
         period_kind,
         period,
         owner,
-        max(owner_name) as owner_name,
+        owner_name,
         is_unknown,
         min(height) as owner_first_height,
         count(*) as block_count,
@@ -96,7 +96,7 @@ sums as (
         sum(paid_hashes) as paid_hashes,
         sum(priced_hashes) as priced_hashes
     from block_periods
-    group by grouped_by, period_kind, period, owner, is_unknown
+    group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 )
 
 select
