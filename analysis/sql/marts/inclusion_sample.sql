@@ -9,7 +9,7 @@ block, as (rank - 0.5) / pairs with ties at their mean, so 0 to 1 in every block
 """
 grain = ["stay_no", "cut_no"]
 [parameters]
-max_pairs = {value = 2000000, doc = "pairs that are kept, about"}
+max_pairs = {value = 1000000, doc = "pairs that are kept, about"}
 [columns]
 stay_no = "BIGINT  names a row of mempool_residence"
 cut_no = "BIGINT  names a row of mempool_cuts, with node"
