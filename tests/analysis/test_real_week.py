@@ -1,0 +1,143 @@
+"""Marts on a real week: 1,012 blocks of 1-7 March 2025 as one provider describes them, priced by another."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from analysis import concentration
+from analysis.engine import build, open_database
+from analysis.pools import default_rules_dir
+from collector.imports.store import Origin, import_file
+from collector.schema import TABLES, Table, hash_bytes
+from collector.writer import Dataset
+from tests.analysis.world import contract_row
+
+pytestmark = pytest.mark.data
+PROVIDER = Origin("blockchair", "see its terms", "https://blockchair.com/dumps")
+PRICES = Origin("brk", "MIT", "https://github.com/bitcoinresearchkit/brk")
+
+
+@pytest.fixture(scope="module")
+def week(data_dir: Path) -> pd.DataFrame:
+    """Give the provider's rows."""
+    files = sorted((data_dir / "blockchair-2025-03").glob("*.tsv"))
+    rows = pd.concat([pd.read_csv(file, sep="\t") for file in files]).sort_values("id")
+    # No row names its parent: the week is without a hole, so it is the row before.
+    return rows.astype({"difficulty": float}).assign(parent=rows["hash"].shift(fill_value="00" * 32))
+
+
+@pytest.fixture(scope="module")
+def database(week: pd.DataFrame, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the blocks as if observed, import the provider's view of them and the prices, and build."""
+    root = tmp_path_factory.mktemp("week") / "dataset"
+    dataset = Dataset.open(root, "main", create=True)
+    table = TABLES["blocks"]
+    blocks = pa.Table.from_pylist([block_row(table, row) for row in week.itertuples()], schema=table.arrow)
+    dataset.write(table, blocks, stem="week")
+    for file in sorted((data_dir / "blockchair-2025-03").glob("*.tsv")):
+        import_file(dataset, "blocks", file, PROVIDER)
+    import_file(dataset, "prices", data_dir / "brk" / "date_price_ohlc.json", PRICES)
+    return build(root, default_rules_dir(), root.parent / "week.duckdb").database
+
+
+def block_row(table: Table, row: Any) -> dict[str, Any]:
+    """Make a row of `blocks` of a row of the provider; what it does not tell is zero."""
+    return contract_row(table, {"height_source": "bip34"}) | {
+        "block_hash": hash_bytes(row.hash),
+        "prev_hash": hash_bytes(row.parent),
+        "height": row.id,
+        "header_time": pd.Timestamp(row.time, tz="UTC"),
+        "bits": row.bits,
+        "subsidy_sat": row.generation,
+        "fees_sat": row.fee_total,
+        "coinbase_script": bytes.fromhex(row.coinbase_data_hex),
+        "n_tx": row.transaction_count,
+    }
+
+
+def one(database: Path, query: str) -> tuple[float, ...]:
+    """Give the one row of a query."""
+    with open_database(database) as connection:
+        (row,) = connection.execute(query).fetchall()
+    return row
+
+
+def test_difficulty_and_hashrate_are_the_providers(database: Path, week: pd.DataFrame) -> None:
+    """Every block's difficulty equals the provider's; the week's hashrate is their sum over its time."""
+    with open_database(database) as connection:
+        found = connection.sql("SELECT difficulty FROM block_work ORDER BY height").to_arrow_table()
+    assert found["difficulty"].to_pylist() == pytest.approx(week["difficulty"].tolist(), rel=1e-12)
+    times = pd.to_datetime(week["time"])
+    elapsed_s = (times.iloc[-1] - times.iloc[0]).total_seconds()
+    expected = week["difficulty"].iloc[1:].sum() * 2**48 / 65535 / elapsed_s
+
+    low, observed, high = one(
+        database,
+        "SELECT observed_low_hashes_per_s, observed_hashes_per_s, observed_high_hashes_per_s"
+        " FROM hashrate WHERE grouped_by = 'network' AND period_kind = 'all'",
+    )
+
+    assert observed == pytest.approx(expected, rel=1e-9)
+    assert low < observed < high
+    assert (high - low) / observed == pytest.approx(2 * 1.96 / 1011**0.5, rel=0.01)
+
+
+def test_revenue_adds_up_to_the_providers(database: Path, week: pd.DataFrame) -> None:
+    """Satoshi to the last one; USD and hashprice within 3 %, for the two take prices at other hours."""
+    sat, fee_ratio, usd, hashprice = one(
+        database,
+        "SELECT revenue_sat, fee_ratio, revenue_usd, hashprice_usd_per_ph_day"
+        " FROM revenue WHERE grouped_by = 'network' AND period_kind = 'all'",
+    )
+
+    assert sat == week["reward"].sum()
+    assert fee_ratio == pytest.approx(week["fee_total"].sum() / week["reward"].sum())
+    assert usd == pytest.approx(week["reward_usd"].sum(), rel=0.03)
+    hashes = (week["difficulty"] * 2**48 / 65535).sum()
+    assert hashprice == pytest.approx(week["reward_usd"].sum() * 8.64e19 / hashes, rel=0.03)
+
+
+def test_labels_of_the_provider_are_never_contradicted(database: Path, week: pd.DataFrame) -> None:
+    """Every pool that it names is the one we name; we name some that it does not."""
+    n_blocks, n_agree, n_disagree, n_only_there, n_unmapped, n_only_here, n_neither = one(
+        database,
+        "SELECT block_count, agree_count, disagree_count, only_there_count, unmapped_count, only_here_count,"
+        " neither_count FROM label_summary WHERE source = 'blockchair' AND kind = 'blocks'",
+    )
+
+    assert (n_blocks, n_disagree, n_only_there, n_unmapped) == (len(week), 0, 0, 0)
+    assert n_agree == (week["guessed_miner"] != "Unknown").sum()
+    assert n_only_here + n_neither == (week["guessed_miner"] == "Unknown").sum()
+    assert n_only_here > n_neither
+
+
+def test_concentration_is_that_of_the_counts_and_rises_when_proxies_are_grouped(database: Path) -> None:
+    """The index is that of pool_share, inside its interval; AntPool & friends as one make it higher."""
+    with open_database(database) as connection:
+        counts = connection.execute("SELECT block_count FROM pool_share WHERE NOT is_unknown").fetchall()
+        indices = connection.execute(
+            "SELECT grouped_by, hhi, nakamoto, hhi_low, hhi_high FROM concentration_index"
+            " WHERE period_kind = 'all'"
+        ).fetchall()
+        friends = owner_counts(connection)
+    found = {grouped_by: rest for grouped_by, *rest in indices}
+    hhi, nakamoto, *_ = concentration.indices([count for (count,) in counts])
+
+    assert found["pool"][:2] == pytest.approx([hhi, nakamoto])
+    assert found["pool"][2] < hhi < found["pool"][3]
+    assert found["proxy"][0] > found["pool"][0]
+    assert found["proxy"][1] <= found["pool"][1]
+    assert friends["antpool-and-friends"] > friends["antpool"]
+
+
+def owner_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Blocks by owner over the week: pools as they are, and the group of AntPool."""
+    rows = connection.execute(
+        "SELECT owner, block_count FROM owner_share WHERE period_kind = 'all'"
+        " AND (grouped_by = 'pool' OR owner = 'antpool-and-friends')"
+    ).fetchall()
+    return dict(rows)
