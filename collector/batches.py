@@ -55,7 +55,12 @@ class Batches:
         return sum(batch.n_messages for batch in self._open)
 
     def commit(self) -> dict[str, int]:
-        """Journal the rows of all complete batches at the head; returns how many per table."""
+        """Journal the rows of all complete batches at the head; returns how many per table.
+
+        Raises RuntimeError when a batch got more rows than were to come: it could never be committed.
+        """
+        if any(batch.n_open < 0 for batch in self._open):
+            raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
         counts: dict[str, int] = {}
         while self._open and not self._open[0].n_open:
             batch = self._open.popleft()

@@ -19,6 +19,7 @@ from collector.rpc import satoshi
 from collector.schema import hash_bytes
 
 Row = dict[str, Any]
+LASTING: Final = ("wtxid", "weight_wu", "vsize_vb", "fee_sat", "fee_source")  # whenever a transaction enters
 GIVE_UP_US: Final = 10_000_000  # how long the reason for an absence may be on its way
 
 
@@ -59,6 +60,7 @@ class Entry:
     left: Left | None = None
     gone_us: int = 0  # when the node said that it is not in the mempool
     values_sat: dict[tuple[bytes, int], int] = field(default_factory=dict)  # that gettxout knew of its inputs
+    earlier: "Entry | None" = None  # of the same txid and not complete: it gets this one's fee
 
 
 class Done(NamedTuple):
@@ -91,12 +93,10 @@ class Entries:
         """Entries that no question has been made for."""
         return len(self._unasked) + len(self._backlog)
 
-    def entered(self, entry: Entry) -> list[Done]:
-        """Take a new entry. An older one of the same txid that is still open is given up."""
-        done = self._finish(self._open[entry.txid], None, None) if entry.txid in self._open else []
-        self._open[entry.txid] = entry
+    def entered(self, entry: Entry) -> None:
+        """Take a new entry. An older one of the same txid that is still open waits with it."""
+        self._succeed(entry)
         (self._unasked if entry.kind == "pushed" else self._backlog)[entry.txid] = entry
-        return done
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
         """Take a body that came after its entry."""
@@ -129,8 +129,8 @@ class Entries:
         done: list[Done] = []
         for answer in answers:
             entry = self._open.get(answer.txid)
-            if entry is None or answer.txid in self._unasked:  # given up, or entered anew
-                continue
+            if entry is None or answer.txid in self._unasked or answer.txid in self._backlog:
+                continue  # complete by now, or entered anew
             if entry.body is None and isinstance(answer.body, str):
                 entry.body = _decoded(answer.body)
                 if entry.body is not None:
@@ -142,12 +142,10 @@ class Entries:
                 done += self._finish(entry, _from_entry(answer.entry), "mempool_entry")
         return done
 
-    def entered_in_block(self, entry: Entry, block_hash: bytes) -> list[Done]:
+    def entered_in_block(self, entry: Entry, block_hash: bytes) -> None:
         """Take a transaction that was first seen in a block."""
-        done = self._finish(self._open[entry.txid], None, None) if entry.txid in self._open else []
-        self._open[entry.txid] = entry
+        self._succeed(entry)
         self._in_block.setdefault(block_hash, []).append(entry)
-        return done
 
     def look_for_gone(self, block_of: Callable[[bytes], bytes | None]) -> None:
         """Look in recent blocks for what the mempool does not have, though no event said that it left."""
@@ -213,6 +211,8 @@ class Entries:
         """Finish what waited for the fees of a block, by txid; an empty mapping when they cannot be had."""
         done: list[Done] = []
         for entry in self._in_block.pop(block_hash, []):
+            if self._open.get(entry.txid) is not entry:  # complete by now, or entered anew
+                continue
             fee_sat = fees_sat.get(entry.txid)
             done += self._finish(entry, None if fee_sat is None else {"fee_sat": fee_sat}, "block")
         return done
@@ -227,7 +227,16 @@ class Entries:
         """Finish everything with what is known."""
         return [row for entry in list(self._open.values()) for row in self._finish(entry, None, None)]
 
-    def _finish(self, entry: Entry, found: Row | None, fee_source: str | None) -> list[Done]:
+    def _succeed(self, entry: Entry) -> None:
+        """Put an entry in the place of an open one of its txid, whose fee is the same."""
+        earlier = self._open.get(entry.txid)
+        if earlier is not None:
+            self._forget(earlier)
+            entry.earlier = earlier
+            entry.body = entry.body or earlier.body
+        self._open[entry.txid] = entry
+
+    def _forget(self, entry: Entry) -> None:
         groups = (
             self._open,
             self._unasked,
@@ -239,13 +248,24 @@ class Entries:
         for group in groups:
             if group.get(entry.txid) is entry:
                 del group[entry.txid]
+
+    def _finish(self, entry: Entry, found: Row | None, fee_source: str | None) -> list[Done]:
+        """Complete an entry, and the earlier ones of its txid by what does not change between entries."""
+        self._forget(entry)
         row = mempool_row(self._node, self._session, entry)
         if found is not None:
             row.update(found)
             row["fee_source"] = fee_source
             if "vsize_vb" in row:
                 self._live.learn_fee(entry.txid, row["fee_sat"], row["vsize_vb"])
-        return [Done(row, entry.owner)]
+        done = [Done(row, entry.owner)]
+        earlier = entry.earlier
+        while earlier is not None:
+            earlier.body = earlier.body or entry.body
+            lasting = {name: row[name] for name in LASTING if name in row}
+            done.append(Done(mempool_row(self._node, self._session, earlier) | lasting, earlier.owner))
+            earlier = earlier.earlier
+        return done
 
     def _value_sat(self, entry: Entry, txid: bytes, output: int) -> int | None:
         value_sat = self._live.value_sat(txid, output)

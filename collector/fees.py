@@ -49,13 +49,13 @@ class FeeDesk:
         entry.owner = owner
         if owner is not None:
             owner.n_open += 1
-        self._done(self._entries.entered(entry))
+        self._entries.entered(entry)
 
     def entered_in_block(self, entry: Entry, owner: Batch, block_hash: bytes) -> None:
         """Take a transaction that was first seen in a block."""
         entry.owner = owner
         owner.n_open += 1
-        self._done(self._entries.entered_in_block(entry, block_hash))
+        self._entries.entered_in_block(entry, block_hash)
 
     def left(self, left: Left) -> None:
         """Note that a transaction left the mempool."""

@@ -26,7 +26,7 @@ def entered(entries: Entries, live: LiveSet, transaction: Transaction, kind: str
     """Let a transaction enter."""
     live.enter(transaction.txid, transaction)
     entry = Entry(transaction.txid, kind, 1000, 5, transaction, live.parents(transaction))
-    assert entries.entered(entry) == []
+    entries.entered(entry)
     return entry
 
 
@@ -186,13 +186,34 @@ def test_an_answer_to_an_earlier_entry_is_not_taken_for_a_later_one() -> None:
     entered(entries, live, transaction)
     entries.questions(1)
     again = Entry(transaction.txid, "pushed", 2000, 9, transaction, [])
-    (given_up,) = entries.entered(again)
-    assert given_up.row["entered_at"] == 1000
+    entries.entered(again)
     answer = Answer(transaction.txid, mempool_entry(transaction, "0.00000500", []), None)
     assert entries.answers([answer], 0) == []
     entries.questions(1)
-    (done,) = entries.answers([answer], 0)
-    assert done.row["entered_at"] == 2000
+    later, earlier = entries.answers([answer], 0)
+    assert (later.row["entered_at"], later.row["ancestor_count"]) == (2000, 1)
+    assert (earlier.row["entered_at"], earlier.row["fee_sat"]) == (1000, 500)
+    assert "ancestor_count" not in earlier.row
+
+
+def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
+    """A reorganisation brings it back before its block's fees are here; its next block tells them both."""
+    entries, live = setup()
+    transaction = body((COIN, 0))
+    for number, block_hash in enumerate((b"stale", b"active")):
+        entries.entered(Entry(transaction.txid, "pushed", number, number, transaction, [], owner=number))
+        entries.questions(1)
+        entries.answers([Answer(transaction.txid, GONE, None)], 0)
+        entries.left(Left(transaction.txid, "mined", None, block_hash))
+        entries.resolve_gone()
+    assert entries.block_fees(b"stale", {transaction.txid: 321}) == []
+    done = entries.block_fees(b"active", {transaction.txid: 321})
+    assert [(each.owner, each.row["fee_sat"], each.row["fee_source"]) for each in done] == [
+        (1, 321, "block"),
+        (0, 321, "block"),
+    ]
+    assert len(entries) == 0
+    assert live.histogram() == []
 
 
 def test_flush_leaves_nothing_open() -> None:
