@@ -48,8 +48,9 @@ def feerate_section(marts: Marts) -> Section:
         intro=(
             "For each block with X transactions, the mempool as it stood when the block arrived is sorted by "
             "feerate. A pool that takes the best-paying ones takes all of the top X and none outside the "
-            "top 2X. Plain feerate is a transaction's own fee per vsize; package feerate counts unconfirmed "
-            "ancestors too, which is how a node builds its template."
+            "top 2X. Plain feerate is a transaction's own fee per vsize. A transaction's mining score is the "
+            "lower of its own feerate and of the feerate of it with all its ancestors; its package feerate "
+            "is the highest score among it and its waiting descendants."
         ),
         parts=parts,
         missing=missing,

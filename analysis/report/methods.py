@@ -25,9 +25,11 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
             "A pool is named as above or below all pools together where its interval and theirs have no "
             "value in common. Among many pools one or another is named by chance."
         ),
-        "Feerate": (
-            "Fee per virtual size, in sat/vB. Package feerate is that of a transaction together with the "
-            "unconfirmed ancestors that have to be mined with it."
+        "Feerate": "Fee per virtual size, in sat/vB. Plain feerate is a transaction's own.",
+        "Package feerate": (
+            "A transaction's mining score is the lower of its own feerate and of the feerate of it with all "
+            "its ancestors; its package feerate is the highest score among it and its waiting descendants. "
+            "So a parent counts for the sake of a child that pays for both."
         ),
         "Active chain": (
             "The longest branch that the dataset shows. Blocks beside it are stale: they are kept, and not "

@@ -127,14 +127,27 @@ def fill(view: View, order: Order, *, weight_wu: int) -> list[Entry]:
 
 
 def plain_ranking(view: View) -> list[str]:
-    """Txids by their own feerate, best first; equal ones by txid."""
-    return sorted(view, key=lambda txid: (-_feerate(view, [txid]), txid))
+    """Txids by their own feerate, best first; equal ones in the order of entry."""
+    return _best_first(view, {txid: _feerate(view, [txid]) for txid in view})
 
 
 def ancestor_ranking(view: View) -> list[str]:
-    """Txids by the feerate of the package of each with all its ancestors, best first; equal ones by txid."""
-    ancestors = _ancestors(view)
-    return sorted(view, key=lambda txid: (-_feerate(view, ancestors[txid]), txid))
+    """Txids by the feerate of each with all its ancestors, best first; equal ones in the order of entry."""
+    return _best_first(view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()})
+
+
+def package_ranking(view: View) -> list[str]:
+    """Txids by package feerate, best first; equal ones in the order of entry.
+
+    The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
+    ancestors; its package feerate is the highest score among it and its descendants in the mempool.
+    """
+    best = dict.fromkeys(view, 0.0)
+    for txid, family in _ancestors(view).items():
+        score = min(_feerate(view, [txid]), _feerate(view, family))
+        for member in family:
+            best[member] = max(best[member], score)
+    return _best_first(view, best)
 
 
 def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
@@ -149,6 +162,10 @@ def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
         n_outside=len(outside),
         n_outside_taken=len(taken.intersection(outside)),
     )
+
+
+def _best_first(view: View, feerates: Mapping[str, float]) -> list[str]:
+    return sorted(view, key=lambda txid: (-feerates[txid], view[txid].arrival))
 
 
 def _ancestors(view: View) -> dict[str, set[str]]:

@@ -14,16 +14,17 @@ from typing import Any, Final
 from collector.errors import RegtestError
 from collector.regtest.ledger import SentTx
 from collector.regtest.scenario import Pool, Scenario
-from collector.regtest.selection import View, acceptance, ancestor_ranking, plain_ranking
+from collector.regtest.selection import View, acceptance, ancestor_ranking, package_ranking, plain_ranking
 from collector.regtest.traffic import TxKind
 
 UNKNOWN: Final = "unknown"
+RANKINGS: Final = {"plain": plain_ranking, "package": package_ranking, "ancestor": ancestor_ranking}
 PRINTABLE_ASCII: Final = range(0x20, 0x7F)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTruth:
-    """One mined block. `acceptance` is by ranking ("plain", "ancestor"), on the mempool of two moments."""
+    """One mined block. `acceptance` is by ranking (keys of RANKINGS), on the mempool of two moments."""
 
     height: int
     hash: str
@@ -110,12 +111,9 @@ class Truth:
 
 
 def acceptances(view: View, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
-    """Compare a block with `view` ranked by plain and by ancestor-package feerate."""
+    """Compare a block with `view` in each ranking."""
     txids = list(mined)
-    return {
-        "plain": acceptance(plain_ranking(view), txids).as_dict(),
-        "ancestor": acceptance(ancestor_ranking(view), txids).as_dict(),
-    }
+    return {name: acceptance(ranking(view), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:

@@ -122,16 +122,17 @@ def test_intervals_are_those_of_the_scenario(played: Played) -> None:
     assert off[len(off) // 2] < 0.05
 
 
-def test_acceptance_of_each_block_is_the_miners_own(played: Played) -> None:
-    """Top X and outside 2X by plain feerate agree with the node's mempool as each block was submitted."""
+@pytest.mark.parametrize("kind", ["plain", "package"])
+def test_acceptance_of_each_block_is_the_miners_own(played: Played, kind: str) -> None:
+    """Top X and outside 2X agree with the node's mempool as each block was submitted, by both feerates."""
     found = rows(
         played,
-        "SELECT block_hash, x, n_top_taken, n_outside, n_outside_taken FROM feerate_strategy_block"
-        " WHERE feerate_kind = 'plain'",
+        "SELECT feerate_kind, block_hash, x, n_top_taken, n_outside, n_outside_taken"
+        " FROM feerate_strategy_block",
     )
-    measured = {hash_hex(hash_): numbers for hash_, *numbers in found}
+    measured = {hash_hex(hash_): numbers for kind_, hash_, *numbers in found if kind_ == kind}
     for block in played.truth.blocks:
-        planted = block.acceptance_at_arrival["plain"]
+        planted = block.acceptance_at_arrival[kind]
         x, n_top_taken, n_outside, n_outside_taken = measured[block.hash]
         assert x == block.n_tx
         if block.is_empty:
@@ -141,18 +142,20 @@ def test_acceptance_of_each_block_is_the_miners_own(played: Played) -> None:
         assert n_outside_taken == planted["n_outside_taken"]
 
 
-def test_rates_hold_the_truth_in_their_intervals(played: Played) -> None:
+@pytest.mark.parametrize("kind", ["plain", "package"])
+def test_rates_hold_the_truth_in_their_intervals(played: Played, kind: str) -> None:
     """The planted acceptance of each pool lies in the 95 % interval that the mart gives."""
     label = labels(played.truth)
-    found = rows(
+    rates = rows(
         played,
-        "SELECT pool, top_x_low_ratio, top_x_high_ratio FROM feerate_strategy WHERE feerate_kind = 'plain'"
-        " AND top_x_low_ratio IS NOT NULL AND pool != 'all'",
+        "SELECT feerate_kind, pool, top_x_low_ratio, top_x_high_ratio FROM feerate_strategy"
+        " WHERE top_x_low_ratio IS NOT NULL AND pool != 'all'",
     )
+    found = [rate for kind_, *rate in rates if kind_ == kind]
     assert len(found) >= 4
     for pool, low, high in found:
         blocks = [b for b in played.truth.blocks if label[b.pool] == pool and not b.is_empty]
-        counts = [block.acceptance_at_arrival["plain"] for block in blocks]
+        counts = [block.acceptance_at_arrival[kind] for block in blocks]
         taken = sum(count["n_top_taken"] or 0 for count in counts)
         assert low <= taken / sum(block.n_tx for block in blocks) <= high
 

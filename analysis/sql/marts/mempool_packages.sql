@@ -2,10 +2,10 @@
 summary = "Package feerate of every waiting transaction that has relatives in the mempool, over time."
 method = """
 At a cut, a transaction's ancestors are those of mempool_txs.parents, taken transitively, that wait there too.
-1. Its mining score is the lower of its own feerate and of the feerate of it with all its ancestors: what Bitcoin
-Core sorts by when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool).
-2. Its package feerate is the highest score among it and its waiting descendants: a parent is taken for the sake of
-its child (CPFP). A score changes only at a cut at which a relative enters or leaves, so the result is kept as runs
+A transaction's mining score is the lower of its own feerate and of the feerate of it with all its ancestors; its
+package feerate is the highest score among it and its waiting descendants. The score is what Bitcoin Core sorts by
+when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool); the descendants
+count because a parent is taken for the sake of its child (CPFP). A score changes only at a cut at which a relative enters or leaves, so the result is kept as runs
 of cuts and its size does not grow with the number of blocks. Pairs of an ancestor and a descendant are found once,
 by recursion over the links; while both wait, everything between them waits too, since a child cannot outlast its
 unconfirmed parent. Stays without fee or size are left out.

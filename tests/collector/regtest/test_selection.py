@@ -1,6 +1,7 @@
 """Orders of transactions: what each promises, and that ours by feerate is the node's own."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from collector.regtest.selection import (
     fill,
     first_come_order,
     out_of_band_order,
+    package_ranking,
     plain_ranking,
 )
 
@@ -160,6 +162,26 @@ def test_ancestor_ranking_sees_the_parent_that_must_come_along() -> None:
     )
     assert letters([plain_ranking(view)]) == ["cap"]
     assert letters([ancestor_ranking(view)]) == ["acp"]
+
+
+def test_package_ranking_lifts_a_parent_with_its_child_and_no_child_with_its_parent() -> None:
+    """Parent p (2) and child c (10) rank at 6; child d (1) of a (7) stays at 1, though both make 4."""
+    view = view_of(
+        entry("c", fee_sat=1_000, parents="p", arrival=1),
+        entry("p", fee_sat=200),
+        entry("d", fee_sat=100, parents="a", arrival=3),
+        entry("a", fee_sat=700, arrival=2),
+        entry("b", fee_sat=300, arrival=4),
+    )
+    assert letters([package_ranking(view)]) == ["apcbd"]
+    assert letters([ancestor_ranking(view)]) == ["acdbp"]
+
+
+@pytest.mark.parametrize("ranking", [plain_ranking, package_ranking, ancestor_ranking])
+def test_equal_feerates_rank_in_the_order_of_entry(ranking: Callable[[View], list[str]]) -> None:
+    """As in the marts, and whatever the txids are."""
+    view = view_of(entry("a", fee_sat=100, arrival=2), entry("b", fee_sat=100, arrival=1))
+    assert letters([ranking(view)]) == ["ba"]
 
 
 @pytest.mark.bitcoind
