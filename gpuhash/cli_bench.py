@@ -25,6 +25,7 @@ SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
 MOST_BYTES = 1 << 26  # of one batch in the grid of sizes
 PEER_MESSAGES = 1 << 20
+PEER_BYTES = 64
 WIDTH = 200  # tables are as wide as they are, whatever the terminal
 
 
@@ -49,8 +50,8 @@ def bench(
         float, typer.Option(min=0, help="Window of an energy measurement, and idle before it; 0: none.")
     ] = 5.0,
     with_peers: Annotated[
-        bool, typer.Option("--peers", help="Run hashcat and openssl in turn with ours.")
-    ] = False,
+        bool, typer.Option("--peers/--no-peers", help="Run hashcat and openssl, if here, in turn with ours.")
+    ] = True,
     json: Annotated[Path | None, typer.Option(help="Write results as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write results as CSV.")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw results as SVG.")] = None,
@@ -160,11 +161,11 @@ def _peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
     for backend in names:
         if backend == "reference":
             continue
-        for name in chosen:
+        for name in peers.with_peers(chosen):
             ours = partial(_kernel_rate, _kernel_stage(name, backend))
             for result in (
                 peers.beside_hashcat(name, backend, ours),
-                peers.beside_openssl(name, backend, 64, ours),
+                peers.beside_openssl(name, backend, PEER_BYTES, ours),
             ):
                 if result is not None:
                     yield result
@@ -179,5 +180,5 @@ def _kernel_rate(stage: stages.Stage) -> float:
 def _kernel_stage(name: str, backend: str) -> stages.Stage:
     if name == SEARCH:
         return stages.of_search(backend, bytes(80), 8 * SEARCH_NONCES[backend])[0]
-    messages = benchmark.messages_of(Case(algorithm=name, count=PEER_MESSAGES, message_bytes=64))
+    messages = benchmark.messages_of(Case(algorithm=name, count=PEER_MESSAGES, message_bytes=PEER_BYTES))
     return stages.of_batch(backend, algorithm(name), messages)[0]

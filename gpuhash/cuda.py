@@ -66,11 +66,16 @@ class CudaBackend:
         device = next(device for device in self.devices if device.number == flat.device.id)
         cupy = device.cupy
         with device.current():
-            digests = cupy.empty((batch.count, DIGEST_BYTES), np.uint8)
-            offsets = order = None
-            if batch.limits is not None:
-                offsets = cupy.asarray(batch.limits)
-                order = cupy.asarray(block_order(which, batch.limits))
+            try:
+                digests = cupy.empty((batch.count, DIGEST_BYTES), np.uint8)
+                offsets = order = None
+                if batch.limits is not None:
+                    offsets = cupy.asarray(batch.limits)
+                    order = cupy.asarray(block_order(which, batch.limits))
+            except cupy.cuda.memory.OutOfMemoryError as error:
+                raise BackendUnavailableError(
+                    f"{device.name} has no memory left for {batch.count} digests; hash fewer messages at once"
+                ) from error
             place = layout(batch.count, batch.length, flat, offsets, order)
             device.launch(kernel_calls.hash_call(which, place, digests.data.ptr))
         return digests

@@ -10,7 +10,7 @@ import re
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpuhash.errors import GpuhashError
@@ -33,6 +33,13 @@ class PeerResult:
     hashes_per_s: float  # ours, median
     peer_hashes_per_s: float  # median
     ratio: float  # ours / peer, median of the rounds
+
+
+def with_peers(algorithms: Iterable[str]) -> list[str]:
+    """Return the algorithms that an installed program also has."""
+    found = set(HASHCAT_MODES if shutil.which("hashcat") else ())
+    found |= set(OPENSSL_NAMES if shutil.which("openssl") else ())
+    return [name for name in algorithms if name in found]
 
 
 def beside_hashcat(

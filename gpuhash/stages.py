@@ -1,12 +1,14 @@
 """The parts of the way from message to digest that a benchmark times apart.
 
-kernel      only the compiled loops: everything prepared, digests into the same place every time
+kernel      only the compiled loops: everything prepared, digests into the same place every time;
+            on a GPU also "kernel <name>" for each variant that was not chosen
 resident    from messages where the backend hashes them to new digests there
 end-to-end  the public function, NumPy arrays in and out
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ from gpuhash import cuda, hashing, kernel_calls, search
 from gpuhash.cpu import CpuBackend
 from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice, devices
+from gpuhash.kernel_calls import KernelCall
 from gpuhash.packing import DIGEST_BYTES, Messages, pack
 from gpuhash.reference import Algorithm
 from gpuhash.sharing import share
+from gpuhash.variants import VARIANTS
 
 NO_TARGET = 0  # a search that finds nothing does nothing else
 
@@ -74,7 +78,7 @@ def of_search(backend: str, header: bytes, count: int) -> list[Stage]:
         cpu = CpuBackend()
         return [replace(whole, name="kernel", work=lambda: cpu.search(header, NO_TARGET, 0, count)), whole]
     if backend == "cuda":
-        return [_cuda_search(devices()[0], header, count), whole]
+        return [*_cuda_search(devices()[0], header, count), whole]
     return [whole]
 
 
@@ -84,41 +88,55 @@ def _cuda_stages(device: CudaDevice, which: Algorithm, messages: Messages) -> li
     with device.current():
         flat, digests = cupy.asarray(batch.flat), cupy.empty((batch.count, DIGEST_BYTES), np.uint8)
         offsets = order = None
-        resident: Any = (
-            flat.reshape(batch.count, batch.length) if batch.limits is None else (flat, batch.limits)
-        )
-        if batch.limits is not None:
+        resident: Any = (flat, batch.limits)
+        if batch.limits is None:
+            resident = flat.reshape(batch.count, batch.length)
+        else:
             offsets, order = cupy.asarray(batch.limits), cupy.asarray(cuda.block_order(which, batch.limits))
         layout = cuda.layout(batch.count, batch.length, flat, offsets, order)
     call = kernel_calls.hash_call(which, layout, digests.data.ptr)
-    kept = (flat, offsets, order, digests)  # the call holds addresses only
-
-    def launch(_kept: tuple[Any, ...] = kept) -> None:
-        with device.current():
-            device.launch(call)
-
+    kept = (flat, offsets, order, digests)  # a call holds addresses only
     backend = CudaBackend((device,))
-    parts: list[tuple[str, Callable[[], Any]]] = [
-        ("kernel", launch),
-        ("resident", lambda: backend.hash_batch(which, pack(resident))),
-    ]
-    return [
-        Stage(backend="cuda", name=name, hashes=batch.count, work=work, wait=lambda: _synchronize(device))
-        for name, work in parts
-    ]
+    whole = Stage(
+        backend="cuda",
+        name="resident",
+        hashes=batch.count,
+        work=lambda: backend.hash_batch(which, pack(resident)),
+        wait=partial(_synchronize, device),
+    )
+    return [*_kernel_stages(device, [call], batch.count, kept), whole]
 
 
-def _cuda_search(device: CudaDevice, header: bytes, count: int) -> Stage:
+def _cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
     with device.current():
         found = device.cupy.zeros(2, np.uint32)
     calls = kernel_calls.search_calls(header, NO_TARGET, 0, count, found=found.data.ptr, capacity=1)
+    return _kernel_stages(device, calls, count, (found,))
 
-    def launch(_kept: Any = found) -> None:
-        with device.current():
-            for call in calls:
-                device.launch(call)
 
-    return Stage(backend="cuda", name="kernel", hashes=count, work=launch, wait=lambda: _synchronize(device))
+def _kernel_stages(
+    device: CudaDevice, calls: list[KernelCall], hashes: int, kept: tuple[Any, ...]
+) -> list[Stage]:
+    """Return a stage of the chosen variant and one of every other, to see whether the choice is right."""
+    module = calls[0].module
+    first = device.variant(module)
+    variants = [first, *(other for other in VARIANTS if other.module == module and other != first)]
+    return [
+        Stage(
+            backend="cuda",
+            name="kernel" if variant is first else f"kernel {variant.name}",
+            hashes=hashes,
+            work=partial(_launch, CudaDevice(device.cupy, device.number, {module: variant}), calls, kept),
+            wait=partial(_synchronize, device),
+        )
+        for variant in variants
+    ]
+
+
+def _launch(device: CudaDevice, calls: list[KernelCall], _kept: tuple[Any, ...]) -> None:
+    with device.current():
+        for call in calls:
+            device.launch(call)
 
 
 def _synchronize(device: CudaDevice) -> None:

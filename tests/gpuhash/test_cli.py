@@ -138,7 +138,18 @@ def test_check_passes_on_this_machine(run: Run) -> None:
 def test_bench_writes_what_it_shows(run: Run, tmp_path: Path) -> None:
     """JSON, CSV and the comparison of a file with itself."""
     files = {name: str(tmp_path / f"out.{name}") for name in ("json", "csv")}
-    common = ("bench", "--backend", "cpu", "--algorithm", "sha256", "--batch", "64", "--seconds", "0.01")
+    common = (
+        "bench",
+        "--backend",
+        "cpu",
+        "--algorithm",
+        "sha256",
+        "--batch",
+        "64",
+        "--seconds",
+        "0.01",
+        "--no-peers",
+    )
 
     status, out, _ = run(*common, "--energy-seconds", "0", "--json", files["json"], "--csv", files["csv"])
 

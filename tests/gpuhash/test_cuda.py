@@ -90,6 +90,14 @@ def test_a_message_that_never_fits_is_refused(start: Start) -> None:
         CudaBackend().hash_batch(Algorithm.SHA256, pack(np.zeros((3, 1000), np.uint8)))
 
 
+def test_device_messages_without_room_for_digests_are_refused(start: Start) -> None:
+    """Digests have to be where the messages are; when they do not fit, the error says so."""
+    cupy = start(largest_bytes=3000)
+
+    with pytest.raises(gpuhash.BackendUnavailableError, match="no memory left for 1000 digests"):
+        CudaBackend().hash_batch(Algorithm.SHA256, pack(cupy.zeros((1000, 2), np.uint8)))
+
+
 def test_several_devices_share_a_batch(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and nonces of one call are worked on by all devices."""
     cupy = start(device_count=1)
@@ -209,16 +217,19 @@ def test_the_benchmark_times_all_stages_of_a_gpu(start: Start) -> None:
 
     results = [result for result in run(cases, ["cuda"], seconds=0.001) if result.backend == "cuda"]
 
-    assert [(result.algorithm, result.stage) for result in results] == [
-        (SEARCH, "kernel"),
-        (SEARCH, "end-to-end"),
+    lines = {(result.algorithm, result.stage): result for result in results}
+    assert list(lines) == [
+        *[(SEARCH, stage) for stage in ("kernel", "kernel plain", "kernel adds-shifts", "end-to-end")],
         *[
-            (name, stage)
-            for name in ("sha256d", "sha3-256")
-            for stage in ("kernel", "resident", "end-to-end")
+            ("sha256d", stage)
+            for stage in ("kernel", "kernel plain", "kernel adds-shifts", "resident", "end-to-end")
+        ],
+        *[
+            ("sha3-256", stage)
+            for stage in ("kernel", "kernel plain", "kernel theta", "resident", "end-to-end")
         ],
     ]
-    search, node = results[0], results[2]
+    search, node = lines[SEARCH, "kernel"], lines["sha256d", "kernel"]
     assert search.limit_hashes_per_s == pytest.approx(2 * 1980e6 / 28.58, rel=0.01)
     assert node.limit_hashes_per_s == pytest.approx(2 * 1980e6 / 41.56, rel=0.01)
     assert "2 SMs, 1980 MHz" in search.limit_formula

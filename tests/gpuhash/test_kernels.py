@@ -1,5 +1,6 @@
 """The GPU kernels, compiled by the C++ compiler, against the reference: every variant of the same source."""
 
+import base64
 import ctypes
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gpuhash.backend import EDGE_LENGTHS
 from gpuhash.kernel_calls import Layout, _rectangles, hash_call, search_calls
 from gpuhash.packing import pack
 from gpuhash.reference import Algorithm, ReferenceBackend
+from gpuhash.search import target_from_bits
 from gpuhash.variants import VARIANTS, Variant
 from tests.gpuhash import host_kernels
 
@@ -100,6 +102,30 @@ def test_search_offers_every_candidate(folder: Path, variant: Variant, start: in
     expected = REFERENCE.search(header, target, start, count)
     assert sorted(found[1 : 1 + found[0]].tolist()) == expected
     assert count == 1 or expected
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("variant", SHA256_VARIANTS, ids=name_of)
+def test_search_finds_the_nonces_of_real_headers(folder: Path, data_dir: Path, variant: Variant) -> None:
+    """For one header of every tenth retarget of mainnet the kernel offers the nonce that was mined."""
+    library = host_kernels.compile_for_host("sha256", variant.defines, folder)
+    headers = checkpoint_headers(data_dir)
+    for header in headers[::10]:
+        nonce = int.from_bytes(header[76:], "little")
+        start = max(nonce - 20, 0)
+        found = np.zeros(11, np.uint32)
+        target = target_from_bits(int.from_bytes(header[72:76], "little"))
+        for call in search_calls(header, target, start, 40, found=found.ctypes.data, capacity=10):
+            host_kernels.run(library, call)
+        assert found[: 1 + found[0]].tolist() == [1, nonce]
+    assert len(headers) > 400
+
+
+def checkpoint_headers(data_dir: Path) -> list[bytes]:
+    """Headers of bitcoinj's checkpoints: base64 of chainwork, height and header."""
+    lines = (data_dir / "bitcoinj/production.checkpoints.txt").read_text().split()
+    records = [base64.b64decode(line + "=" * (-len(line) % 4)) for line in lines if len(line) > 100]
+    return [record[-80:] for record in records]
 
 
 def test_search_counts_what_it_cannot_keep(folder: Path) -> None:

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zstandard
 
 import gpuhash
+from gpuhash.chain import header_faults, split_headers
 
 pytestmark = pytest.mark.data
 
@@ -42,6 +45,18 @@ def test_known_answers(data_dir: Path, backend: str, algorithm: str, file: str, 
 
     assert len(answers) >= at_least
     assert [row.tobytes().hex() for row in digests] == [digest for _, digest in answers]
+
+
+def test_real_headers_carry_their_work_and_form_a_chain(data_dir: Path, backend: str) -> None:
+    """The first 10,237 headers of mainnet; one flipped bit breaks its work and the next link."""
+    packed = (data_dir / "floresta/mainnet_headers_0_10236.zst").read_bytes()
+    with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
+        headers = split_headers(np.frombuffer(bytearray(stream.read()), np.uint8))
+
+    assert len(headers) == 10_237
+    assert header_faults(headers, backend=backend) == []
+    headers[5000, 40] ^= 1
+    assert [fault.index for fault in header_faults(headers, backend=backend)] == [5000, 5001]
 
 
 def test_monte_carlo_chain(data_dir: Path, backend: str) -> None:
