@@ -6,6 +6,7 @@ be on its way for some while, so several batches can be open; they are committed
 kill the journal hands back the messages of the batches that were not committed, and of no other.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,9 +20,10 @@ Row = dict[str, Any]
 class Batch:
     """Messages received together, the rows made of them so far, and how many are still to come."""
 
-    __slots__ = ("n_messages", "n_open", "rows")
+    __slots__ = ("began_s", "n_messages", "n_open", "rows")
 
     def __init__(self, n_messages: int) -> None:
+        self.began_s = time.monotonic()
         self.n_messages = n_messages
         self.n_open = 0
         self.rows: dict[str, list[Row]] = {}
@@ -53,6 +55,11 @@ class Batches:
     def n_messages(self) -> int:
         """Messages whose rows are not complete."""
         return sum(batch.n_messages for batch in self._open)
+
+    @property
+    def waiting_s(self) -> float:
+        """For how long the oldest batch has been open; 0 when it waits for nothing."""
+        return time.monotonic() - self._open[0].began_s if self._open and self._open[0].n_open else 0.0
 
     def commit(self) -> dict[str, int]:
         """Journal the rows of all complete batches at the head; returns how many per table.

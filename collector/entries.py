@@ -21,6 +21,7 @@ from collector.schema import hash_bytes
 Row = dict[str, Any]
 LASTING: Final = ("wtxid", "weight_wu", "vsize_vb", "fee_sat", "fee_source")  # whenever a transaction enters
 GIVE_UP_US: Final = 10_000_000  # how long the reason for an absence may be on its way
+GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be: a node that is busy answers late
 
 
 class Question(NamedTuple):
@@ -58,7 +59,7 @@ class Entry:
     parents: list[bytes] | None
     owner: Any = None  # what waits for the row
     left: Left | None = None
-    gone_us: int = 0  # when the node said that it is not in the mempool
+    gone_us: int = 0  # when we learnt that it is not in the mempool
     values_sat: dict[tuple[bytes, int], int] = field(default_factory=dict)  # that gettxout knew of its inputs
     earlier: "Entry | None" = None  # of the same txid and not complete: it gets this one's fee
 
@@ -143,7 +144,7 @@ class Entries:
         return done
 
     def entered_in_block(self, entry: Entry, block_hash: bytes) -> None:
-        """Take a transaction that was first seen in a block."""
+        """Take a transaction that was first seen in a block; `gone_us` says when we took it."""
         self._succeed(entry)
         self._in_block.setdefault(block_hash, []).append(entry)
 
@@ -221,6 +222,11 @@ class Entries:
         """Finish without a fee what left long ago, when neither an event nor a block tells more of it."""
         waiting = (*self._gone.values(), *self._spent_meanwhile.values())
         late = [entry for entry in waiting if now_us - entry.gone_us > GIVE_UP_US]
+        for block_hash, entries in list(self._in_block.items()):
+            overdue = [entry for entry in entries if now_us - entry.gone_us > GIVE_UP_BLOCK_US]
+            if len(overdue) == len(entries):
+                del self._in_block[block_hash]
+            late += [entry for entry in overdue if self._open.get(entry.txid) is entry]
         return [row for entry in late for row in self._finish(entry, None, None)]
 
     def flush(self) -> list[Done]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from collector.batches import Batch, Batches
-from collector.blockflow import BlockFlow
+from collector.blockflow import BlockFlow, Known
 from collector.decode import Transaction
 from collector.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
 from collector.errors import NodeError
@@ -54,6 +54,7 @@ class FeeDesk:
     def entered_in_block(self, entry: Entry, owner: Batch, block_hash: bytes) -> None:
         """Take a transaction that was first seen in a block."""
         entry.owner = owner
+        entry.gone_us = time.time_ns() // 1000
         owner.n_open += 1
         self._entries.entered_in_block(entry, block_hash)
 
@@ -77,13 +78,15 @@ class FeeDesk:
             self._lane.ask(ask, partial(self._on_outputs, questions), stopped_or_fatal)
         for block_hash in self._entries.blocks_wanted():
             known = blocks.known(block_hash)
-            if known is not None:
+            if known is None:
+                blocks.want(block_hash)  # it may be one that is known no longer
+            else:
                 self._done(self._entries.block_fees(block_hash, known.fees_sat))
         self._ask()
 
-    def block_missing(self, block_hash: bytes) -> None:
-        """Finish what waited for a block that cannot be had."""
-        self._done(self._entries.block_fees(block_hash, {}))
+    def block_told(self, block_hash: bytes, known: Known | None) -> None:
+        """Finish what waited for a block; None: it cannot be had."""
+        self._done(self._entries.block_fees(block_hash, {} if known is None else known.fees_sat))
 
     def flush(self) -> None:
         """Finish everything with what is known."""

@@ -25,6 +25,7 @@ class NodeState(NamedTuple):
     n_mempool: int
     n_queued: int
     n_waiting: int  # messages in the journal whose rows are not complete
+    waiting_s: float = 0.0  # for how long the oldest of them has waited
 
 
 class Metrics:
@@ -52,6 +53,9 @@ class Metrics:
         self._mempool = self._per_node("mempool_transactions", "Transactions in our copy of the mempool.")
         self._queued = self._per_node("queued_messages", "Messages received and not yet journalled.")
         self._waiting = self._per_node("waiting_messages", "Messages journalled whose rows are incomplete.")
+        self._oldest = self._per_node(
+            "oldest_waiting_seconds", "Age of the oldest incomplete row."
+        )
         self._last = self._per_node("last_message_timestamp_seconds", "When the last message came.")
 
     def received(self, node: str, messages: Sequence[Message]) -> None:
@@ -83,6 +87,7 @@ class Metrics:
         self._mempool.labels(node).set(state.n_mempool)
         self._queued.labels(node).set(state.n_queued)
         self._waiting.labels(node).set(state.n_waiting)
+        self._oldest.labels(node).set(state.waiting_s)
 
     def _per_node(self, name: str, text: str) -> Gauge:
         return Gauge(f"pool_collector_{name}", text, ("node",), registry=self.registry)

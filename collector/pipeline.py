@@ -333,6 +333,8 @@ class Pipeline:
     def _on_block(self, block_hash: bytes, answer: BlockAnswer) -> None:
         now_us = time.time_ns() // 1000
         if self._blocks.answered(block_hash, answer, now_us, self._batches.current):
+            # At once: in a burst of blocks it may be forgotten again before the next tick.
+            self._fees.block_told(block_hash, self._blocks.known(block_hash))
             txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
             self._offer_block(block_hash, txids)
 
@@ -340,7 +342,7 @@ class Pipeline:
         """Go on without a block that the node does not have (any more)."""
         log.warning("block.missing", node=self.origin[0], block=hash_hex(block_hash), reason=str(error))
         self._blocks.failed(block_hash)
-        self._fees.block_missing(block_hash)
+        self._fees.block_told(block_hash, None)
         self._offer_block(block_hash, self._txids_of(block_hash))
 
     def _find_block(self, block_hash: bytes) -> None:

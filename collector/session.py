@@ -37,6 +37,7 @@ GATHER_ITEMS: Final = 1000  # so many are worth a turn without waiting for more
 TURN_ITEMS: Final = 20_000  # so that timers run also under the heaviest load
 FINISH_S: Final = 10.0  # how long a stop waits for answers
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
+OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
 COVERAGE_STATE: Final = "coverage/"
 log = structlog.get_logger(__name__)
 
@@ -79,6 +80,7 @@ class Session:
         )
         self._restarted = ""  # what showed that the node is another process now
         self._state = b""
+        self._is_overdue = False
         self._template_open = False
         self._template_error = ""
         now_s = time.monotonic()
@@ -203,6 +205,10 @@ class Session:
         rows, self._pipeline.coverage_rows = self._pipeline.coverage_rows, []
         self._journal_coverage(rows)
         self._metrics.wrote(self._batches.commit())
+        waiting_s = self._batches.waiting_s
+        if waiting_s > OVERDUE_S and not self._is_overdue:
+            log.warning("rows.overdue", node=self.origin[0], n_messages=self._batches.n_messages)
+        self._is_overdue = waiting_s > OVERDUE_S
         self._metrics.state(
             self.origin[0],
             NodeState(
@@ -211,6 +217,7 @@ class Session:
                 n_mempool=len(self._pipeline.live),
                 n_queued=self._inbox.qsize(),
                 n_waiting=self._batches.n_messages,
+                waiting_s=waiting_s,
             ),
         )
 

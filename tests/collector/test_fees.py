@@ -1,0 +1,70 @@
+"""Rows of entries, from the desk that asks for their fees to the batches that wait for them."""
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.batches import Batches
+from collector.blockflow import BlockFlow, Known, StoredBlocks
+from collector.entries import GIVE_UP_BLOCK_US, Entry
+from collector.fees import FeeDesk
+from collector.journal import Journal
+from collector.lane import Lane
+from collector.live import LiveSet
+from collector.rpc import RpcClient
+
+ORIGIN = ("alpha", "s")
+TXID = b"\x11" * 32
+BLOCK = b"\x22" * 32
+
+
+class Desk:
+    """A fee desk beside blocks that note what they are asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.lane = Lane("test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox)
+        self.journal = Journal(folder / "journal")
+        self.batches = Batches(self.journal)
+        self.fees = FeeDesk(ORIGIN, LiveSet(), self.lane, self.batches, batch=10, interval_s=0.0)
+        self.asked: list[bytes] = []
+        stored = StoredBlocks((), None)
+        self.blocks = BlockFlow(ORIGIN, "regtest", stored, lambda hash_, _: self.asked.append(hash_))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """Make a desk whose node is never asked."""
+    made = Desk(tmp_path)
+    yield made
+    made.lane.stop()
+    made.journal.close()
+
+
+def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
+    """An entry that waits for a block's fees does not wait for ever: the block is wanted, once."""
+    owner = desk.batches.current
+    desk.fees.entered_in_block(Entry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+    for _ in range(3):
+        desk.fees.tick(time.time_ns() // 1000, desk.blocks)
+    assert desk.asked == [BLOCK]
+    assert desk.batches.waiting_s > 0
+    desk.fees.block_told(BLOCK, Known(1, bytes(32), {TXID: 77}, {}))
+    assert [row["fee_sat"] for row in owner.rows["mempool_txs"]] == [77]
+    assert (owner.n_open, desk.batches.waiting_s) == (0, 0.0)
+
+
+def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
+    """After a time the row is given out without a fee."""
+    owner = desk.batches.current
+    desk.fees.entered_in_block(Entry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+    now_us = time.time_ns() // 1000
+    desk.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, desk.blocks)
+    assert owner.n_open == 1
+    desk.fees.tick(now_us + 2 * GIVE_UP_BLOCK_US, desk.blocks)
+    assert owner.n_open == 0
+    assert "fee_sat" not in owner.rows["mempool_txs"][0]
