@@ -5,6 +5,7 @@ No secret is among them: the RPC's credentials are in the node's cookie file or 
 
 import ipaddress
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -16,11 +17,14 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+from pydantic_settings import SettingsError as UnreadableVariable
 
 from collector.errors import SettingsError
 
 PREFIX: Final = "POOL_COLLECTOR_"
 NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # it names a folder
+TCP_ENDPOINT: Final = re.compile(r"tcp://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+MOST_PORT: Final = 65535
 
 
 class NodeSettings(BaseModel):
@@ -45,6 +49,15 @@ class NodeSettings(BaseModel):
     @classmethod
     def _at_home(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser()
+
+    @field_validator("zmq")
+    @classmethod
+    def _endpoints(cls, addresses: dict[str, str]) -> dict[str, str]:
+        for address in addresses.values():
+            tcp = TCP_ENDPOINT.fullmatch(address)
+            if not (tcp and _is_port(tcp[1])) and not re.fullmatch(r"ipc://.+", address):
+                raise ValueError(f"{address!r} is no ZMQ address; write tcp://127.0.0.1:28332")
+        return addresses
 
 
 class Settings(BaseSettings):
@@ -102,8 +115,8 @@ class Settings(BaseSettings):
             is_ours = ipaddress.ip_address(host.strip("[]")).is_loopback
         except ValueError:
             is_ours = False
-        if not is_ours or not port.isdigit():
-            raise ValueError("must be <loopback address>:<port>, e.g. 127.0.0.1:9733")
+        if not is_ours or not _is_port(port):
+            raise ValueError(f"must be <loopback address>:<port up to {MOST_PORT}>, e.g. 127.0.0.1:9733")
         return address
 
     @model_validator(mode="after")
@@ -128,6 +141,11 @@ def load_settings(file: Path | None = None, **flags: Any) -> Settings:
         settings = _from_sources(file, given)
         if node_flags:
             settings = _with_node(settings, node_flags)
+    except UnreadableVariable:  # of the settings only `node` is read as JSON
+        raise SettingsError(
+            f"environment variable {PREFIX}NODE is not JSON; write it as "
+            '[{"rpc_url": "http://127.0.0.1:8332"}], or use --config'
+        ) from None
     except ValidationError as error:
         raise SettingsError(_explain(error, file, content, given | node_flags)) from None
     return settings
@@ -170,6 +188,10 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"cannot read the settings file {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PORT
 
 
 def _refuse_unknown_variables() -> None:

@@ -212,10 +212,16 @@ class RpcClient:
 
 def checked_url(url: str, *, allow_remote: bool = False) -> str:
     """Return `url` if it is one that we may send credentials to, else raise SettingsError."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise SettingsError(
+            f"{_without_login(url)!r} is not an RPC address ({error}); write http://127.0.0.1:8332"
+        ) from None
     if parts.username is not None or parts.password is not None:
         raise SettingsError("the RPC address holds a user or password; set cookie_file instead")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise SettingsError(f"{url!r} is not an RPC address; write http://127.0.0.1:8332")
     if parts.scheme == "http" and not allow_remote and not is_loopback(parts.hostname):
         raise SettingsError(
@@ -223,6 +229,11 @@ def checked_url(url: str, *, allow_remote: bool = False) -> str:
             "127.0.0.1, or set allow_remote_rpc = true"
         )
     return url
+
+
+def _without_login(url: str) -> str:
+    scheme, slashes, rest = url.rpartition("://")
+    return scheme + slashes + rest.rpartition("@")[2]
 
 
 def is_loopback(host: str) -> bool:

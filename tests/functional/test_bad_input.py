@@ -122,6 +122,48 @@ def test_an_unknown_setting(run: Run, tmp_path: Path, dataset: Path) -> None:
     assert_said(run("--config", config), str(config), "seal_every", dataset=dataset)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--rpc-url", "http://[::1"), ("http://[::1", "write http://127.0.0.1:8332")),
+        (("--rpc-url", "http://127.0.0.1:99999"), ("99999", "write http://127.0.0.1:8332")),
+        (("--rpc-url", "http://127.0.0.1:port"), ("port", "write http://127.0.0.1:8332")),
+        (("--rpc-url", "127.0.0.1:8332"), ("127.0.0.1:8332", "write http://127.0.0.1:8332")),
+        (("--metrics", "127.0.0.1:99999"), ("command line: metrics", "65535")),
+        (("--metrics", "127.0.0.1:0"), ("command line: metrics", "65535")),
+        (("--metrics", "127.0.0.1:\u00b2"), ("command line: metrics", "65535")),
+    ],
+)
+def test_a_wrong_address(run: Run, dataset: Path, flags: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """It is shown beside a right one, before any node is asked."""
+    assert_said(run(*flags, "--dataset", dataset), *words, dataset=dataset)
+
+
+def test_a_password_in_a_wrong_address(run: Run, dataset: Path) -> None:
+    """The address is shown without it."""
+    said = run("--rpc-url", "http://me:hunter2@[::1", "--dataset", dataset)
+    assert_said(said, "http://[::1", dataset=dataset)
+    assert "hunter2" not in said[1]
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:70000", "udp://a:1", "ipc://"]
+)
+def test_a_wrong_zmq_address(run: Run, tmp_path: Path, dataset: Path, address: str) -> None:
+    """File, key and address are named."""
+    config = tmp_path / "c.toml"
+    config.write_text(f'[[node]]\nzmq = {{ rawtx = "{address}" }}\n')
+    said = run("--config", config, "--dataset", dataset)
+    assert_said(said, str(config), "zmq", repr(address), "write tcp://", dataset=dataset)
+
+
+def test_nodes_that_are_not_json(run: Run, monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
+    """The variable is named, and an example given."""
+    monkeypatch.setenv("POOL_COLLECTOR_NODE", "not json")
+    said = run("--dataset", dataset)
+    assert_said(said, "POOL_COLLECTOR_NODE is not JSON", "rpc_url", dataset=dataset)
+
+
 def test_a_foreign_folder(run: Run, node: RegtestNode, dataset: Path) -> None:
     """A folder of something else stays as it is."""
     dataset.mkdir()
