@@ -60,7 +60,7 @@ def from_files(
         report.scan_s = time.monotonic() - begun_s
         begun_s = time.monotonic()
         watcher.begin(int(catalogue.sizes_bytes[missing].sum()))
-        work = FileWork(folder.path, dataset.root, dataset.chain, access)
+        work = FileWork(folder.path, dataset.root, dataset.chain, time.time_ns(), access)
         _take_in(pool.run(work, cut(catalogue, folder, missing, workers)), rejects, report, watcher)
         # Of a block that is broken there may be a sound copy.
         broken = {bad.place.block_hash for bad in report.done.bad}

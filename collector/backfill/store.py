@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.backfill.chunk import Bad, Chunk
@@ -77,12 +78,9 @@ class Present:
         for path in self._files(heights):
             if path not in self._seen:
                 try:
-                    table = pq.ParquetFile(path).read(columns=["block_hash"])
+                    self._hashes.update(_read_hashes(path).to_pylist())
                 except FileNotFoundError:
                     continue  # compacted away since it was listed; what took its place comes next time
-                except (pa.ArrowException, OSError) as error:
-                    raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
-                self._hashes.update(table.column(0).to_pylist())
                 self._seen.add(path)
 
     def _files(self, heights: Iterable[int] | None) -> list[Path]:
@@ -114,8 +112,9 @@ class Rejects:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        found = dataset.read(REJECTS).select(["node", "topic", "body"]).to_pylist()
-        self._known = {_identity(row["topic"], row["body"]) for row in found if row["node"] == NODE}
+        found = dataset.read(REJECTS).select(["node", "topic", "body"])
+        own = found.filter(pc.equal(found["node"], NODE)).to_pylist()
+        self._known = {_identity(row["topic"], row["body"]) for row in own}
 
     def add(self, bad: Sequence[Bad]) -> None:
         """Write those that are new."""
@@ -154,10 +153,32 @@ def _stem(chunk: Chunk) -> str:
 
 
 def _remove_orphans(dataset: Dataset) -> None:
-    for path in dataset.paths(TRANSACTIONS):
-        sibling = dataset.folder / BLOCKS.name / path.parent.name / path.name
-        if _OWN.fullmatch(path.name) and not sibling.exists():
+    """Remove transactions that a killed run left without their blocks."""
+    blocks_folder = dataset.folder / BLOCKS.name
+    alone = [
+        path
+        for path in dataset.paths(TRANSACTIONS)
+        if _OWN.fullmatch(path.name) and not (blocks_folder / path.parent.name / path.name).exists()
+    ]
+    if not alone:
+        return
+    # The rows of the blocks may also have been moved into another file since.
+    present = Present(dataset)
+    present.refresh()
+    for path in alone:
+        hashes = pc.unique(_read_hashes(path)).to_pylist()
+        if not all(block_hash in present for block_hash in hashes):
             path.unlink()
+
+
+def _read_hashes(path: Path) -> pa.ChunkedArray:
+    """Read the column block_hash of a file."""
+    try:
+        return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
 
 
 def live_tip(dataset: Dataset) -> int | None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +73,7 @@ class FileWork:
     blocks_dir: Path
     dataset_root: Path
     chain: str
+    begun_ns: int  # tells this run from others: what one has opened and seen is of no use to the next
     access: Access | None = None  # to a node that is asked for fees where there are no undo data
 
     def __call__(self, unit: Unit) -> Done:
@@ -156,7 +157,7 @@ def peak_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * KIB
 
 
-@cache
+@lru_cache(maxsize=1)
 def _opened(work: FileWork) -> tuple[Folder, UndoFinder, Present]:
     folder = Folder(work.blocks_dir, work.chain)
     return folder, UndoFinder(folder), Present(Dataset.open(work.dataset_root, work.chain))

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from collector.backfill.report import Report
 from collector.backfill.store import live_tip, locked
 from collector.cli import main
 from collector.errors import DatasetError
@@ -24,6 +25,8 @@ from tests.collector.backfill.conftest import Rows, rows_of
 from tests.collector.backfill.made_chain import node_rows
 
 pytestmark = pytest.mark.bitcoind
+
+Backfill = Callable[..., Report]
 
 
 def command(*options: object) -> list[str]:
@@ -107,8 +110,8 @@ def test_blocks_that_a_node_does_not_have_are_named(
 def test_a_killed_run_goes_on_and_every_row_is_there_once(
     blocks_dir: Path, dataset: Dataset, expected: Rows
 ) -> None:
-    """SIGKILL as soon as there is a new file, twice, then SIGTERM; what is there is whole at any time."""
-    for ending in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+    """SIGKILL, then SIGTERM, as soon as there is a new file; what is there is whole at any time."""
+    for ending in (signal.SIGKILL, signal.SIGTERM):
         before = files_of(dataset)
         process = subprocess.Popen(
             command("--blocks-dir", blocks_dir, "--dataset", dataset.root, "--workers", 2),
@@ -134,17 +137,30 @@ def files_of(dataset: Dataset) -> set[tuple[Path, int]]:
 
 
 def test_what_a_kill_leaves_between_two_files_is_made_again(
-    blocks_dir: Path, dataset: Dataset, expected: Rows
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
     """Transactions without their blocks: the file goes, and the unit is done again."""
-    first = run("--blocks-dir", blocks_dir, "--dataset", dataset.root, "--workers", 1)
-    assert first.returncode == 0, first.stderr
+    backfill(blocks_dir)
     dataset.paths(BLOCKS)[0].unlink()
 
-    second = run("--blocks-dir", blocks_dir, "--dataset", dataset.root, "--workers", 1)
+    backfill(blocks_dir)
 
-    assert second.returncode == 0, second.stderr
     assert rows_of(dataset) == expected
+
+
+def test_files_that_were_put_together_since_are_no_leftovers(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """The rows of `blocks` now stand in one file of another name: nothing is removed, nothing done again."""
+    backfill(blocks_dir)
+    for path in dataset.paths(BLOCKS):
+        path.unlink()
+    dataset.write(BLOCKS, expected.blocks, stem="together")
+
+    backfill(blocks_dir)
+
+    assert rows_of(dataset) == expected
+    assert len(dataset.paths(BLOCKS)) == 1
 
 
 def test_one_backfill_at_a_time(dataset: Dataset) -> None:
@@ -154,7 +170,7 @@ def test_one_backfill_at_a_time(dataset: Dataset) -> None:
 
 
 def test_what_a_live_collector_will_store_is_left_to_it(
-    dataset: Dataset, blocks_dir: Path, expected: Rows
+    dataset: Dataset, blocks_dir: Path, backfill: Backfill, expected: Rows
 ) -> None:
     """While its journal is in use, blocks above the tip at its start are not ours."""
     folder = dataset.root / "journal" / "regtest" / "live"
@@ -164,12 +180,12 @@ def test_what_a_live_collector_will_store_is_left_to_it(
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
 
-    result = run("--blocks-dir", blocks_dir, "--dataset", dataset.root, "--workers", 1)
+    report = backfill(blocks_dir)
     os.close(handle)
 
-    assert result.returncode == 0, result.stderr
     assert max(rows_of(dataset).blocks["height"].to_pylist()) == 90
-    assert f"{len(expected.blocks) - 91} blocks left to the live collector" in result.stdout
+    assert report.n_left_to_live == len(expected.blocks) - 91
+    assert any("left to the live collector" in line for line in report.lines())
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_block_that_a_live_collector_stores_meanwhile_is_not_written_again(
 
         present = Present(dataset)
         present.refresh()
-        done = FileWork(blocks_dir, dataset.root, "regtest")(unit)
+        done = FileWork(blocks_dir, dataset.root, "regtest", 1)(unit)
 
     assert sum(catalogue.hashes[i].tobytes() in present for i in wanted) == 2
     assert done.n_present == 1
@@ -339,6 +339,6 @@ def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset:
     (unit,) = cut(catalogue, folder, Wish(last_height=9).among(catalogue).tolist(), 1)
     (blocks_dir / "blk00000.dat").unlink()
 
-    done = FileWork(blocks_dir, dataset.root, "regtest")(unit)
+    done = FileWork(blocks_dir, dataset.root, "regtest", 1)(unit)
 
     assert (done.n_blocks, done.bad, len(done.unavailable)) == (0, [], 10)
