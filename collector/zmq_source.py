@@ -58,14 +58,13 @@ class ZmqSource:
         queue_limit: int = 200_000,
     ) -> None:
         self.since_us = 0  # when the subscription stood
-        self.n_dropped = 0
         self._node = node
         self._session = session
         self._endpoints = dict(endpoints)
         self._inbox = inbox
         self._queue_limit = queue_limit
         self._expected: dict[str, int] = {}
-        self._dropped: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}  # by topic, since the last message that found room
         self._stopping = threading.Event()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
@@ -110,6 +109,8 @@ class ZmqSource:
             return
         if self._thread.ident is not None:
             self._thread.join()
+        for topic in list(self._dropped):
+            self._note_dropped(topic, time.time_ns())
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=0)
@@ -156,6 +157,13 @@ class ZmqSource:
             if address == endpoint:
                 self._inbox.put(Notice(reason, topic, time.time_ns(), endpoint))
 
+    def _note_dropped(self, topic: str, now_ns: int) -> None:
+        """Say how many messages of a topic found no room, if any: here it goes on, or ends."""
+        n_dropped = self._dropped.pop(topic, 0)
+        if n_dropped:
+            detail = f"{n_dropped} messages found our queue of {self._queue_limit} full"
+            self._inbox.put(Notice("overflow", topic, now_ns, detail))
+
     def _take(self, frames: list[bytes], received_ns: int) -> None:
         """Check the counter of one message and enqueue it, behind a notice when something is wrong."""
         topic = frames[0].decode("ascii", "replace")
@@ -173,11 +181,10 @@ class ZmqSource:
             detail = f"counter is {sequence}, expected {expected}"
             self._inbox.put(Notice(reason, topic, received_ns, detail))
         if self._inbox.qsize() >= self._queue_limit:
+            if topic not in self._dropped:  # at once: it may be long until the next message of the topic
+                detail = f"our queue of {self._queue_limit} messages is full"
+                self._inbox.put(Notice("overflow", topic, received_ns, detail))
             self._dropped[topic] = self._dropped.get(topic, 0) + 1
-            self.n_dropped += 1
             return
-        n_dropped = self._dropped.pop(topic, 0)
-        if n_dropped:
-            detail = f"{n_dropped} messages found our queue of {self._queue_limit} full"
-            self._inbox.put(Notice("overflow", topic, received_ns, detail))
+        self._note_dropped(topic, received_ns)
         self._inbox.put(Message(self._node, self._session, topic, sequence, received_ns, frames[1]))

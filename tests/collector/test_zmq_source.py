@@ -127,7 +127,7 @@ def test_what_is_no_message_of_a_node_is_kept_apart(
 
 
 def test_a_full_queue_drops_and_says_so(publisher: Publisher, connect: Callable[..., Inbox]) -> None:
-    """Beyond the limit messages are lost to us, memory is not; the hole is noticed when there is room."""
+    """Beyond the limit messages are lost to us, memory is not; told at once, counted later."""
     inbox = connect(queue_limit=10)
     for counter in range(50):
         publisher.send("rawtx", b"", counter)
@@ -136,11 +136,30 @@ def test_a_full_queue_drops_and_says_so(publisher: Publisher, connect: Callable[
         time.sleep(0.01)
     time.sleep(0.3)
     assert [each.sequence for each in take(inbox, 10)] == list(range(10))
+    (first,) = take(inbox, 1)
+    assert inbox.empty()
     publisher.send("rawtx", b"", 50)
     notice, message = take(inbox, 2)
-    assert (notice.reason, notice.topic) == ("overflow", "rawtx")
+    assert {(each.reason, each.topic) for each in (first, notice)} == {("overflow", "rawtx")}
     assert "40 messages" in notice.detail
     assert message.sequence == 50
+
+
+def test_what_found_no_room_is_told_at_the_end(publisher: Publisher) -> None:
+    """When no message of the topic comes any more, the stop says how many were dropped."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=2)
+    source.connect()
+    for counter in range(5):
+        publisher.send("rawtx", b"", counter)
+    items = take(inbox, 1)
+    time.sleep(0.3)
+    source.stop()
+    items += take(inbox, inbox.qsize())
+    notices = [item for item in items if isinstance(item, Notice)]
+    n_lost = 5 - len([item for item in items if isinstance(item, Message)])
+    assert {notice.reason for notice in notices} == {"overflow"}
+    assert f"{n_lost} messages" in notices[-1].detail
 
 
 def test_a_lost_connection_is_noticed_and_comes_back() -> None:
