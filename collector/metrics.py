@@ -53,9 +53,7 @@ class Metrics:
         self._mempool = self._per_node("mempool_transactions", "Transactions in our copy of the mempool.")
         self._queued = self._per_node("queued_messages", "Messages received and not yet journalled.")
         self._waiting = self._per_node("waiting_messages", "Messages journalled whose rows are incomplete.")
-        self._oldest = self._per_node(
-            "oldest_waiting_seconds", "Age of the oldest incomplete row."
-        )
+        self._oldest = self._per_node("oldest_waiting_seconds", "Age of the oldest incomplete row.")
         self._last = self._per_node("last_message_timestamp_seconds", "When the last message came.")
 
     def received(self, node: str, messages: Sequence[Message]) -> None:
