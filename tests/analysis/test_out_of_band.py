@@ -119,7 +119,7 @@ def test_candidates_are_scored_against_planted_truth(tmp_path: Path) -> None:
 
     A pool that takes what came first shows as one: many candidates, and the lowest template score.
     """
-    tables, favoured = play(seed=11, n_blocks=60)
+    tables, favoured = play(seed=11, n_blocks=39)
     dataset = write_world(tmp_path / "dataset", tables)
     marts = ("out_of_band", "template_audit")
     result = build(dataset, RULES, tmp_path / "analysis.duckdb", marts=marts)

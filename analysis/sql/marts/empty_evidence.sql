@@ -11,7 +11,7 @@ pool's own network may be slower or faster than ours.
 """
 grain = ["block_hash"]
 [parameters]
-fast_s = {value = 30, doc = "s after the parent; the paper's and others' jobs are refreshed at least this often"}
+fast_s = {value = 30, doc = "s after the parent; about how often pools give out new work"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  blocks between this one and genesis"

@@ -1,0 +1,58 @@
+"""The bound of fees against filling a knapsack by hand, in a world that needs spans and buckets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.engine import build, open_database
+from tests.analysis.test_feerate_ages import EVERYTHING_SEEN, waiting_after
+from tests.analysis.test_feerate_oracle import RULES, World, play
+from tests.analysis.world import label_of, write_world
+
+
+def filled_by_hand(world: World) -> dict[str, float]:
+    """Most fees that the weight of each block could hold, the last transaction in part."""
+    events = world.tables["mempool_events"]
+    txs = {row["txid"]: row for row in world.tables["mempool_txs"]}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in world.tables["transactions"]:
+        rows.setdefault(row["block_hash"], []).append(row)
+    taken_by = {block: {row["txid"] for row in taken} for block, taken in rows.items()}
+    bounds = {}
+    for index, event in enumerate(events):
+        if event["event"] != "C":
+            continue
+        room_wu = sum(row["weight_wu"] for row in rows.get(event["hash"], []))
+        fees_sat = 0.0
+        offers = [
+            (txs[txid]["fee_sat"], 4 * txs[txid]["vsize_vb"] - 3)
+            for txid in waiting_after(events[:index], taken_by)
+        ]
+        for fee_sat, weight_wu in sorted(offers, key=lambda offer: -offer[0] / offer[1]):
+            part = max(0.0, min(1.0, room_wu / weight_wu))
+            fees_sat += part * fee_sat
+            room_wu -= weight_wu
+        bounds[event["hash"]] = fees_sat
+    return bounds
+
+
+def test_bound_is_that_of_filling_by_hand(tmp_path: Path) -> None:
+    """Over two spans, with more transactions than buckets, every block has the bound that a sort gives."""
+    story: list[tuple[Any, ...]] = [("cover",)]  # the world need not count by itself, which takes long
+    for i in range(140):
+        story += [("add", 100 + (i * 37 + j * 101) % 900, 100 + 50 * (j % 3), []) for j in range(7)]
+        story += [("mine", [i, 3 * i, 5 * i, 7 * i], i % 2, None), ("tick",)]
+    world = play(story)
+    for row in world.tables["transactions"]:
+        row["weight_wu"] = 4 * row["vsize_vb"]
+    dataset = write_world(tmp_path / "dataset", world.tables | {"coverage": [EVERYTHING_SEEN]})
+    result = build(dataset, RULES, tmp_path / "analysis.duckdb", marts=["fee_capture_block"])
+
+    with open_database(result.database) as connection:
+        rows = connection.execute(
+            "SELECT block_hash, bound_same_weight_sat, captured_ratio FROM fee_capture_block"
+        ).fetchall()
+    expected = filled_by_hand(world)
+    assert {label_of(block): bound for block, bound, _ in rows} == pytest.approx(expected)
+    assert all(captured is None or captured <= 1 for *_, captured in rows)
