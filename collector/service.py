@@ -8,7 +8,6 @@ stored blocks, so that a block is stored once.
 import threading
 from contextlib import ExitStack
 
-import pyarrow.parquet as pq
 import structlog
 
 from collector.blockflow import StoredBlocks
@@ -64,11 +63,10 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
 
 
 def stored_blocks(dataset: Dataset) -> StoredBlocks:
-    """Read which blocks the dataset holds."""
+    """Read which blocks the dataset holds. Raises DatasetError naming a file that cannot be read."""
     hashes: list[bytes] = []
     lowest: int | None = None
-    for path in dataset.paths(BLOCKS):
-        columns = pq.read_table(path, columns=["block_hash", "height"], partitioning=None)
+    for columns in dataset.read_columns(BLOCKS, "block_hash", "height"):
         hashes += columns["block_hash"].to_pylist()
         heights = columns["height"].to_pylist()
         lowest = min([*heights, *([] if lowest is None else [lowest])], default=None)

@@ -52,18 +52,22 @@ class Dataset:
         if chain not in CHAINS:
             raise DatasetError(f"no chain {chain!r}; the node's names are {', '.join(CHAINS)}")
         marker = root / DATASET_MARKER
+        if create:
+            _create(root)
         try:
-            if create and not marker.exists():
-                _create(root)
             found = json.loads(marker.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise DatasetError(f"{root} is not a dataset: it has no {DATASET_MARKER}") from None
+            raise DatasetError(
+                f"{root} is not a dataset: it has no {DATASET_MARKER}; choose another folder"
+            ) from None
         except (ValueError, RecursionError):
             raise DatasetError(
                 f"{marker} is not the marker of a dataset of ours; choose another folder"
             ) from None
         except OSError as error:
-            raise DatasetError(f"cannot use the dataset {root}: {error.strerror or error}") from None
+            raise DatasetError(
+                f"cannot read {marker}: {error.strerror or error}; check its rights, or choose another folder"
+            ) from None
         if not isinstance(found, dict) or found.get("format") != DATASET_FORMAT:
             raise DatasetError(f"{marker} marks the data of another program; choose another folder")
         if found.get("version") != DATASET_VERSION:
@@ -116,6 +120,23 @@ class Dataset:
         """
         parts = [_conform(table, _read_file(path)) for path in self.paths(table)]
         return pa.concat_tables(parts) if parts else table.arrow.empty_table()
+
+    def read_columns(self, table: Table, *names: str) -> Iterator[pa.Table]:
+        """Read some columns that are never null, file by file.
+
+        Raises DatasetError naming the file that cannot be read or is not one of this table.
+        """
+        for path in self.paths(table):
+            rows = _read_file(path, names)
+            for name in names:
+                expected = table.arrow.field(name).type
+                found = rows.schema.field(name).type if name in rows.column_names else None
+                if found != expected:
+                    raise DatasetError(
+                        f"{path} is none of {table.name}: column {name} is {found or 'missing'}, must be "
+                        f"{expected}; move it out of the dataset"
+                    )
+            yield rows.select(names)
 
 
 def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
@@ -183,11 +204,24 @@ def sync_folder(folder: Path) -> None:
 
 
 def _create(root: Path) -> None:
-    if root.is_dir() and any(root.iterdir()):
-        raise DatasetError(f"{root} is neither empty nor a dataset; choose another folder")
-    make_folder(root)
+    """Make a dataset of a folder that is missing or empty; leave one that is there as it is."""
+    marker = root / DATASET_MARKER
     text = json.dumps({"format": DATASET_FORMAT, "version": DATASET_VERSION}) + "\n"
-    _place(root / DATASET_MARKER, lambda sink: sink.write(text.encode()))
+    try:
+        if marker.exists():
+            return
+        if root.is_dir() and any(root.iterdir()):
+            raise DatasetError(f"{root} is neither empty nor a dataset; choose another folder")
+        make_folder(root)
+        _place(marker, lambda sink: sink.write(text.encode()))
+    except FileExistsError as error:
+        raise DatasetError(
+            f"cannot make the dataset {root}: {error.filename} is a file; choose another folder"
+        ) from None
+    except OSError as error:
+        raise DatasetError(
+            f"cannot make the dataset {root}: {error.strerror or error}; choose a folder that can be written"
+        ) from None
 
 
 def _conform(table: Table, rows: pa.Table) -> pa.Table:
@@ -268,9 +302,12 @@ def _dictionary_columns(table: Table) -> list[str]:
     return names
 
 
-def _read_file(path: Path) -> pa.Table:
+def _read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
+    """Read a file, or those of these columns that it has."""
     try:
         # partitioning=None: the folder `height=<first>-<last>` is no column.
-        return pads.dataset(path, format="parquet", partitioning=None).to_table()
+        file = pads.dataset(path, format="parquet", partitioning=None)
+        return file.to_table(None if names is None else [name for name in names if name in file.schema.names])
     except (pa.ArrowException, OSError) as error:
-        raise DatasetError(f"cannot read {path}: {error}; move it away to go on without it") from None
+        reason = str(error).splitlines()[0]
+        raise DatasetError(f"cannot read {path}: {reason}; move it away to go on without it") from None

@@ -6,13 +6,18 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from collector.cli import main
+from collector.errors import DatasetError
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest import node as regtest_node
 from collector.regtest.node import free_ports
-from collector.schema import DATASET_MARKER
+from collector.schema import BLOCKS, DATASET_MARKER
+from collector.service import stored_blocks
+from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind
 Run = Callable[..., tuple[int, str]]
@@ -183,6 +188,38 @@ def test_a_newer_dataset(run: Run, node: RegtestNode, dataset: Path) -> None:
 def test_a_folder_that_takes_nothing(run: Run, node: RegtestNode) -> None:
     """/proc takes no folder, not even root's."""
     assert_said(run(*reach(node, Path("/proc/dataset")), "--chain", "regtest"), "/proc/dataset")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that refuses root, and root to ask it")
+def test_a_dataset_that_cannot_be_made() -> None:
+    """It is not said to lack something."""
+    with pytest.raises(DatasetError, match=r"cannot make the dataset /proc/dataset: .*; choose a folder"):
+        Dataset.open(Path("/proc/dataset"), "main", create=True)
+
+
+def test_a_dataset_below_a_file(dataset: Path) -> None:
+    """The file is named, and stays."""
+    dataset.write_text("x")
+    with pytest.raises(DatasetError, match=f"{dataset}/x: {dataset} is a file; choose another"):
+        Dataset.open(dataset / "x", "main", create=True)
+    assert dataset.read_text() == "x"
+
+
+@pytest.mark.parametrize("fault", ["truncated", "foreign", "other type"])
+def test_a_file_that_is_no_file_of_blocks(dataset: Path, fault: str) -> None:
+    """It is named, with what to do."""
+    opened = Dataset.open(dataset, "regtest", create=True)
+    path = opened.folder / BLOCKS.name / "height=0-999" / "x.parquet"
+    path.parent.mkdir(parents=True)
+    columns = {"x": [1]} if fault == "foreign" else {"block_hash": [b"x" * 32], "height": ["1"]}
+    schema = (
+        None if fault == "foreign" else pa.schema([BLOCKS.arrow.field("block_hash"), ("height", "string")])
+    )
+    pq.write_table(pa.table(columns, schema=schema), path)
+    if fault == "truncated":
+        path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DatasetError, match=f"{path}.*; move it"):
+        stored_blocks(opened)
 
 
 def test_a_wrong_flag_is_usage() -> None:
