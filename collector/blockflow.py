@@ -191,9 +191,8 @@ class BlockFlow:
             if wanted.source == "zmq":
                 self._ask_again(block_hash, wanted)
                 return False
-        fees = fees_from_getblock(answer.verbose)
+        fees, spent_sat = self._amounts(block, answer.verbose)
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
-        spent_sat = _values_spent(block, answer.verbose)
         known = Known(answer.verbose["height"], block.header.prev_hash, by_txid, spent_sat)
         self._known[block_hash] = known
         if len(self._known) > KEPT_KNOWN:
@@ -237,6 +236,18 @@ class BlockFlow:
         )
         owner.add("blocks", [block_row])
         owner.add("transactions", transaction_rows)
+
+    def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
+        """Return the fees of a block's transactions, and the values of what they spent by outpoint.
+
+        Neither is known when the node has lost the block's undo data.
+        """
+        try:
+            return fees_from_getblock(verbose), _values_spent(block, verbose)
+        except DecodeError as error:
+            block_hash = hash_hex(block.block_hash)
+            log.warning("block.without_fees", node=self._origin[0], block=block_hash, reason=str(error))
+            return [None] * len(verbose["tx"]), {}
 
     def _ask_again(self, block_hash: bytes, wanted: _Wanted) -> None:
         wanted.source = "rpc"
@@ -284,8 +295,8 @@ def _values_spent(block: Block, verbose: Mapping[str, Any]) -> dict[bytes, int]:
     """Return the value of each output that a block spent, in satoshi, by outpoint."""
     return {
         outpoint(spent.prev_txid, spent.prev_index): satoshi(told["prevout"]["value"])
-        for transaction, said in zip(block.transactions[1:], verbose["tx"][1:], strict=True)
-        for spent, told in zip(transaction.inputs, said["vin"], strict=True)
+        for transaction, said in zip(block.transactions[1:], verbose["tx"][1:], strict=False)
+        for spent, told in zip(transaction.inputs, said["vin"], strict=False)
     }
 
 

@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from collector.blockflow import BlockAnswer
 from collector.entries import Answer, OutputQuestion, Question
+from collector.errors import RpcError
 from collector.rpc import RpcClient
 from collector.schema import hash_bytes, hash_hex
+
+INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
 
 class Snapshot(NamedTuple):
@@ -50,9 +53,18 @@ def ask_outputs(client: RpcClient, questions: Sequence[OutputQuestion]) -> list[
 
 
 def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
-    """Ask for a block with the outputs its transactions spent, and for its bytes."""
+    """Ask for a block with the outputs its transactions spent, and for its bytes.
+
+    When the node has lost the undo data, the answer has the txids of the transactions and no more of them.
+    """
     name = hash_hex(block_hash)
-    verbose = client.call("getblock", name, 3)
+    try:
+        verbose = client.call("getblock", name, 3)
+    except RpcError as error:
+        if error.code != INTERNAL_ERROR:
+            raise
+        verbose = client.call("getblock", name, 1)
+        verbose["tx"] = [{"txid": txid} for txid in verbose["tx"]]
     return BlockAnswer(verbose, bytes.fromhex(client.call("getblock", name, 0)) if raw else None)
 
 
