@@ -18,7 +18,7 @@ from rich.console import Console
 from collector import dictionary, service
 from collector.backfill.cli import backfill
 from collector.config import Settings, load_settings
-from collector.demo import DATASET, run_demo
+from collector.demo import DATASET, claim_folder, run_demo
 from collector.errors import CollectorError
 from collector.imports.cli import import_external
 from collector.log import configure_logging
@@ -158,12 +158,12 @@ def demo(
     """Play a scenario on a node of our own while the collector watches it."""
     configure_logging("auto", "warning")
     plan = load_scenario(scenario)
+    claim_folder(out)  # before a node is looked for, which may take a download
     console = Console(stderr=True)
     with console.status("looking for a bitcoind"):
         found = find_bitcoind(bitcoind)
-    console.print(
-        f"node: {found.version}\n      {found.path} ({found.source})", highlight=False, soft_wrap=True
-    )
+    for line in (f"node: {found.version}", f"  path: {found.path}", f"  from: {found.source}"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ScenarioProgress(console, plan.name) as progress:
         truth = run_demo(plan, out, found, progress=progress.report)
     print(f"scenario {plan.name}: {len(truth.blocks)} blocks, {len(truth.transactions)} transactions")

@@ -144,11 +144,22 @@ cookie_file = {quoted["cookie"]}
 """
 
 
+def claim_folder(out: Path) -> None:
+    """Make the folder of a demo; raises RegtestError where that cannot be, or it holds something else."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        is_foreign = any(out.iterdir()) and not (out / MARKER).is_file()
+    except OSError as error:
+        raise RegtestError(
+            f"cannot use the folder {out}: {error.strerror or error}; choose another --out"
+        ) from None
+    if is_foreign:
+        raise RegtestError(f"{out} is not empty and no earlier demo made it; choose another --out")
+
+
 def _make_room(out: Path) -> None:
     """Remove what an earlier demo wrote; refuse a folder that is not a demo's."""
-    out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()) and not (out / MARKER).is_file():
-        raise RegtestError(f"{out} is not empty and no earlier demo made it; choose another --out")
+    claim_folder(out)
     for name in OURS:
         path = out / name
         if path.is_dir():

@@ -222,6 +222,25 @@ def test_a_file_that_is_no_file_of_blocks(dataset: Path, fault: str) -> None:
         stored_blocks(opened)
 
 
+@pytest.mark.parametrize("place", ["foreign", "file", "file/below"])
+def test_a_demo_where_it_must_not_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str
+) -> None:
+    """The folder is refused before a node is looked for, and stays as it is."""
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "holiday.jpg").write_bytes(b"x")
+    (tmp_path / "file").write_text("x")
+    before = sorted(tmp_path.rglob("*"))
+    arguments = ["demo", "--out", str(tmp_path / place), "--bitcoind", str(tmp_path / "no-bitcoind")]
+    monkeypatch.setattr(sys, "argv", ["pool-collector", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    said = (int(exit_.value.code or 0), capsys.readouterr().err)
+    assert_said(said, str(tmp_path / place), "choose another --out")
+    assert "node" not in said[1]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_wrong_flag_is_usage() -> None:
     """Status 2, as every command line has it."""
     command = [sys.executable, "-m", "collector", "run", "--chian", "main"]
