@@ -63,7 +63,7 @@ def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dat
 
 def test_a_day_without_blocks_gives_none(node: RegtestNode, dataset: Dataset) -> None:
     """Dates are of header times, in UTC."""
-    result = run(*node_options(node), "--dataset", dataset.root, "--to", "2009-01-02")
+    result = run(*node_options(node), "--dataset", dataset.root, "--to", "2009-01-02", "--workers", 1)
 
     assert result.returncode == 0, result.stderr
     assert len(dataset.read(BLOCKS)) == 0
@@ -98,7 +98,8 @@ def test_blocks_that_a_node_does_not_have_are_named(
     folder = made_files.write_files(tmp_path / "left", [kept])
     report = tmp_path / "report.json"
 
-    result = run(*node_options(node), "--blocks-dir", folder, "--dataset", dataset.root, "--report", report)
+    where = ("--blocks-dir", folder, "--dataset", dataset.root, "--report", report)
+    result = run(*node_options(node), *where, "--workers", 1)
 
     assert result.returncode == 0, result.stderr
     named = json.loads(report.read_text())["unknown_to_node"]
