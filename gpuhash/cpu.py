@@ -57,9 +57,11 @@ class CpuBackend:
             ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
         else:
             block_bytes = cpu_sha256.BLOCK_BYTES if sha2 else RATE_BYTES
-            blocks = np.diff(batch.limits) // block_bytes + 1
+            least_padding = cpu_sha256.LENGTH_BYTES if sha2 else 1
+            blocks = (np.diff(batch.limits) + least_padding - 1) // block_bytes + 1
             order, alone = plan_groups(blocks, lanes, BUSY_RATIO if sha2 else 0)
-            ranges = _cut(lanes * (block_bytes * blocks[order].max(axis=1, initial=0) + MESSAGE_COST_BYTES))
+            # The first message of a group is about as long as the others; no place is idle there.
+            ranges = _cut(lanes * (block_bytes * blocks[order[:, 0]] + MESSAGE_COST_BYTES))
         tasks: list[Callable[[], None]] = [
             partial(work, which, batch, order, first, last, digests) for first, last in ranges
         ]

@@ -9,13 +9,14 @@ hardware's would still be correct, only slower.
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import core, extending
 
 # numba is partly typed, in a way that fits neither compiled functions nor these modules.
 intrinsic: Any = extending.intrinsic
 cgutils: Any = core.cgutils
 config: Any = core.config
+codegen: Any = core.codegen
 
 BYTE = ir.IntType(8)
 INT64 = ir.IntType(64)
@@ -24,9 +25,10 @@ ROW_BYTES = 64  # what a lane loads at once
 
 def host_features() -> frozenset[str]:
     """Names of the CPU features numba compiles for, as LLVM spells them."""
-    if config.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES overrides the host
-        return frozenset(name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+"))
-    return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+    # Settings of numba (NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX) count: it must be able to emit what we use.
+    named = config.CPU_FEATURES
+    names = codegen.get_host_cpu_features() if named is None else named
+    return frozenset(name[1:] for name in names.split(",") if name.startswith("+"))
 
 
 FEATURES = host_features()
