@@ -109,11 +109,18 @@ class Watch:
                 prepared.source.stop()
 
     def _follow(self, prepared: Prepared) -> None:
-        """Run one session, to the stop or to the node's restart."""
+        """Run one session, to the stop or to the node's restart; none when the node has gone away again."""
         # What the node says of itself is asked again now that the subscription stands: the tip must be one
         # behind which every change reaches us.
-        facts = examine(prepared.client, self._node, self._settings)
-        prepared.client.close()  # this thread's connection; the lanes have their own
+        try:
+            facts = examine(prepared.client, self._node, self._settings)
+        except (NodeUnavailable, NodeRefused) as error:
+            log.warning("node.away", node=self._node.name, reason=str(error))
+            prepared.source.stop()
+            self._stop.wait(RETRY_WAIT_S)
+            return
+        finally:
+            prepared.client.close()  # this thread's connection; the lanes have their own
         self._session(prepared, prepared.session).run(facts, prepared.source, self._stop)
 
     def _session(self, prepared: Prepared, name: str) -> Session:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from collector import service
+from collector.blockflow import StoredBlocks
 from collector.config import NodeSettings, Settings
+from collector.metrics import Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.schema import TABLES, hash_bytes
+from collector.watch import Watch, prepare
 from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind
@@ -70,3 +73,28 @@ def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
         assert ("second", hash_bytes(name)) not in seen
     ends = {(row["node"], row["end_reason"]) for row in rows["coverage"] if row["topic"] == "sequence"}
     assert ends == {("first", "shutdown"), ("second", "reconnect")}
+
+
+def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Path) -> None:
+    """It answered, was subscribed to, and stops: when it is back its session begins."""
+    stop, metrics = threading.Event(), Metrics()
+    with RegtestNode(find_bitcoind()) as node:
+        node.client().call("generatetodescriptor", 1, "raw(51)")
+        settings = settings_for(tmp_path / "dataset", alone=node)
+        dataset = Dataset.open(settings.dataset, "regtest", create=True)
+        prepared = prepare(settings.node[0], settings)
+        node.stop()
+        watch = Watch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+        try:
+            watch.start(prepared, StoredBlocks((), None))
+            time.sleep(1)
+            assert watch.error is None
+            node.start()
+            deadline = time.monotonic() + DEADLINE_S
+            while not metrics.health()[0] and time.monotonic() < deadline:
+                time.sleep(0.1)
+        finally:
+            stop.set()
+            watch.join()
+    assert watch.error is None
+    assert [row["node"] for row in dataset.read(TABLES["nodes"]).to_pylist()] == ["alone"]
