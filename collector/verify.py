@@ -43,6 +43,11 @@ def backend_name() -> str:
     return choose("auto").name
 
 
+def warm_up() -> None:
+    """Compile what verification needs, a second's work at its first use; later calls cost nothing."""
+    gpuhash.merkle_root(_leaves([NO_HASH, NO_HASH]))
+
+
 def verify_block(
     block: Block, chain: str, expected_txids: Sequence[bytes] | None = None, *, height: int | None = None
 ) -> str:

@@ -18,6 +18,7 @@ from collector.metrics import Metrics
 from collector.preflight import client_for, examine
 from collector.rpc import RpcClient
 from collector.session import COVERAGE_STATE, Session
+from collector.verify import warm_up
 from collector.writer import Dataset
 from collector.zmq_source import ZmqSource
 
@@ -45,6 +46,7 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
         facts = examine(client, node, settings)
     finally:
         client.close()
+    warm_up()  # not in the session: its first block would hold up all that comes with it
     session = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     source = ZmqSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
