@@ -1,7 +1,7 @@
 /*
 summary = "How much of the fees that could be had each pool takes."
 method = """
-Sums of fee_capture_block over the pool's blocks on the active chain, nodes added up, with a bootstrap interval over
+Sums of fee_capture_block over the pool's blocks on the active chain, nodes added up, with a jackknife interval over
 blocks as in feerate_strategy. captured_ratio leaves out empty blocks, which hold nothing; captured_full_ratio counts
 them, so it also tells what empty and small blocks cost a pool. template_multiple compares with what a stock node
 would have mined at the same weight, over the blocks for which there is a template.

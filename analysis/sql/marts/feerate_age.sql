@@ -2,7 +2,7 @@
 summary = "How far each pool takes the best-paying transactions, as a curve over the age of its template."
 method = """
 Sums of feerate_age_block over the pool's blocks on the active chain, age by age, nodes added up; ratios and their
-bootstrap intervals as in feerate_strategy. Empty blocks and blocks whose mempool is not known are left out. A curve
+jackknife intervals as in feerate_strategy. Empty blocks and blocks whose mempool is not known are left out. A curve
 that is highest at some age above 0 says how old the pool's templates are. n_clamped blocks came sooner after their
 parent than the age, so for them the moment is the parent's cut.
 """

@@ -3,8 +3,9 @@ summary = "How far each pool takes the best-paying transactions, with 95 % inter
 method = """
 Sums of feerate_strategy_block over the pool's blocks on the active chain, nodes added up: top_x_ratio =
 n_top_taken / n_top, outside_2x_ratio = n_outside_taken / n_outside. Transactions of one block are chosen together,
-so the block is the independent unit: the interval is a bootstrap over blocks (statistics.ratio_interval), null for
-fewer than min_blocks blocks and where all blocks have the same ratio. Empty blocks choose nothing and are left out;
+so the block is the independent unit: the interval is a jackknife over blocks with Student's t
+(statistics.ratio_interval). From min_blocks blocks on it holds the true ratio in 92 to 95 % of simulated samples; it
+is null for fewer, and where all blocks have the same ratio. Empty blocks choose nothing and are left out;
 so are blocks at which no node's mempool is known. Both are counted.
 """
 grain = ["pool", "feerate_kind"]

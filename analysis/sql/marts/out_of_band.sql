@@ -2,7 +2,7 @@
 summary = "How many of each pool's transactions look as if they were paid for elsewhere."
 method = """
 Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template, node by node.
-The interval is a bootstrap over blocks as in feerate_strategy. What such counts are worth is told by pools that are
+The interval is a jackknife over blocks as in feerate_strategy. What such counts are worth is told by pools that are
 known to run stock software: their candidate_ratio is the rate of false alarms.
 """
 grain = ["pool"]

@@ -2,7 +2,7 @@
 summary = "How each pool's blocks differ from our node's templates, as a curve over the template's age."
 method = """
 Sums of template_audit_block over the pool's blocks on the active chain, bin by bin of template age, nodes added up.
-Empty blocks promise nothing and are left out. score_ratio has a bootstrap interval over blocks as in feerate_strategy.
+Empty blocks promise nothing and are left out. score_ratio has a jackknife interval over blocks as in feerate_strategy.
 A pool of a stock node matches best at the age at which it refreshes its work; a pool that never matches orders its
 transactions in another way, and its missing and extra ones say nothing about single transactions.
 """
