@@ -73,6 +73,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
     for table in TABLES.values():
         _check_columns(connection, source, table)
         connection.execute(_view(connection, source, table))
+        _check_types(connection, source, table)
 
 
 def unreadable(source: Source) -> DatasetError | None:
@@ -126,6 +127,29 @@ def _check_columns(connection: duckdb.DuckDBPyConnection, source: Source, table:
             raise DatasetError(
                 f"{file} has no column {missing[0]}, so it is none of {table.name}; move it elsewhere"
             )
+
+
+def _check_types(connection: duckdb.DuckDBPyConnection, source: Source, table: Table) -> None:
+    """Refuse files whose types do not fit into the contract's, which would change those of the view."""
+    expected = duckdb_types(connection, table)
+    if _types_of(connection, f"FROM {table.name}") == dict(expected):
+        return
+    for file in sorted(source.files(table)):
+        path = str(file).replace("'", "''")
+        found = _types_of(connection, f"FROM read_parquet('{path}', hive_partitioning = false)")
+        for name, type_ in expected:
+            both = (
+                f"SELECT CAST(NULL AS {type_}) AS x UNION ALL SELECT CAST(NULL AS {found.get(name, type_)})"
+            )
+            if _types_of(connection, both)["x"] != type_:
+                raise DatasetError(
+                    f"{file}: column {name} is {found[name]}, but {table.name} has {type_}; write it anew or "
+                    "move it out of the dataset"
+                )
+
+
+def _types_of(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
+    return {name: type_ for name, type_, *_ in connection.execute(f"DESCRIBE {query}").fetchall()}
 
 
 def _view(connection: duckdb.DuckDBPyConnection, source: Source, table: Table) -> str:

@@ -157,6 +157,14 @@ def with_a_foreign_file(dataset: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), only_file(dataset, "blocks").with_name("z.parquet"))
 
 
+def with_heights_as_text(dataset: Path) -> None:
+    """Add a file of blocks whose heights are text."""
+    file = only_file(dataset, "blocks")
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("height")
+    pq.write_table(table.set_column(place, "height", pa.array(["1"])), file.with_name("z.parquet"))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -169,6 +177,7 @@ def with_a_foreign_file(dataset: Path) -> None:
         (with_a_torn_file, r"transactions/part=0/a\.parquet cannot be read"),
         (with_garbage_inside_a_file, r"transactions/part=0/a\.parquet cannot be read"),
         (with_a_foreign_file, r"blocks/part=0/z\.parquet has no column block_hash"),
+        (with_heights_as_text, r"blocks/part=0/z\.parquet: column height is VARCHAR, but blocks has INTEGER"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
