@@ -9,6 +9,12 @@ cast(epoch_us(stamped_at) as hugeint) * 4294967296 + counter;
 -- Test
 select stream_position(timestamptz '1970-01-01 00:00:00.000002+00', 3) = 8589934595;
 
+-- Hash in the order in which people and RPC write it: lower-case hex of the bytes reversed.
+create macro hash_hex(hash) as
+array_to_string(list_reverse(regexp_extract_all(lower(hex(hash)), '..')), '');
+-- Test
+select hash_hex(cast('\x00\x01\xAB' as blob)) = 'ab0100' and hash_hex(null) is null;
+
 -- Seconds between two times of our clock.
 create macro seconds_between(from_time, to_time) as
 (epoch_us(to_time) - epoch_us(from_time)) / 1e6;
