@@ -27,6 +27,7 @@ LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")
 app = typer.Typer(
     help="Answer questions about mining pools in SQL over the collector's dataset.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
