@@ -15,6 +15,7 @@ from collector.backfill.compiled import Bytes, Integers
 from collector.backfill.families import in_block_parents
 from collector.backfill.identify import failed_blocks, stripped_bytes, transaction_ids
 from collector.backfill.packages import UNKNOWN, Floats, effective_feerates
+from collector.backfill.scripts import output_types
 from collector.backfill.stages import Stages
 from collector.backfill.walk import Walked, walk
 from collector.decode import HEADER_BYTES, NO_HASH, Block, decode_block, decode_header, decode_transaction
@@ -86,6 +87,7 @@ class Chunk:
     stripped_bytes: Integers
     input_value_sat: Integers  # UNKNOWN where it is
     fee_sat: Integers  # the same
+    output_types: Bytes  # positions in schema.OUTPUT_TYPES
     parent_limits: Integers
     parents: Integers
     effective_feerates: Floats  # NaN where unknown
@@ -120,6 +122,8 @@ def _finish(
     """Add what follows from the transactions of the same block and from what they spend."""
     txs, (txids, wtxids) = walked.txs, ids
     size_bytes, stripped = txs["end"] - txs["begin"], stripped_bytes(txs)
+    with stages.time("parse"):
+        types = output_types(bodies.data, walked.scripts)
     with stages.time("fees"):
         spent_sat = _input_values(bodies, walked)
         fee_sat = np.where(spent_sat == UNKNOWN, UNKNOWN, spent_sat - txs["output_value_sat"])
@@ -137,6 +141,7 @@ def _finish(
         stripped_bytes=stripped,
         input_value_sat=spent_sat,
         fee_sat=fee_sat,
+        output_types=types,
         parent_limits=limits,
         parents=parents,
         effective_feerates=rates,

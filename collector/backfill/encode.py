@@ -76,7 +76,7 @@ def transactions_table(chunk: Chunk) -> pa.Table:
         "is_coinbase": txs["is_coinbase"],
         "has_witness": txs["witness_at"] > 0,
         "signals_rbf": txs["signals_rbf"],
-        "output_types": _lists(np.append(txs["first_output"], len(chunk.walked.types)), _types(chunk)),
+        "output_types": _lists(np.append(txs["first_output"], len(chunk.output_types)), _types(chunk)),
         "parents": _lists(chunk.parent_limits, pa.array(chunk.parents, pa.int32())),
         "effective_feerate_sat_vb": pa.array(
             chunk.effective_feerates, mask=np.isnan(chunk.effective_feerates)
@@ -129,4 +129,4 @@ def _lists(limits: Integers, values: pa.Array) -> pa.Array:
 
 
 def _types(chunk: Chunk) -> pa.Array:
-    return TYPES.take(pa.array(chunk.walked.types))
+    return TYPES.take(pa.array(chunk.output_types))

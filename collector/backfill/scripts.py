@@ -5,7 +5,9 @@ Returned is the position in `schema.OUTPUT_TYPES`. Source: Bitcoin Core, src/scr
 
 from typing import Final
 
-from collector.backfill.compiled import Bytes, compiled
+import numpy as np
+
+from collector.backfill.compiled import Bytes, Integers, compiled
 from collector.schema import OUTPUT_TYPES
 
 PUBKEY: Final = OUTPUT_TYPES.index("pubkey")
@@ -47,6 +49,19 @@ MAX_PROGRAM_SCRIPT_BYTES: Final = 42
 MAX_MULTISIG_KEYS: Final = 20
 ANCHOR_PROGRAM: Final = (0x4E, 0x73)
 FAIL: Final = -1
+
+
+def output_types(data: Bytes, scripts: Integers) -> Bytes:
+    """Types of the scripts data[scripts[k, 0]:scripts[k, 1]], uint8[n]."""
+    types = np.empty(len(scripts), np.uint8)
+    _fill_types(data, scripts, types)
+    return types
+
+
+@compiled
+def _fill_types(data: Bytes, scripts: Integers, types: Bytes) -> None:
+    for k in range(len(scripts)):
+        types[k] = output_type(data, scripts[k, 0], scripts[k, 1])
 
 
 @compiled

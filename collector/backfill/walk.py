@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.backfill.compiled import Bytes, Integers, Record, Records, compiled
-from collector.backfill.scripts import output_type
 from collector.decode import HEADER_BYTES, MAX_MONEY_SAT
 
 BLOCK: Final = np.dtype(
@@ -61,7 +60,7 @@ class Walked(NamedTuple):
     blocks: Records  # BLOCK[n]
     txs: Records  # TX[n], block by block in their order
     spends: Integers  # int64[n]: where the outpoint of each input is
-    types: Bytes  # uint8[n]: position in schema.OUTPUT_TYPES of each output
+    scripts: Integers  # int64[n, 2]: where the script of each output begins and ends
 
 
 def walk(data: Bytes, limits: Integers) -> Walked:
@@ -72,10 +71,10 @@ def walk(data: Bytes, limits: Integers) -> Walked:
         np.zeros(n_blocks, BLOCK),
         np.empty(len(data) // TRANSACTION_BYTES + 1, TX),
         np.empty(len(data) // INPUT_BYTES + 1, np.int64),
-        np.empty(len(data) // OUTPUT_BYTES + 1, np.uint8),
+        np.empty((len(data) // OUTPUT_BYTES + 1, 2), np.int64),
     )
     n_txs, n_inputs, n_outputs = _walk_blocks(data, limits, room)
-    return Walked(room.blocks, room.txs[:n_txs], room.spends[:n_inputs], room.types[:n_outputs])
+    return Walked(room.blocks, room.txs[:n_txs], room.spends[:n_inputs], room.scripts[:n_outputs])
 
 
 @compiled
@@ -133,7 +132,7 @@ def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, room: Walke
     n_inputs, flags, pos = _walk_inputs(data, pos, end, room.spends, tx.first_input)
     if pos == FAIL:
         return FAIL
-    n_outputs, value_sat, pos = _walk_outputs(data, pos, end, room.types, tx.first_output)
+    n_outputs, value_sat, pos = _walk_outputs(data, pos, end, room.scripts, tx.first_output)
     if pos == FAIL:
         return FAIL
     tx.witness_at = 0
@@ -171,8 +170,8 @@ def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> 
 
 
 @compiled
-def _walk_outputs(data: Bytes, pos: int, end: int, types: Bytes, at: int) -> tuple[int, int, int]:
-    """Note the type of each output; returns how many, their value, and where they end or FAIL."""
+def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -> tuple[int, int, int]:
+    """Note where each script is; returns how many, their value, and where they end or FAIL."""
     count, pos = _size(data, pos, end)
     if pos == FAIL or count == 0 or count * OUTPUT_BYTES > end - pos:
         return 0, 0, FAIL
@@ -188,7 +187,7 @@ def _walk_outputs(data: Bytes, pos: int, end: int, types: Bytes, at: int) -> tup
         if begin == FAIL or size > end - begin or total_sat > MAX_MONEY_SAT:
             return 0, 0, FAIL
         pos = begin + size
-        types[at + k] = output_type(data, begin, pos)
+        scripts[at + k, 0], scripts[at + k, 1] = begin, pos
     return count, total_sat, pos
 
 

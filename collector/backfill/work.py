@@ -23,6 +23,7 @@ from collector.backfill.families import in_block_parents
 from collector.backfill.identify import transaction_ids
 from collector.backfill.packages import UNKNOWN, effective_feerates
 from collector.backfill.questions import PATIENCE_S, connect, known_fees
+from collector.backfill.scripts import output_types
 from collector.backfill.stages import Stages
 from collector.backfill.store import Present, write_chunk
 from collector.backfill.undo import input_values
@@ -145,6 +146,7 @@ def load_kernels() -> None:
     """Load or compile what the first unit would wait for."""
     data, limits = np.empty(0, np.uint8), np.zeros(1, np.int64)
     walked = walk(data, limits)
+    output_types(data, walked.scripts)
     ids = transaction_ids(data, walked)
     parent_limits, parents = in_block_parents(data, walked, ids[0])
     values = input_values(data, limits, walked.blocks, walked.txs)
