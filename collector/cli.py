@@ -25,6 +25,7 @@ from collector.log import configure_logging
 from collector.preflight import client_for, examine
 from collector.progress import ScenarioProgress
 from collector.regtest import find_bitcoind, load_scenario
+from collector.rpc import printable
 from collector.schema import TABLES, Table
 
 app = typer.Typer(
@@ -200,12 +201,12 @@ def _describe(settings: Settings) -> None:
         client = client_for(node, settings.chain)
         facts = examine(client, node, settings)
         row = facts.row
-        print(f"node {node.name}: {row['subversion']} at {client.url}")
+        print(f"node {node.name}: {printable(row['subversion'])} at {client.url}")
         print(
             f"  chain {row['chain']}, height {row['tip_height']}, {row['n_mempool_at_start']} in the mempool"
         )
         for topic, endpoint in facts.endpoints.items():
-            print(f"  would subscribe to {topic} at {endpoint}")
+            print(f"  would subscribe to {topic} at {printable(endpoint)}")
     verb = "add to" if settings.dataset.exists() else "create"
     print(f"would {verb} the dataset {settings.dataset}")
 

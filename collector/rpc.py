@@ -236,6 +236,11 @@ def _without_login(url: str) -> str:
     return scheme + slashes + rest.rpartition("@")[2]
 
 
+def printable(text: str) -> str:
+    """Leave out what would control a terminal; text of a node is written by strangers."""
+    return "".join(char for char in " ".join(text.split()) if char.isprintable())
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` names this machine without asking any resolver but for `localhost`."""
     if host == "localhost":
@@ -252,7 +257,7 @@ def _result(method: str, answer: Any) -> Any:
     error = answer.get("error")
     if error is None:
         return answer.get("result")
-    code, message = int(error.get("code", 0)), str(error.get("message", ""))
+    code, message = int(error.get("code", 0)), printable(str(error.get("message", "")))
     if code == WARMING_UP:
         raise NodeUnavailable(f"the node is starting: {message}")
     raise RpcError(method, code, message)

@@ -138,6 +138,11 @@ def test_a_new_cookie_is_read_when_the_old_one_is_refused(server: Server, cookie
         ((503, b"Work queue depth exceeded"), NodeUnavailable, "overloaded"),
         ((403, b""), NodeRefused, "HTTP 403"),
         ((500, b'{"error":{"code":-8,"message":"Bad height"}}'), RpcError, "Bad height"),
+        (
+            (500, b'{"error":{"code":-8,"message":"Bad \\u001b[2J\\n\\u009bx"}}'),
+            RpcError,
+            r"Bad \[2J x \(code",
+        ),
         ((404, b"<html>no such page</html>"), NodeError, "without JSON"),
         ((200, b'"text"'), NodeError, "not a JSON-RPC object"),
     ],
