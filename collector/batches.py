@@ -39,6 +39,7 @@ class Batches:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._open: deque[Batch] = deque()
+        self._aside: dict[str, Batch] = {}
         self.current = self._next(0)
 
     def begin(self, messages: Sequence[Message]) -> Batch:
@@ -50,6 +51,15 @@ class Batches:
     def adopt(self, n_messages: int) -> Batch:
         """Begin a batch of messages that the journal handed back."""
         return self._next(n_messages)
+
+    def aside(self, state_name: str, state: bytes) -> Batch:
+        """Begin a batch of rows that no message implies, and journal what they are to be made of.
+
+        It holds up no other batch; the state goes when the rows are there.
+        """
+        self._journal.set_state(state_name, state)
+        batch = self._aside[state_name] = Batch(0)
+        return batch
 
     @property
     def n_messages(self) -> int:
@@ -66,11 +76,16 @@ class Batches:
 
         Raises RuntimeError when a batch got more rows than were to come: it could never be committed.
         """
-        if any(batch.n_open < 0 for batch in self._open):
+        if any(batch.n_open < 0 for batch in (*self._open, *self._aside.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
-        counts: dict[str, int] = {}
+        complete = []
         while self._open and not self._open[0].n_open:
-            batch = self._open.popleft()
+            complete.append(self._open.popleft())
+        for name in [name for name, batch in self._aside.items() if not batch.n_open]:
+            complete.append(self._aside.pop(name))
+            self._journal.set_state(name, None)
+        counts: dict[str, int] = {}
+        for batch in complete:
             for table, rows in batch.rows.items():
                 self._journal.append(table, rows)
                 counts[table] = counts.get(table, 0) + len(rows)

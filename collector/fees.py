@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from collector.batches import Batch, Batches
+from collector.batches import Batch
 from collector.blockflow import BlockFlow, Known
 from collector.decode import Transaction
 from collector.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
@@ -28,14 +28,12 @@ class FeeDesk:
         origin: tuple[str, str],
         live: LiveSet,
         lane: Lane,
-        batches: Batches,
         *,
         batch: int,
         interval_s: float,
     ) -> None:
         self._entries = Entries(*origin, live)
         self._lane = lane
-        self._batches = batches
         self._batch = batch
         self._interval_s = interval_s
         self._is_asking = False
@@ -44,11 +42,10 @@ class FeeDesk:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entered(self, entry: Entry, owner: Batch | None) -> None:
-        """Take an entry; `owner` stays open until its row is there, None: the row goes where rows go then."""
+    def entered(self, entry: Entry, owner: Batch) -> None:
+        """Take an entry; `owner` stays open until its row is there."""
         entry.owner = owner
-        if owner is not None:
-            owner.n_open += 1
+        owner.n_open += 1
         self._entries.entered(entry)
 
     def entered_in_block(self, entry: Entry, owner: Batch, block_hash: bytes) -> None:
@@ -66,8 +63,8 @@ class FeeDesk:
         """Take a body that came after its entry."""
         self._entries.learn_body(txid, body)
 
-    def tick(self, now_us: int, blocks: BlockFlow) -> None:
-        """Let time pass: ask, look into the blocks that are known, give up what is overdue."""
+    def tick(self, now_us: int, blocks: BlockFlow, *, at_once: bool = False) -> None:
+        """Let time pass: ask (`at_once`: without a pause), look into blocks, give up what is overdue."""
         self._done(self._entries.give_up(now_us))
         self._done(self._entries.look_for_spent(blocks.value_spent))
         self._entries.look_for_gone(blocks.holding)
@@ -82,7 +79,7 @@ class FeeDesk:
                 blocks.want(block_hash)  # it may be one that is known no longer
             else:
                 self._done(self._entries.block_fees(block_hash, known.fees_sat))
-        self._ask()
+        self._ask(at_once=at_once)
 
     def block_told(self, block_hash: bytes, known: Known | None) -> None:
         """Finish what waited for a block; None: it cannot be had."""
@@ -92,10 +89,10 @@ class FeeDesk:
         """Finish everything with what is known."""
         self._done(self._entries.flush())
 
-    def _ask(self) -> None:
+    def _ask(self, *, at_once: bool) -> None:
         n_unasked = self._entries.n_unasked
         now_s = time.monotonic()
-        is_due = n_unasked >= self._batch or now_s - self._asked_s >= self._interval_s
+        is_due = at_once or n_unasked >= self._batch or now_s - self._asked_s >= self._interval_s
         if self._is_asking or not n_unasked or not is_due:
             return
         self._asked_s = now_s
@@ -118,6 +115,5 @@ class FeeDesk:
 
     def _done(self, done: Iterable[Done]) -> None:
         for row, owner in done:
-            (owner or self._batches.current).add("mempool_txs", [row])
-            if owner is not None:
-                owner.n_open -= 1
+            owner.add("mempool_txs", [row])
+            owner.n_open -= 1

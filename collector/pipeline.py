@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from collector import told
 from collector.batches import Batch, Batches
 from collector.blockflow import BlockAnswer, BlockFlow, StoredBlocks, reject_row
 from collector.bodies import Bodies
@@ -79,7 +80,7 @@ class Pipeline:
         self._ledger = ledger
         self._bodies = Bodies()
         self._removals = Removals()
-        self._fees = FeeDesk(origin, self.live, quick, batches, batch=fee_batch, interval_s=fee_interval_s)
+        self._fees = FeeDesk(origin, self.live, quick, batch=fee_batch, interval_s=fee_interval_s)
         self._blocks = BlockFlow(origin, chain, stored, self._ask_block)
         self._spine_wants: set[bytes] = set()
         self._held: deque[tuple[Message | Notice, Batch]] = deque()
@@ -89,6 +90,8 @@ class Pipeline:
         self._node_began_before_s = math.inf
         self._start_height: int | None = None
         self._n_pulled = 0
+        self._told: list[Entry] = []  # by the snapshot that is being applied
+        self._n_told = 0
 
     # --- what comes in
 
@@ -128,7 +131,7 @@ class Pipeline:
             self.fill()
 
     def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
-        """Let time pass: release events, ask what is to be asked, give up what is overdue."""
+        """Let time pass: release events, ask what is due, give up what is overdue; 0: the end is near."""
         while self._held:
             item, batch = self._held[0]
             if item.received_ns // 1000 > now_us - hold_us:
@@ -144,7 +147,7 @@ class Pipeline:
                 self._event(item, batch)
         self._apply(self.spine.tick(now_us))
         self._settled(self._removals.tick(now_us))
-        self._fees.tick(now_us, self._blocks)
+        self._fees.tick(now_us, self._blocks, at_once=not hold_us)
         self._bodies.forget(now_us)
         self.live.forget(now_us)
 
@@ -195,6 +198,7 @@ class Pipeline:
                     self._spine_wants.add(output.block_hash)
                     self._find_block(output.block_hash)
                 case InStep():
+                    self._keep_told()
                     self._ledger.open("mempool", time.time_ns() // 1000)
                     log.info("mempool.in_step", node=self.origin[0], n_tx=len(self.spine.txids))
                 case OutOfStep():
@@ -230,12 +234,28 @@ class Pipeline:
         self.live.enter(entered.txid, body)
         event = entered.event
         if event is None:
-            owner, at_us, number = None, time.time_ns() // 1000, None
+            at_us = time.time_ns() // 1000
             if entered.kind == "pulled":
                 self._pulled("A", entered.txid, at_us, None)
+            self._told.append(Entry(entered.txid, entered.kind, at_us, None, body, parents))
         else:
-            owner, at_us, number = self._event_batch, event.received_us, event.mempool_sequence
-        self._fees.entered(Entry(entered.txid, entered.kind, at_us, number, body, parents), owner)
+            number = event.mempool_sequence
+            entry = Entry(entered.txid, entered.kind, event.received_us, number, body, parents)
+            self._fees.entered(entry, self._event_batch)
+
+    def _keep_told(self) -> None:
+        """Take the entries of a snapshot, safe from a kill with the next flush."""
+        waiting, self._told = self._told, []
+        for at in range(0, len(waiting), told.PER_STATE):
+            entries = waiting[at : at + told.PER_STATE]
+            self._n_told += 1
+            self.take_told(told.name(self.origin[1], self._n_told), told.packed(entries), entries)
+
+    def take_told(self, state_name: str, state: bytes, entries: Iterable[Entry]) -> None:
+        """Take entries that a snapshot told of, and the state of the journal that says so."""
+        owner = self._batches.aside(state_name, state)
+        for entry in entries:
+            self._fees.entered(entry, owner)
 
     def _left(self, left: Left) -> None:
         now_us = time.time_ns() // 1000

@@ -7,13 +7,14 @@ the receiving nor the journalling: events that need the answer wait, everything 
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from threading import Event as Flag
 from typing import Any, Final
 
 import structlog
 
+from collector import told
 from collector.batches import Batches
 from collector.blockflow import StoredBlocks, reject_row
 from collector.config import Settings
@@ -101,8 +102,10 @@ class Session:
             source.stop()
         self._finish("node_restart" if self._restarted else "shutdown")
 
-    def recover(self, messages: Sequence[Message]) -> None:
-        """Make rows of messages that a killed run of this session had received."""
+    def recover(self, messages: Sequence[Message], states: Mapping[str, bytes]) -> None:
+        """Make rows of what a killed run of this session had received, and of its states of `told`."""
+        for name, state in states.items():
+            self._pipeline.take_told(name, state, told.unpacked(state))
         batch = self._batches.adopt(len(messages))
         for message in messages:
             self._pipeline.message(message, batch)

@@ -4,11 +4,11 @@ import queue
 import secrets
 import threading
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import structlog
 
+from collector import told
 from collector.blockflow import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.coverage import Ledger
@@ -16,6 +16,7 @@ from collector.errors import NodeRefused, NodeUnavailable
 from collector.journal import Journal
 from collector.metrics import Metrics
 from collector.preflight import client_for, examine
+from collector.records import Message
 from collector.rpc import RpcClient
 from collector.session import COVERAGE_STATE, Session
 from collector.verify import warm_up
@@ -158,8 +159,13 @@ class Watch:
                 self._journal.append("coverage", ledger.close_killed(state))
                 self._journal.set_state(name, None)
         self._journal.flush()
-        for session, messages in groupby(self._left_over, key=lambda message: message.session):
-            batch = list(messages)
-            log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(batch))
-            self._session(prepared, session).recover(batch)
+        found: dict[str, tuple[list[Message], dict[str, bytes]]] = {}
+        for message in self._left_over:
+            found.setdefault(message.session, ([], {}))[0].append(message)
+        for name, state in self._journal.states.items():
+            if name.startswith(told.STATE):
+                found.setdefault(told.session_of(name), ([], {}))[1][name] = state
+        for session, (messages, states) in sorted(found.items()):  # their names begin with the time
+            log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(messages))
+            self._session(prepared, session).recover(messages, states)
         self._left_over = []

@@ -46,3 +46,23 @@ def test_a_row_too_many_is_an_error_not_a_standstill(journal: Journal) -> None:
     batches.begin([message(1)]).n_open = -1
     with pytest.raises(RuntimeError, match="did not wait for"):
         batches.commit()
+
+
+def test_rows_that_no_message_implies_outlive_a_kill(tmp_path: Path, dataset: Dataset) -> None:
+    """What they are made of is a state until they are complete; no later batch waits for them."""
+    with Journal(tmp_path / "killed") as journal:
+        journal.recover(dataset)
+        batches = Batches(journal)
+        aside = batches.aside("told/s/1", b"what was there")
+        aside.n_open = 1
+        batches.begin([message(1)]).add("mempool_events", [row(message(1))])
+        assert batches.commit() == {"mempool_events": 1}
+    with Journal(tmp_path / "killed") as journal:
+        assert journal.recover(dataset) == []
+        assert journal.states == {"told/s/1": b"what was there"}
+        batches = Batches(journal)
+        batches.aside("told/s/1", b"what was there").add("mempool_events", [row(message(2))])
+        assert batches.commit() == {"mempool_events": 1}
+        assert journal.states == {}
+        journal.seal(dataset)
+    assert sealed(dataset) == [1, 2]

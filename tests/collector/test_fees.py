@@ -30,7 +30,7 @@ class Desk:
         self.lane = Lane("test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox)
         self.journal = Journal(folder / "journal")
         self.batches = Batches(self.journal)
-        self.fees = FeeDesk(ORIGIN, LiveSet(), self.lane, self.batches, batch=10, interval_s=0.0)
+        self.fees = FeeDesk(ORIGIN, LiveSet(), self.lane, batch=10, interval_s=0.0)
         self.asked: list[bytes] = []
         stored = StoredBlocks((), None)
         self.blocks = BlockFlow(ORIGIN, "regtest", stored, lambda hash_, _: self.asked.append(hash_))

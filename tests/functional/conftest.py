@@ -18,7 +18,7 @@ SETTINGS = """\
 chain = "regtest"
 dataset = "{dataset}"
 seal_interval_s = 4
-template_interval_s = 1
+{extra}template_interval_s = 1
 stats_interval_s = 1
 log_format = "json"
 
@@ -32,11 +32,11 @@ cookie_file = "{node.cookie_path}"
 class CollectorProcess:
     """`pool-collector run` on one node and dataset; logs go to a file beside the dataset."""
 
-    def __init__(self, node: RegtestNode, folder: Path) -> None:
+    def __init__(self, node: RegtestNode, folder: Path, extra: str = "") -> None:
         self.dataset = folder / "dataset"
         self.log = folder / "collector.log"
         self._config = folder / "collector.toml"
-        self._config.write_text(SETTINGS.format(dataset=self.dataset, node=node))
+        self._config.write_text(SETTINGS.format(dataset=self.dataset, node=node, extra=extra))
         self._process: subprocess.Popen[bytes] | None = None
 
     def use(self, endpoints: dict[str, str]) -> None:
@@ -122,12 +122,12 @@ def witness(node: RegtestNode) -> Iterator[Witness]:
 @pytest.fixture(scope="module")
 def new_collector(
     node: RegtestNode, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[], CollectorProcess]]:
-    """Make collectors, each with a dataset of its own; none outlives the module."""
+) -> Iterator[Callable[..., CollectorProcess]]:
+    """Make collectors, each with a dataset of its own and lines of settings; none outlives the module."""
     made: list[CollectorProcess] = []
 
-    def make() -> CollectorProcess:
-        made.append(CollectorProcess(node, tmp_path_factory.mktemp("collector")))
+    def make(extra: str = "") -> CollectorProcess:
+        made.append(CollectorProcess(node, tmp_path_factory.mktemp("collector"), extra))
         return made[-1]
 
     yield make

@@ -74,6 +74,33 @@ def test_sigkill_costs_nothing_received(
     assert journals == []
 
 
+def test_sigkill_does_not_cost_what_was_there_at_the_start(
+    node: RegtestNode, new_collector: Callable[..., Any]
+) -> None:
+    """What the first snapshot told of has its rows, though the kill came before it was asked for."""
+    rpc = node.client()
+    wallet = make_wallet(node, 12, seed=5)
+    fees_sat = {}
+    for _ in range(12):
+        payment = pay([wallet.take()], [], feerate_sat_vb=7)
+        rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+        fees_sat[payment.transaction.txid] = payment.fee_sat
+    collector = new_collector("fee_batch = 9\nfee_interval_s = 600\n")
+    collector.start()
+    time.sleep(1)
+    collector.stop(signal.SIGKILL)
+    collector.start()
+    assert collector.stop() == 0, collector.log.read_text()
+    dataset = Dataset.open(collector.dataset, "regtest")
+    rows = dataset.read(TABLES["mempool_txs"]).to_pylist()
+    sessions = {row["session"] for row in rows}
+    assert len(sessions) == 2
+    for session in sessions:
+        told = [row for row in rows if row["session"] == session and row["txid"] in fees_sat]
+        assert sorted((row["txid"], row["fee_sat"]) for row in told) == sorted(fees_sat.items())
+        assert {row["first_seen_kind"] for row in told} == {"at_start"}
+
+
 def check_coverage(rows: dict[str, list[dict[str, Any]]], runs: dict[str, list[int]]) -> None:
     """Each session's intervals end as it ended, and claim exactly the events that are there."""
     for number, (session, counters) in enumerate(sorted(runs.items())):
