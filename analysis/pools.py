@@ -198,7 +198,7 @@ def _parse(file: Path, shape: type[EntryT]) -> EntryT:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RulesError(f"{file} cannot be read as TOML: {error}") from error
+        raise RulesError(f"{file} cannot be read as TOML: {error}; correct it or its rights") from error
     try:
         return shape.model_validate(content)
     except ValidationError as error:

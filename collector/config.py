@@ -185,7 +185,9 @@ def _read(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise SettingsError(f"there is no settings file {file}") from None
     except OSError as error:
-        raise SettingsError(f"cannot read the settings file {file}: {error.strerror}") from None
+        raise SettingsError(
+            f"cannot read the settings file {file}: {error.strerror}; check its rights"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
 

@@ -168,7 +168,10 @@ class RpcClient:
                 self.url, data=json.dumps(body), timeout=self.timeout_s, allow_redirects=False
             )
         except requests.Timeout:
-            raise NodeUnavailable(f"{self.url} did not answer within {self.timeout_s:g} s") from None
+            raise NodeUnavailable(
+                f"{self.url} did not answer within {self.timeout_s:g} s; is it a node's RPC port? "
+                "If the node is only slow, raise rpc_timeout_s"
+            ) from None
         except requests.RequestException as error:
             self.close()  # the next attempt gets a fresh connection
             raise NodeUnavailable(

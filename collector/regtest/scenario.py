@@ -179,7 +179,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
             "or give the path of a TOML file"
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RegtestError(f"{path}: cannot be read as TOML: {error}") from error
+        raise RegtestError(f"{path}: cannot be read as TOML: {error}; correct it or its rights") from error
     try:
         return Scenario.model_validate(content)
     except ValidationError as error:
