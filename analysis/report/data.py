@@ -57,6 +57,10 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             *("n_top", "n_top_taken", *_with_interval("top_x")),
             *("n_outside", "n_outside_taken", *_with_interval("outside_2x")),
         ),
+        "feerate_strategy_block": (
+            *("block_hash", "feerate_kind", "pool", "is_active"),
+            *("n_top", "n_top_taken", "n_outside", "n_outside_taken"),
+        ),
         "coverage_summary": (
             *("node", "topic", "from_at", "to_at", "observed_s", "window_s", "observed_ratio"),
             *("n_gaps", "n_messages"),
@@ -86,6 +90,7 @@ class Marts:
     empties: list[Row]  # one for all, then one per pool
     curves: Mapping[bool, list[tuple[float, float]]]  # is_empty: (interval_s, ratio not longer)
     feerates: list[Row]  # one per kind for all, then one per pool and kind
+    choices: list[Row]  # one per measured block: pool, top_x_ratio, outside_2x_ratio by package feerate
     coverage: list[Row]  # one per node and topic
     holes: list[Row] | None  # None where the database does not list them
     manifest: Mapping[str, str]
@@ -175,6 +180,7 @@ def _marts(reader: _Reader) -> Marts:
             is_empty: _curve(reader.table("block_intervals"), is_empty=is_empty) for is_empty in (True, False)
         },
         feerates=_by_rank(reader.rows("feerate_strategy", "pool, feerate_kind"), order),
+        choices=_choices(reader.table("feerate_strategy_block")),
         coverage=reader.rows("coverage_summary", "node, topic"),
         holes=reader.rows("coverage_hole", "from_at, node, topic") if reader.has("coverage_hole") else None,
         manifest={row["key"]: row["value"] for row in reader.rows("run_manifest", "key")},
@@ -198,6 +204,18 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
             "min(arrived_at) AS first_at, max(arrived_at) AS last_at"
         )
     )[0]
+
+
+def _choices(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
+    """Give what each block of the active chain took by package feerate, nodes added up."""
+    measured = blocks.filter("is_active AND feerate_kind = 'package' AND n_top > 0")
+    return _rows(
+        measured.aggregate(
+            "block_hash, pool, sum(n_top_taken) / sum(n_top) AS top_x_ratio, "
+            "sum(n_outside_taken) / nullif(sum(n_outside), 0) AS outside_2x_ratio",
+            "block_hash, pool",
+        ).order("block_hash")
+    )
 
 
 def _curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:

@@ -1,14 +1,16 @@
 """Say in plain sentences what the numbers show, each with its 95 % interval, or that they do not suffice.
 
-A sentence claims a difference only where the numbers carry it: intervals that do not overlap, or a
-rank test below 5 %. The same sentences stand at the head of the report and in the terminal summary.
+A sentence claims a difference only where the numbers carry it: intervals of two shares that do not
+overlap, or a test below 5 %, corrected for the number of pools compared. The same sentences stand at the head
+of the report and in the terminal summary.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.report.data import ALL, UNKNOWN, Marts, Row
+from analysis.report.comparison import SIGNIFICANCE, by_blocks, by_count
+from analysis.report.data import ALL, Marts, Row
 from analysis.report.text import (
     GAP,
     count,
@@ -21,7 +23,6 @@ from analysis.report.text import (
     printable,
 )
 
-SIGNIFICANCE: Final = 0.05
 MAX_NAMED: Final = 4
 INTERVAL: Final = f"95{GAP}% interval"
 NO_BLOCKS: Final = "Not enough data: no block was observed."
@@ -85,7 +86,13 @@ def empty_sentences(marts: Marts) -> list[str]:
     n_empty, n_blocks = overall["n_empty"], overall["n_blocks"]
     be = "was" if n_empty == 1 else "were"
     sentences = [f"{count(n_empty)} of {plural(n_blocks, 'block')} {be} empty, {_ratio(overall, 'empty')}."]
-    sentences += _outliers(marts, marts.empties, "empty", above=True)
+    sentences += _outliers(
+        marts,
+        marts.empties,
+        "empty",
+        by_count(marts.empties, "n_empty", "n_blocks").above,
+        "mine empty blocks more often",
+    )
     sentences.append(_interval_sentence(overall))
     return sentences
 
@@ -119,15 +126,24 @@ def feerate_sentences(marts: Marts) -> list[str]:
     sentences = [
         f"By package feerate, pools took {_ratio(overall, 'top_x')} of the top X transactions ({blocks})."
     ]
-    sentences += _outliers(marts, rows, "top_x", above=False)
+    sentences += _outliers(
+        marts, rows, "top_x", by_blocks(marts.choices, "top_x_ratio").below, "take fewer of the top X"
+    )
     if overall["outside_2x_ratio"] is None:
         sentences.append("Not enough data on low feerates: no mempool held more than 2X transactions.")
     else:
         sentences.append(f"They took {_ratio(overall, 'outside_2x')} of those outside the top 2X.")
-        sentences += _outliers(marts, rows, "outside_2x", above=True)
+        sentences += _outliers(
+            marts,
+            rows,
+            "outside_2x",
+            by_blocks(marts.choices, "outside_2x_ratio").above,
+            "take more of those outside the top 2X",
+        )
     if overall["n_unmeasured"]:
         sentences.append(
-            f"Left out, for want of a known mempool: {plural(overall['n_unmeasured'], 'block')}."
+            f"{plural(overall['n_unmeasured'], 'block')} with transactions could not be measured, because "
+            "the mempool at their arrival is not known."
         )
     return sentences
 
@@ -150,23 +166,18 @@ def coverage_sentences(marts: Marts) -> list[str]:
     ]
 
 
-def _outliers(marts: Marts, rows: Iterable[Row], name: str, *, above: bool) -> list[str]:
-    """Name the pools whose interval lies wholly above (or below) that of all pools together."""
-    known = [row for row in rows if row[f"{name}_low_ratio"] is not None]
-    overall = next((row for row in known if row["pool"] == ALL), None)
-    if overall is None:
+def _outliers(marts: Marts, rows: Iterable[Row], name: str, pools: set[str], claim: str) -> list[str]:
+    """Say a claim of some pools, with their ratio `name`; the claim begins with a regular verb."""
+    found = [row for row in rows if row["pool"] in pools]
+    if not found:
         return []
-    end, other_end = ("low", "high") if above else ("high", "low")
-    bound = overall[f"{name}_{other_end}_ratio"]
-    different = [
-        f"{marts.name(row['pool'])} with {_ratio(row, name)}"
-        for row in known
-        if row["pool"] not in (ALL, UNKNOWN)
-        and (row[f"{name}_{end}_ratio"] > bound if above else row[f"{name}_{end}_ratio"] < bound)
-    ]
-    if not different:
-        return []
-    return [f"{'Above' if above else 'Below'} that, without overlap: {_some(different)}."]
+    if len(found) == 1:
+        verb, rest = claim.split(" ", 1)
+        return [
+            f"{marts.name(found[0]['pool'])} {verb}s {rest} than the others ({_figures(found[0], name)})."
+        ]
+    named = [f"{marts.name(row['pool'])} ({_figures(row, name)})" for row in found]
+    return [f"{_some(named)} {claim} than the others."]
 
 
 def _some(pools: list[str]) -> str:
@@ -177,13 +188,19 @@ def _some(pools: list[str]) -> str:
 
 def _ratio(row: Row, name: str) -> str:
     """Write a ratio and its interval: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
+    return f"{percent(row[f'{name}_ratio'])} ({_interval(row, name)})"
+
+
+def _figures(row: Row, name: str) -> str:
+    """Write them inside brackets: `28.9 %, 95 % interval 22.0 to 36.8 %`."""
+    return f"{percent(row[f'{name}_ratio'])}, {_interval(row, name)}"
+
+
+def _interval(row: Row, name: str) -> str:
     low, high = row[f"{name}_low_ratio"], row[f"{name}_high_ratio"]
-    interval = (
-        "no interval: too few blocks, or all alike"
-        if low is None
-        else f"{INTERVAL} {percent_interval(low, high)}"
-    )
-    return f"{percent(row[f'{name}_ratio'])} ({interval})"
+    if low is None:
+        return "no interval: too few blocks, or all alike"
+    return f"{INTERVAL} {percent_interval(low, high)}"
 
 
 QUESTIONS: Final[tuple[tuple[str, str, Callable[[Marts], list[str]]], ...]] = (

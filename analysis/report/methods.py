@@ -21,9 +21,11 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
             "If the measurement were repeated many times, 95\u00a0% of such intervals would hold the true "
             "value. It covers chance alone, not wrong attribution or missed blocks."
         ),
-        "Without overlap": (
-            "A pool is named as above or below all pools together where its interval and theirs have no "
-            "value in common. Among many pools one or another is named by chance."
+        "Than the others": (
+            "A pool's blocks against those of all other pools together: Fisher's exact test of empty blocks, "
+            "the Mann-Whitney test of the parts of transactions that each block took, where ranks and means "
+            "agree on the direction. A pool is named where the test is below 5\u00a0% after Holm's correction for the "
+            "number of pools compared. Pools with fewer than 5 blocks are not compared."
         ),
         "Feerate": "Fee per virtual size, in sat/vB. Plain feerate is a transaction's own.",
         "Package feerate": (

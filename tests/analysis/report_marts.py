@@ -313,7 +313,24 @@ def _feerates(world: World) -> Rows:
     return rows
 
 
+def _choices(world: World) -> Rows:
+    return [
+        {
+            "block_hash": block.height.to_bytes(32, "little"),
+            "feerate_kind": "package",
+            "pool": block.pool,
+            "is_active": True,
+            "n_top": block.n_top,
+            "n_top_taken": block.n_top_taken,
+            "n_outside": block.n_outside,
+            "n_outside_taken": block.n_outside_taken,
+        }
+        for block in world.blocks
+    ]
+
+
 _ROWS = {
+    "feerate_strategy_block": _choices,
     "pool_share": lambda world: _shares(world, list(world.blocks)),
     "pool_share_day": _day_shares,
     "block_pool": _block_pools,

@@ -1,5 +1,6 @@
 """Sentences claim what the numbers carry, and nothing else."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from analysis.report import findings
+from analysis.report import comparison, findings
 from analysis.report.data import Marts, read
 from tests.analysis import report_marts
-
-ALL_INTERVAL = {"empty_low_ratio": 0.05, "empty_high_ratio": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +77,56 @@ def test_intervals_differ_only_where_the_test_says_so(
     assert sentence in said(findings.empty_sentences, changed)
 
 
-def test_a_pool_stands_out_only_when_its_interval_lies_apart(marts: Marts) -> None:
-    """Overlap with all pools together is no difference; unknown is not a pool that could differ."""
-    pools = [{**row, "empty_ratio": 0.3, "empty_low_ratio": 0.1} for row in marts.empties]
-    for ends, expected in ((0.099, "Above that, without overlap: Foundry USA with"), (0.1, "")):
-        empties = [{**pools[0], "empty_low_ratio": 0.05, "empty_high_ratio": ends}, *pools[1:]]
-        text = said(findings.empty_sentences, replace(marts, empties=empties))
-        assert ("Above that" in text) == bool(expected)
-        assert expected in text
-        assert "Unknown with" not in text
+def test_a_pool_that_differs_from_the_others_is_named(marts: Marts) -> None:
+    """Of the made-up pools one mines empty blocks, and another takes low feerates in place of high ones."""
+    assert re.search(
+        r"Hasty Pool mines empty blocks more often than the others \(\d+\.\d %, 95 % interval",
+        said(findings.empty_sentences, marts),
+    )
+    text = said(findings.feerate_sentences, marts)
+    assert re.search(r"OCEAN takes fewer of the top X than the others \(\d+\.\d %, 95 % interval", text)
+    assert "OCEAN takes more of those outside the top 2X than the others (" in text
+
+
+def test_several_pools_are_named_in_one_sentence(marts: Marts) -> None:
+    """Each with its own ratio."""
+    rows = [
+        {**row, "n_empty": row["n_blocks"] if row["pool"] in ("ocean", "hasty") else 0}
+        for row in marts.empties
+    ]
+    rows[0] = {**rows[0], "n_empty": sum(row["n_empty"] for row in rows)}
+
+    assert re.search(
+        r"Hasty Pool \(.*?\) and OCEAN \(.*?\) mine empty blocks more often than the others\.",
+        said(findings.empty_sentences, replace(marts, empties=rows)),
+    )
+
+
+def test_one_pool_of_many_is_not_named_for_what_chance_does() -> None:
+    """3 of 50 against 10 of 950 is p = 0.022: a difference between two pools, none among twenty."""
+    odd = {"pool": "odd", "n_empty": 3, "n_blocks": 50}
+    rest = {"pool": "rest", "n_empty": 10, "n_blocks": 950}
+    overall = {"pool": "all", "n_empty": 13, "n_blocks": 1000}
+    others = [{"pool": f"p{n}", "n_empty": n < 10, "n_blocks": 50} for n in range(19)]
+
+    assert comparison.by_count([overall, odd, rest], "n_empty", "n_blocks").above == {"odd"}
+    assert comparison.by_count([overall, odd, *others], "n_empty", "n_blocks") == (set(), set())
+
+
+def test_ranks_against_means_make_no_difference() -> None:
+    """A pool below most other blocks is not lower than the others where a third pulls their mean down."""
+    own = [{"pool": "own", "ratio": 0.83 + n / 1000} for n in range(10)]
+    better = [{"pool": "better", "ratio": 0.9 + n / 1000} for n in range(30)]
+    worst = [{"pool": "worst", "ratio": 0.0 + n / 1000} for n in range(10)]
+
+    assert "own" in comparison.by_blocks([*own, *better], "ratio").below
+    assert "own" not in comparison.by_blocks([*own, *better, *worst], "ratio").below
+    assert "worst" in comparison.by_blocks([*own, *better, *worst], "ratio").below
+
+
+def test_the_correction_is_holms() -> None:
+    """By hand: 0.01 * 4, then 0.02 * 3, then 0.03 * 2 raised to it, and 0.5."""
+    assert comparison.holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
 
 
 def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
