@@ -35,7 +35,7 @@ CHAINS: Final[Mapping[str, str]] = MappingProxyType(
         "test": "testnet3",
         "testnet4": "testnet4",
         "signet": "signet",
-        "regtest": "regtest",
+        "regtest": "regtest, a private test chain",
     }
 )
 
