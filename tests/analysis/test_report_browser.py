@@ -89,6 +89,19 @@ def test_dark_mode_changes_paper_and_charts(tab: Tab, page: Path) -> None:
     assert tab.show(page, width_px=1280, scheme="dark").run(script) == [False, True]
 
 
+def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, page: Path) -> None:
+    """The cover that hides the shadow at a table's end is narrower than what a narrow window cuts off."""
+    script = """
+        return [...document.querySelectorAll('.scroll')]
+            .map(box => [box.scrollWidth - box.clientWidth, parseFloat(getComputedStyle(box).backgroundSize)])
+            .filter(([cut, cover]) => cut > 0);
+    """
+    cuts = tab.show(page, width_px=390).run(script)
+
+    assert cuts
+    assert all(cut > cover > 0 for cut, cover in cuts)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_can_be_read(tab: Tab, page: Path, scheme: str) -> None:
     """Every text has a contrast of at least 4.5 to the page, as WCAG AA asks."""
