@@ -120,7 +120,7 @@ def test_a_killed_run_goes_on_and_every_row_is_there_once(
             stderr=subprocess.DEVNULL,
         )
         while not files_of(dataset) - before and process.poll() is None:
-            time.sleep(0.001)
+            time.sleep(0.02)
         process.send_signal(ending)
         process.wait()
         hashes = dataset.read(BLOCKS)["block_hash"].to_pylist()
