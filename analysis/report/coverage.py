@@ -16,6 +16,7 @@ from analysis.report.text import count, duration, moment, percent, plural, text_
 MAX_HOLES: Final = 50
 SEEN_COLOUR: Final = "var(--accent-1)"
 HOLE_COLOUR: Final = "var(--accent-2)"
+FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in ("From", "To"))
 
 
 def coverage_section(marts: Marts) -> Section:
@@ -83,14 +84,18 @@ def _stream(row: Row) -> str:
     return f"{text_of(row['node'])} {text_of(row['topic'])}"
 
 
+def _from_to(row: Row) -> tuple[str, str]:
+    """Give the cells of FROM_TO."""
+    return moment(row["from_at"]), moment(row["to_at"])
+
+
 def _table(marts: Marts) -> Table:
     return Table(
         table_id="coverage-table",
         caption="Time observed per node and topic",
         head="Node and topic",
         columns=[
-            Column(label="From", unit="UTC", kind="text"),
-            Column(label="To", unit="UTC", kind="text"),
+            *FROM_TO,
             Column(label="Observed"),
             Column(label="Of"),
             Column(label="Part"),
@@ -101,8 +106,7 @@ def _table(marts: Marts) -> Table:
             TableRow(
                 head=_stream(row),
                 cells=[
-                    moment(row["from_at"]),
-                    moment(row["to_at"]),
+                    *_from_to(row),
                     duration(row["observed_s"]),
                     duration(row["window_s"]),
                     percent(row["observed_ratio"]),
@@ -122,8 +126,7 @@ def _hole_table(holes: list[Row]) -> Table:
         caption="Holes, and why each stretch before them ended",
         head="Node and topic",
         columns=[
-            Column(label="From", unit="UTC", kind="text"),
-            Column(label="To", unit="UTC", kind="text"),
+            *FROM_TO,
             Column(label="Length"),
             Column(label="Reason", kind="text"),
             Column(label="Detail", kind="long"),
@@ -132,8 +135,7 @@ def _hole_table(holes: list[Row]) -> Table:
             TableRow(
                 head=_stream(row),
                 cells=[
-                    moment(row["from_at"]),
-                    moment(row["to_at"]),
+                    *_from_to(row),
                     duration(row["hole_s"]),
                     text_of(row["end_reason"]),
                     text_of(row["detail"]),

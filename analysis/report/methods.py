@@ -24,8 +24,8 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
         "Than the others": (
             "A pool's blocks against those of all other pools together: Fisher's exact test of empty blocks, "
             "the Mann-Whitney test of the parts of transactions that each block took, where ranks and means "
-            "agree on the direction. A pool is named where the test is below 5\u00a0% after Holm's correction for the "
-            "number of pools compared. Pools with fewer than 5 blocks are not compared."
+            "agree on the direction. A pool is named where the test is below 5\u00a0% after Holm's "
+            "correction for the number of pools compared. Pools with fewer than 5 blocks are not compared."
         ),
         "Feerate": "Fee per virtual size, in sat/vB. Plain feerate is a transaction's own.",
         "Package feerate": (
