@@ -26,7 +26,9 @@ def command_help(command: str, *verbs: str) -> None:
 
 def make_targets() -> None:
     """Put the targets of the Makefile here, as `make help` shows them."""
-    result = subprocess.run(["make", "help"], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        ["make", "--no-print-directory", "help"], capture_output=True, text=True, check=True
+    )
     cog.out(f"```text\n{result.stdout.rstrip()}\n```\n")
 
 
