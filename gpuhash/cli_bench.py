@@ -18,14 +18,11 @@ from gpuhash.bench import SEARCH, Case, Result
 from gpuhash.errors import BackendUnavailableError
 from gpuhash.reference import Algorithm, algorithm
 
-SEARCH_NONCES = {"reference": 1 << 14, "cpu": 1 << 22, "cuda": 1 << 30}
 BLOCK_TRANSACTIONS = 2500
 DEFAULT_BATCHES = (1000, 100_000)
 SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
 MOST_BYTES = 1 << 26  # of one batch in the grid of sizes
-PEER_MESSAGES = 1 << 20
-PEER_BYTES = 64
 WIDTH = 200  # tables are as wide as they are, whatever the terminal
 
 
@@ -94,7 +91,7 @@ def sweep(
     if not allow_clock_changes:
         clock_sweep.refuse()
     nvml = energy.load_nvml()
-    stage = stages.of_search("cuda", np.random.default_rng(1).bytes(80), SEARCH_NONCES["cuda"])[0]
+    stage = stages.of_search("cuda", np.random.default_rng(1).bytes(80), stages.SEARCH_NONCES["cuda"])[0]
 
     def work() -> int:
         stage.work()
@@ -137,7 +134,7 @@ def _cases(
 ) -> Iterator[Case]:
     for name in chosen:
         if name == SEARCH:
-            count = max(SEARCH_NONCES[backend] for backend in names)
+            count = max(stages.SEARCH_NONCES[backend] for backend in names)
             yield Case(algorithm=SEARCH, count=count, message_bytes=80)
             continue
         which = algorithm(name)
@@ -162,10 +159,11 @@ def _peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
         if backend == "reference":
             continue
         for name in peers.with_peers(chosen):
-            ours = partial(_kernel_rate, _kernel_stage(name, backend))
+            which = None if name == SEARCH else algorithm(name)
+            ours = partial(_kernel_rate, stages.beside_peer(backend, which))
             for result in (
                 peers.beside_hashcat(name, backend, ours),
-                peers.beside_openssl(name, backend, PEER_BYTES, ours),
+                peers.beside_openssl(name, backend, stages.PEER_BYTES, ours),
             ):
                 if result is not None:
                     yield result
@@ -175,10 +173,3 @@ def _kernel_rate(stage: stages.Stage) -> float:
     """Measure hashes per second of a stage: the median of a few calls."""
     times = benchmark.time_together([stage], seconds=2.0)[0]
     return stage.hashes / statistics.median(times)
-
-
-def _kernel_stage(name: str, backend: str) -> stages.Stage:
-    if name == SEARCH:
-        return stages.of_search(backend, bytes(80), 8 * SEARCH_NONCES[backend])[0]
-    messages = benchmark.messages_of(Case(algorithm=name, count=PEER_MESSAGES, message_bytes=PEER_BYTES))
-    return stages.of_batch(backend, algorithm(name), messages)[0]

@@ -8,7 +8,10 @@ ones) is hashed by hashlib instead, which is faster on a single message.
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +23,28 @@ from gpuhash.reference import Algorithm
 from gpuhash.sharing import share
 
 Messages = npt.NDArray[np.int64]  # numbers of messages in a batch
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # Work for one trip of a thread: large enough to hide the trip, small enough to share the end fairly.
-CHUNK_BYTES = 1 << 18
+LEAST_CHUNK_BYTES = 1 << 17
+MOST_CHUNK_BYTES = 1 << 21
+CHUNKS_PER_THREAD = 8
 CHUNK_NONCES = 1 << 18
 MESSAGE_COST_BYTES = 64  # what a message costs beyond its bytes: padding, digest
 # A group keeps its lanes when they are busy for at least this part of the time; below, hashlib wins.
-BUSY_RATIO = 0.4
+# Keccak is not much faster there, so it stays.
+BUSY_RATIO = {cpu_sha256.BLOCK_BYTES: 0.4, RATE_BYTES: 0.0}
 NOTHING: Messages = np.empty(0, np.int64)
 NO_ORDER: Messages = np.empty((0, 0), np.int64)  # the compiled loops take messages as they come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which messages are hashed together, and what is one piece of work."""
+
+    order: Messages  # int64[groups, lanes], -1 for an idle place; empty: as they come
+    alone: Messages  # messages for hashlib
+    ranges: list[tuple[int, int]]  # of groups, the dearest first
 
 
 class CpuBackend:
@@ -47,27 +63,39 @@ class CpuBackend:
 
     def tasks(self, which: Algorithm, batch: Batch, digests: Bytes) -> list[Callable[[], None]]:
         """Return the work of hash_batch in pieces, which threads may do in any order and again."""
-        sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
-        lanes = cpu_sha256.LANES if sha2 else cpu_keccak.LANES
-        work = _sha256_groups if sha2 else _keccak_groups
-        if batch.limits is None:
-            order, alone = NO_ORDER, NOTHING
-            step = max(CHUNK_BYTES // (lanes * ((batch.length or 0) + MESSAGE_COST_BYTES)), 1)
-            groups = -(-batch.count // lanes)
-            ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
+        if which in (Algorithm.SHA256, Algorithm.SHA256D):
+            plan = self._plan(batch, cpu_sha256.LANES, cpu_sha256.BLOCK_BYTES, cpu_sha256.LENGTH_BYTES)
+            calls = _sha256_calls(which, batch, plan, digests)
         else:
-            block_bytes = cpu_sha256.BLOCK_BYTES if sha2 else RATE_BYTES
-            least_padding = cpu_sha256.LENGTH_BYTES if sha2 else 1
-            blocks = (np.diff(batch.limits) + least_padding - 1) // block_bytes + 1
-            order, alone = plan_groups(blocks, lanes, BUSY_RATIO if sha2 else 0)
-            # The first message of a group is about as long as the others; no place is idle there.
-            ranges = _cut(lanes * (block_bytes * blocks[order[:, 0]] + MESSAGE_COST_BYTES))
-        tasks: list[Callable[[], None]] = [
-            partial(work, which, batch, order, first, last, digests) for first, last in ranges
-        ]
-        if len(alone):
-            tasks.insert(0, partial(_hash_alone, which, batch, alone, digests))
+            plan = self._plan(batch, cpu_keccak.LANES, RATE_BYTES, 1)
+            calls = _keccak_calls(which, batch, plan, digests)
+        # A call knows its messages and digests by address; they are kept for as long as it is.
+        tasks: list[Callable[[], None]] = [partial(_run, *call, (batch, digests)) for call in calls]
+        if len(plan.alone):
+            tasks.insert(0, partial(_hash_alone, which, batch, plan.alone, digests))
         return tasks
+
+    def _plan(self, batch: Batch, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
+        """Arrange messages in groups and groups in ranges."""
+        if batch.limits is None:
+            groups = -(-batch.count // lanes)
+            group_bytes = lanes * ((batch.length or 0) + MESSAGE_COST_BYTES)
+            step = max(self._chunk_bytes(groups * group_bytes) // group_bytes, 1)
+            ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
+            return Plan(order=NO_ORDER, alone=NOTHING, ranges=ranges)
+        blocks = (np.diff(batch.limits) + least_padding - 1) // block_bytes + 1
+        order, alone = plan_groups(blocks, lanes, BUSY_RATIO[block_bytes])
+        # The first message of a group is about as long as the others; no place is idle there.
+        costs = np.cumsum(lanes * (block_bytes * blocks[order[:, 0]] + MESSAGE_COST_BYTES))
+        total = int(costs[-1]) if len(costs) else 0
+        return Plan(order=order, alone=alone, ranges=_cut(costs, self._chunk_bytes(total)))
+
+    def _chunk_bytes(self, total: int) -> int:
+        """How much of a batch one task takes."""
+        if self.thread_count == 1:
+            return MOST_CHUNK_BYTES
+        share_of_thread = total // (CHUNKS_PER_THREAD * self.thread_count)
+        return min(max(share_of_thread, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
         """Return nonces in [start, start + count) whose hash may be at most target, rising."""
@@ -89,23 +117,31 @@ def plan_groups(blocks: npt.NDArray[np.int64], lanes: int, busy_ratio: float) ->
     its lanes busy for less than busy_ratio of the time.
     """
     keys = blocks.astype(np.uint16) if blocks.max(initial=0) < 1 << 16 else blocks  # 16 bits: radix sort
-    order = np.full(-(-len(blocks) // lanes) * lanes, -1, np.int64)
-    order[: len(blocks)] = np.argsort(keys, kind="stable")
-    groups = order.reshape(-1, lanes)
-    used = np.where(groups >= 0, blocks[groups], 0)
-    longest = used.max(axis=1, initial=0)
+    by_length = np.argsort(keys, kind="stable")
+    rising = blocks[by_length]
+    firsts = np.arange(0, len(blocks), lanes)
+    longest = rising[np.minimum(firsts + lanes, len(blocks)) - 1]
+    busy = np.add.reduceat(rising, firsts) if len(firsts) else longest
+    order = np.full((len(firsts), lanes), -1, np.int64)
+    order.reshape(-1)[: len(blocks)] = by_length
     # Short messages cost less in lanes than the way to hashlib, however few they are.
-    alone = (used.sum(axis=1) < busy_ratio * lanes * longest) & (longest > lanes)
-    return groups[~alone], groups[alone][groups[alone] >= 0]
+    alone = (busy < busy_ratio * lanes * longest) & (longest > lanes)
+    if not alone.any():
+        return order, NOTHING
+    lonely = order[alone].reshape(-1)
+    return order[~alone], lonely[lonely >= 0]
 
 
-def _cut(costs: Messages) -> list[tuple[int, int]]:
-    """Cut groups into ranges of about CHUNK_BYTES; the dearest groups, which are the last, come first."""
-    total = np.cumsum(costs)
-    chunks = -(-int(total[-1]) // CHUNK_BYTES) if len(total) else 0
-    edges = np.searchsorted(total, np.arange(1, chunks) * CHUNK_BYTES)
-    edges = np.unique(np.concatenate(([0], edges, [len(costs)])))
-    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))[::-1]
+def _cut(costs: Messages, chunk_bytes: int) -> list[tuple[int, int]]:
+    """Cut groups into ranges of about chunk_bytes; the dearest groups, which are the last, come first.
+
+    costs are those of each group and all before it.
+    """
+    if len(costs) == 0:
+        return []
+    inner = np.searchsorted(costs, np.arange(chunk_bytes, costs[-1], chunk_bytes)).tolist()
+    edges = sorted({0, *inner, len(costs)})
+    return list(pairwise(edges))[::-1]
 
 
 def _hash_alone(which: Algorithm, batch: Batch, messages: Messages, digests: Bytes) -> None:
@@ -115,28 +151,45 @@ def _hash_alone(which: Algorithm, batch: Batch, messages: Messages, digests: Byt
         digests[message] = np.frombuffer(digest, np.uint8)
 
 
-def _sha256_groups(  # noqa: PLR0917 - one task, built by position in hash_batch
-    which: Algorithm, batch: Batch, order: Messages, first: int, last: int, digests: Bytes
-) -> None:
-    limits, length = _layout(batch)
+def _sha256_calls(which: Algorithm, batch: Batch, plan: Plan, digests: Bytes) -> list[Call]:
     twice = which is Algorithm.SHA256D
     flat, target = batch.flat.ctypes.data, digests.ctypes.data
-    cpu_sha256.hash_groups(flat, limits, length, order, first, last, twice, target, batch.count)
-
-
-def _keccak_groups(  # noqa: PLR0917 - one task, built by position in hash_batch
-    which: Algorithm, batch: Batch, order: Messages, first: int, last: int, digests: Bytes
-) -> None:
     limits, length = _layout(batch)
-    flat, target = batch.flat.ctypes.data, digests.ctypes.data
+    return [
+        (
+            cpu_sha256.hash_groups,
+            (flat, limits, length, plan.order, first, last, twice, target, batch.count),
+        )
+        for first, last in plan.ranges
+    ]
+
+
+def _keccak_calls(which: Algorithm, batch: Batch, plan: Plan, digests: Bytes) -> list[Call]:
     domain = KECCAK_DOMAIN if which is Algorithm.KECCAK256 else SHA3_DOMAIN
+    flat, target = batch.flat.ctypes.data, digests.ctypes.data
+    limits, length = _layout(batch)
+    calls: list[Call] = []
+    full = 0
     if 0 <= length < RATE_BYTES:
-        full = min(last, batch.count // cpu_keccak.LANES)
+        full = batch.count // cpu_keccak.LANES
         padding = cpu_keccak.block_padding(length, domain)
-        cpu_keccak.hash_equal_groups(flat, length, padding, first, full, target)
-        first = full
-    if first < last:
-        cpu_keccak.hash_groups(flat, limits, length, order, first, last, domain, target, batch.count)
+        calls = [
+            (cpu_keccak.hash_equal_groups, (flat, length, padding, first, min(last, full), target))
+            for first, last in plan.ranges
+        ]
+    # All groups, or the last one, whose lanes are not all taken.
+    return calls + [
+        (
+            cpu_keccak.hash_groups,
+            (flat, limits, length, plan.order, max(first, full), last, domain, target, batch.count),
+        )
+        for first, last in plan.ranges
+        if last > full
+    ]
+
+
+def _run(function: Callable[..., Any], arguments: tuple[Any, ...], _kept: tuple[Batch, Bytes]) -> None:
+    function(*arguments)
 
 
 def _layout(batch: Batch) -> tuple[Messages, int]:

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 
 from gpuhash.compiled import compiled
-from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, some_end_before
+from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, shortest_length, some_end_before
 from gpuhash.keccak import RATE_BYTES, ROTATIONS, ROUND_CONSTANTS
 from gpuhash.lanes import (
     INT64,
@@ -124,6 +124,7 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     row_size = 8 * LANES * ROW_WORDS
     for group in range(first_group, last_group):
         longest = assign_lanes(places, flat, offsets, length, order, group, digests, count, nowhere)
+        shortest = shortest_length(places)
         state[:] = 0
         for offset in range(0, longest + 1, RATE_BYTES):
             for row in range(BLOCK_ROWS):
@@ -131,6 +132,9 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
                 _load_words(
                     words_address + row * row_size, starts, lengths, offset + begin, RATE_BYTES - begin
                 )
+            if offset + RATE_BYTES <= shortest:  # inside every message
+                _absorb(state_address, words_address)
+                continue
             _pad(words, places, offset, domain)
             _absorb(state_address, words_address)
             if some_end_before(places, offset + RATE_BYTES):

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 
 from gpuhash.compiled import compiled
-from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, some_end_before
+from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, shortest_length, some_end_before
 from gpuhash.lanes import INT64, VECTOR_BITS, Lanes, intrinsic, load_words, store_digests
 from gpuhash.sha256 import DIGEST_BITS, HEADER_BITS, INITIAL_STATE, NONCE_WORD, PAD_WORD, ROUNDS, K
 
@@ -33,12 +33,15 @@ class Rounds:
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
         w = list(words)
+        upcoming = lanes.add(h, self._constant_and_word(w, first))
         for t in range(first, last):
-            while len(w) <= t:
-                w.append(self._next_word(w))
+            ready = upcoming
+            if t + 1 < last:
+                # What the next round needs of its word is added now: it depends on nothing of this round.
+                upcoming = lanes.add(g, self._constant_and_word(w, t + 1))
             sigma1 = lanes.xor3(*(lanes.rotate_right(e, places) for places in (6, 11, 25)))
             sigma0 = lanes.xor3(*(lanes.rotate_right(a, places) for places in (2, 13, 22)))
-            t1 = lanes.add(lanes.add(w[t], lanes.constant(K[t])), h, lanes.choose(e, f, g), sigma1)
+            t1 = lanes.add(ready, lanes.choose(e, f, g), sigma1)
             t2 = lanes.add(t1, lanes.majority(a, b, c), sigma0)
             a, b, c, d, e, f, g, h = t2, a, b, c, lanes.add(d, t1), e, f, g
         return [a, b, c, d, e, f, g, h]
@@ -59,6 +62,11 @@ class Rounds:
     def initial_state(self) -> list[Any]:
         """Return the state before the first block."""
         return [self.lanes.constant(word) for word in INITIAL_STATE]
+
+    def _constant_and_word(self, w: list[Any], t: int) -> Any:
+        while len(w) <= t:
+            w.append(self._next_word(w))
+        return self.lanes.add(w[t], self.lanes.constant(K[t]))
 
     def _next_word(self, w: list[Any]) -> Any:
         lanes, x, y = self.lanes, w[-15], w[-2]
@@ -173,23 +181,32 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     order, int64[groups, LANES], names the messages of each group, -1 for none; empty means 0, 1, 2, ...
     """
     state = np.empty((8, LANES), np.uint32)
-    words = np.empty((16, LANES), np.uint32)
+    words = np.empty((2, 16, LANES), np.uint32)  # a block, and the next, which is loaded meanwhile
     places = np.empty((3, LANES), np.int64)
     spare = np.empty(32, np.uint8)
-    state_address, words_address, nowhere = state.ctypes.data, words.ctypes.data, spare.ctypes.data
-    starts = places.ctypes.data
+    state_address, nowhere, starts = state.ctypes.data, spare.ctypes.data, places.ctypes.data
     lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
+    words_address, slot_bytes = words.ctypes.data, 4 * LANES * 16
     for group in range(first_group, last_group):
         longest = assign_lanes(places, flat, offsets, length, order, group, digests, count, nowhere)
+        shortest = shortest_length(places)
         for i in range(8):
             for lane in range(LANES):
                 state[i, lane] = INITIAL_STATE[i]
+        slot = 0
+        _load_words(words_address, starts, lengths, 0)
+        if shortest < BLOCK_BYTES:
+            _pad(words, 0, places, 0)
         for offset in range(0, longest + LENGTH_BYTES, BLOCK_BYTES):
-            _load_words(words_address, starts, lengths, offset)
-            _pad(words, places, offset)
-            _compress(state_address, words_address)
-            limit = offset + BLOCK_BYTES - LENGTH_BYTES + 1
-            if some_end_before(places, limit):
+            following = offset + BLOCK_BYTES
+            if following < longest + LENGTH_BYTES:
+                _load_words(words_address + (1 - slot) * slot_bytes, starts, lengths, following)
+                if shortest < following + BLOCK_BYTES:
+                    _pad(words, 1 - slot, places, following)
+            _compress(state_address, words_address + slot * slot_bytes)
+            slot = 1 - slot
+            limit = following - LENGTH_BYTES + 1
+            if shortest < limit and some_end_before(places, limit):
                 if twice:
                     _store_rehashed(state_address, targets)
                 else:
@@ -198,15 +215,15 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
 
 
 @njit(nogil=True)
-def _pad(words: Any, places: Any, offset: Any) -> Any:
+def _pad(words: Any, slot: Any, places: Any, offset: Any) -> Any:
     """Add to the block at offset the one bit that follows a message, and in its last block its length."""
     for lane in range(LANES):
         left = places[LENGTHS, lane] - offset
         if 0 <= left < BLOCK_BYTES:
-            words[left >> 2, lane] |= np.uint32(PAD_WORD) >> np.uint32(8 * (left & 3))
+            words[slot, left >> 2, lane] |= np.uint32(PAD_WORD) >> np.uint32(8 * (left & 3))
         if -LENGTH_BYTES < left <= BLOCK_BYTES - LENGTH_BYTES:
-            words[14, lane] = places[LENGTHS, lane] >> 29
-            words[15, lane] = places[LENGTHS, lane] << 3
+            words[slot, 14, lane] = places[LENGTHS, lane] >> 29
+            words[slot, 15, lane] = places[LENGTHS, lane] << 3
 
 
 @compiled

@@ -44,6 +44,15 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
 
 
 @njit(nogil=True)
+def shortest_length(places: Any) -> Any:
+    """Return the least length of any lane: below 0 when one is idle."""
+    shortest = places[LENGTHS, 0]
+    for lane in range(1, places.shape[1]):
+        shortest = min(shortest, places[LENGTHS, lane])
+    return shortest
+
+
+@njit(nogil=True)
 def some_end_before(places: Any, limit: Any) -> Any:
     """Say whether any lane that still has a digest to write has a length below limit."""
     found = False

@@ -65,7 +65,7 @@ def pack(messages: Messages) -> Batch:
 def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
     """Put separate byte strings into the flat form that the batch functions take."""
     offsets = np.zeros(len(messages) + 1, np.int64)
-    np.cumsum([len(message) for message in messages], out=offsets[1:])
+    np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)), out=offsets[1:])
     return np.frombuffer(b"".join(messages), np.uint8), offsets
 
 

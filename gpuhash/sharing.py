@@ -1,7 +1,14 @@
-"""Let threads share tasks; the work in them releases the GIL."""
+"""Let threads share tasks; the work in them releases the GIL.
 
-import threading
+The threads are kept from call to call: a batch of one block takes less time than starting a thread.
+"""
+
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+MOST_THREADS = 256  # started only when that many tasks are shared
 
 
 def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) -> None:
@@ -24,12 +31,20 @@ def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) 
             except Exception as error:  # noqa: BLE001 - raised again in the calling thread
                 errors.append(error)
 
-    helpers = min(thread_count or len(waiting), len(waiting)) - 1
-    threads = [threading.Thread(target=run) for _ in range(helpers)]
-    for thread in threads:
-        thread.start()
+    helper_count = min(thread_count or len(waiting), len(waiting)) - 1
+    helpers = [_threads().submit(run) for _ in range(helper_count)]
     run()
-    for thread in threads:
-        thread.join()
+    for helper in helpers:
+        if not helper.cancel():  # it has begun
+            helper.result()
     if errors:
         raise errors[0]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="gpuhash")
+
+
+# A child process inherits the memory of the threads, not the threads.
+os.register_at_fork(after_in_child=_threads.cache_clear)

@@ -24,6 +24,10 @@ from gpuhash.sharing import share
 from gpuhash.variants import VARIANTS
 
 NO_TARGET = 0  # a search that finds nothing does nothing else
+SEARCH_NONCES = {"reference": 1 << 14, "cpu": 1 << 22, "cuda": 1 << 30}
+PEER_BYTES = 64
+PEER_MESSAGES = {"cpu": 1 << 13, "cuda": 1 << 20}
+PEER_REPEATS = 1 << 9
 
 
 def _nothing() -> None:
@@ -64,6 +68,34 @@ def of_batch(backend: str, which: Algorithm, messages: Messages) -> list[Stage]:
     if backend == "cuda":
         return [*_cuda_stages(devices()[0], which, messages), whole]
     return [whole]
+
+
+def beside_peer(backend: str, which: Algorithm | None) -> Stage:
+    """Return the kernel stage to run beside another program; which is None for a header search.
+
+    Programs such as hashcat make their candidates where they hash them. The messages here are therefore
+    few enough to stay in the cache of a CPU, and are hashed again and again.
+    """
+    if which is None:
+        return of_search(backend, bytes(80), 8 * SEARCH_NONCES[backend])[0]
+    count = PEER_MESSAGES[backend]
+    messages = np.random.default_rng(1).integers(0, 256, (count, PEER_BYTES), np.uint8)
+    stage = of_batch(backend, which, messages)[0]
+    if backend == "cpu":
+        threads = CpuBackend().thread_count
+        alone = CpuBackend(thread_count=1)
+        work = [
+            partial(_repeat, alone.tasks(which, pack(messages), np.empty((count, DIGEST_BYTES), np.uint8)))
+            for _ in range(threads)
+        ]
+        stage = replace(stage, hashes=count * PEER_REPEATS * threads, work=partial(share, work))
+    return stage
+
+
+def _repeat(tasks: list[Callable[[], None]]) -> None:
+    for _ in range(PEER_REPEATS):
+        for task in tasks:
+            task()
 
 
 def of_search(backend: str, header: bytes, count: int) -> list[Stage]:

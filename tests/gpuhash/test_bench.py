@@ -242,3 +242,14 @@ def test_the_model_of_the_h200() -> None:
     )
     with pytest.raises(InvalidInputError, match=r"sm_35.*there are sm_75"):
         limits.for_architecture("sm_35")
+
+
+def test_beside_a_peer_messages_stay_in_the_cache() -> None:
+    """The stage hashes the same few messages often, and counts every hash."""
+    stage = stages.beside_peer("cpu", Algorithm.KECCAK256)
+
+    assert stage.name == "kernel"
+    threads = CpuBackend().thread_count
+    assert stage.hashes == stages.PEER_MESSAGES["cpu"] * stages.PEER_REPEATS * threads
+    assert stages.PEER_MESSAGES["cpu"] * (stages.PEER_BYTES + 32) <= 1 << 20
+    assert stages.beside_peer("cpu", None).hashes == 8 * stages.SEARCH_NONCES["cpu"]
