@@ -3,6 +3,7 @@
 import logging
 import sys
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +21,18 @@ from gpuhash.packing import Bytes
 app = typer.Typer(
     help="Batch double SHA-256 and Keccak on a GPU or the CPU.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(cli_bench.bench)
 app.command()(cli_bench.sweep)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpuhash {metadata.version('pool-measurement')}")
+        raise typer.Exit
+
 
 BackendOption = Annotated[str, typer.Option(help="auto, cuda, cpu or reference.")]
 
@@ -33,8 +42,13 @@ def configure(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say which backend is chosen, and why.")
     ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
 ) -> None:
     """Set up the log."""
+    del version  # its callback has done what it asks for
     logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 
