@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuhash import cpu_keccak, cpu_sha256, reference, sha256
+from gpuhash.groups import sort_into_groups
 from gpuhash.keccak import KECCAK_DOMAIN, RATE_BYTES, SHA3_DOMAIN
 from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
 from gpuhash.reference import Algorithm
@@ -83,10 +84,25 @@ class CpuBackend:
             step = max(self._chunk_bytes(groups * group_bytes) // group_bytes, 1)
             ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
             return Plan(order=NO_ORDER, alone=NOTHING, ranges=ranges)
-        blocks = (np.diff(batch.limits) + least_padding - 1) // block_bytes + 1
-        order, alone = plan_groups(blocks, lanes, BUSY_RATIO[block_bytes])
-        # The first message of a group is about as long as the others; no place is idle there.
-        costs = np.cumsum(lanes * (block_bytes * blocks[order[:, 0]] + MESSAGE_COST_BYTES))
+        return self._plan_mixed(batch.limits, lanes, block_bytes, least_padding)
+
+    def _plan_mixed(self, limits: Messages, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
+        """Arrange messages of different lengths so that the lanes of a group end together.
+
+        Messages whose group would keep its lanes busy for less than BUSY_RATIO of the time go alone.
+        """
+        groups = -(-(len(limits) - 1) // lanes)
+        order = np.full((groups, lanes), -1, np.int64)
+        longest, busy = np.empty((2, groups), np.int64)
+        sort_into_groups(limits, block_bytes, least_padding, order, longest, busy)
+        # Short messages cost less in lanes than the way to hashlib, however few they are.
+        lonely = (busy < BUSY_RATIO[block_bytes] * lanes * longest) & (longest > lanes)
+        alone = NOTHING
+        if lonely.any():
+            alone = order[lonely].reshape(-1)
+            alone = alone[alone >= 0]
+            order, longest = order[~lonely], longest[~lonely]
+        costs = np.cumsum(lanes * (block_bytes * longest + MESSAGE_COST_BYTES))
         total = int(costs[-1]) if len(costs) else 0
         return Plan(order=order, alone=alone, ranges=_cut(costs, self._chunk_bytes(total)))
 
@@ -108,28 +124,6 @@ class CpuBackend:
         ]
         share(tasks, self.thread_count)
         return sorted(found)
-
-
-def plan_groups(blocks: npt.NDArray[np.int64], lanes: int, busy_ratio: float) -> tuple[Messages, Messages]:
-    """Arrange messages of these block counts in groups, int64[groups, lanes], and say which go alone.
-
-    Idle places of a group hold -1. Messages that go alone are in no group: those whose group would keep
-    its lanes busy for less than busy_ratio of the time.
-    """
-    keys = blocks.astype(np.uint16) if blocks.max(initial=0) < 1 << 16 else blocks  # 16 bits: radix sort
-    by_length = np.argsort(keys, kind="stable")
-    rising = blocks[by_length]
-    firsts = np.arange(0, len(blocks), lanes)
-    longest = rising[np.minimum(firsts + lanes, len(blocks)) - 1]
-    busy = np.add.reduceat(rising, firsts) if len(firsts) else longest
-    order = np.full((len(firsts), lanes), -1, np.int64)
-    order.reshape(-1)[: len(blocks)] = by_length
-    # Short messages cost less in lanes than the way to hashlib, however few they are.
-    alone = (busy < busy_ratio * lanes * longest) & (longest > lanes)
-    if not alone.any():
-        return order, NOTHING
-    lonely = order[alone].reshape(-1)
-    return order[~alone], lonely[lonely >= 0]
 
 
 def _cut(costs: Messages, chunk_bytes: int) -> list[tuple[int, int]]:

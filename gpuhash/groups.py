@@ -1,12 +1,47 @@
-"""Which message is in which lane: what the compiled loops of the cpu backend share."""
+"""Which message is in which group and lane: compiled loops that both hashes of the cpu backend share."""
 
 from typing import Any
 
+import numpy as np
 from numba import njit
+
+from gpuhash.compiled import compiled
 
 # Rows of places, int64[3, lanes]: address of the message, its length, address of its digest.
 STARTS, LENGTHS, TARGETS = 0, 1, 2
+BINS = 4096  # block counts that sorting tells apart
 IDLE = -(1 << 40)  # the length of a lane without a message: it has ended long ago
+
+
+@compiled
+def sort_into_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
+    limits: Any, block_bytes: Any, least_padding: Any, order: Any, longest: Any, busy: Any
+) -> Any:
+    """Put messages into groups of about equally many blocks, fewest first.
+
+    Message i is the bytes from limits[i] to limits[i + 1]. order, int64[groups, lanes] and full of -1, gets
+    their numbers; longest and busy, int64[groups], the blocks of the longest message of a group and of all
+    its messages together. Messages of BINS blocks and more count as equally long.
+    """
+    lane_count = order.shape[1]
+    places = order.reshape(-1)
+    blocks = np.empty(len(limits) - 1, np.int64)
+    ends = np.zeros(BINS, np.int64)
+    for message in range(len(blocks)):
+        blocks[message] = (limits[message + 1] - limits[message] + least_padding - 1) // block_bytes + 1
+        ends[min(blocks[message], BINS - 1)] += 1
+    for length in range(1, BINS):
+        ends[length] += ends[length - 1]
+    for message in range(len(blocks) - 1, -1, -1):
+        length = min(blocks[message], BINS - 1)
+        ends[length] -= 1
+        places[ends[length]] = message
+    longest[:] = 0
+    busy[:] = 0
+    for group in range(len(longest)):
+        for place in range(group * lane_count, min((group + 1) * lane_count, len(blocks))):
+            longest[group] = max(longest[group], blocks[places[place]])
+            busy[group] += blocks[places[place]]
 
 
 @njit(nogil=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import gpuhash
 from gpuhash.backend import EDGE_LENGTHS, ProvenBackend
-from gpuhash.cpu import CpuBackend, plan_groups
+from gpuhash.cpu import BUSY_RATIO, CpuBackend
 from gpuhash.keccak import KECCAK_DOMAIN, SHA3_DOMAIN, sponge
 from gpuhash.packing import Batch, Bytes, Messages
 from gpuhash.reference import Algorithm, keccak256
@@ -87,19 +87,25 @@ def test_bytes_next_to_a_message_do_not_matter() -> None:
         assert np.array_equal(first, second)
 
 
+@settings(deadline=None)
 @given(
-    st.lists(st.integers(1, 5000), max_size=200),
-    st.sampled_from([2, 4, 8, 16]),
-    st.sampled_from([0.0, 0.4, 1.0]),
+    st.lists(st.integers(0, 400_000), max_size=100), st.sampled_from([Algorithm.SHA256, Algorithm.KECCAK256])
 )
-def test_every_message_is_planned_once(blocks: list[int], lanes: int, busy_ratio: float) -> None:
+def test_every_message_is_planned_once(lengths: list[int], algorithm: Algorithm) -> None:
     """Groups and lonely messages together are all messages; a group that stays is busy enough."""
-    groups, alone = plan_groups(np.array(blocks, np.int64), lanes, busy_ratio)
+    limits = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    lanes, block_bytes, padding = (16, 64, 9) if algorithm is Algorithm.SHA256 else (8, 136, 1)
 
-    assert sorted([*groups[groups >= 0].tolist(), *alone.tolist()]) == list(range(len(blocks)))
-    for group in groups:
-        used = [blocks[message] for message in group if message >= 0]
-        assert sum(used) >= busy_ratio * lanes * max(used) or max(used) <= lanes
+    plan = CpuBackend(thread_count=3)._plan_mixed(limits, lanes, block_bytes, padding)
+
+    order, alone = plan.order, plan.alone
+    assert sorted([*order[order >= 0].tolist(), *alone.tolist()]) == list(range(len(lengths)))
+    assert sorted(group for first, last in plan.ranges for group in range(first, last)) == list(
+        range(len(order))
+    )
+    for group in order:
+        used = [(lengths[message] + padding - 1) // block_bytes + 1 for message in group if message >= 0]
+        assert sum(used) >= BUSY_RATIO[block_bytes] * lanes * max(used) or max(used) <= lanes
 
 
 def test_an_error_in_a_thread_reaches_the_caller() -> None:
