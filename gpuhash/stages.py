@@ -26,7 +26,8 @@ from gpuhash.variants import VARIANTS
 NO_TARGET = 0  # a search that finds nothing does nothing else
 SEARCH_NONCES = {"reference": 1 << 14, "cpu": 1 << 22, "cuda": 1 << 30}
 PEER_BYTES = 64
-PEER_MESSAGES = {"cpu": 1 << 13, "cuda": 1 << 20}
+PEER_NONCES = {"cpu": 1 << 27, "cuda": 1 << 32}  # long enough that the end, when threads wait, is short
+PEER_MESSAGES = {"cpu": 1 << 14, "cuda": 1 << 20}
 PEER_REPEATS = 1 << 9
 
 
@@ -77,7 +78,7 @@ def beside_peer(backend: str, which: Algorithm | None) -> Stage:
     few enough to stay in the cache of a CPU, and are hashed again and again.
     """
     if which is None:
-        return of_search(backend, bytes(80), 8 * SEARCH_NONCES[backend])[0]
+        return of_search(backend, bytes(80), PEER_NONCES[backend])[0]
     count = PEER_MESSAGES[backend]
     messages = np.random.default_rng(1).integers(0, 256, (count, PEER_BYTES), np.uint8)
     stage = of_batch(backend, which, messages)[0]
