@@ -78,13 +78,17 @@ class CpuBackend:
 
     def _plan(self, batch: Batch, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
         """Arrange messages in groups and groups in ranges."""
-        if batch.limits is None:
-            groups = -(-batch.count // lanes)
-            group_bytes = lanes * ((batch.length or 0) + MESSAGE_COST_BYTES)
-            step = max(self._chunk_bytes(groups * group_bytes) // group_bytes, 1)
-            ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
-            return Plan(order=NO_ORDER, alone=NOTHING, ranges=ranges)
-        return self._plan_mixed(batch.limits, lanes, block_bytes, least_padding)
+        if batch.limits is not None:
+            return self._plan_mixed(batch.limits, lanes, block_bytes, least_padding)
+        length = batch.length or 0
+        full, rest = divmod(batch.count, lanes)
+        groups, alone = full + (rest > 0), NOTHING
+        if rest < BUSY_RATIO[block_bytes] * lanes and length > lanes * block_bytes:
+            groups, alone = full, np.arange(batch.count - rest, batch.count)
+        group_bytes = lanes * (length + MESSAGE_COST_BYTES)
+        step = max(self._chunk_bytes(groups * group_bytes) // group_bytes, 1)
+        ranges = [(first, min(first + step, groups)) for first in range(0, groups, step)]
+        return Plan(order=NO_ORDER, alone=alone, ranges=ranges)
 
     def _plan_mixed(self, limits: Messages, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
         """Arrange messages of different lengths so that the lanes of a group end together.

@@ -40,11 +40,12 @@ def specification(results: list[Result]) -> dict[str, Any]:
         }
         for result in results
     ]
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
     logarithmic = {"type": "log"}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "data": {"values": rows},
-        "facet": {"field": "panel", "type": "nominal", "title": None, "sort": None},
+        "facet": {"field": "panel", "type": "nominal", "title": None, "sort": panels},
         "columns": 3,
         "resolve": {"scale": {"x": "independent"}},
         "spec": {

@@ -3,6 +3,7 @@
 The threads are kept from call to call: a batch of one block takes less time than starting a thread.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +32,10 @@ def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) 
             except Exception as error:  # noqa: BLE001 - raised again in the calling thread
                 errors.append(error)
 
-    helper_count = min(thread_count or len(waiting), len(waiting)) - 1
-    helpers = [_threads().submit(run) for _ in range(helper_count)]
+    helpers = []
+    with contextlib.suppress(RuntimeError):  # no new work is taken while the interpreter ends
+        for _ in range(min(thread_count or len(waiting), len(waiting)) - 1):
+            helpers.append(_threads().submit(run))  # noqa: PERF401 - those that were taken count
     run()
     for helper in helpers:
         if not helper.cancel():  # it has begun

@@ -66,6 +66,15 @@ def test_ten_thousand_random_messages(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("count", [1, 5, 17, 22, 31])
+def test_few_long_messages_of_one_length(algorithm: str, count: int) -> None:
+    """Too few for a group of lanes, or a rest that is too few."""
+    matrix = np.random.default_rng(count).integers(0, 256, (count, 5000), np.uint8)
+
+    assert same_as_reference(algorithm, matrix)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_one_huge_message_among_small_ones(algorithm: str) -> None:
     """Three megabytes beside empty and short messages."""
     huge = np.random.default_rng(5).bytes(3_000_001)
@@ -116,6 +125,46 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
     with pytest.raises(MemoryError, match="no memory left"):
         share([fail] * 8, thread_count=2)
+
+
+def test_hashing_still_works_while_the_interpreter_ends(repo_root: Path) -> None:
+    """An exit handler that hashes a large batch gets its digests, from one thread."""
+    program = """
+import atexit, hashlib, numpy, gpuhash
+batch = numpy.zeros((100_000, 64), numpy.uint8)
+def late():
+    print(gpuhash.sha256_batch(batch, backend="cpu")[-1].tobytes() == hashlib.sha256(bytes(64)).digest())
+atexit.register(late)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=repo_root, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_hashes_with_threads_of_its_own(repo_root: Path) -> None:
+    """The threads of the parent are not in the child; it starts its own."""
+    program = """
+import os, numpy, gpuhash
+batch = numpy.zeros((100_000, 64), numpy.uint8)
+before = gpuhash.sha256_batch(batch, backend="cpu")
+child = os.fork()
+if child == 0:
+    os._exit(0 if (gpuhash.sha256_batch(batch, backend="cpu") == before).all() else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=repo_root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.stdout == "0\n", done.stderr
 
 
 def test_a_backend_that_is_wrong_is_refused() -> None:
