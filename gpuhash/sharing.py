@@ -6,8 +6,11 @@ The threads are kept from call to call: a batch of one block takes less time tha
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 MOST_THREADS = 256  # started only when that many tasks are shared
 
@@ -45,7 +48,10 @@ def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) 
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
+def _threads() -> "ThreadPoolExecutor":
+    # An exit handler may be the first to hash, and then this import raises RuntimeError.
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="gpuhash")
 
 
