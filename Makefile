@@ -26,8 +26,8 @@ demo: $(READY)  ## Run a node and five scripted pools through collector, analyse
 	@$(BIN)/pool-analysis build --dataset data/demo/dataset --pools data/demo/pools --database data/demo/demo.duckdb
 	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
 
-test: $(READY)  ## Run all tests
-	@$(BIN)/python -m pytest
+test: $(READY)  ## Run all tests, one file per core at a time
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)  ## Check style, types and SQL
 	@$(BIN)/ruff check .
