@@ -4,16 +4,21 @@ A file is written beside its place as `.<name>.tmp`, which no reader's `*.parque
 renamed, and its folder forced to disk: a reader sees a whole file or none, also after SIGKILL or a power cut.
 The name is chosen by the caller (`stem`): writing the same rows under the same stem again changes nothing.
 
+Who writes a file holds the dataset's write lock together with others who do; compaction, which puts whole
+folders in the place of others, holds it alone for that moment.
+
 Folders are those of `collector.schema`. The name of a `height=<first>-<last>` folder looks like a column to
 readers that know Hive partitioning and would hide the real `height` (DuckDB does so without a word, pyarrow
 and pandas refuse), so readers must be told not to look: DuckDB `hive_partitioning = false`, pyarrow and
 pandas `partitioning=None`.
 """
 
+import fcntl
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -31,6 +36,7 @@ COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
+WRITE_LOCK: Final = ".write.lock"
 
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -99,15 +105,30 @@ class Dataset:
         for partition, part in _partitions(table, content):
             path = self.folder / table.name / partition / f"{stem}.parquet"
             try:
-                if not path.exists():
-                    make_folder(path.parent)
-                    _write_file(path, table, part, is_sorted=is_sorted)
+                with self.write_lock():
+                    if not path.exists():
+                        make_folder(path.parent)
+                        _write_file(path, table, part, is_sorted=is_sorted)
             except OSError as error:
                 raise DatasetError(
                     f"cannot write {path}: {error.strerror or error}; free space or rights"
                 ) from None
             written.append(path)
         return written
+
+    @contextmanager
+    def write_lock(self, *, alone: bool = False) -> Iterator[None]:
+        """Hold the right to add files; with `alone`, wait until nobody else has it, and keep all others out.
+
+        OSError when the lock file cannot be made.
+        """
+        make_folder(self.folder)
+        handle = os.open(self.folder / WRITE_LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(handle)
 
     def paths(self, table: Table) -> list[Path]:
         """Every complete file of the table, in order of name."""
@@ -258,21 +279,24 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) -> None:
-    ascending = [(name, "ascending") for name in table.sort]
-    content = rows if is_sorted else rows.sort_by(ascending)
+    content = rows if is_sorted else rows.sort_by([(name, "ascending") for name in table.sort])
 
     def write(sink: BinaryIO) -> None:
-        pq.write_table(
-            content,
-            sink,
-            row_group_size=ROW_GROUP_ROWS,
-            compression=COMPRESSION,
-            compression_level=COMPRESSION_LEVEL,
-            use_dictionary=_dictionary_columns(table),
-            sorting_columns=pq.SortingColumn.from_ordering(content.schema, ascending),
-        )
+        pq.write_table(content, sink, row_group_size=ROW_GROUP_ROWS, **parquet_options(table))
 
     _place(path, write)
+
+
+def parquet_options(table: Table) -> dict[str, Any]:
+    """Return how the files of a table are written."""
+    ascending = [(name, "ascending") for name in table.sort]
+    return {
+        "compression": COMPRESSION,
+        "compression_level": COMPRESSION_LEVEL,
+        "use_dictionary": _dictionary_columns(table),
+        "sorting_columns": pq.SortingColumn.from_ordering(table.arrow, ascending),
+        "write_page_checksum": True,
+    }
 
 
 def _place(path: Path, write: Callable[[BinaryIO], object]) -> None:
