@@ -49,8 +49,7 @@ def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) 
 
 @cache
 def _threads() -> "ThreadPoolExecutor":
-    # An exit handler may be the first to hash, and then this import raises RuntimeError.
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - raises RuntimeError in an exit handler
 
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="gpuhash")
 
