@@ -1,0 +1,16 @@
+"""All faults, in the order of the table: importing their modules enters them."""
+
+from tests.functional.chaos import (
+    fault_clock,
+    fault_disk,
+    fault_kill,
+    fault_load,
+    fault_network,
+    fault_node,
+    fault_wire,
+)
+from tests.functional.chaos.registry import FAULTS
+
+ORDER = (fault_kill, fault_node, fault_network, fault_disk, fault_clock, fault_wire, fault_load)
+MODULES = [module.__name__ for module in ORDER]
+FAULTS = dict(sorted(FAULTS.items(), key=lambda item: MODULES.index(item[1].play.__module__)))

@@ -1,0 +1,164 @@
+"""`pool-collector run` as a process of its own, which is started, stopped, killed and started again."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collector.regtest import RegtestNode
+from collector.regtest.node import free_ports
+
+PATIENCE_S = 60.0
+POLL_S = 0.05
+SETTINGS: dict[str, Any] = {
+    "chain": "regtest",
+    "seal_interval_s": 2,
+    "template_interval_s": 1,
+    "stats_interval_s": 1,
+    "log_format": "json",
+}
+
+
+class Collecting:
+    """One dataset and the collectors that fill it, one after the other."""
+
+    def __init__(
+        self,
+        node: RegtestNode,
+        folder: Path,
+        *,
+        dataset: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+        node_settings: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.dataset = dataset or folder / "dataset"
+        self.log = folder / "collector.log"
+        self.environment = dict(environment or {})
+        self.n_starts = 0
+        self.n_failed = 0  # ends that nobody asked for
+        self._port = free_ports(1)[0]
+        self._config = folder / "collector.toml"
+        top = SETTINGS | {"dataset": str(self.dataset), "metrics": f"127.0.0.1:{self._port}"}
+        named = {"name": "alpha", "rpc_url": node.rpc_url, "cookie_file": str(node.cookie_path)}
+        self._config.write_text(
+            _toml(top | dict(settings or {})) + "\n[[node]]\n" + _toml(named | dict(node_settings or {}))
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began_at = 0
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start; with `wait` until the mempool is followed."""
+        self._began_at = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "collector", "run", "--config", self._config],
+                stdout=log,
+                stderr=log,
+                env=os.environ | self.environment,
+            )
+        self.n_starts += 1
+        if wait:
+            self.wait_in_step()
+
+    def wait_in_step(self) -> None:
+        """Wait until it says that it follows the mempool; start it again where it has failed."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not self.in_step:
+            if self.status is not None:
+                self.n_failed += 1
+                self.start(wait=False)
+                time.sleep(1)
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"not in step after {PATIENCE_S:g} s:\n{self.log.read_text()[-3000:]}")
+            time.sleep(POLL_S)
+
+    def wait_for(self, words: str, *, timeout_s: float = PATIENCE_S, times: int = 1) -> bool:
+        """Wait until the log of this run has the words so often; returns whether it has."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.said.count(words) < times:
+            if time.monotonic() > deadline_s or self.status is not None:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and return the exit status."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+        try:
+            return self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return self._kill()
+
+    def close(self) -> None:
+        """End what runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._kill()
+
+    def _kill(self) -> int:
+        assert self._process is not None
+        self._process.kill()
+        return self._process.wait()
+
+    @property
+    def process_id(self) -> int:
+        """Process id of the last start."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    @property
+    def said(self) -> str:
+        """The log of this run."""
+        with self.log.open("rb") as log:
+            log.seek(self._began_at)
+            return log.read().decode(errors="replace")
+
+    @property
+    def in_step(self) -> bool:
+        """Whether its metrics say that the mempool is followed."""
+        return self.metric("pool_collector_in_step") == 1
+
+    def metric(self, name: str) -> float | None:
+        """Sum of a metric over its labels; None when it cannot be had."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=2) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return None
+        values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, values)) if values else None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Resident memory of the process."""
+        pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _toml(values: Mapping[str, Any]) -> str:
+    """Write TOML: JSON's strings, numbers, booleans and lists are TOML's; a table is written inline."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            inner = ", ".join(f"{key} = {json.dumps(each)}" for key, each in value.items())
+            lines.append(f"{name} = {{ {inner} }}")
+        else:
+            lines.append(f"{name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"

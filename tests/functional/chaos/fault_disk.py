@@ -1,0 +1,145 @@
+"""Faults of the disk: it is full, files must not grow, and what is on it is not what was written."""
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.registry import NotHereError, fault
+from tests.functional.chaos.world import World
+
+DISK_MB = 48
+FULL_S = 12.0
+ROUNDS = 12
+FILE_LIMIT_BYTES = 600_000
+
+
+@fault(
+    "disk_full",
+    "the dataset's disk (a tmpfs of 48 MB) is full for a while, then has space again",
+    n_coins=15_000,
+)
+def disk_full(world: World) -> Verdict:
+    """Fill what is left with ballast under traffic; a supervisor starts the collector again when it ends."""
+    disk = _small_disk(world)
+    collector, traffic = world.new_collector(dataset=disk / "dataset"), world.traffic
+    collector.start()
+    traffic.begin()
+    time.sleep(3)
+    ballast = disk / "ballast"
+    until_s = time.monotonic() + max(5.0, FULL_S * world.scale)
+    while time.monotonic() < until_s:
+        _fill(ballast)
+        if collector.status is not None:
+            collector.n_failed += 1
+            world.facts["said"] = collector.said.strip().splitlines()[-1][-300:]
+            collector.start(wait=False)
+        time.sleep(0.5)
+    ballast.unlink()
+    collector.wait_in_step()
+    time.sleep(2)
+    traffic.end()
+    return world.conclude(may_end=["killed", "overflow"])
+
+
+@fault("file_limit", "files must not grow (RLIMIT_FSIZE) for a while, then may again", n_coins=15_000)
+def file_limit(world: World) -> Verdict:
+    """Let the journal run into the limit: it is not sealed before."""
+    collector, traffic = world.new_collector(settings={"seal_interval_s": 600}), world.traffic
+    collector.start()
+    pid = collector.process_id
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, hard))
+    traffic.begin()
+    journal = collector.dataset / "journal"
+    until_s = time.monotonic() + 30
+    while (
+        time.monotonic() < until_s
+        and collector.status is None
+        and _largest(journal) < FILE_LIMIT_BYTES * 0.98
+    ):
+        time.sleep(0.2)
+    assert _largest(journal) > FILE_LIMIT_BYTES * 0.9, "the journal stayed small: this was no fault"
+    time.sleep(max(3.0, FULL_S * world.scale / 2))
+    if collector.status is None:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+    else:
+        world.facts["said"] = collector.said.strip().splitlines()[-1][-300:]
+    collector.wait_in_step()
+    time.sleep(2)
+    traffic.end()
+    return world.conclude(may_end=["killed", "overflow"])
+
+
+def _damaged(world: World, kind: str) -> Verdict:
+    """Kill, damage a segment, start again; the segment's loss must be named."""
+    collector, traffic = world.collector, world.traffic
+    traffic.begin()
+    n_rounds = max(2, round(ROUNDS * world.scale))
+    n_damaged = 0
+    for _ in range(n_rounds):
+        collector.start()
+        time.sleep(world.draw.uniform(0.5, 2.5))
+        collector.stop(signal.SIGKILL)
+        segments = sorted((collector.dataset / "journal").glob("**/*.journal"))
+        sizes = {segment: segment.stat().st_size for segment in segments}
+        chosen = [segment for segment, size in sizes.items() if size]
+        if chosen:
+            n_damaged += 1
+            _damage(world, world.draw.choice(chosen), kind)
+    collector.start()
+    traffic.end()
+    world.facts["segments damaged"] = n_damaged
+    assert n_damaged, "no segment was there to damage: this was no fault"
+    return world.conclude(must_end=["killed"], may_end=["gap"])
+
+
+def _damage(world: World, segment: Path, kind: str) -> None:
+    size = segment.stat().st_size
+    if kind == "cut":
+        os.truncate(segment, world.draw.randrange(size))
+        return
+    content = bytearray(segment.read_bytes())
+    for _ in range(world.draw.choice([1, 1, 3])):
+        content[world.draw.randrange(size)] ^= 1 << world.draw.randrange(8)
+    segment.write_bytes(content)
+
+
+@fault("journal_cut", "the journal is cut at a random byte between a kill and the next start", n_coins=15_000)
+def journal_cut(world: World) -> Verdict:
+    """Cut."""
+    return _damaged(world, "cut")
+
+
+@fault("journal_bits", "bits of the journal are flipped between a kill and the next start", n_coins=15_000)
+def journal_bits(world: World) -> Verdict:
+    """Flip one or three bits."""
+    return _damaged(world, "bits")
+
+
+def _small_disk(world: World) -> Path:
+    disk = world.folder / "disk"
+    disk.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(disk)]
+    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotHereError(f"a small disk needs root: {done.stderr.strip()}")
+    world.at_end(lambda: subprocess.run(["umount", "--lazy", disk], check=False))
+    return disk
+
+
+def _fill(ballast: Path) -> None:
+    """Write until the disk takes no byte more."""
+    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
+        for size in (1 << 20, 4096, 64):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
+def _largest(folder: Path) -> int:
+    return max((path.stat().st_size for path in folder.glob("**/*.journal")), default=0)

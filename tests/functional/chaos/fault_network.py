@@ -1,0 +1,87 @@
+"""Faults between node and collector: RPC that refuses or hangs, and links that are open on one side only."""
+
+import time
+from urllib.parse import urlsplit
+
+from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.network import Mode, Proxy
+from tests.functional.chaos.recorder import TOPICS
+from tests.functional.chaos.registry import fault
+from tests.functional.chaos.world import World
+
+AWAY_S = 60.0
+SHORTEST_S = 4.0
+NOTICE_S = 100.0  # in which a dead link must be noticed
+
+
+def _without_rpc(world: World, mode: Mode) -> Verdict:
+    """Be busy while RPC is away, and after it."""
+    proxy = Proxy(_port(world.node.rpc_url))
+    world.at_end(proxy.close)
+    collector = world.new_collector(
+        node_settings={"rpc_url": f"http://127.0.0.1:{proxy.port}", "rpc_timeout_s": 5}
+    )
+    collector.start()
+    traffic = world.traffic
+    traffic.begin()
+    time.sleep(1)
+    proxy.set(mode)
+    time.sleep(max(SHORTEST_S, AWAY_S * world.scale))
+    proxy.set("pass")
+    time.sleep(2)
+    traffic.end()
+    return world.conclude()
+
+
+@fault("rpc_refuses", "the node's RPC refuses connections for a minute", n_coins=15_000)
+def rpc_refuses(world: World) -> Verdict:
+    """Take no connection."""
+    return _without_rpc(world, "refuse")
+
+
+@fault("rpc_hangs", "the node's RPC takes questions and does not answer for a minute", n_coins=15_000)
+def rpc_hangs(world: World) -> Verdict:
+    """Take connections and say nothing."""
+    return _without_rpc(world, "hang")
+
+
+def _half_open(world: World, frozen: tuple[str, ...]) -> Verdict:
+    """Freeze links and be busy until the collector has made new ones, or has had long enough."""
+    proxies = {topic: Proxy(_port(world.node.zmq_endpoints[topic])) for topic in TOPICS}
+    for proxy in proxies.values():
+        world.at_end(proxy.close)
+    zmq = {topic: f"tcp://127.0.0.1:{proxy.port}" for topic, proxy in proxies.items()}
+    collector = world.new_collector(node_settings={"zmq": zmq})
+    collector.start()
+    world.traffic.busy(1)
+    for topic in frozen:
+        proxies[topic].set("freeze")
+    began_s = time.monotonic()
+    while any(not proxies[topic].n_links for topic in frozen) and time.monotonic() - began_s < NOTICE_S:
+        world.traffic.busy(1)
+    world.facts["noticed after s"] = round(time.monotonic() - began_s, 1)
+    if any(not proxies[topic].n_links for topic in frozen):
+        world.facts["noticed after s"] = f"not within {NOTICE_S:g}"
+    for topic in frozen:
+        proxies[topic].set("pass")
+    time.sleep(1)
+    world.traffic.busy(2)
+    return world.conclude(must_end=["reconnect"], may_end=["gap"])
+
+
+@fault("zmq_half_open", "all ZMQ links are half open: they stand, and nothing comes", n_coins=25_000)
+def zmq_half_open(world: World) -> Verdict:
+    """Freeze all three."""
+    return _half_open(world, TOPICS)
+
+
+@fault("sequence_half_open", "the link of the `sequence` topic alone is half open", n_coins=25_000)
+def sequence_half_open(world: World) -> Verdict:
+    """Freeze one; the others go on."""
+    return _half_open(world, ("sequence",))
+
+
+def _port(address: str) -> int:
+    port = urlsplit(address).port
+    assert port is not None
+    return port

@@ -1,0 +1,170 @@
+"""Faults of the node: it drops messages, goes away, comes back, and changes its mind."""
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+from collector.regtest import RegtestNode, find_bitcoind
+from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.registry import fault
+from tests.functional.chaos.world import World
+
+BUSY_S = 4.0
+DROP_TRIES = 8
+DEPTHS = range(1, 7)
+AWAY = ("reconnect", "node_restart")
+NODE_PATIENCE_S = 60.0
+
+
+def make_drops(world: World) -> int:
+    """Let the node publish more at once than its queue holds until it drops events; returns how many.
+
+    Blocks are disconnected one behind the other: each brings its transactions back, all in one moment.
+    """
+    world.traffic.send(round(600 * world.scale) + 200)
+    (mined,) = world.traffic.mine()
+    for _ in range(DROP_TRIES):
+        world.settle()
+        before = n_dropped(world)
+        world.rpc.call("invalidateblock", mined)
+        world.rpc.call("reconsiderblock", mined)
+        time.sleep(1)
+        if n_dropped(world) > before and (world.collector.metric("pool_collector_losses_total") or 0) > 0:
+            break
+    return n_dropped(world)
+
+
+def n_dropped(world: World) -> int:
+    """Events that the recorder's counters skip."""
+    counters = [frame.counter for frame in world.frames() if frame.topic == "sequence"]
+    return sum(max(0, after - before - 1) for before, after in pairwise(counters))
+
+
+@fault(
+    "drops",
+    "the node's ZMQ high-water mark is 1, and bursts make it drop events, transactions and blocks",
+    zmq_hwm=1,
+    n_coins=6000,
+)
+def drops(world: World) -> Verdict:
+    """Go on after the loss, so that counters show it."""
+    world.collector.start()
+    world.traffic.busy(BUSY_S * world.scale)
+    world.facts["dropped, by the recorder"] = make_drops(world)
+    assert world.facts["dropped, by the recorder"], "the node dropped nothing: this was no fault"
+    world.traffic.busy(BUSY_S * world.scale)
+    return world.conclude(must_end=["gap"])
+
+
+@fault(
+    "drops_then_silence",
+    "the same, and the last messages before a long silence are among those dropped: no counter shows it",
+    zmq_hwm=1,
+    n_coins=6000,
+)
+def drops_then_silence(world: World) -> Verdict:
+    """Fall silent with a burst; what was lost at its end must be found without another message."""
+    world.collector.start()
+    world.facts["dropped, by the recorder"] = make_drops(world)
+    world.traffic.send(300)
+    (mined,) = world.traffic.mine()
+    world.settle()
+    world.rpc.call("invalidateblock", mined)
+    time.sleep(max(20 * world.scale, 12))
+    return world.conclude(must_end=["gap"], may_end=["resync"])
+
+
+def _restarted(world: World, restart: Callable[[], None], *, node_forgets: bool = False) -> Verdict:
+    """Be busy, let the node go and come back, be busy again."""
+    collector, traffic = world.collector, world.traffic
+    collector.start()
+    for number in range(max(1, round(3 * world.scale))):
+        traffic.begin()
+        time.sleep(BUSY_S * world.scale)
+        restart()
+        collector.wait_for("session.started", times=number + 2)
+        traffic.end()
+        world.settle()
+    traffic.busy(1)
+    return world.conclude(may_end=AWAY, node_forgets=node_forgets)
+
+
+@fault("node_restart", "the node is stopped and started with its mempool (persistmempool=1)", n_coins=12_000)
+def node_restart(world: World) -> Verdict:
+    """Keep the mempool over the restart."""
+    return _restarted(world, world.node.restart)
+
+
+@fault(
+    "node_restart_empty",
+    "the node is stopped and started without its mempool (persistmempool=0)",
+    n_coins=12_000,
+)
+def node_restart_empty(world: World) -> Verdict:
+    """Lose the mempool with the restart."""
+    world.node.options = (*world.node.options, "-persistmempool=0")
+    return _restarted(world, lambda: world.node.restart(with_mempool=False))
+
+
+@fault("node_killed", "the node is killed (kill -9) and started again", n_coins=12_000)
+def node_killed(world: World) -> Verdict:
+    """Kill the node in the middle of traffic."""
+
+    def kill() -> None:
+        world.node.kill()
+        time.sleep(world.draw.uniform(0, 3))
+        world.node.start()
+
+    return _restarted(world, kill, node_forgets=True)
+
+
+@fault(
+    "reorgs",
+    "reorganisations of depth 1 to 6, made with two nodes that part and meet",
+    listen=True,
+    n_coins=4000,
+)
+def reorgs(world: World) -> Verdict:
+    """Part, mine on both sides, meet again; the other side is longer."""
+    with RegtestNode(find_bitcoind()) as other:
+        _meet(other, world.node)
+        _await(lambda: _tip(other) == _tip(world.node))
+        world.collector.start()
+        depths = [depth for depth in DEPTHS if depth <= max(2, 6 * world.scale)]
+        for depth in depths:
+            world.traffic.send(20)
+            _part(other, world.node)
+            for _ in range(depth):
+                world.traffic.send(15)
+                world.traffic.mine()
+            before = _tip(world.node)
+            other.client().call("generatetodescriptor", depth + 1, "raw(52)")
+            _meet(other, world.node)
+            _await(lambda: _tip(other) == _tip(world.node))
+            assert _tip(world.node) != before, "the node kept its chain: this was no reorganisation"
+            world.traffic.send(5)
+        world.facts["depths"] = depths
+        return world.conclude()
+
+
+def _meet(one: RegtestNode, other: RegtestNode) -> None:
+    """Connect at once; what `addnode add` lost it tries again only after a minute."""
+    one.client().call("addnode", other.p2p_address, "onetry")
+    _await(lambda: one.client().call("getconnectioncount") > 0)
+
+
+def _part(one: RegtestNode, other: RegtestNode) -> None:
+    one.client().call("disconnectnode", other.p2p_address)
+    _await(lambda: one.client().call("getconnectioncount") == 0)
+
+
+def _tip(node: RegtestNode) -> str:
+    return str(node.client().call("getbestblockhash"))
+
+
+def _await(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + NODE_PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("the two nodes do not agree")
+        time.sleep(0.1)

@@ -1,0 +1,240 @@
+"""Hostile things on the wire: frames that no node sends, and blocks as strange as consensus allows."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import zmq
+
+from collector.regtest.mining import MAX_TAG_BYTES, build_block, submit, take_template
+from collector.regtest.scripts import COIN_KINDS
+from collector.regtest.transaction import Transaction, TxInput, TxOutput
+from collector.regtest.wallet import Coin
+from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.recorder import TOPICS
+from tests.functional.chaos.registry import fault
+from tests.functional.chaos.world import World
+
+Frames = list[bytes]
+GARBLED_RATIO = 0.02
+COUNTER = b"\x07\x00\x00\x00"
+MALFORMED: tuple[Frames, ...] = (
+    [b"sequence"],
+    [b"sequence", b"x" * 41],
+    [b"sequence", b"", b""],
+    [b"sequence", b"x" * 41, b"\x01"],
+    [b"sequence", b"x" * 41, b"\x01\x00\x00"],
+    [b"sequence", b"x" * 41, COUNTER + b"\x00"],
+    [b"sequence", b"x" * 41, COUNTER * 2],
+    [b"sequence", b"x" * 41, COUNTER, b""],
+    [b"sequence", b"x", b"y", b"z", COUNTER],
+    [b"sequencer", b"x" * 41, COUNTER],
+    [b"sequence\x00\xff\x1b[2J", b"x" * 41, COUNTER],
+    [b"rawtx\n", b"", COUNTER],
+    [b"rawtxs" + b"t" * 100_000, b"", COUNTER],
+    [b"rawblock", b"\x00" * 8_000_000],
+    [b"rawblock", b"", COUNTER[:3]],
+    [b"rawtx"] + [b"f"] * 2000,
+)
+TAGS = (
+    b"\x1b[2J\x1b]0;owned\x07\r\n",
+    b"<script>alert(1)</script>",
+    b"=cmd|' /C calc'!A0",
+    b"\xff\xfe\x80\xc3\x28 not utf-8",
+    b"../../etc/passwd\x00",
+    bytes(range(32)) + b"\x7f\x9b",
+    "七彩神仙鱼\u202e\u2066".encode(),
+    b"'; DROP TABLE blocks; --",
+    b"\x4c" * MAX_TAG_BYTES,
+    b"",
+)
+
+
+class Relay:
+    """Stands between node and collector: passes what comes through `change`, and sends what it is given."""
+
+    def __init__(self, world: World) -> None:
+        self.change: Callable[[Frames], Frames] = lambda frames: frames
+        self._context = zmq.Context()
+        self._sub = self._context.socket(zmq.SUB)
+        self._pub = self._context.socket(zmq.PUB)
+        self._sub.set(zmq.RCVHWM, 0)
+        self._pub.set(zmq.SNDHWM, 0)
+        for topic in TOPICS:
+            self._sub.subscribe(topic)
+            self._sub.connect(world.node.zmq_endpoints[topic])
+        port = self._pub.bind_to_random_port("tcp://127.0.0.1")
+        self.endpoints = dict.fromkeys(TOPICS, f"tcp://127.0.0.1:{port}")
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="relay")
+        self._thread.start()
+        world.at_end(self.close)
+
+    def send(self, frames: Frames) -> None:
+        """Publish what no node sent."""
+        with self._lock:
+            self._pub.send_multipart(frames)
+
+    def close(self) -> None:
+        """Stop relaying."""
+        self._stopping.set()
+        self._thread.join()
+        self._context.destroy(0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._sub.poll(50):
+                self.send(self.change(self._sub.recv_multipart()))
+
+
+def _relayed(world: World) -> Relay:
+    relay = Relay(world)
+    world.new_collector(node_settings={"zmq": relay.endpoints}).start()
+    return relay
+
+
+@fault(
+    "malformed_messages",
+    "messages of too few or many frames, odd counters, invalid topics and 8 MB bodies beside the real ones",
+    n_coins=4000,
+)
+def malformed_messages(world: World) -> Verdict:
+    """None of them may cost a real message, open a hole, or go unmentioned."""
+    relay = _relayed(world)
+    world.traffic.begin()
+    for frames in MALFORMED:
+        relay.send(frames)
+        time.sleep(0.1)
+    world.traffic.end()
+    verdict = world.conclude()
+    if verdict.figures["rejects"] != len(MALFORMED):
+        verdict.faults.append(
+            f"{len(MALFORMED)} malformed messages were sent, {verdict.figures['rejects']} are rejects"
+        )
+    return verdict
+
+
+@fault(
+    "garbled_bodies",
+    "real messages whose bodies are cut, lengthened, flipped or emptied on the way, in all three topics",
+    n_coins=4000,
+)
+def garbled_bodies(world: World) -> Verdict:
+    """Change one body in fifty; what cannot be read is a reject and is found another way."""
+    relay = _relayed(world)
+    n_garbled = 0
+
+    def garble(frames: Frames) -> Frames:
+        nonlocal n_garbled
+        body = frames[1]
+        if world.draw.random() < GARBLED_RATIO:
+            n_garbled += 1
+            kind = world.draw.randrange(4)
+            if kind == 0:
+                body = body[: world.draw.randrange(len(body))]
+            elif kind == 1:
+                body += world.draw.randbytes(world.draw.randrange(1, 40))
+            elif kind == 2:
+                body = b""
+            elif frames[0] == b"sequence":
+                body = body[:32] + b"Z" + body[33:]
+            else:
+                body = bytes([body[0] ^ 0xFF]) + b"\xff" * 9 + body[10:]
+        return [frames[0], body, frames[2]]
+
+    relay.change = garble
+    world.traffic.busy(max(2.0, 6 * world.scale))
+    relay.change = lambda frames: frames
+    world.traffic.busy(1)
+    world.facts["bodies garbled"] = n_garbled
+    return world.conclude(may_end=["gap", "resync"])
+
+
+@fault(
+    "odd_counters",
+    "counters that jump ahead, step back, repeat and wrap, with the real messages between them",
+    n_coins=6000,
+)
+def odd_counters(world: World) -> Verdict:
+    """Send counters that do not fit, under bodies that say nothing; each is a hole with a name."""
+    relay = _relayed(world)
+    world.traffic.begin()
+    for topic in TOPICS:
+        for counter in (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f"):
+            time.sleep(1)
+            relay.send([topic.encode(), bytes(80), counter])
+    time.sleep(1)
+    world.traffic.end()
+    return world.conclude(may_end=["gap", "node_restart", "resync"])
+
+
+@fault(
+    "hostile_blocks",
+    "blocks with control characters and foreign text in coinbases, and transactions that no policy lets pass",
+    n_coins=500,
+)
+def hostile_blocks(world: World) -> Verdict:
+    """Mine them on the real node; every field must be what the node says."""
+    world.collector.start()
+    for number, tag in enumerate(TAGS):
+        world.traffic.send(3)
+        block = build_block(
+            take_template(world.rpc),
+            [],
+            tag=tag,
+            payout_script=(b"", b"\x6a", b"\x4e\xff\xff\xff\xff", b"\x51" * 9_999)[number % 4],
+            extranonce=number,
+        )
+        submit(world.rpc, block)
+        time.sleep(0.1)
+    strange = _strange_transactions(world)
+    for raw in strange:
+        world.rpc.call("generateblock", "raw(51)", [raw.hex()])
+    world.facts["transactions"] = len(strange)
+    return world.conclude()
+
+
+def _strange_transactions(world: World) -> list[bytes]:
+    """Make valid transactions that nodes do not relay."""
+
+    def coin(kind: str) -> Coin:
+        while (taken := world.traffic.coin()).kind.name != kind:
+            pass
+        return taken
+
+    def spend(kind: str, outputs: list[TxOutput], **changed: object) -> Transaction:
+        spent = coin(kind)
+        made = TxInput(spent.txid, spent.vout, spent.kind.script_sig, spent.kind.witness)
+        if "annex" in changed:
+            made = TxInput(spent.txid, spent.vout, b"", (*spent.kind.witness, bytes(changed["annex"])))  # type: ignore[arg-type] # bytes
+        return Transaction((made,), tuple(outputs), locktime=int(changed.get("locktime", 0)))  # type: ignore[call-overload] # int
+
+    anyone = COIN_KINDS["p2wsh"].script
+    scripts = [
+        b"",
+        b"\x6a" + b"\x00" * 9_000,
+        b"\x4c",
+        b"\x4d\xff",
+        b"\x4e\xff\xff\xff\x7f",
+        b"\x60\x28" + b"w" * 40,
+    ]
+    scripts += [
+        b"\x00\x14" + b"k" * 20,
+        b"\x51\x20" + b"t" * 32,
+        b"\x52\x21" + b"\x02" * 33 + b"\x51\xae",
+        b"\xff" * 40,
+    ]
+    made = [
+        spend("p2wsh", [TxOutput(0, script) for script in scripts]),
+        spend("p2wsh", [TxOutput(1, anyone)] * 5_000),
+        spend("p2tr", [TxOutput(7, anyone)], annex=b"\x50" + b"\xee" * 1_000_000),
+        spend("p2tr", [TxOutput(7, anyone)], annex=b"\x50"),
+        spend("p2wsh", [TxOutput(0, b"")], locktime=1),
+        Transaction(tuple(coin("p2sh").spend(0) for _ in range(30)), (TxOutput(5, b"\x51"),)),
+    ]
+    raws = [each.raw for each in made]
+    for version in (0, 1, -1, -(2**31), 2**31 - 1):
+        raw = spend("p2wsh", [TxOutput(1_000, anyone)]).raw
+        raws.append(version.to_bytes(4, "little", signed=True) + raw[4:])
+    return raws

@@ -1,0 +1,91 @@
+"""Intervals of `coverage`, as the judge reads them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """One row: times in microseconds, counters of its first and last message."""
+
+    topic: str
+    from_us: int
+    to_us: int
+    first: int | None
+    last: int
+    n_messages: int
+    reason: str
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> "Interval":
+        """Read a row of `coverage`."""
+        return cls(
+            topic=row["topic"],
+            from_us=_us(row["from_at"]),
+            to_us=_us(row["to_at"]),
+            first=row["first_sequence"],
+            last=-1 if row["last_sequence"] is None else row["last_sequence"],
+            n_messages=row["n_messages"],
+            reason=row["end_reason"],
+        )
+
+
+class Span(NamedTuple):
+    """Intervals that go on into each other."""
+
+    from_us: int
+    to_us: int
+    reason: str
+    parts: list[Interval]
+
+
+def in_order(intervals: Sequence[Interval], *, by_time: bool) -> list[Interval]:
+    """Sort a topic's intervals; where time is not to be trusted by counter, which drops the empty ones."""
+    if by_time:
+        return sorted(intervals, key=lambda each: each.from_us)
+    return sorted((each for each in intervals if each.first is not None), key=lambda each: each.last)
+
+
+def holes(intervals: Sequence[Interval], *, by_time: bool = True) -> list[str]:
+    """Say where a topic's intervals, in order, are not what they claim: whole, and joined where sealed."""
+    wrong = [fault for each in intervals for fault in _inside(each)]
+    for each, following in pairwise(intervals):
+        if by_time and following.from_us < each.to_us:
+            wrong.append(
+                f"the next begins {each.to_us - following.from_us} us before it ends ({each.reason})"
+            )
+        elif by_time and each.reason == "sealed" and following.from_us != each.to_us:
+            wrong.append(f"a hole of {following.from_us - each.to_us} us behind `sealed`")
+    if intervals and intervals[-1].reason == "sealed":
+        wrong.append("the last one is `sealed`: nothing says how it ended")
+    for span in joined(intervals):
+        counters = [each for each in span.parts if each.first is not None]
+        for each, following in pairwise(counters):
+            if following.first != each.last + 1:
+                wrong.append(f"counter {following.first} follows {each.last} across `sealed`")
+    return wrong
+
+
+def _inside(each: Interval) -> Iterator[str]:
+    """Say what one interval has against itself."""
+    if each.n_messages != (0 if each.first is None else each.last - each.first + 1):
+        yield f"{each.n_messages} messages from counter {each.first} to {each.last}"
+    if each.to_us < each.from_us:
+        yield f"it ends {each.from_us - each.to_us} us before it begins ({each.reason})"
+
+
+def joined(intervals: Sequence[Interval]) -> list[Span]:
+    """Join what `sealed` parts."""
+    spans: list[list[Interval]] = []
+    for each in intervals:
+        if spans and spans[-1][-1].reason == "sealed":
+            spans[-1].append(each)
+        else:
+            spans.append([each])
+    return [Span(parts[0].from_us, parts[-1].to_us, parts[-1].reason, parts) for parts in spans]
+
+
+def _us(moment: Any) -> int:
+    return int(moment.timestamp()) * 1_000_000 + int(moment.microsecond)

@@ -1,0 +1,68 @@
+"""A bare recorder: a program of its own that writes every frame of a node's topics with the time it came.
+
+It is the witness against which the collector is judged, so it shares no code with it: a subscriber without a
+high-water mark, and a file of `stamp_ns | topic | counter | length | body`, numbers little-endian.
+
+    python recorder.py OUT sequence=tcp://127.0.0.1:28332 rawtx=tcp://127.0.0.1:28333
+"""
+
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+TOPICS = ("sequence", "rawtx", "rawblock")
+HEAD = struct.Struct("<QBII")
+
+
+class Frame(NamedTuple):
+    """One message as it came."""
+
+    stamp_ns: int
+    topic: str
+    counter: int
+    body: bytes
+
+
+def record(out: Path, endpoints: dict[str, str]) -> None:
+    """Write what comes until the process is ended; the file appears when every endpoint shook hands."""
+    socket = zmq.Context().socket(zmq.SUB)
+    socket.set(zmq.RCVHWM, 0)
+    socket.set(zmq.RECONNECT_IVL, 20)
+    monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    for topic, endpoint in endpoints.items():
+        socket.subscribe(topic.encode())
+        socket.connect(endpoint)
+    for _ in endpoints:
+        recv_monitor_message(monitor)
+    socket.disable_monitor()
+    time.sleep(0.2)  # a subscription travels behind the handshake
+    with out.open("wb") as file:
+        while True:
+            topic, body, counter = socket.recv_multipart()
+            head = HEAD.pack(
+                time.time_ns(), TOPICS.index(topic.decode()), int.from_bytes(counter, "little"), len(body)
+            )
+            file.write(head + body)
+            if not socket.poll(0):
+                file.flush()
+
+
+def read(path: Path) -> list[Frame]:
+    """Read what a recorder wrote; a frame that the end cut off is left out."""
+    data = path.read_bytes()
+    frames, at = [], 0
+    while at + HEAD.size <= len(data):
+        stamp_ns, topic, counter, length = HEAD.unpack_from(data, at)
+        at += HEAD.size + length
+        if at <= len(data):
+            frames.append(Frame(stamp_ns, TOPICS[topic], counter, data[at - length : at]))
+    return frames
+
+
+if __name__ == "__main__":
+    record(Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:]))

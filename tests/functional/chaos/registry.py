@@ -1,0 +1,46 @@
+"""The faults by name: what each does, in a sentence, and the function that plays it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.world import World, make_world
+
+COINS_AT_LEAST = 1_500
+Play = Callable[[World], Verdict]
+
+
+class NotHereError(Exception):
+    """This machine cannot play the fault; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault; `needs` are arguments of make_world; coins for a scale of 1."""
+
+    name: str
+    sentence: str
+    play: Play
+    needs: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, folder: Path, *, seed: int, scale: float) -> Verdict:
+        """Play it on a world of its own and judge what came of it."""
+        needs = dict(self.needs)
+        needs["n_coins"] = round(needs["n_coins"] * max(scale, 0.1)) + COINS_AT_LEAST
+        with make_world(folder, seed=seed, scale=scale, **needs) as world:
+            return self.play(world)
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, sentence: str, **needs: Any) -> Callable[[Play], Play]:
+    """Enter a function into FAULTS under a name."""
+
+    def enter(play: Play) -> Play:
+        FAULTS[name] = Fault(name, sentence, play, needs)
+        return play
+
+    return enter

@@ -1,0 +1,119 @@
+"""Everything a fault is played on: a node, its traffic, a recorder, and a collector."""
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from collector.regtest import RegtestNode, find_bitcoind
+from collector.rpc import RpcClient
+from collector.schema import hash_bytes
+from tests.functional.chaos import nodelog, recorder
+from tests.functional.chaos.collecting import Collecting
+from tests.functional.chaos.judge import Evidence, Verdict, judge
+from tests.functional.chaos.traffic import Traffic
+
+SETTLE_S = 0.8  # what the node has published has reached every subscriber
+START_S = 20.0
+
+
+class World:
+    """One node with traffic, watched by a recorder. `scale` stretches times and counts of a fault."""
+
+    def __init__(self, folder: Path, node: RegtestNode, *, seed: int, scale: float, n_coins: int) -> None:
+        self.folder = folder
+        self.node = node
+        self.seed = seed
+        self.scale = scale
+        self.draw = random.Random(f"{seed} fault")  # noqa: S311 - a fault wants repeatable chance
+        self.rpc: RpcClient = node.client(timeout_s=120)
+        self.traffic = Traffic(node, n_coins, seed)
+        self.facts: dict[str, Any] = {}
+        self._at_end = contextlib.ExitStack()
+        self._recording = self._record()
+        self.collector = self.new_collector()
+
+    def new_collector(self, **settings: Any) -> Collecting:
+        """Make the collector of this world, in place of the one it had; see Collecting for the settings."""
+        folder = self.folder / f"collector{len(list(self.folder.glob('collector*')))}"
+        self.collector = Collecting(self.node, folder, **settings)
+        self._at_end.callback(self.collector.close)
+        return self.collector
+
+    def at_end(self, undo: Callable[[], object]) -> None:
+        """Call this when the world ends."""
+        self._at_end.callback(undo)
+
+    def frames(self) -> list[recorder.Frame]:
+        """Read what the recorder has written so far."""
+        return recorder.read(self._recording)
+
+    def settle(self) -> None:
+        """Wait until what was published has arrived, and the collector follows the mempool."""
+        time.sleep(SETTLE_S)
+        self.collector.wait_in_step()
+        time.sleep(SETTLE_S)
+
+    def conclude(self, *, may_end: Iterable[str] = (), must_end: Iterable[str] = (), **more: Any) -> Verdict:
+        """Bring everything to rest, stop the collector and judge."""
+        self.settle()
+        mempool = {hash_bytes(txid) for txid in self.rpc.call("getrawmempool")}
+        status = self.collector.stop()
+        verdict = judge(
+            Evidence(
+                dataset=self.collector.dataset,
+                debug_log=self.node.datadir / "regtest" / "debug.log",
+                frames=self.frames(),
+                rpc=self.rpc,
+                mempool=mempool,
+                fees_sat=self.traffic.fees_sat,
+                may_end=frozenset(may_end) | frozenset(must_end),
+                must_end=frozenset(must_end),
+                **more,
+            )
+        )
+        if status:
+            verdict.faults.append(f"the collector ends with {status}: {self.collector.said[-600:]}")
+        verdict.figures |= self.facts | {"starts": self.collector.n_starts, "failed": self.collector.n_failed}
+        return verdict
+
+    def close(self) -> None:
+        """End everything this world has started but the node."""
+        self._at_end.close()
+
+    def _record(self) -> Path:
+        out = self.folder / "recorder.bin"
+        endpoints = [f"{topic}={self.node.zmq_endpoints[topic]}" for topic in recorder.TOPICS]
+        process = subprocess.Popen([sys.executable, recorder.__file__, out, *endpoints])
+        self._at_end.callback(process.wait)
+        self._at_end.callback(process.kill)
+        deadline_s = time.monotonic() + START_S
+        while not out.exists():
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError("the recorder does not come up")
+            time.sleep(0.02)
+        return out
+
+
+@contextlib.contextmanager
+def make_world(
+    folder: Path,
+    *,
+    seed: int = 1,
+    scale: float = 1.0,
+    n_coins: int = 1000,
+    options: Iterable[str] = (),
+    **node_settings: Any,
+) -> Iterator[World]:
+    """Start a node and what belongs to it; all of it ends with the block."""
+    options = (*nodelog.NODE_OPTIONS, *options)
+    with RegtestNode(find_bitcoind(), options=options, **node_settings) as node:
+        world = World(folder, node, seed=seed, scale=scale, n_coins=n_coins)
+        try:
+            yield world
+        finally:
+            world.close()
