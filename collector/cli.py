@@ -99,7 +99,9 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
     rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
     cookie_file: Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Serve /metrics and /healthz at ADDRESS:PORT.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Serve /metrics, /healthz, /readyz at ADDRESS:PORT.")
+    ] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="How logs are written.")] = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="Least severity that is logged.")] = None,
     dry_run: Annotated[

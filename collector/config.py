@@ -3,14 +3,24 @@
 No secret is among them: the RPC's credentials are in the node's cookie file or in its own bitcoin.conf.
 """
 
+import difflib
 import ipaddress
 import os
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -40,12 +50,15 @@ class NodeSettings(BaseModel):
     zmq: dict[Literal["sequence", "rawtx", "rawblock"], str] = Field(
         default_factory=dict, description="Address per topic, where it differs from what the node says."
     )
+    ca_file: Path | None = Field(
+        default=None, description="Certificates (PEM) to check an https RPC by; else the usual authorities."
+    )
     rpc_timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for one RPC answer.")
     allow_remote_rpc: bool = Field(
         default=False, description="Send credentials to another machine without TLS."
     )
 
-    @field_validator("cookie_file", "datadir", "conf")
+    @field_validator("cookie_file", "datadir", "conf", "ca_file")
     @classmethod
     def _at_home(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser()
@@ -90,8 +103,12 @@ class Settings(BaseSettings):
     queue_limit: int = Field(
         default=200_000, ge=1000, description="Messages that may wait in memory; more are a named loss."
     )
+    allow_remote_metrics: bool = Field(
+        default=False, description="Let `metrics` be an address that other machines reach."
+    )
     metrics: str | None = Field(
-        default=None, description="Loopback address for /metrics and /healthz, e.g. 127.0.0.1:9733."
+        default=None,
+        description="Loopback address for /metrics, /healthz and /readyz, e.g. 127.0.0.1:9733.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto` is console in a terminal, else JSON."
@@ -107,16 +124,24 @@ class Settings(BaseSettings):
 
     @field_validator("metrics")
     @classmethod
-    def _on_loopback(cls, address: str | None) -> str | None:
+    def _on_loopback(cls, address: str | None, info: ValidationInfo) -> str | None:
         if address is None:
             return None
         host, _, port = address.rpartition(":")
         try:
-            is_ours = ipaddress.ip_address(host.strip("[]")).is_loopback
+            is_loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
         except ValueError:
-            is_ours = False
-        if not is_ours or not _is_port(port):
-            raise ValueError(f"must be <loopback address>:<port up to {MOST_PORT}>, e.g. 127.0.0.1:9733")
+            is_loopback = False
+            port = ""
+        if not _is_port(port):
+            raise ValueError(
+                f"{address!r} is not <loopback address>:<port up to {MOST_PORT}>; write 127.0.0.1:9733"
+            )
+        if not is_loopback and not info.data.get("allow_remote_metrics"):
+            raise ValueError(
+                f"{address!r} is no loopback address: other machines could read it; write 127.0.0.1:{port}, "
+                "or set allow_remote_metrics = true"
+            )
         return address
 
     @model_validator(mode="after")
@@ -202,7 +227,14 @@ def _refuse_unknown_variables() -> None:
         name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
     )
     if unknown:
-        raise SettingsError(f"unknown setting in the environment: {', '.join(unknown)}")
+        nearest = _nearest(unknown[0].upper(), known)
+        raise SettingsError(f"unknown setting in the environment: {', '.join(unknown)}{nearest}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Ask whether the known name that looks most like this one was meant."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else "; collector/README.md lists all settings"
 
 
 def _explain(
@@ -222,6 +254,7 @@ def _explain(
     else:
         where = str(file or "settings")
     if first["type"] == "extra_forbidden":
-        return f"{where}: unknown setting {key}"
+        fields = NodeSettings.model_fields if top == "node" else Settings.model_fields
+        return f"{where}: unknown setting {key}{_nearest(path[-1], fields)}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{where}: {key}: {message[:1].lower()}{message[1:]}"

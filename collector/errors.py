@@ -4,7 +4,7 @@ CollectorError
 ├── SettingsError       a setting is missing, unknown or contradictory
 ├── NodeError           the node cannot serve us as it is
 │   ├── NodeUnavailable     it may answer later; callers retry on this and on nothing else
-│   ├── NodeRefused         it does not accept our credentials
+│   ├── NodeRefused         it does not accept our credentials, or we not its certificate
 │   ├── WrongChain          it is on another chain than the settings or the dataset say
 │   ├── MissingTopic        it does not publish a ZMQ topic we need
 │   └── RpcError            it answered with an error code
@@ -31,7 +31,7 @@ class NodeUnavailable(NodeError):  # noqa: N818 - a state of the node, not a mis
 
 
 class NodeRefused(NodeError):  # noqa: N818 - see above
-    """The node does not accept our credentials."""
+    """The node does not accept our credentials, or we do not accept its certificate."""
 
 
 class WrongChain(NodeError):  # noqa: N818 - see above

@@ -2,9 +2,18 @@
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+
+
+def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave out of every text what would control a terminal: part of it was written by strangers."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(char for char in value if char.isprintable() or char in "\n\t")
+    return event
 
 
 def configure_logging(log_format: str = "auto", log_level: str = "info") -> None:
@@ -21,6 +30,7 @@ def configure_logging(log_format: str = "auto", log_level: str = "info") -> None
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            without_controls,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(

@@ -1,7 +1,11 @@
-"""See that a node can serve us before anything is written: reachable, on our chain, publishing our topics."""
+"""See that a node can serve us before anything is written: reachable, on our chain, publishing our topics.
+
+Every reason not to start is one sentence: what was found, with its value, and what to set.
+"""
 
 import json
 import platform
+import socket
 import time
 from collections.abc import Mapping
 from importlib import metadata
@@ -10,15 +14,18 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from collector.bitcoin_conf import find_access
+from collector.bitcoin_conf import RPC_PORTS, find_access
 from collector.config import NodeSettings, Settings
-from collector.errors import MissingTopic, NodeUnavailable, WrongChain
-from collector.rpc import RpcClient
+from collector.errors import MissingTopic, NodeError, NodeUnavailable, SettingsError, WrongChain
+from collector.rpc import RpcClient, printable
 from collector.schema import hash_bytes
 
 Row = dict[str, Any]
 TOPICS: Final = ("sequence", "rawtx", "rawblock")
 EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
+LEAST_VERSION: Final = 230000  # getblock tells what inputs spent since 23.0
+PROBE_S: Final = 2.0
+ZMTP_GREETING: Final = b"\xff"  # ZMTP 3.1, section "Greeting": what no HTTP server begins with
 LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx at once
 LIBRARIES: Final = ("pyarrow", "pyzmq", "requests", "numpy")
 STATE: Final = ("loaded", "size", "bytes", "usage", "total_fee", "unbroadcastcount")  # not policy
@@ -36,6 +43,8 @@ class NodeFacts(NamedTuple):
 def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> RpcClient:
     """Return a client for a node's RPC: where it is comes from the settings, else from its bitcoin.conf."""
     access = find_access(node, chain)
+    if node.ca_file is not None and not node.ca_file.is_file():
+        raise SettingsError(f"there is no file {node.ca_file}; set ca_file to certificates in PEM format")
     return RpcClient(
         access.rpc_url,
         cookie_file=access.cookie_file,
@@ -44,19 +53,28 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
         timeout_s=node.rpc_timeout_s,
         patience_s=patience_s,
         allow_remote=node.allow_remote_rpc,
+        ca_file=node.ca_file,
     )
 
 
 def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFacts:
     """Check the node and collect what its row of `nodes` says.
 
-    Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, or what the client raises.
+    Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, NodeError for a node that is
+    too old, SettingsError for an address that is no RPC's, or what the client raises.
     """
+    refuse_zmq_port(client.url)
     chain = client.call("getblockchaininfo")
     if chain["chain"] != settings.chain:
         raise WrongChain(
-            f"node {node.name} at {client.url} is on {chain['chain']}, the settings say {settings.chain}; "
-            "set chain, or the address of another node"
+            f"node {node.name} at {client.url} is on {printable(chain['chain'])!r}, the settings say "
+            f"{settings.chain!r}; set chain, or the address of another node"
+        )
+    network = client.call("getnetworkinfo")
+    if network["version"] < LEAST_VERSION:
+        raise NodeError(
+            f"node {node.name} at {client.url} has version {network['version']} "
+            f"({printable(network['subversion'])}), which does not tell all we need; install 23.0 or newer"
         )
     if chain["initialblockdownload"] and settings.chain != "regtest":  # there it lasts until the first block
         raise NodeUnavailable(
@@ -66,7 +84,6 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
     node_began_before_s = -client.call("uptime") + time.monotonic()
     notifiers = client.call("getzmqnotifications")
     endpoints = find_endpoints(notifiers, node, client.url)
-    network = client.call("getnetworkinfo")
     mempool = client.call("getmempoolinfo")
     policy = {name: value for name, value in mempool.items() if name not in STATE}
     policy |= {name: network[name] for name in ("relayfee", "incrementalfee") if name in network}
@@ -105,6 +122,29 @@ def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_u
             "zmq.small_queue", node=node.name, advice=f"set zmqpub<topic>hwm={LEAST_HWM * 10}", **small
         )
     return {topic: node.zmq.get(topic) or reachable(published[topic]["address"], rpc_url) for topic in TOPICS}
+
+
+def refuse_zmq_port(url: str) -> None:
+    """Raise SettingsError when a ZMQ publisher answers at an RPC address.
+
+    It would take a request without a word, so that nothing is said before `rpc_timeout_s` is over. What else
+    is wrong with an address shows when it is asked.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname is None:
+        return
+    try:
+        with socket.create_connection((parts.hostname, parts.port or 80), timeout=PROBE_S) as connection:
+            connection.settimeout(PROBE_S)
+            connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            begin = connection.recv(len(ZMTP_GREETING))
+    except OSError:
+        return
+    if begin == ZMTP_GREETING:
+        raise SettingsError(
+            f"{url} is a ZMQ publisher, not the node's RPC; set rpc_url to the RPC port "
+            f"({RPC_PORTS['main']} on mainnet) and ZMQ addresses in [node.zmq]"
+        )
 
 
 def reachable(address: str, rpc_url: str) -> str:

@@ -56,12 +56,14 @@ class RpcClient:
         patience_s: float = 0.0,
         before_retry: Callable[[], None] | None = None,
         allow_remote: bool = False,
+        ca_file: Path | None = None,
     ) -> None:
         self.url = checked_url(url, allow_remote=allow_remote)
         self.timeout_s = timeout_s
         self.patience_s = patience_s
         self._before_retry = before_retry
         self._cookie_file = cookie_file
+        self._verify: bool | str = True if ca_file is None else str(ca_file)  # certificates, never not at all
         self._login = (user or "", password or "") if user is not None or password is not None else None
         if self._login is None and cookie_file is None:
             raise SettingsError(f"no cookie file and no user for the RPC of {self.url}; set cookie_file")
@@ -172,6 +174,12 @@ class RpcClient:
                 f"{self.url} did not answer within {self.timeout_s:g} s; is it a node's RPC port? "
                 "If the node is only slow, raise rpc_timeout_s"
             ) from None
+        except requests.exceptions.SSLError as error:
+            self.close()
+            raise NodeRefused(
+                f"the TLS certificate of {self.url} is not accepted ({_reason(error)}); set ca_file to the "
+                "certificate of who signed it"
+            ) from None
         except requests.RequestException as error:
             self.close()  # the next attempt gets a fresh connection
             raise NodeUnavailable(
@@ -183,6 +191,7 @@ class RpcClient:
         if session is None:
             session = requests.Session()
             session.trust_env = False  # no proxy, and no ~/.netrc instead of our cookie
+            session.verify = self._verify
             session.auth = self._login or self._cookie()
             session.headers["Content-Type"] = "application/json"
             self._local.session = session

@@ -13,8 +13,11 @@ import structlog
 from collector.blockflow import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.errors import CollectorError
-from collector.metrics import Metrics, MetricsServer
+from collector.health import Health
+from collector.listener import Listener
+from collector.metrics import Metrics
 from collector.schema import BLOCKS
+from collector.systemd import Notifier
 from collector.watch import Prepared, Watch, prepare
 from collector.writer import Dataset
 
@@ -26,12 +29,20 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
     Raises CollectorError when a node or the dataset cannot be used; then nothing was written.
     """
-    metrics = Metrics()
+    metrics = Metrics(node.name for node in settings.node)
+    journals = {
+        node.name: settings.dataset / "journal" / settings.chain / node.name for node in settings.node
+    }
+    health = Health(metrics, journals)
     with ExitStack() as at_end:  # undone from the last to the first
         prepared = [_prepared(node, settings, at_end) for node in settings.node]
         if settings.metrics:
-            at_end.callback(MetricsServer(settings.metrics, metrics).close)
+            allow_remote = settings.allow_remote_metrics
+            at_end.callback(Listener(settings.metrics, metrics, health, allow_remote=allow_remote).close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
+        metrics.watch_disk(dataset.root, journals)
+        notifier = Notifier(health)
+        at_end.callback(notifier.close)
         _warn_of_orphans(settings, dataset)
         watches = []
         for node in settings.node:
@@ -42,7 +53,9 @@ def run(settings: Settings, stop: threading.Event) -> int:
         stored = stored_blocks(dataset)
         for watch, ready in zip(watches, prepared, strict=True):
             watch.start(ready, stored)
+        notifier.ready()
         stop.wait()
+        notifier.stopping()
     return _outcome(watches)
 
 

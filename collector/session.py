@@ -121,6 +121,7 @@ class Session:
         self._batches.current.add("nodes", [row])
         for topic in facts.endpoints:
             self._ledger.open(topic, since_us)
+        self._metrics.began(node, row)
         self._pipeline.start(facts, now_us)
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 
@@ -206,6 +207,8 @@ class Session:
 
     def _commit(self) -> None:
         rows, self._pipeline.coverage_rows = self._pipeline.coverage_rows, []
+        for row in rows:
+            self._metrics.resynced(self.origin[0], row["end_reason"])
         self._journal_coverage(rows)
         self._metrics.wrote(self._batches.commit())
         waiting_s = self._batches.waiting_s
@@ -320,6 +323,6 @@ class Session:
     def _seal(self) -> None:
         began_s = time.monotonic()
         files = self._journal.seal(self._dataset)
-        self._metrics.sealed(time.monotonic() - began_s, len(files))
+        self._metrics.sealed(self.origin[0], time.monotonic() - began_s, len(files))
         if files:
             log.info("dataset.sealed", node=self.origin[0], n_files=len(files))

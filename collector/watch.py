@@ -142,6 +142,7 @@ class Watch:
         """Wait until the node answers again; None when the service stops first."""
         said = ""
         while not self._stop.is_set():
+            self._metrics.away(self._node.name)
             try:
                 return prepare(self._node, self._settings)
             except (NodeUnavailable, NodeRefused) as error:

@@ -9,7 +9,7 @@ import pytest
 from collector import service
 from collector.blockflow import StoredBlocks
 from collector.config import NodeSettings, Settings
-from collector.metrics import Metrics
+from collector.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.schema import TABLES, hash_bytes
 from collector.watch import Watch, prepare
@@ -91,7 +91,7 @@ def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Pat
             assert watch.error is None
             node.start()
             deadline = time.monotonic() + DEADLINE_S
-            while not metrics.health()[0] and time.monotonic() < deadline:
+            while not metrics.states().get("alone", AWAY).in_step and time.monotonic() < deadline:
                 time.sleep(0.1)
         finally:
             stop.set()

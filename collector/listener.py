@@ -1,0 +1,92 @@
+"""Serve /metrics, /healthz and /readyz over HTTP, on loopback unless a setting says otherwise."""
+
+import json
+import socket
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from collector.errors import SettingsError
+from collector.health import Health
+from collector.metrics import Metrics
+from collector.rpc import is_loopback
+
+PATHS: Final = b"/metrics, /healthz and /readyz are here\n"
+IDLE_S: Final = 5.0  # a peer that says nothing holds a thread no longer
+
+
+class Listener:
+    """Answers at `address`, e.g. 127.0.0.1:9733 or [::1]:9733, until closed.
+
+    Raises SettingsError for an address of another machine's reach without `allow_remote`, and for one that
+    cannot be listened on.
+    """
+
+    def __init__(self, address: str, metrics: Metrics, health: Health, *, allow_remote: bool = False) -> None:
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        if not allow_remote and not is_loopback(host):
+            raise SettingsError(
+                f"metrics: {address} can be reached from other machines; write 127.0.0.1:{port}, or set "
+                "allow_remote_metrics = true"
+            )
+        try:
+            self._server = _server_class(host)((host, int(port)), _handler(metrics, health))
+        except OSError as error:
+            raise SettingsError(
+                f"metrics: cannot listen on {address}: {error.strerror}; set metrics to a free port of this "
+                "machine"
+            ) from None
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _server_class(host: str) -> type[ThreadingHTTPServer]:
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    return Server
+
+
+def _handler(metrics: Metrics, health: Health) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE_S
+
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+            elif self.path == "/healthz":
+                self._say("alive", health.stalled())
+            elif self.path == "/readyz":
+                self._say("ready", health.unready())
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", PATHS)
+
+        def _say(self, what: str, reasons: list[str]) -> None:
+            status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+            content = {what: not reasons, "reasons": reasons, "nodes": health.nodes()}
+            self._answer(status, "application/json", json.dumps(content).encode() + b"\n")
+
+        def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Stay silent: a scrape is no event."""
+
+    return Handler
