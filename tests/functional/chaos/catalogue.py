@@ -8,9 +8,10 @@ from tests.functional.chaos import (
     fault_network,
     fault_node,
     fault_wire,
+    flood,
 )
 from tests.functional.chaos.registry import FAULTS
 
-ORDER = (fault_kill, fault_node, fault_network, fault_disk, fault_clock, fault_wire, fault_load)
+ORDER = (fault_kill, fault_node, fault_network, fault_disk, fault_clock, fault_wire, fault_load, flood)
 MODULES = [module.__name__ for module in ORDER]
 FAULTS = dict(sorted(FAULTS.items(), key=lambda item: MODULES.index(item[1].play.__module__)))

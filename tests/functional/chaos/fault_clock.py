@@ -1,37 +1,42 @@
-"""Faults of the clock: it steps while the collector runs. libfaketime stands between the two."""
+"""Faults of the clock: it steps while the collector runs. A shim that is preloaded moves its wall clock."""
 
-import platform
+import mmap
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
-from collector.regtest.bitcoind import cache_folder
 from tests.functional.chaos.judge import Verdict
 from tests.functional.chaos.registry import NotHereError, fault
 from tests.functional.chaos.world import World
 
-PACKAGE = "libfaketime"
-LIBRARY = "faketime/libfaketimeMT.so.1"
+SHIM = Path(__file__).with_name("clock_offset.c")
 STEPS_S = (-30, 45, -3600)
 BUSY_S = 4.0
 
 
-def find_faketime() -> Path:
-    """Return the library: the system's, or Debian's package unpacked into the cache. Raises NotHereError."""
-    place = f"usr/lib/{platform.machine()}-linux-gnu/{LIBRARY}"
-    folder = cache_folder() / PACKAGE
-    if not (Path("/") / place).exists() and not (folder / place).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            subprocess.run(["apt-get", "download", PACKAGE], cwd=folder, capture_output=True, check=True)
-            (archive,) = folder.glob("*.deb")
-            subprocess.run(["dpkg-deb", "--extract", archive, folder], capture_output=True, check=True)
-        except (OSError, ValueError, subprocess.CalledProcessError) as error:
-            raise NotHereError(f"no {PACKAGE} here, and Debian's is not to be had: {error}") from None
-    for found in (Path("/") / place, folder / place):
-        if found.exists():
-            return found
-    raise NotHereError(f"{PACKAGE} has no {place}")
+class Clock:
+    """The wall clock of processes that run with `environment`: the machine's, and what was stepped."""
+
+    def __init__(self, folder: Path) -> None:
+        compiler = shutil.which("cc")
+        if compiler is None:
+            raise NotHereError("no C compiler to build the clock's shim with")
+        library, file = folder / "clock_offset.so", folder / "offset"
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", library, SHIM, "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NotHereError(f"the clock's shim does not compile: {done.stderr[-200:]}")
+        file.write_bytes(bytes(8))
+        self.environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_FILE": str(file)}
+        with file.open("r+b") as opened:
+            self._offset = mmap.mmap(opened.fileno(), 8)
+        self._offset_s = 0
+
+    def step(self, by_s: int) -> None:
+        """Set the clock ahead, or back."""
+        self._offset_s += by_s
+        self._offset[:] = (self._offset_s * 1_000_000_000).to_bytes(8, "little", signed=True)
 
 
 @fault(
@@ -41,24 +46,13 @@ def find_faketime() -> Path:
 )
 def clock_steps(world: World) -> Verdict:
     """Step under traffic; the monotonic clock goes on."""
-    offset = world.folder / "offset"
-    offset.write_text("+0s\n")
-    faked = {
-        "LD_PRELOAD": str(find_faketime()),
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    collector, traffic = world.new_collector(environment=faked), world.traffic
+    clock = Clock(world.folder)
+    collector, traffic = world.new_collector(environment=clock.environment), world.traffic
     collector.start()
     traffic.begin()
-    total_s = 0
     for step_s in STEPS_S:
         time.sleep(max(1.0, BUSY_S * world.scale))
-        total_s += step_s
-        partial = offset.with_suffix(".new")
-        partial.write_text(f"{total_s:+d}s\n")
-        partial.replace(offset)
+        clock.step(step_s)
     time.sleep(max(1.0, BUSY_S * world.scale))
     traffic.end()
     return world.conclude(must_end=["clock_step"], has_clock=False)

@@ -83,7 +83,7 @@ def judge(evidence: Evidence) -> Verdict:
         _mempool(rows, evidence.mempool, verdict)
     left = sorted(evidence.dataset.glob("journal/**/*.journal"))
     verdict.wrong("journal left over after a clean stop", [path.name for path in left])
-    _check_command(evidence.dataset, verdict)
+    check_command(evidence.dataset, verdict)
     verdict.figures |= {
         "sessions": len(sessions),
         "published": sum(len(run.published) for run in runs),
@@ -320,7 +320,7 @@ def _mempool(rows: dict[str, list[Row]], in_node: set[bytes], verdict: Verdict) 
     verdict.figures["mempool"] = len(in_node)
 
 
-def _check_command(dataset: Path, verdict: Verdict) -> None:
+def check_command(dataset: Path, verdict: Verdict) -> None:
     """Let the collector's own check have its say, where this version has one."""
     command = [sys.executable, "-m", "collector", "check"]
     known = subprocess.run([*command, "--help"], capture_output=True, check=False).returncode == 0

@@ -106,11 +106,11 @@ def make_world(
     seed: int = 1,
     scale: float = 1.0,
     n_coins: int = 1000,
-    options: Iterable[str] = (),
+    is_logged: bool = True,
     **node_settings: Any,
 ) -> Iterator[World]:
     """Start a node and what belongs to it; all of it ends with the block."""
-    options = (*nodelog.NODE_OPTIONS, *options)
+    options = nodelog.NODE_OPTIONS if is_logged else ()
     with RegtestNode(find_bitcoind(), options=options, **node_settings) as node:
         world = World(folder, node, seed=seed, scale=scale, n_coins=n_coins)
         try:

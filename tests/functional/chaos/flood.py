@@ -1,0 +1,135 @@
+"""A flood that goes on: rows by the million, judged by counters and by what the process weighs.
+
+One block of many transactions is taken from the chain and put back, again and again: the node says each time
+that all of them entered its mempool and left it. The node writes no debug.log here, so the recorder is the
+witness; rows are compared as arrays.
+"""
+
+import time
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector.schema import TABLES
+from tests.functional.chaos.judge import Verdict, check_command
+from tests.functional.chaos.registry import fault
+from tests.functional.chaos.world import World
+
+ROWS_PER_S = 10_000
+DURATION_S = 600.0
+SHORTEST_S = 20.0
+N_TRANSACTIONS = 2_500
+SAMPLE_S = 1.0
+GROWTH_RATIO = 1.05  # of resident memory, from the middle third to the last
+GROWTH_BYTES = 10_000_000
+JUDGED_S = 120.0  # a shorter flood ends before memory has settled
+ROWS = "pool_collector_rows_total"
+
+
+@fault(
+    "flood",
+    "10,000 rows a second for 10 minutes; memory must stay flat",
+    n_coins=10 * N_TRANSACTIONS,
+    is_logged=False,
+)
+def flood(world: World) -> Verdict:
+    """Keep the rate; then compare what is there with what the recorder has."""
+    collector = world.collector
+    collector.start()
+    world.traffic.send(N_TRANSACTIONS)
+    (block,) = world.traffic.mine()
+    world.settle()
+    duration_s = max(SHORTEST_S, DURATION_S * world.scale)
+    weights = _pour(world, block, duration_s)
+    world.settle()
+    rows_per_s = (collector.metric(ROWS) or 0) / duration_s
+    status = collector.stop()
+    verdict = Verdict(figures=world.facts | {"rows per s": round(rows_per_s), "for s": duration_s})
+    if status:
+        verdict.faults.append(f"the collector ends with {status}: {collector.said[-600:]}")
+    if rows_per_s < ROWS_PER_S:
+        verdict.faults.append(f"{rows_per_s:.0f} rows a second were made, {ROWS_PER_S} are wanted")
+    _weigh(weights, duration_s, verdict)
+    _compare(world, verdict)
+    check_command(collector.dataset, verdict)
+    return verdict
+
+
+def _pour(world: World, block: str, duration_s: float) -> list[int]:
+    """Take the block away and put it back as often as the rate wants; returns memory at each second."""
+    began_s = time.monotonic()
+    rows_before = world.collector.metric(ROWS) or 0
+    weights: list[int] = []
+    n_cycles = 0
+    while (now_s := time.monotonic() - began_s) < duration_s:
+        if now_s >= len(weights) * SAMPLE_S:
+            weights.append(world.collector.resident_bytes)
+        behind = (world.collector.metric(ROWS) or 0) - rows_before < ROWS_PER_S * 1.02 * now_s
+        n_queued = world.collector.metric("pool_collector_queued_messages") or 0
+        if behind and n_queued < 10 * N_TRANSACTIONS:
+            world.rpc.call("invalidateblock", block)
+            world.rpc.call("reconsiderblock", block)
+            n_cycles += 1
+        else:
+            time.sleep(0.02)
+    world.facts["blocks taken away and put back"] = n_cycles
+    return weights
+
+
+def _weigh(weights: list[int], duration_s: float, verdict: Verdict) -> None:
+    third = len(weights) // 3
+    middle, last = median(weights[third : 2 * third]), median(weights[2 * third :])
+    verdict.figures |= {
+        "resident MB, median of the middle third": round(middle / 1e6),
+        "resident MB, median of the last third": round(last / 1e6),
+        "resident MB, most": round(max(weights) / 1e6),
+    }
+    if duration_s >= JUDGED_S and last > middle * GROWTH_RATIO + GROWTH_BYTES:
+        verdict.faults.append(f"memory grows: {middle / 1e6:.0f} MB, then {last / 1e6:.0f} MB")
+
+
+def _compare(world: World, verdict: Verdict) -> None:
+    """Every event that coverage claims is there once, and is what the recorder has at that counter."""
+    events = _columns(world, "mempool_events", ["sequence", "kind", "event", "hash"])
+    events = events.filter(pc.equal(events["kind"], "pushed"))
+    counters = events["sequence"].to_numpy()
+    verdict.wrong(
+        "events twice", [counter for counter in [len(counters) - len(np.unique(counters))] if counter]
+    )
+    told = {frame.counter: frame.body[:33] for frame in world.frames() if frame.topic == "sequence"}
+    rows = zip(counters.tolist(), events["hash"].to_pylist(), events["event"].to_pylist(), strict=True)
+    verdict.wrong(
+        "rows that differ from the recorder's, by counter",
+        [counter for counter, hash_, letter in rows if told.get(counter) != hash_[::-1] + letter.encode()],
+    )
+    coverage = _columns(world, "coverage", ["topic", "n_messages", "end_reason"]).to_pylist()
+    claimed = sum(row["n_messages"] for row in coverage if row["topic"] == "sequence")
+    if claimed != len(counters):
+        verdict.faults.append(f"coverage claims {claimed} events, {len(counters)} are there")
+    ends = {row["end_reason"] for row in coverage} - {"sealed", "shutdown"}
+    if len(counters) < len([each for each in told if each >= counters.min()]) and not ends:
+        verdict.faults.append(
+            f"the recorder has {len(told)} events, the dataset {len(counters)}, no hole is named"
+        )
+    verdict.figures |= {
+        "recorded": len(told),
+        "published": max(told) + 1,
+        "events": len(counters),
+        "holes": {reason: sum(row["end_reason"] == reason for row in coverage) for reason in sorted(ends)},
+    }
+    verdict.figures |= {
+        f"rows of {name}": sum(pq.ParquetFile(file).metadata.num_rows for file in _files(world, name))
+        for name in TABLES
+    }
+
+
+def _columns(world: World, name: str, columns: list[str]) -> pa.Table:
+    return pa.concat_tables([pq.ParquetFile(file).read(columns) for file in _files(world, name)])
+
+
+def _files(world: World, name: str) -> list[Any]:
+    return sorted((world.collector.dataset / "chain=regtest" / name).glob("*/*.parquet"))

@@ -1,0 +1,81 @@
+"""The table of faults and outcomes, as Markdown."""
+
+from typing import Any
+
+COMMAND = "make chaos"
+HOLDS = (
+    "The dataset is then compared with the node's debug.log, a bare recorder on a second subscription, and",
+    "the node's RPC. *Holds* means: no row lost that was received, none double, every hole named in",
+    "`coverage`, every block with its transactions and fees as `getblock` has them, and the mempool as",
+    "`getrawmempool` has it, by replay of the events.",
+)
+SAID_CHARACTERS = 300  # of a fault's description
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Write the table of a report of `cli.play_all`."""
+    rows = report["faults"]
+    n_held = sum(row["outcome"] == "holds" for row in rows)
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    lines = [
+        "# What the collector survives",
+        "",
+        f"Written by `{report['command']}`; do not edit. Each fault is played on a real node with traffic.",
+        *HOLDS,
+        _check_said(rows),
+        "",
+        f"{n_held} of {len(rows)} hold. Seed {report['seed']}, scale {report['scale']:g}.",
+        f"{report['node']}, Python {report['python']}, {versions}.",
+        "",
+        "| fault | what is done | outcome | events published | in the dataset | named holes | took |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(row) for row in rows]
+    broken = [row for row in rows if row.get("faults")]
+    if broken:
+        lines += ["", "## What does not hold", ""]
+        lines += [f"- `{row['fault']}`: {_plain(each)}" for row in broken for each in row["faults"]]
+    facts = [(row["fault"], fact) for row in rows for fact in _facts(row)]
+    lines += ["", "## Figures", "", "| fault | figure | value |", "|---|---|---|"]
+    lines += [f"| `{name}` | {figure} | {value} |" for name, (figure, value) in facts]
+    return "\n".join(lines) + "\n"
+
+
+def _check_said(rows: list[dict[str, Any]]) -> str:
+    said = {row["figures"].get("check") for row in rows if "figures" in row}
+    if said == {0}:
+        return "`pool-collector check` passes on each dataset as well."
+    return "`pool-collector check` is run on each dataset too, where this version has it."
+
+
+def _line(row: dict[str, Any]) -> str:
+    figures = row.get("figures", {})
+    named = ", ".join(
+        f"{count} {reason}" for reason, count in figures.get("holes", {}).items() if reason != "shutdown"
+    )
+    outcome = row["outcome"] if "why" not in row else f"{row['outcome']}: {_plain(row['why'])}"
+    cells = (
+        f"`{row['fault']}`",
+        _plain(row["sentence"]),
+        f"**{outcome}**" if outcome in ("fails", "broken") else outcome,
+        figures.get("published", ""),
+        figures.get("events", ""),
+        named or "none",
+        f"{row['duration_s']:.0f} s",
+    )
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a fault counted beyond what every fault does."""
+    every = {"published", "recorded", "events", "pulled", "blocks", "rejects", "holes", "check", "sessions"}
+    every |= {"entries", "mempool", "starts", "failed", "said", "entries without fee"}
+    figures = row.get("figures", {})
+    own = [(name, _plain(str(value))) for name, value in figures.items() if name not in every and value]
+    shared = ", ".join(str(figures.get(name, 0)) for name in ("sessions", "pulled", "blocks", "rejects"))
+    return [("sessions, pulled events, blocks, rejects", shared), *own] if figures else own
+
+
+def _plain(text: str) -> str:
+    """Make text safe in a table cell."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")[:SAID_CHARACTERS]
