@@ -7,8 +7,11 @@ becomes a row, closed at the last message that the journal holds.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from collector.records import Message, Notice
 
 Row = dict[str, Any]
 
@@ -84,10 +87,23 @@ class Ledger:
             }
         ).encode()
 
-    def close_killed(self, state: bytes) -> list[Row]:
-        """Close what a killed run left open, by its last state."""
+    def close_killed(self, state: bytes, late: Iterable[Message | Notice] = ()) -> list[Row]:
+        """Close what a killed run left open, by its last state and what it had received since.
+
+        `late` is in the order of receipt, and may hold messages of other sessions.
+        """
         self._open = {topic: _Interval(*values) for topic, values in json.loads(state).items()}
-        return self.close_all("killed", "the process ended without a clean stop")
+        rows: list[Row] = []
+        for item in late:
+            at_us = item.received_ns // 1000
+            if isinstance(item, Message):
+                if item.session == self._session:
+                    self.count(item.topic, item.sequence, at_us)
+            elif item.topic is not None and item.reason == "connected":
+                self.open(item.topic, at_us)
+            elif item.topic is not None:
+                rows += self.close(item.topic, item.reason, item.detail)
+        return rows + self.close_all("killed", "the process ended without a clean stop")
 
     def _row(self, topic: str, interval: _Interval, reason: str, detail: str | None) -> Row:
         return {

@@ -7,10 +7,15 @@ segment into Parquet files named after the segment and then removes it; a repeat
 Hence after SIGKILL at any point `recover` seals exactly the rows that were flushed, once, and hands back
 exactly the flushed messages that have no rows.
 
-What SIGKILL costs: entries since the last `flush`, nothing that was flushed; the operating system's cache
-outlives the process. What a power cut costs: at most `fsync_interval_s` of flushed entries (1 s by default;
-0 forces every flush to disk; None leaves it to the operating system, often half a minute). Sealed rows are
-on disk before their segment goes.
+Messages come through a ring (`collector.ring`) that keeps them until they are flushed, so that SIGKILL costs
+nothing received: `recover` takes over what is in the rings of earlier runs and not in a segment. Of other
+entries it costs those since the last `flush`; they are made anew from the messages. What was written is in
+the operating system's cache, which outlives the process. A power cut costs at most `fsync_interval_s` of
+flushed entries (1 s by default; 0 forces every flush to disk; None leaves it to the operating system, often
+half a minute) and the ring. Sealed rows are on disk before their segment goes.
+
+A full disk is waited out: `flush` tries again until there is space or `stop` is set. The ring fills
+meanwhile, and when it is full the receiver says so. `seal` leaves what it could not write in the journal.
 
 Damage to a segment costs the frames that it hits: they are named in the log and in `Journal.lost_bytes`, and
 the file is kept with the ending `.damaged`. The format is in `collector.segment`.
@@ -18,8 +23,10 @@ the file is kept with the ending `.damaged`. The format is in `collector.segment
 One thread uses a Journal; one Journal uses a folder.
 """
 
+import errno
 import fcntl
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,17 +41,21 @@ import structlog
 
 from collector.errors import DatasetError
 from collector.records import Message
+from collector.ring import SUFFIX, Item, Ring
 from collector.schema import TABLES, Table
 from collector.segment import Segment
-from collector.writer import FILE_MODE, Dataset, make_folder, to_batch
+from collector.writer import FILE_MODE, Dataset, make_folder, sync_folder, to_batch
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+RETRY_S: Final = (0.1, 5.0)  # first and longest wait for space
 
 # Names in a segment that are no tables: messages by ordinal, spans of consumed ordinals, states.
 _MESSAGES: Final = "_messages"
 _CONSUMED: Final = "_consumed"
 _STATES: Final = "_states"
 _OWN_NAMES: Final = frozenset({_MESSAGES, _CONSUMED, _STATES})
+_RING_STATE: Final = "_ring/"  # + session: number of the last message from its ring that is in a segment
 _MESSAGE_SCHEMA: Final = pa.schema(
     [
         ("ordinal", pa.int64()),
@@ -71,8 +82,18 @@ class Journal:
     Raises DatasetError when the folder cannot be used or another process uses it.
     """
 
-    def __init__(self, folder: Path, *, fsync_interval_s: float | None = DEFAULT_FSYNC_INTERVAL_S) -> None:
-        self.lost_bytes = 0  # bytes of segments, of earlier runs or this one, that could not be read
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fsync_interval_s: float | None = DEFAULT_FSYNC_INTERVAL_S,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.lost_bytes = 0  # of segments and rings, of earlier runs or this one, that could not be read
+        self.blocked = ""  # why nothing can be written now
+        self.late: list[Item] = []  # what `recover` found in rings and in no segment, in order of receipt
+        self._stop = stop
+        self._ring: Ring | None = None
         self._folder = folder
         self._fsync_interval_s = fsync_interval_s
         self._fsynced_s = time.monotonic()
@@ -119,8 +140,27 @@ class Journal:
         The messages stay in the journal until `mark_consumed`. Raises DatasetError when the dataset does not
         take the rows; then nothing is lost, and the next run recovers.
         """
+        self._take_over_rings()
         self._seal_segments(dataset)
         return [message for _, message in self._waiting]
+
+    def ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
+        """Make the ring through which the messages of a session come; it ends with `end_ring`."""
+        self.end_ring()
+        with _explained(self._folder):
+            path = self._folder / (session + SUFFIX)
+            self._ring = Ring.create(path, node=node, session=session, topics=topics)
+            sync_folder(self._folder)
+        return self._ring
+
+    def end_ring(self) -> None:
+        """Do without the ring: its session has ended, and all that is in it is journalled or not wanted."""
+        if self._ring is not None:
+            ring, self._ring = self._ring, None
+            ring.close()
+            with _explained(self._folder):
+                ring.path.unlink()
+            self.set_state(_RING_STATE + ring.session, None)
 
     def append(self, table_name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows of a table, as `writer.to_batch` takes them."""
@@ -131,6 +171,8 @@ class Journal:
         self._waiting.extend(enumerate(messages, self._next_ordinal))
         self._next_ordinal += len(messages)
         self._n_new_messages += len(messages)
+        if messages and messages[-1].number:
+            self.set_state(_RING_STATE + messages[-1].session, str(messages[-1].number).encode())
 
     def mark_consumed(self, count: int) -> None:
         """Say that the rows appended so far hold the `count` oldest messages not yet marked."""
@@ -147,7 +189,7 @@ class Journal:
         """Write all new entries as one frame. After it, SIGKILL cannot cost them.
 
         Raises DatasetError when a row breaks the contract or the disk does not take the frame; the entries
-        stay, and the next flush tries again.
+        stay, and the next flush tries again. With `stop` a full disk is no error before that is set.
         """
         batches = {name: to_batch(TABLES[name], rows) for name, rows in self._new_rows.items() if rows}
         if self._n_new_messages:
@@ -160,6 +202,8 @@ class Journal:
             batches[_STATES] = _state_batch(self._new_states)
         if batches:
             self._write(batches)
+        if self._ring is not None and self._n_new_messages:
+            self._ring.release(self._waiting[-1][1].number)
         for _ in range(self._n_new_consumed):
             self._waiting.popleft()
         _update(self._states, self._new_states)
@@ -175,11 +219,7 @@ class Journal:
         Raises DatasetError when the dataset does not take the rows; they stay, and the next seal tries again.
         """
         self.flush()
-        if self._current is not None:
-            self._current.close()
-            self._unsealed.append(self._current)
-            self._current = None
-            self._is_carried = False
+        self._end_current()
         return self._seal_segments(dataset)
 
     def close(self) -> None:
@@ -191,6 +231,8 @@ class Journal:
             if self._fsync_interval_s is not None:
                 self._fsync()
         finally:
+            if self._ring is not None:
+                self._ring.close()
             if self._current is not None:
                 self._current.close()
             os.close(self._lock)
@@ -215,6 +257,31 @@ class Journal:
                 _update(self._states, {row["name"]: row["value"] for row in batch.to_pylist()})
         self._next_ordinal = last + 1
         self._waiting.extend(sorted(messages.items()))
+
+    def _take_over_rings(self) -> None:
+        """Flush the messages in rings of earlier runs that are in no segment, and remove the rings."""
+        with _explained(self._folder):
+            paths = sorted(self._folder.glob(f"*{SUFFIX}"))
+            found = [Ring.left_in(path) for path in paths]
+        for path, left in zip(paths, found, strict=True):
+            done = int(self._states.get(_RING_STATE + left.session, b"0"))
+            late = _of_this_run(left.items, done)
+            self.append_messages([item for item in late if isinstance(item, Message)])
+            self.late += late
+            if left.lost_bytes:
+                self.lost_bytes += left.lost_bytes
+                log.warning("journal.damaged", ring=path.name, lost_bytes=left.lost_bytes)
+        if self._n_new_messages:
+            self.flush()
+            self._fsync()
+        for path, left in zip(paths, found, strict=True):
+            with _explained(self._folder):
+                if left.lost_bytes:
+                    path.replace(path.with_suffix(".damaged"))
+                else:
+                    path.unlink()
+                sync_folder(self._folder)
+            self.set_state(_RING_STATE + left.session, None)
 
     def _seal_segments(self, dataset: Dataset) -> list[Path]:
         """Write the rows of every segment but the current one, oldest first, and remove it."""
@@ -249,12 +316,54 @@ class Journal:
         self._is_carried = True
 
     def _write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        with _explained(self._folder):
-            if self._current is None:
-                self._current = Segment.create(self._folder, self._number + 1)
-                self._number += 1
-            self._current.write(batches)
+        """Write one frame; where there is no space for it, wait for some."""
+        wait_s = RETRY_S[0]
+        while True:
+            try:
+                self._write_once(batches)
+            except OSError as error:
+                if error.errno not in NO_SPACE or self._stop is None or self._stop.is_set():
+                    with _explained(self._folder):
+                        raise
+                self._block(error)
+            else:
+                break
+            self._stop.wait(wait_s)
+            wait_s = min(2 * wait_s, RETRY_S[1])
+        self._unblock()
         self._is_synced = False
+
+    def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> None:
+        if self._current is None:
+            self._current = Segment.create(self._folder, self._number + 1)
+            self._number += 1
+        try:
+            self._current.write(batches)
+        except OSError as error:
+            if error.errno == errno.EFBIG and self._current.size_bytes:
+                self._end_current()  # a limit on the size of files is one for each of them
+                self._write_once(batches)
+                return
+            raise
+
+    def _end_current(self) -> None:
+        """Let the next frame begin a new segment."""
+        if self._current is not None:
+            self._current.close()
+            self._unsealed.append(self._current)
+            self._current = None
+            self._is_carried = False
+
+    def _block(self, error: OSError) -> None:
+        reason = f"{self._folder}: {error.strerror}"
+        if not self.blocked:
+            log.error("journal.blocked", reason=reason, advice="free space; receiving goes on meanwhile")
+        self.blocked = reason
+
+    def _unblock(self) -> None:
+        if self.blocked:
+            log.info("journal.goes_on", folder=str(self._folder))
+        self.blocked = ""
 
     def _fsync(self) -> None:
         if self._current is not None and not self._is_synced:
@@ -281,6 +390,19 @@ def _explained(folder: Path) -> Iterator[None]:
         ) from None
 
 
+def _of_this_run(items: Iterable[Item], done: int) -> list[Item]:
+    """Leave out the messages up to a number, notices before them, and what follows a restart of the node."""
+    late: list[Item] = []
+    for item in items:
+        if isinstance(item, Message) and item.number <= done:
+            late.clear()
+        else:
+            late.append(item)
+        if not isinstance(item, Message) and item.reason == "node_restart":
+            break
+    return late
+
+
 def _lock(folder: Path) -> int:
     """Take the folder for this process; the operating system gives it back when the process ends."""
     with _explained(folder):
@@ -297,7 +419,7 @@ def _lock(folder: Path) -> int:
 
 
 def _message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
-    columns = zip(*((ordinal, *message) for ordinal, message in items), strict=True)
+    columns = zip(*((ordinal, *message[:-1]) for ordinal, message in items), strict=True)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _MESSAGE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGE_SCHEMA)
 

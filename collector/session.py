@@ -92,6 +92,7 @@ class Session:
     def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> None:
         """Collect from `source` until `stop` or until the node restarts; leaves everything sealed."""
         try:
+            source.keep_in(self._journal.ring(*self.origin, source.topics))
             self._begin(facts, source.since_us)
             while not stop.is_set() and not self._restarted:
                 self._turn(self._take(IDLE_S))
@@ -287,6 +288,7 @@ class Session:
             self._turn(items)
         self._await_answers()
         self._journal_coverage(self._ledger.close_all(reason, self._restarted or None, stopped_us))
+        self._journal.end_ring()
         self._wind_up()
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
 

@@ -80,7 +80,7 @@ class Watch:
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
         folder = dataset.root / "journal" / dataset.chain / node.name
-        self._journal = Journal(folder, fsync_interval_s=settings.fsync_interval_s)
+        self._journal = Journal(folder, fsync_interval_s=settings.fsync_interval_s, stop=stop)
         self._left_over = self._journal.recover(dataset)
 
     def start(self, prepared: Prepared, stored: StoredBlocks) -> None:
@@ -157,8 +157,9 @@ class Watch:
         for name, state in list(self._journal.states.items()):
             if name.startswith(COVERAGE_STATE):
                 ledger = Ledger(self._node.name, name.removeprefix(COVERAGE_STATE))
-                self._journal.append("coverage", ledger.close_killed(state))
+                self._journal.append("coverage", ledger.close_killed(state, self._journal.late))
                 self._journal.set_state(name, None)
+        self._journal.late.clear()
         self._journal.flush()
         found: dict[str, tuple[list[Message], dict[str, bytes]]] = {}
         for message in self._left_over:

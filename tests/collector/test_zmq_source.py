@@ -3,14 +3,16 @@
 import queue
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
 
 from collector.errors import NodeUnavailable
-from collector.records import Message
-from collector.zmq_source import Notice, ZmqSource
+from collector.records import Message, Notice
+from collector.ring import Ring
+from collector.zmq_source import ZmqSource
 
 TIMEOUT_S = 10.0
 Inbox = queue.SimpleQueue[Any]
@@ -47,16 +49,22 @@ def publisher() -> Iterator[Publisher]:
     publishing.close()
 
 
+def ring_for(source: ZmqSource, folder: Path) -> Ring:
+    """Make the ring of a source."""
+    return Ring.create(folder / "x.ring", node=source.node, session=source.session, topics=source.topics)
+
+
 @pytest.fixture
-def connect(publisher: Publisher) -> Iterator[Callable[..., Inbox]]:
-    """Connect sources to the publisher; each is stopped at the end."""
+def connect(publisher: Publisher, tmp_path: Path) -> Iterator[Callable[..., Inbox]]:
+    """Connect a source to the publisher; it is stopped at the end."""
     sources = []
 
-    def start(queue_limit: int = 1000) -> Inbox:
+    def start() -> Inbox:
         inbox: Inbox = queue.SimpleQueue()
         topics = dict.fromkeys(("sequence", "rawtx"), publisher.endpoint)
-        sources.append(ZmqSource("alpha", "s1", topics, inbox=inbox, queue_limit=queue_limit))
+        sources.append(ZmqSource("alpha", "s1", topics, inbox=inbox))
         sources[-1].connect()
+        sources[-1].keep_in(ring_for(sources[-1], tmp_path))
         return inbox
 
     yield start
@@ -126,48 +134,78 @@ def test_what_is_no_message_of_a_node_is_kept_apart(
     assert items[1].body == b"rawtxx\0"
 
 
-def test_a_full_queue_drops_and_says_so(publisher: Publisher, connect: Callable[..., Inbox]) -> None:
-    """Beyond the limit messages are lost to us, memory is not; told at once, counted later."""
-    inbox = connect(queue_limit=10)
-    for counter in range(50):
+def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
+    """Beyond the limit messages are lost to us, memory is not; told at once, counted when there is room."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=10)
+    source.connect()
+    ring = ring_for(source, tmp_path)
+    source.keep_in(ring)
+    publisher.send("rawtx", b"", 0)
+    ring.release(take(inbox, 1)[0].number)
+    for counter in range(1, 51):
         publisher.send("rawtx", b"", counter)
-    deadline = time.monotonic() + TIMEOUT_S
-    while inbox.qsize() < 10 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.3)
-    assert [each.sequence for each in take(inbox, 10)] == list(range(10))
+    messages = take(inbox, 10)
+    assert [each.sequence for each in messages] == list(range(1, 11))
     (first,) = take(inbox, 1)
+    time.sleep(0.2)
     assert inbox.empty()
-    publisher.send("rawtx", b"", 50)
+    ring.release(messages[-1].number)
+    publisher.send("rawtx", b"", 51)
     notice, message = take(inbox, 2)
+    source.stop()
     assert {(each.reason, each.topic) for each in (first, notice)} == {("overflow", "rawtx")}
     assert "40 messages" in notice.detail
-    assert message.sequence == 50
+    assert message.sequence == 51
 
 
-def test_what_found_no_room_is_told_at_the_end(publisher: Publisher) -> None:
+def test_what_found_no_room_is_told_at_the_end(publisher: Publisher, tmp_path: Path) -> None:
     """When no message of the topic comes any more, the stop says how many were dropped."""
     inbox: Inbox = queue.SimpleQueue()
     source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=2)
     source.connect()
-    for counter in range(5):
-        publisher.send("rawtx", b"", counter)
+    source.keep_in(ring_for(source, tmp_path))
+    publisher.send("rawtx", b"", 0)
     items = take(inbox, 1)
+    for counter in range(1, 5):
+        publisher.send("rawtx", b"", counter)
+    items += take(inbox, 2)
     time.sleep(0.3)
     source.stop()
     items += take(inbox, inbox.qsize())
-    notices = [item for item in items if isinstance(item, Notice)]
-    n_lost = 5 - len([item for item in items if isinstance(item, Message)])
-    assert {notice.reason for notice in notices} == {"overflow"}
-    assert f"{n_lost} messages" in notices[-1].detail
+    assert [type(item) for item in items] == [Message, Message, Notice, Notice]
+    assert {item.reason for item in items[2:]} == {"overflow"}
+    assert "3 messages" in items[-1].detail
 
 
-def test_a_lost_connection_is_noticed_and_comes_back() -> None:
+def test_what_comes_before_there_is_a_ring_is_kept(publisher: Publisher, tmp_path: Path) -> None:
+    """It has the time of its arrival; what is beyond the limit is named and shows as a gap."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=3)
+    source.connect()
+    for counter in range(5):
+        publisher.send("rawtx", b"", counter)
+    time.sleep(0.3)
+    before_ns = time.time_ns()
+    ring = ring_for(source, tmp_path)
+    source.keep_in(ring)
+    items = take(inbox, 4)
+    ring.release(items[-2].number)
+    publisher.send("rawtx", b"", 5)
+    items += take(inbox, 2)
+    source.stop()
+    told = [item.sequence if isinstance(item, Message) else item.reason for item in items]
+    assert told == [0, 1, 2, "overflow", "gap", 5]
+    assert items[2].received_ns < before_ns
+
+
+def test_a_lost_connection_is_noticed_and_comes_back(tmp_path: Path) -> None:
     """When the publisher goes and comes again, each topic hears of both."""
     first = Publisher()
     inbox: Inbox = queue.SimpleQueue()
     source = ZmqSource("alpha", "s1", {"sequence": first.endpoint, "rawtx": first.endpoint}, inbox=inbox)
     source.connect()
+    source.keep_in(ring_for(source, tmp_path))
     try:
         first.close()
         lost = take(inbox, 2)
@@ -189,3 +227,38 @@ def test_a_closed_port_fails_with_its_name() -> None:
         source.connect(timeout_s=0.3)
     source.stop()
     source.stop()
+
+
+def test_a_renewed_connection_goes_on_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
+    """Both notices come, and what is published afterwards; the jump between is no gap of its own."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    source.keep_in(ring_for(source, tmp_path))
+    publisher.send("rawtx", b"", 0)
+    items = take(inbox, 1)
+    source.renew({"rawtx"})
+    items += take(inbox, 2)
+    time.sleep(0.2)
+    publisher.send("rawtx", b"", 7)
+    items += take(inbox, 1)
+    source.stop()
+    told = [item.sequence if isinstance(item, Message) else item.reason for item in items]
+    assert told == [0, "reconnect", "connected", 7]
+
+
+def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -> None:
+    """The stream says that it failed, and what had come before is there."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    source.keep_in(ring_for(source, tmp_path))
+    publisher.send("rawtx", b"x", 0)
+    items = take(inbox, 1)
+    assert source._process is not None
+    source._process.kill()
+    items += take(inbox, 1)
+    assert not source.alive
+    source.stop()
+    assert [item.body for item in items] == [b"x", b""]
+    assert items[1].reason == "failed"

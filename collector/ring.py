@@ -1,0 +1,304 @@
+"""A ring in a file, through which one process hands messages to another, and to the next run after a kill.
+
+Both map the file. What was put is in the operating system's cache at once, without a call, so it outlives
+SIGKILL of either process or of both; and the file has its space from the start, so a full disk cannot stop
+the one that puts. One process puts (`Ring.put`, `Ring.note`), one takes (`Ring.take`) and frees what it has
+made safe elsewhere (`Ring.release`). A record counts once `head` lies behind it.
+
+The file is a page that describes it, then the records, each at a multiple of 8 bytes:
+
+    length of the body (uint32) | CRC-32 of the rest (uint32) | number, received_ns, sequence (64 bits each)
+    | topic, kind (uint16 each) | 0 (uint32) | body
+
+Records are numbered from 1. Where none fits before the end of the file, a length of 0xFFFFFFFF says to go on
+at its begin. Byte order is little-endian in records, the machine's own in the page. A power cut may leave any
+mixture of old and new pages: checksum and number tell a record from what was there before.
+"""
+
+import errno
+import fcntl
+import json
+import mmap
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+from collector.records import Message, Notice
+
+CAPACITY_BYTES: Final = 64 << 20
+LEAST_BYTES: Final = 1 << 20  # below this a ring is not worth having
+SUFFIX: Final = ".ring"
+NOTICE_RESERVE_BYTES: Final = 1 << 16  # a full ring still has room to say that it is full
+MOST_NOTICE_BYTES: Final = 1 << 14
+
+_MAGIC: Final = b"mpring01"
+_PAGE_BYTES: Final = 4096
+_HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT = range(1, 7)  # 64-bit words of the page, behind the magic
+_TEXT_AT: Final = 64
+_MESSAGE, _NOTICE = 0, 1
+_NO_TOPIC: Final = 0xFFFF
+_TURN_BACK: Final = 0xFFFFFFFF
+_rest = Struct("<QqqHHI")
+_start = Struct("<II")
+_HEADER_BYTES: Final = _start.size + _rest.size
+_FILE_MODE: Final = 0o640
+_PATIENCE_S: Final = 1.0  # for a record that the other processor's cache has not shown yet
+_NO_SPACE: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+Item = Message | Notice
+
+
+class Left(NamedTuple):
+    """What a run left in its ring, oldest first."""
+
+    session: str
+    items: list[Item]
+    lost_bytes: int  # bytes that hold no whole record, though they should
+
+
+class Ring:
+    """One ring; use `create` on the side that takes and `open` on the side that puts."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        """Map an open file; ValueError when it is no ring, and the file stays open then."""
+        self.path = path
+        self._map = mmap.mmap(handle, 0)
+        if len(self._map) < _PAGE_BYTES or self._map[: len(_MAGIC)] != _MAGIC:
+            raise ValueError(f"{path} is no ring")
+        self._words = memoryview(self._map)[:_TEXT_AT].cast("Q")
+        self._capacity = self._words[_CAPACITY]
+        text = json.loads(self._map[_TEXT_AT : _TEXT_AT + self._words[_TEXT]])
+        if self._capacity != len(self._map) - _PAGE_BYTES or not isinstance(text, dict):
+            raise ValueError(f"the first page of {path} is damaged")
+        self._node = str(text.get("node"))
+        self.session = str(text.get("session"))
+        self._topics = [str(topic) for topic in text.get("topics", ())]
+        self._handle = handle
+        self._number_of = {topic: number for number, topic in enumerate(self._topics)}
+        self._at = self._words[_TAIL]  # what `take` reads next
+        self._taken: deque[tuple[int, int]] = deque()  # number and end of what was taken and not released
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        *,
+        node: str,
+        session: str,
+        topics: Sequence[str],
+        capacity_bytes: int = CAPACITY_BYTES,
+    ) -> Self:
+        """Make an empty ring; a smaller one where there is no room. OSError when there is no room at all."""
+        text = json.dumps({"node": node, "session": session, "topics": list(topics)}).encode()
+        if len(text) > _PAGE_BYTES - _TEXT_AT:
+            raise ValueError(f"the names of {len(topics)} topics do not fit into the page of {path}")
+        temporary = path.with_name(f".{path.name}.tmp")
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            capacity = _allocate(handle, capacity_bytes)
+            words = memoryview(bytearray(_TEXT_AT)).cast("Q")
+            words[_CAPACITY], words[_TEXT] = capacity, len(text)
+            os.pwrite(handle, _MAGIC + words.tobytes()[len(_MAGIC) :] + text, 0)
+            temporary.replace(path)
+            return cls(path, handle)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a ring to put into it, and hold it until `close` or the process ends."""
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return cls(path, handle)
+
+    def close(self) -> None:
+        """Unmap the file. May be called twice."""
+        if self._handle >= 0:
+            self._words.release()
+            self._map.close()
+            os.close(self._handle)
+            self._handle = -1
+
+    # --- the side that puts
+
+    def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
+        """Put a message; False when there is no room for it."""
+        kind = _MESSAGE, self._number_of[topic]
+        return self._put(kind, sequence, received_ns, body)
+
+    def note(self, notice: Notice) -> bool:
+        """Put a notice, for which a little room is kept; False when even that is used up."""
+        kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
+        text = f"{notice.reason}\0{notice.detail}\0".encode()[:MOST_NOTICE_BYTES]
+        return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
+
+    @property
+    def n_waiting(self) -> int:
+        """Records that were put and not yet released."""
+        return self._words[_PUT] - self._words[_RELEASED]
+
+    def has_room(self, body_bytes: int) -> bool:
+        """Whether a message of this size would find room, and a notice or two before it."""
+        needed_bytes = 2 * NOTICE_RESERVE_BYTES + _HEADER_BYTES + body_bytes
+        words = self._words
+        at = words[_HEAD] % self._capacity
+        if at + needed_bytes > self._capacity:
+            needed_bytes += self._capacity - at
+        return words[_HEAD] + needed_bytes - words[_TAIL] <= self._capacity
+
+    def _put(self, kind: tuple[int, int], sequence: int, received_ns: int, body: bytes) -> bool:
+        words = self._words
+        reserve_bytes = NOTICE_RESERVE_BYTES if kind[0] == _MESSAGE else 0
+        head = words[_HEAD]
+        size = _padded(_HEADER_BYTES + len(body))
+        at = head % self._capacity
+        begin = head if at + size <= self._capacity else head + self._capacity - at
+        if begin + size + reserve_bytes - words[_TAIL] > self._capacity:
+            return False
+        if begin != head:
+            _start.pack_into(self._map, _PAGE_BYTES + at, _TURN_BACK, 0)
+        number = words[_PUT] + 1
+        rest = _rest.pack(number, received_ns, sequence, kind[1], kind[0], 0)
+        start = _start.pack(len(body), zlib.crc32(body, zlib.crc32(rest)))
+        at = _PAGE_BYTES + begin % self._capacity
+        self._map[at : at + _HEADER_BYTES] = start + rest
+        self._map[at + _HEADER_BYTES : at + _HEADER_BYTES + len(body)] = body
+        words[_PUT] = number
+        words[_HEAD] = begin + size
+        return True
+
+    # --- the side that takes
+
+    def take(self, limit: int) -> list[Item]:
+        """Take up to `limit` items in the order they were put. ValueError when a record is damaged."""
+        items: list[Item] = []
+        head = self._words[_HEAD]
+        deadline_s = 0.0
+        while self._at < head and len(items) < limit:
+            read = self._read(self._at)
+            if read is None:
+                deadline_s = deadline_s or time.monotonic() + _PATIENCE_S
+                if time.monotonic() > deadline_s:
+                    raise ValueError(f"the ring {self.path} is damaged at position {self._at}")
+                time.sleep(0)
+                continue
+            number, self._at, item = read
+            self._taken.append((number, self._at))
+            items.append(item)
+        return items
+
+    def release(self, number: int) -> None:
+        """Free the room of every taken record up to this number."""
+        tail = 0
+        while self._taken and self._taken[0][0] <= number:
+            released, tail = self._taken.popleft()
+        if tail:
+            self._words[_RELEASED] = released
+            self._words[_TAIL] = tail
+
+    @classmethod
+    def left_in(cls, path: Path, *, timeout_s: float = 10.0) -> Left:
+        """Read what a run left, once the process that puts has ended; never fails for what is in the file.
+
+        Raises TimeoutError when that process does not end.
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        _await_end(handle, path, timeout_s)
+        size_bytes = os.fstat(handle).st_size
+        try:
+            ring = cls(path, handle)
+        except ValueError:
+            os.close(handle)
+            return Left("", [], size_bytes)
+        try:
+            return ring._left()
+        finally:
+            ring.close()
+
+    def _left(self) -> Left:
+        """Every whole record between tail and head; damage costs the records that it hits."""
+        words = self._words
+        at, head, last = words[_TAIL], words[_HEAD], words[_RELEASED]
+        if not at <= head <= at + self._capacity or at % 8:
+            return Left(self.session, [], self._capacity)
+        items: list[Item] = []
+        lost_bytes = 0
+        while at < head:
+            read = self._read(at)
+            if read is None or not last < read[0] <= words[_PUT]:
+                at += 8
+                lost_bytes += 8
+                continue
+            last, at, item = read
+            items.append(item)
+        if last != words[_PUT]:  # the page itself is damaged
+            lost_bytes = max(lost_bytes, _PAGE_BYTES)
+        return Left(self.session, items, lost_bytes)
+
+    def _read(self, position: int) -> tuple[int, int, Item] | None:
+        """Read the record at a position: its number, its end, the item; None when there is none."""
+        capacity = self._capacity
+        at = position % capacity
+        length, checksum = _start.unpack_from(self._map, _PAGE_BYTES + at)
+        if length == _TURN_BACK:
+            position += capacity - at
+            at = 0
+            length, checksum = _start.unpack_from(self._map, _PAGE_BYTES)
+        begin = _PAGE_BYTES + at + _HEADER_BYTES
+        end = begin + length
+        if end > _PAGE_BYTES + capacity:
+            return None
+        body = self._map[begin:end]
+        rest = self._map[begin - _rest.size : begin]
+        if zlib.crc32(body, zlib.crc32(rest)) != checksum:
+            return None
+        number, received_ns, sequence, topic, kind, _ = _rest.unpack(rest)
+        name = self._topics[topic] if topic < len(self._topics) else None
+        item: Item
+        if kind == _MESSAGE and name is not None:
+            item = Message(self._node, self.session, name, sequence, received_ns, body, number)
+        else:
+            reason, _, tail = body.partition(b"\0")
+            detail, _, kept = tail.partition(b"\0")
+            item = Notice(reason.decode(), name, received_ns, detail.decode(errors="replace"), kept)
+        return number, position + _padded(_HEADER_BYTES + length), item
+
+
+def _padded(size: int) -> int:
+    return size + 7 & ~7
+
+
+def _allocate(handle: int, wanted_bytes: int) -> int:
+    """Give the file its space, half of it where there is not so much; returns the bytes for records."""
+    capacity = wanted_bytes
+    while True:
+        try:
+            os.posix_fallocate(handle, 0, _PAGE_BYTES + capacity)
+        except OSError as error:
+            if error.errno not in _NO_SPACE or capacity // 2 < LEAST_BYTES:
+                raise
+            os.ftruncate(handle, 0)
+            capacity //= 2
+        else:
+            return capacity
+
+
+def _await_end(handle: int, path: Path, timeout_s: float) -> None:
+    """Wait until no process puts into the ring any more."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                os.close(handle)
+                raise TimeoutError(f"a process still receives into {path}; end it first") from None
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,146 @@
+"""What is in the ring when the collector is killed: taken over once, and never more than was of this run."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.journal import Journal
+from collector.records import Message, Notice
+from collector.ring import Ring
+from collector.writer import Dataset
+from tests.collector.journalling import row, sealed
+
+TOPICS = ("sequence", "rawtx")
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Make an empty dataset."""
+    return Dataset.open(tmp_path / "dataset", "regtest", create=True)
+
+
+class Run:
+    """A journal with a ring, and the side that puts into it."""
+
+    def __init__(self, folder: Path, dataset: Dataset) -> None:
+        self.folder = folder
+        self.journal = Journal(folder)
+        self.journal.recover(dataset)
+        self.taking = self.journal.ring("n", "s1", TOPICS)
+        self.putting = Ring.open(self.taking.path)
+
+    def put(self, *counters: int) -> None:
+        """Receive events."""
+        for counter in counters:
+            assert self.putting.put("sequence", counter, counter * 1000, counter.to_bytes(33, "big"))
+
+    def journalled(self, count: int) -> list[Message]:
+        """Take messages and flush them."""
+        messages = [item for item in self.taking.take(count) if isinstance(item, Message)]
+        self.journal.append_messages(messages)
+        self.journal.flush()
+        return messages
+
+    def killed(self) -> Path:
+        """Copy the folder as a kill would leave it, and end."""
+        copy = self.folder.with_name("killed")
+        shutil.copytree(self.folder, copy)
+        return copy
+
+    def close(self) -> None:
+        """End both sides."""
+        self.putting.close()
+        self.journal.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, dataset: Dataset) -> Iterator[Run]:
+    """Begin a run."""
+    begun = Run(tmp_path / "journal", dataset)
+    yield begun
+    begun.close()
+
+
+def sequences(messages: list[Message]) -> list[int]:
+    """List the counters."""
+    return [message.sequence for message in messages]
+
+
+def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> None:
+    """Received, flushed or not, made into rows or not: every message is there once, in order."""
+    run.put(0, 1, 2, 3, 4, 5)
+    first = run.journalled(4)
+    run.journal.append("mempool_events", [row(message) for message in first[:2]])
+    run.journal.mark_consumed(2)
+    run.journal.flush()
+    run.taking.take(1)  # on its way to the session
+    with Journal(run.killed()) as journal:
+        assert sequences(journal.recover(dataset)) == [2, 3, 4, 5]
+        assert sequences([item for item in journal.late if isinstance(item, Message)]) == [4, 5]
+        assert list(journal._folder.glob("*.ring")) == []
+    assert sealed(dataset) == [0, 1]
+
+
+def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    """The ring still shows messages that a segment has."""
+    run.put(0, 1, 2)
+    before = tmp_path / "before.ring"
+    shutil.copy(run.taking.path, before)
+    run.journalled(2)
+    killed = run.killed()
+    shutil.copy(before, killed / run.taking.path.name)
+    with Journal(killed) as journal:
+        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+    with Journal(killed) as journal:
+        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+
+
+def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> None:
+    """A ring that was taken over but is still there adds nothing."""
+    run.put(0, 1, 2)
+    killed = run.killed()
+    with Journal(killed) as journal:
+        journal.recover(dataset)
+    shutil.copy(run.taking.path, killed / run.taking.path.name)
+    with Journal(killed) as journal:
+        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+
+
+def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: Run, dataset: Dataset) -> None:
+    """What follows a restart belongs to no session; a loss before it is told."""
+    run.put(0, 1)
+    run.journalled(1)
+    run.putting.note(Notice("gap", "sequence", 5, "counter is 9, expected 2"))
+    run.put(9)
+    run.putting.note(Notice("node_restart", "sequence", 6, "counter is 0, expected 10"))
+    run.put(0)
+    with Journal(run.killed()) as journal:
+        assert sequences(journal.recover(dataset)) == [0, 1, 9]
+        told = [item.sequence if isinstance(item, Message) else item.reason for item in journal.late]
+        assert told == [1, "gap", 9, "node_restart"]
+
+
+def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None:
+    """What was not wanted any more is not recovered."""
+    run.put(0, 1)
+    run.journalled(1)
+    run.journal.end_ring()
+    with Journal(run.killed()) as journal:
+        assert sequences(journal.recover(dataset)) == [0]
+        assert journal.late == []
+
+
+def test_a_damaged_ring_is_kept_and_named(run: Run, dataset: Dataset) -> None:
+    """The records that are whole are taken; the file stays for a look."""
+    run.put(0, 1, 2)
+    killed = run.killed()
+    path = killed / run.taking.path.name
+    content = bytearray(path.read_bytes())
+    content[4096 + 80 + 50] ^= 1
+    path.write_bytes(content)
+    with Journal(killed) as journal:
+        assert sequences(journal.recover(dataset)) == [0, 2]
+        assert journal.lost_bytes == 80
+    assert [each.name for each in killed.glob("*.damaged")] == ["s1.damaged"]
