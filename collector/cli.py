@@ -17,6 +17,7 @@ from rich.console import Console
 
 from collector import dictionary, service
 from collector.backfill.cli import backfill
+from collector.compaction.cli import compact_dataset
 from collector.config import Settings, load_settings
 from collector.demo import DATASET, claim_folder, run_demo
 from collector.errors import CollectorError
@@ -175,6 +176,7 @@ def demo(
 
 app.command()(backfill)
 app.command("import")(import_external)
+app.command("compact")(compact_dataset)
 
 
 def main() -> None:

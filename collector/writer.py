@@ -139,7 +139,8 @@ class Dataset:
 
         Raises DatasetError naming the file that cannot be read. For tests and for small tables.
         """
-        parts = [_conform(table, _read_file(path)) for path in self.paths(table)]
+        with self._steady():
+            parts = [_conform(table, _read_file(path)) for path in self.paths(table)]
         return pa.concat_tables(parts) if parts else table.arrow.empty_table()
 
     def read_columns(self, table: Table, *names: str) -> Iterator[pa.Table]:
@@ -147,17 +148,32 @@ class Dataset:
 
         Raises DatasetError naming the file that cannot be read or is not one of this table.
         """
-        for path in self.paths(table):
-            rows = _read_file(path, names)
-            for name in names:
-                expected = table.arrow.field(name).type
-                found = rows.schema.field(name).type if name in rows.column_names else None
-                if found != expected:
-                    raise DatasetError(
-                        f"{path} is none of {table.name}: column {name} is {found or 'missing'}, must be "
-                        f"{expected}; move it out of the dataset"
-                    )
-            yield rows.select(names)
+        with self._steady():
+            for path in self.paths(table):
+                rows = _read_file(path, names)
+                for name in names:
+                    expected = table.arrow.field(name).type
+                    found = rows.schema.field(name).type if name in rows.column_names else None
+                    if found != expected:
+                        raise DatasetError(
+                            f"{path} is none of {table.name}: column {name} is {found or 'missing'}, must be "
+                            f"{expected}; move it out of the dataset"
+                        )
+                yield rows.select(names)
+
+    @contextmanager
+    def _steady(self) -> Iterator[None]:
+        """Keep compaction from moving files that were listed; without the lock file there is none to keep."""
+        try:
+            handle = os.open(self.folder / WRITE_LOCK, os.O_RDONLY)
+        except (FileNotFoundError, PermissionError):
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(handle)
 
 
 def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

@@ -1,0 +1,82 @@
+"""Compact a dataset every day while a collector runs, in a process of its own that gets what is left over.
+
+A thread would take the interpreter from the one that receives; a process of the lowest priority takes memory
+that it gives back and a core that nobody else wants. It may be ended at any moment, so a stop need not wait.
+"""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+import threading
+from typing import Final
+
+import structlog
+
+from collector.writer import Dataset
+
+# After a start, and after midnight: what was received before it is sealed by then, at the usual settings.
+DELAY_S: Final = 600.0
+NICENESS: Final = 19
+CHECK_S: Final = 1.0  # how often a stop is looked for while a compaction runs
+
+log = structlog.get_logger(__name__)
+
+
+class Compactor:
+    """Compacts at the start and after each UTC day, until closed."""
+
+    def __init__(self, dataset: Dataset, *, delay_s: float = DELAY_S) -> None:
+        self._dataset = dataset
+        self._delay_s = delay_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, also in the middle of a compaction."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        wait_s = self._delay_s
+        while not self._stop.wait(wait_s):
+            self._compact()
+            wait_s = seconds_to_midnight(dt.datetime.now(dt.UTC)) + self._delay_s
+
+    def _compact(self) -> None:
+        command = [sys.executable, "-m", "collector", "compact", "--json", "--chain", self._dataset.chain]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own command, and a path that is one argument
+                [*command, str(self._dataset.root)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        except OSError as error:
+            log.warning("compaction.failed", reason=error.strerror or str(error))
+            return
+        said = self._await(process).splitlines()
+        if self._stop.is_set():
+            return
+        if process.returncode:
+            log.warning("compaction.incomplete", status=process.returncode, said=said[-3:])
+        elif said:
+            log.info("compaction.done", n_partitions=len(said))
+
+    def _await(self, process: "subprocess.Popen[str]") -> str:
+        """Wait for the end of a compaction, or end it; returns what it printed."""
+        while True:
+            try:
+                return process.communicate(timeout=CHECK_S)[0]
+            except subprocess.TimeoutExpired:
+                if self._stop.is_set():
+                    process.kill()
+
+
+def seconds_to_midnight(now: dt.datetime) -> float:
+    """Return how far the next UTC day is."""
+    tomorrow = dt.datetime.combine(now.date() + dt.timedelta(days=1), dt.time(), dt.UTC)
+    return (tomorrow - now).total_seconds()

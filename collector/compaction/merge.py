@@ -1,0 +1,109 @@
+"""Merge sorted files into one, and prove that it has the same rows.
+
+DuckDB sorts, on disk where memory does not suffice. Rows that are there twice, alike in every column, are
+written once: a block that was stored twice is the same block. Rows that share a grain and are not alike are
+all kept, and counted.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from collector.errors import DatasetError
+from collector.query import rows_of
+from collector.schema import Table
+from collector.writer import FILE_MODE, ROW_GROUP_ROWS, parquet_options
+
+
+class Merged(NamedTuple):
+    """What came of a merge."""
+
+    n_rows: int
+    n_removed: int  # rows that were there more than once, alike in every column
+    n_differing: int  # grains that more than one row has
+    bytes_before: int
+    bytes_after: int
+
+
+def merge(
+    connection: duckdb.DuckDBPyConnection, table: Table, sources: Sequence[Path], target: Path
+) -> Merged:
+    """Write the distinct rows of the sources, in the table's order, into the new file target, and verify it.
+
+    Raises DatasetError when a source cannot be read, or target is not what it must be; then nothing counts.
+    """
+    try:
+        _write(connection, table, rows_of(connection, table, sources), target)
+        n_sources, n_target = _verify(connection, table, sources, target)
+        n_differing = _count_differing(connection, table, target)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DatasetError(
+            f"cannot merge the files of {sources[0].parent}: {reason}; nothing was changed, "
+            "`pool-collector check` names a file that cannot be read"
+        ) from None
+    before = sum(path.stat().st_size for path in sources)
+    return Merged(n_target, n_sources - n_target, n_differing, before, target.stat().st_size)
+
+
+def _write(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, target: Path) -> None:
+    order = ", ".join(dict.fromkeys((*table.sort, *table.grain)))
+    reader = connection.sql(f"SELECT DISTINCT * FROM {rows} ORDER BY {order}").to_arrow_reader(ROW_GROUP_ROWS)  # noqa: S608 - names are the contract's
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    with os.fdopen(handle, "wb") as sink:
+        _write_groups(reader, table, sink)
+        sink.flush()
+        os.fsync(sink.fileno())
+
+
+def _write_groups(reader: pa.RecordBatchReader, table: Table, sink: BinaryIO) -> None:
+    """Write batches of any size as row groups of one size."""
+    with pq.ParquetWriter(sink, table.arrow, **parquet_options(table)) as writer:
+        waiting: list[Any] = []
+        for batch in reader:
+            waiting.append(pa.Table.from_batches([batch]).cast(table.arrow))
+            if sum(map(len, waiting)) < ROW_GROUP_ROWS:
+                continue
+            rows = pa.concat_tables(waiting)
+            writer.write_table(rows.slice(0, ROW_GROUP_ROWS), row_group_size=ROW_GROUP_ROWS)
+            waiting = [rows.slice(ROW_GROUP_ROWS)]
+        rows = pa.concat_tables(waiting) if waiting else table.arrow.empty_table()
+        if len(rows):
+            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+
+
+def _verify(
+    connection: duckdb.DuckDBPyConnection, table: Table, sources: Sequence[Path], target: Path
+) -> tuple[int, int]:
+    """Compare the rows on both sides, value by value; returns how many there are on each."""
+    old, new = (rows_of(connection, table, paths) for paths in (sources, [target]))
+    columns = ", ".join(column.name for column in table.columns)
+    ((n_sources, n_target),) = connection.execute(
+        f"SELECT (SELECT count(*) FROM {old}), (SELECT count(*) FROM {new})"  # noqa: S608 - names are the contract's
+    ).fetchall()
+    ((n_wrong,),) = connection.execute(
+        f"""
+        SELECT count(*) FROM (
+            SELECT count(*) FILTER (is_old) AS n_old, count(*) FILTER (NOT is_old) AS n_new
+            FROM (SELECT *, true AS is_old FROM {old} UNION ALL SELECT *, false FROM {new})
+            GROUP BY {columns}
+        ) WHERE n_old = 0 OR n_new <> 1
+        """  # noqa: S608 - the same
+    ).fetchall()
+    if n_wrong:
+        raise DatasetError(f"{target} lacks rows of its sources: {n_wrong} differ; nothing was changed")
+    return n_sources, n_target
+
+
+def _count_differing(connection: duckdb.DuckDBPyConnection, table: Table, target: Path) -> int:
+    grain = ", ".join(table.grain)
+    rows = rows_of(connection, table, [target])
+    ((n_differing,),) = connection.execute(
+        f"SELECT count(*) FROM (SELECT {grain} FROM {rows} GROUP BY {grain} HAVING count(*) > 1)"  # noqa: S608 - names are the contract's
+    ).fetchall()
+    return int(n_differing)

@@ -1,0 +1,67 @@
+"""Many small files in a dataset, and what an independent reader finds of them."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from collector.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS, Table
+from collector.writer import Dataset
+
+DAY_US = 86_400_000_000
+MIDNIGHT_US = 20_000 * DAY_US  # 2024-10-04
+
+
+def event(number: int, day: int = 0) -> dict[str, Any]:
+    """Make a row of mempool_events, some days after 2024-10-04; rows of two files are interleaved in time."""
+    return {
+        "node": "n",
+        "session": "s",
+        "sequence": number,
+        "kind": "pushed",
+        "received_at": MIDNIGHT_US + day * DAY_US + number * 7919 % 86_400 * 1_000_000,
+        "event": "A",
+        "hash": number.to_bytes(32, "big"),
+        "mempool_sequence": number,
+    }
+
+
+def write_events(dataset: Dataset, n_files: int, per_file: int, day: int = 0, stem: str = "seal") -> int:
+    """Write events in many files of a day; returns how many."""
+    for file in range(n_files):
+        rows = [event(file + n_files * number, day) for number in range(per_file)]
+        dataset.write(MEMPOOL_EVENTS, rows, stem=f"{stem}-{file}")
+    return n_files * per_file
+
+
+def block(height: int, **changes: Any) -> dict[str, Any]:
+    """Make a row of blocks whose hash tells its height."""
+    numbers = {column.name: 1 for column in BLOCKS.columns if str(column.type).startswith("int")}
+    hashes = {
+        column.name: bytes(32) for column in BLOCKS.columns if column.type == BLOCKS.arrow.field(0).type
+    }
+    row = {**numbers, **hashes, "height": height, "block_hash": height.to_bytes(32, "big")}
+    row |= {"header_time": 1_700_000_000, "height_source": "rpc", "coinbase_script": b"x"}
+    row |= {"coinbase_outputs": [{"value_sat": 5, "script": b"\x6a"}], "verdict": "valid"}
+    return row | {"verified_by": "cpu", "source": "zmq", "fees_sat": None, **changes}
+
+
+def transaction(height: int, index: int) -> dict[str, Any]:
+    """Make a row of transactions."""
+    row: dict[str, Any] = {column.name: index for column in TRANSACTIONS.columns}
+    row |= {"block_hash": height.to_bytes(32, "big"), "height": height, "txid": bytes(32), "wtxid": bytes(32)}
+    row |= {"output_types": ["anchor", "nulldata"], "parents": [0, 1], "is_coinbase": index == 0}
+    return row | {"has_witness": False, "signals_rbf": True, "effective_feerate_sat_vb": 1.5}
+
+
+def seen(dataset: Dataset, table: Table) -> list[dict[str, Any]]:
+    """List the rows that DuckDB finds by a glob, in an order of their own."""
+    pattern = dataset.folder / table.name / "**" / "*.parquet"
+    with duckdb.connect() as connection:
+        query = f"FROM read_parquet('{pattern}', hive_partitioning = false) ORDER BY ALL"
+        return connection.sql(query).to_arrow_table().to_pylist()
+
+
+def files(folder: Path) -> list[str]:
+    """Name the files of a folder."""
+    return sorted(path.name for path in folder.iterdir())

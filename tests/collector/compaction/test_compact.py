@@ -1,0 +1,241 @@
+"""Many files become one: same rows, the contract's order and metadata, nothing else touched."""
+
+import datetime as dt
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from collector.backfill.store import locked
+from collector.compaction import run
+from collector.compaction.run import Outcome, compact
+from collector.errors import DatasetError
+from collector.journal import Journal
+from collector.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
+from collector.writer import Dataset
+from tests.collector.compaction.made_files import (
+    MIDNIGHT_US,
+    block,
+    event,
+    files,
+    seen,
+    transaction,
+    write_events,
+)
+
+TODAY = dt.date(2024, 10, 5)
+DAY = "date=2024-10-04"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """Make an empty dataset whose old folders go at once."""
+    monkeypatch.setattr(run, "GRACE_S", 0.0)
+    return Dataset.open(tmp_path / "dataset", "regtest", create=True)
+
+
+def compacted(dataset: Dataset) -> dict[str, Outcome]:
+    """Compact, and say what came of each partition."""
+    return {outcome.partition: outcome for outcome in compact(dataset, today=TODAY)}
+
+
+def test_the_files_of_a_closed_day_become_one_with_the_same_rows(dataset: Dataset) -> None:
+    """Every row is there, once, in the table's order; schema, metadata, compression are the contract's."""
+    n_rows = write_events(dataset, 12, 20)
+    before = seen(dataset, MEMPOOL_EVENTS)
+
+    outcome = compacted(dataset)[f"mempool_events/{DAY}"]
+
+    assert outcome.merged is not None
+    assert (outcome.n_files, outcome.merged.n_rows, outcome.merged.n_removed) == (12, n_rows, 0)
+    assert outcome.merged.bytes_after < outcome.merged.bytes_before
+    (path,) = dataset.paths(MEMPOOL_EVENTS)
+    assert seen(dataset, MEMPOOL_EVENTS) == before
+    file = pq.ParquetFile(path, page_checksum_verification=True)
+    assert file.schema_arrow.equals(MEMPOOL_EVENTS.arrow, check_metadata=True)
+    rows = file.read().select(list(MEMPOOL_EVENTS.sort)).to_pylist()
+    assert rows == sorted(rows, key=lambda row: tuple(row.values()))
+    group = file.metadata.row_group(0)
+    assert group.column(0).compression == "ZSTD"
+    assert [file.schema_arrow.names[key.column_index] for key in group.sorting_columns] == [
+        *MEMPOOL_EVENTS.sort
+    ]
+    assert files(dataset.root / ".compaction" / "regtest") == ["lock"]
+
+
+def test_every_kind_of_column_survives(dataset: Dataset) -> None:
+    """Lists, structs, nulls, header times and fixed hashes come back as they were."""
+    for height in range(1000):
+        dataset.write(TRANSACTIONS, [transaction(height, index) for index in (1, 0)], stem=f"s{height % 9}")
+    for part in range(3):
+        rows = [block(height) for height in range(part, 1000, 3)]
+        dataset.write(BLOCKS, rows, stem=f"b{part}")
+    before = dataset.read(BLOCKS).sort_by("height"), dataset.read(TRANSACTIONS).num_rows
+
+    compacted(dataset)
+
+    assert len(dataset.paths(BLOCKS)) == 1
+    assert dataset.read(BLOCKS).equals(before[0], check_metadata=True)
+    assert dataset.read(TRANSACTIONS).num_rows == before[1]
+
+
+def test_a_large_day_has_row_groups_of_one_size(dataset: Dataset) -> None:
+    """However DuckDB hands out its rows, groups have the writer's size, so that statistics prune."""
+    numbers = pa.array(range(150_000))
+    row = {name: pa.repeat(pa.scalar(value), 150_000) for name, value in event(1).items()}
+    rows = pa.table(
+        {**row, "sequence": numbers, "received_at": pa.array(MIDNIGHT_US + i for i in range(150_000))}
+    )
+    rows = rows.set_column(rows.column_names.index("hash"), "hash", pa.repeat(pa.scalar(bytes(32)), 150_000))
+    dataset.write(MEMPOOL_EVENTS, rows.slice(0, 70_000), stem="a")
+    dataset.write(MEMPOOL_EVENTS, rows.slice(70_000), stem="b")
+
+    compacted(dataset)
+
+    metadata = pq.read_metadata(dataset.paths(MEMPOOL_EVENTS)[0])
+    assert [metadata.row_group(at).num_rows for at in range(3)] == [65_536, 65_536, 18_928]
+
+
+def test_the_day_that_goes_on_and_the_span_that_fills_are_left(dataset: Dataset) -> None:
+    """Only what is before today, and spans that are full or have a later one, are merged."""
+    write_events(dataset, 2, 5, day=1)
+    for height in (5, 1005):
+        for stem in ("a", "b"):
+            dataset.write(BLOCKS, [block(height + (stem == "b"))], stem=stem)
+
+    assert set(compacted(dataset)) == {"blocks/height=0-999"}
+    assert len(list((dataset.folder / "mempool_events" / "date=2024-10-05").iterdir())) == 2
+
+
+def test_a_second_compaction_takes_in_what_came_late(dataset: Dataset) -> None:
+    """A late file for a closed day stands beside the merged one until then, and nothing is done twice."""
+    write_events(dataset, 3, 5)
+    compacted(dataset)
+    dataset.write(MEMPOOL_EVENTS, [event(1000)], stem="late")
+    before = seen(dataset, MEMPOOL_EVENTS)
+
+    assert set(compacted(dataset)) == {f"mempool_events/{DAY}"}
+    assert seen(dataset, MEMPOOL_EVENTS) == before
+    assert compacted(dataset) == {}
+
+
+def test_a_copy_of_a_row_goes_and_a_differing_one_stays(dataset: Dataset) -> None:
+    """A block stored alike twice goes; one stored with fees and without stays twice, and is counted."""
+    dataset.write(BLOCKS, [block(1), block(2)], stem="live")
+    dataset.write(BLOCKS, [block(1), block(2, fees_sat=7, source="blkfile")], stem="backfill")
+    dataset.write(BLOCKS, [block(1001)], stem="next")
+
+    merged = compacted(dataset)["blocks/height=0-999"].merged
+
+    assert merged is not None
+    assert (merged.n_rows, merged.n_removed, merged.n_differing) == (3, 1, 1)
+    assert [row["fees_sat"] for row in dataset.read(BLOCKS).slice(0, 3).to_pylist()].count(7) == 1
+
+
+def test_a_file_that_its_journal_may_seal_again_is_not_merged(dataset: Dataset) -> None:
+    """Killed between a file and the removal of its segment, a replay finds the name: no row is double."""
+    folder = dataset.root / "journal" / "regtest" / "n"
+    with Journal(folder) as journal:
+        journal.recover(dataset)
+        journal.append("mempool_events", [event(number) for number in range(5)])
+        journal.flush()
+        (segment,) = folder.glob("*.journal")
+        kept = segment.read_bytes()
+        journal.seal(dataset)
+    segment.write_bytes(kept)  # as a kill just before its removal leaves it
+    for number in range(100, 104):
+        dataset.write(MEMPOOL_EVENTS, [event(number)], stem=f"other-{number}")
+    before = seen(dataset, MEMPOOL_EVENTS)
+
+    assert compacted(dataset)[f"mempool_events/{DAY}"].n_files == 4
+    assert segment.with_suffix(".parquet").name in files(dataset.folder / "mempool_events" / DAY)
+    with Journal(folder) as journal:
+        journal.recover(dataset)
+
+    assert seen(dataset, MEMPOOL_EVENTS) == before
+    assert compacted(dataset)[f"mempool_events/{DAY}"].n_files == 2
+    assert seen(dataset, MEMPOOL_EVENTS) == before
+
+
+def test_a_folder_that_cannot_be_read_is_left_and_named(dataset: Dataset) -> None:
+    """A truncated file costs its own partition the merge, and no other; nothing of it is touched."""
+    write_events(dataset, 3, 5)
+    write_events(dataset, 3, 5, day=-1)
+    broken = dataset.folder / "mempool_events" / DAY / "seal-1.parquet"
+    broken.write_bytes(broken.read_bytes()[:-9])
+    before = {path.name: path.read_bytes() for path in broken.parent.iterdir()}
+
+    outcomes = compacted(dataset)
+
+    assert "seal-1" in outcomes[f"mempool_events/{DAY}"].error
+    assert not outcomes["mempool_events/date=2024-10-03"].error
+    assert {path.name: path.read_bytes() for path in broken.parent.iterdir()} == before
+    assert files(dataset.root / ".compaction" / "regtest") == ["lock"]
+
+
+def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
+    """Transactions whose blocks are on their way stay in the file under whose name they are looked for."""
+    for stem in ("a", "b"):
+        dataset.write(BLOCKS, [block(5), block(1005)], stem=stem)
+    write_events(dataset, 2, 3)
+
+    with locked(dataset):
+        outcomes = compacted(dataset)
+
+    assert "backfill" in outcomes["blocks/height=0-999"].error
+    assert not outcomes[f"mempool_events/{DAY}"].error
+
+
+def test_one_compaction_at_a_time(dataset: Dataset) -> None:
+    """A second one says so and does nothing."""
+    for day in (0, -1):
+        write_events(dataset, 2, 3, day=day)
+    first = compact(dataset, today=TODAY)
+    next(first)
+    with pytest.raises(DatasetError, match="another compaction"):
+        compacted(dataset)
+    assert len(list(first)) == 1
+
+
+def test_without_a_swap_in_one_step_nothing_is_done(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file system refuses it, the error says why and every file is where it was."""
+    from collector.compaction import swap
+
+    def refuse(one: Path, _other: Path) -> None:
+        raise OSError(22, "Invalid argument", str(one))
+
+    monkeypatch.setattr(swap, "exchange", refuse)
+    write_events(dataset, 3, 2)
+    with pytest.raises(DatasetError, match="cannot change places"):
+        compacted(dataset)
+    assert len(dataset.paths(MEMPOOL_EVENTS)) == 3
+
+
+def test_the_command_says_what_it_did_and_fails_where_it_could_not(dataset: Dataset) -> None:
+    """Status 0 and one line per partition; 1 when one was left; 1 and one sentence for no dataset."""
+    write_events(dataset, 3, 5)
+    write_events(dataset, 2, 5, day=-1)
+    command = [sys.executable, "-m", "collector", "compact"]
+
+    done = subprocess.run([*command, str(dataset.root)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3 files are one, 15 rows" in done.stdout
+    dataset.write(REJECTS, [reject(0)], stem="a")
+    dataset.write(REJECTS, [reject(1)], stem="b")
+    (dataset.folder / "rejects" / DAY / "b.parquet").write_bytes(b"PAR1")
+    failed = subprocess.run([*command, dataset.root, "--json"], capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert '"error": "cannot merge' in failed.stdout
+    none = subprocess.run([*command, dataset.root.parent], capture_output=True, text=True, check=False)
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+
+
+def reject(number: int) -> dict[str, object]:
+    """Make a row of rejects."""
+    row = {"node": "n", "session": "s", "received_at": MIDNIGHT_US + number, "topic": "rpc"}
+    return row | {"reason": "x", "body": bytes([number])}
