@@ -11,6 +11,7 @@ from contextlib import ExitStack
 import structlog
 
 from collector.blockflow import StoredBlocks
+from collector.compaction.daily import Compactor
 from collector.config import NodeSettings, Settings
 from collector.errors import CollectorError
 from collector.health import Health
@@ -53,6 +54,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         stored = stored_blocks(dataset)
         for watch, ready in zip(watches, prepared, strict=True):
             watch.start(ready, stored)
+        at_end.callback(Compactor(dataset).close)
         notifier.ready()
         stop.wait()
         notifier.stopping()
