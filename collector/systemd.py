@@ -16,6 +16,7 @@ from collector.health import Health
 
 BEATS_PER_PERIOD: Final = 4  # of the watchdog: two may be late
 LONGEST_PAUSE_S: Final = 15.0  # between two looks at the status
+SAY_S: Final = 1.0  # who does not listen holds us up no longer
 log = structlog.get_logger(__name__)
 
 
@@ -64,9 +65,10 @@ class Notifier:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.settimeout(SAY_S)
                 sender.sendto(line.encode(), self._address)
         except OSError as error:
-            log.warning("systemd.unreachable", address=self._address, reason=error.strerror)
+            log.warning("systemd.unreachable", address=self._address, reason=error.strerror or str(error))
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:

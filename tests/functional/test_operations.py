@@ -1,0 +1,125 @@
+"""What an operator sees of a running collector: numbers that move, health, and what systemd is told."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from collector.regtest import RegtestNode, make_wallet
+from collector.regtest.node import free_ports
+from collector.regtest.wallet import pay
+
+pytestmark = pytest.mark.bitcoind
+DEADLINE_S = 60.0
+# Nothing is lost here, nothing is away, and what waits is gone before anybody looks.
+QUIET = {"losses", "resyncs", "rpc_away", "queued_messages", "waiting_messages", "oldest_waiting_seconds"}
+Samples = dict[tuple[str, str], float]
+
+
+class Supervisor:
+    """The socket on which systemd listens to a service."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "notify"
+        self.said: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(self.path))
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while self.said[-1:] != ["end"]:
+            self.said.append(self._socket.recv(4096).decode())
+
+    def hears(self, *lines: str) -> bool:
+        """Wait until every line was said."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not set(lines) <= set(self.said) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return set(lines) <= set(self.said)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.sendto(b"end", str(self.path))
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """Listen where systemd would, and ask for a sign of life within a second."""
+    listening = Supervisor(tmp_path)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(listening.path))
+    monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+    yield listening
+    listening.close()
+
+
+def scrape(url: str) -> Samples:
+    """Read every number of ours; labels other than the node's are left to the name's sum."""
+    samples: Samples = {}
+    for family in text_string_to_metric_families(requests.get(f"{url}/metrics", timeout=5).text):
+        for sample in family.samples:
+            if sample.name.startswith("pool_collector_"):
+                key = (family.name.removeprefix("pool_collector_"), sample.name)
+                samples[key] = samples.get(key, 0.0) + abs(sample.value)
+    return samples
+
+
+def test_every_number_moves(
+    node: RegtestNode, new_collector: Callable[..., Any], supervisor: Supervisor
+) -> None:
+    """A run with traffic and a seal leaves none of our metrics at zero; systemd hears how it goes."""
+    wallet = make_wallet(node, 20, seed=3)
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    collector = new_collector(f'metrics = "127.0.0.1:{port}"\n')
+    collector.start()
+    assert supervisor.hears("READY=1", "WATCHDOG=1", "STATUS=following every node")
+    node.client().call("generatetodescriptor", 1, "raw(51)")
+    for _ in range(10):
+        payment = pay([wallet.take()], [], feerate_sat_vb=5)
+        node.client().call("sendrawtransaction", payment.transaction.raw.hex())
+    collector.wait_for("dataset.sealed")
+    deadline = time.monotonic() + DEADLINE_S
+    still: set[str] = {"not asked"}
+    while still and time.monotonic() < deadline:
+        samples = scrape(url)
+        families = {family for family, _ in samples}
+        moved = {family for (family, _), value in samples.items() if value}
+        still = families - moved - QUIET
+    assert still == set()
+    assert requests.get(f"{url}/readyz", timeout=5).json()["ready"] is True
+    assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
+    assert collector.stop() == 0
+    assert supervisor.hears("STOPPING=1")
+
+
+def test_a_node_that_stops_makes_unready(
+    new_collector: Callable[..., Any], node: RegtestNode, supervisor: Supervisor
+) -> None:
+    """The reason is in the answer and in the service's status; the threads live on."""
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    collector = new_collector(f'metrics = "127.0.0.1:{port}"\n')
+    collector.start()
+    node.stop()
+    assert supervisor.hears("STATUS=node alpha: its RPC does not answer")
+    answer = requests.get(f"{url}/readyz", timeout=5)
+    assert (answer.status_code, answer.json()["reasons"]) == (503, ["node alpha: its RPC does not answer"])
+    assert scrape(url)["rpc_away", "pool_collector_rpc_away"] == 1
+    assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
+    node.start()
+    collector.wait_for("session.started", after=collector.log.read_text().index("node.away"))
+    assert supervisor.hears("STATUS=following every node")
+    samples = scrape(url)
+    assert samples["sessions", "pool_collector_sessions_total"] == 2
+    assert samples["losses", "pool_collector_losses_total"] > 0
+    assert samples["resyncs", "pool_collector_resyncs_total"] > 0
+    assert collector.stop() == 0

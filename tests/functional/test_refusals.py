@@ -1,0 +1,140 @@
+"""Reasons not to start that need more than a wrong flag: other programs on a port, other nodes than ours."""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.cli import main
+from collector.journal import Journal
+from collector.regtest import RegtestNode
+from collector.writer import Dataset
+
+pytestmark = pytest.mark.bitcoind
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dataset: Path) -> Run:
+    """Run the collector in this process on regtest; return the one line that says why it does not start."""
+
+    def call(*flags: object) -> str:
+        arguments = ["run", "--chain", "regtest", "--dataset", dataset, *flags]
+        monkeypatch.setattr(sys, "argv", ["pool-collector", *map(str, arguments)])
+        monkeypatch.setenv("POOL_COLLECTOR_STARTUP_PATIENCE_S", "0")
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        said = capsys.readouterr().err
+        assert exit_.value.code == 1
+        assert "Traceback" not in said
+        (line,) = (line for line in said.splitlines() if line.startswith("error: "))
+        return line
+
+    return call
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Name a dataset that is not there."""
+    return tmp_path / "dataset"
+
+
+def reach(node: RegtestNode) -> list[object]:
+    """Return the flags that lead to a node."""
+    return ["--rpc-url", node.rpc_url, "--cookie-file", node.cookie_path]
+
+
+def test_a_zmq_port_given_as_rpc(refusal: Run, node: RegtestNode, dataset: Path) -> None:
+    """It is recognised by its greeting, long before a request would time out."""
+    address = node.zmq_endpoints["sequence"].replace("tcp://", "http://")
+    said = refusal(*reach(node), "--rpc-url", address)
+    assert f"{address} is a ZMQ publisher" in said
+    assert "set rpc_url" in said
+    assert not dataset.exists()
+
+
+def test_a_port_that_others_serve(refusal: Run, node: RegtestNode, dataset: Path) -> None:
+    """The address for metrics is named, and nothing was written."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = refusal(*reach(node), "--metrics", address)
+    assert f"cannot listen on {address}" in said
+    assert "set metrics to a free port" in said
+    assert not dataset.exists()
+
+
+def test_a_second_collector(refusal: Run, node: RegtestNode, dataset: Path) -> None:
+    """Two collectors of one node name never share a journal."""
+    Dataset.open(dataset, "regtest", create=True)
+    folder = dataset / "journal" / "regtest" / "node"
+    journal = Journal(folder)
+    try:
+        said = refusal(*reach(node))
+    finally:
+        journal.close()
+    assert str(folder) in said
+    assert "stop that one first" in said
+
+
+class Impostor:
+    """A server that answers every call with the same object, as a node of another kind might."""
+
+    def __init__(self) -> None:
+        self.result: dict[str, Any] = {}
+        self.error: dict[str, Any] | None = None
+        impostor = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"result": impostor.result, "error": impostor.error}).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def impostor() -> Iterator[Impostor]:
+    """Serve what a test puts into it."""
+    serving = Impostor()
+    yield serving
+    serving.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"chain": "ma\x1b[31min"}, ("is on 'ma[31min'", "the settings say 'regtest'")),
+        ({"version": 220000, "subversion": "/Sato\x07shi:22.0.0/"}, ("220000 (/Satoshi:22.0.0/)", "23.0")),
+        ({"error": "\x1b]0;owned\x07"}, ("]0;owned",)),
+    ],
+)
+def test_a_node_that_is_old_or_speaks_in_tongues(
+    refusal: Run, impostor: Impostor, tmp_path: Path, said: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    """Its words are shown without what would control a terminal."""
+    cookie = tmp_path / "cookie"
+    cookie.write_text("__cookie__:x")
+    impostor.result = {"chain": "regtest", "initialblockdownload": False, "version": 290000} | said
+    if "error" in said:
+        impostor.error = {"code": -1, "message": said["error"]}
+    line = refusal("--rpc-url", impostor.url, "--cookie-file", cookie)
+    assert all(word in line for word in words), line
+    assert line.isprintable()
