@@ -117,6 +117,11 @@ class Collecting:
         assert self._process is not None
         return self._process.pid
 
+    def children(self) -> list[int]:
+        """Process ids of what it has started itself."""
+        tasks = Path(f"/proc/{self.process_id}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
     @property
     def status(self) -> int | None:
         """Exit status; None while it runs."""
@@ -147,9 +152,10 @@ class Collecting:
 
     @property
     def resident_bytes(self) -> int:
-        """Resident memory of the process."""
-        pages = int(Path(f"/proc/{self.process_id}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Resident memory of the process and its children."""
+        processes = [self.process_id, *self.children()]
+        pages = (int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in processes)
+        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _toml(values: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ What a judge finds wrong is a sentence in `Verdict.faults`. Parquet is read with
 collector's own reader cannot hide what its writer did.
 """
 
+import os
 import subprocess
 import sys
 from bisect import bisect_right
@@ -322,12 +323,17 @@ def _mempool(rows: dict[str, list[Row]], in_node: set[bytes], verdict: Verdict) 
 
 def check_command(dataset: Path, verdict: Verdict) -> None:
     """Let the collector's own check have its say, where this version has one."""
+    status, said = run_check(dataset)
+    verdict.figures["check"] = "no such command" if status is None else status
+    if status:
+        verdict.faults.append(f"`check` ends with {status}: {said[-600:]}")
+
+
+def run_check(dataset: Path) -> tuple[int | None, str]:
+    """Run `pool-collector check`; returns its status, None where there is no such command, and its words."""
     command = [sys.executable, "-m", "collector", "check"]
-    known = subprocess.run([*command, "--help"], capture_output=True, check=False).returncode == 0
-    if not known:
-        verdict.figures["check"] = "no such command"
-        return
-    done = subprocess.run([*command, dataset], capture_output=True, text=True, check=False)
-    verdict.figures["check"] = done.returncode
-    if done.returncode:
-        verdict.faults.append(f"`check` ends with {done.returncode}: {(done.stdout + done.stderr)[-600:]}")
+    if subprocess.run([*command, "--help"], capture_output=True, check=False).returncode:
+        return None, ""
+    wide = os.environ | {"COLUMNS": "400", "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run([*command, dataset], capture_output=True, text=True, check=False, env=wide)
+    return done.returncode, done.stdout + done.stderr
