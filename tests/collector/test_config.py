@@ -54,8 +54,9 @@ def test_node_flags_are_those_of_the_one_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("seal_intervall_s = 3", "unknown setting seal_intervall_s"),
-        ('[[node]]\nname = "a"\nrpcurl = "x"', r"unknown setting node\.0\.rpcurl"),
+        ("seal_intervall_s = 3", r"unknown setting seal_intervall_s; did you mean seal_interval_s\?"),
+        ('[[node]]\nname = "a"\nrpcurl = "x"', r"unknown setting node\.0\.rpcurl; did you mean rpc_url\?"),
+        ("zzz = 1", r"unknown setting zzz; collector/README\.md lists all"),
         ('chain = "doge"', "chain: "),
         ("queue_limit = 1", "queue_limit: "),
         ('metrics = "0.0.0.0:9000"', "loopback"),
@@ -78,7 +79,9 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         load_settings()
     monkeypatch.delenv("POOL_COLLECTOR_CHAIN")
     monkeypatch.setenv("POOL_COLLECTOR_DATASETT", "x")
-    with pytest.raises(SettingsError, match="unknown setting in the environment: POOL_COLLECTOR_DATASETT"):
+    with pytest.raises(
+        SettingsError, match=r"POOL_COLLECTOR_DATASETT; did you mean POOL_COLLECTOR_DATASET\?"
+    ):
         load_settings()
 
 
@@ -145,3 +148,12 @@ def test_included_files_count(tmp_path: Path) -> None:
     assert read_conf(tmp_path / "a.conf", must_exist=True)["regtest"]["rpcport"] == ["5"]
     with pytest.raises(SettingsError, match="there is no file"):
         read_conf(tmp_path / "c.conf", must_exist=True)
+
+
+def test_metrics_leave_loopback_only_when_told(tmp_path: Path) -> None:
+    """The address alone is refused with what would allow it."""
+    file = write(tmp_path / "c.toml", 'metrics = "0.0.0.0:9733"\n')
+    with pytest.raises(SettingsError, match="allow_remote_metrics = true"):
+        load_settings(file)
+    write(file, 'metrics = "0.0.0.0:9733"\nallow_remote_metrics = true\n')
+    assert load_settings(file).metrics == "0.0.0.0:9733"
