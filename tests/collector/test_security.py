@@ -1,0 +1,181 @@
+"""What no code of ours does (run a shell, evaluate text, unpickle), and who may read what it writes."""
+
+import ast
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from collector.config import NodeSettings
+from collector.errors import NodeRefused, SettingsError
+from collector.log import without_controls
+from collector.preflight import client_for
+from collector.rpc import RpcClient
+from collector.schema import TABLES
+from collector.writer import Dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(
+    path for package in ("collector", "analysis", "gpuhash") for path in (ROOT / package).rglob("*.py")
+)
+FORBIDDEN_MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "pty",
+    "telnetlib",
+}
+FORBIDDEN_CALLS = {
+    "eval",
+    "exec",
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+}
+
+
+def breaches(source: str) -> list[str]:
+    """Name every call or import that a reviewer would have to think about."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names if name.name.split(".")[0] in FORBIDDEN_MODULES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in FORBIDDEN_MODULES:
+            found.append(node.module or "")
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            if name in FORBIDDEN_CALLS or name.startswith(("os.spawn", "os.exec")):
+                found.append(name)
+            found += [
+                f"{name}({key})" for key in ("shell", "allow_pickle") if keywords.get(key, "False") != "False"
+            ]
+            if keywords.get("verify") == "False":
+                found.append(f"{name}(verify=False)")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_runs_what_it_reads(path: Path) -> None:
+    """No shell, no eval, no pickle, no unchecked certificate in the packages."""
+    assert breaches(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "eval('1')",
+        "import os\nos.system('ls')",
+        "import subprocess\nsubprocess.run('ls', shell=True)",
+        "import numpy as np\nnp.load('x', allow_pickle=True)",
+        "requests.get('x', verify=False)",
+    ],
+)
+def test_the_rule_notices_a_breach(source: str) -> None:
+    """Each of these would fail the test above."""
+    assert breaches(source)
+
+
+def test_only_the_owner_writes_and_only_the_group_reads(tmp_path: Path) -> None:
+    """Folders of a dataset are 0750, its files 0640 or less."""
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    row = {"node": "n", "session": "s", "topic": "rawtx", "reason": "r", "body": b"", "received_at": 0}
+    dataset.write(TABLES["rejects"], [row], stem="a")
+    made = [tmp_path / "dataset", *(tmp_path / "dataset").rglob("*")]
+    assert any(path.suffix == ".parquet" for path in made)
+    for path in made:
+        allowed = 0o750 if path.is_dir() else 0o640
+        assert path.stat().st_mode & 0o777 & ~allowed == 0, path
+
+
+def test_a_log_line_controls_no_terminal() -> None:
+    """Escape codes lose their escape; what is no text is left alone."""
+    event = {"event": "a\x1b[2Jb\x07", "n": 3, "trace": "one\n\ttwo"}
+    assert without_controls(None, "", event) == {"event": "a[2Jb", "n": 3, "trace": "one\n\ttwo"}
+
+
+class Node(BaseHTTPRequestHandler):
+    """Answers every call with null."""
+
+    def do_POST(self) -> None:
+        """Answer."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"result": null, "error": null}')
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Make a certificate for this machine that nobody but us signed."""
+    if which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    target = tmp_path / "node.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", tmp_path / "key.pem", "-out", target]
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            *files,
+            *subject,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return target
+
+
+@pytest.fixture
+def https_url(certificate: Path) -> Iterator[str]:
+    """Serve RPC by https."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Node)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://localhost:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_certificate_is_checked(https_url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that nobody vouches for is refused; naming it in ca_file makes it good; the environment cannot."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    with pytest.raises(
+        NodeRefused, match=r"certificate of https://localhost:\d+ is not accepted .*set ca_file"
+    ):
+        RpcClient(https_url, user="u", password="p").call("uptime")  # noqa: S106 - of the test's own server
+    trusting = RpcClient(https_url, user="u", password="p", ca_file=certificate)  # noqa: S106 - the same
+    assert trusting.call("uptime") is None
+    trusting.close()
+
+
+def test_a_missing_ca_file_is_said(tmp_path: Path) -> None:
+    """The file is named before any connection is made."""
+    node = NodeSettings(
+        rpc_url="https://node.example:8332", cookie_file=tmp_path / "c", ca_file=tmp_path / "ca.pem"
+    )
+    with pytest.raises(SettingsError, match=r"there is no file .*ca\.pem; set ca_file"):
+        client_for(node, "main")
