@@ -19,7 +19,17 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from analysis import concentration, events, growth, inclusion, rates, statistics, survival, threshold
+from analysis import (
+    clusters,
+    concentration,
+    events,
+    growth,
+    inclusion,
+    rates,
+    statistics,
+    survival,
+    threshold,
+)
 from analysis.attribution import match_candidates
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
@@ -105,6 +115,7 @@ def connect(
         statistics.register(connection)
         survival.register(connection)
         inclusion.register(connection)
+        clusters.register(connection)
         concentration.register(connection)
         events.register(connection)
         growth.register(connection)

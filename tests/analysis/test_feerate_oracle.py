@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from analysis.clusters import chunk_feerates
 from analysis.engine import build, open_database
 from tests.analysis.world import label_of, write_world
 
@@ -138,7 +139,11 @@ class World:
             return
         x = len(chosen) + n_unseen
         rated = {txid: tx for txid, tx in self.mempool.items() if tx.fee_sat is not None}
-        for kind, feerate in (("plain", own_feerate), ("package", package_feerate)):
+        for kind, feerate in (
+            ("plain", own_feerate),
+            ("package", package_feerate),
+            ("cluster", cluster_feerate),
+        ):
             best = sorted(rated.values(), key=lambda tx, rate=feerate: (-rate(rated, tx.txid), tx.order))
             taken = [tx.txid in chosen for tx in best]
             top, outside = taken[:x], taken[2 * x :]
@@ -173,6 +178,18 @@ def package_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
         return min(own_feerate(mempool, one), Fraction(fees, sizes))
 
     return max(score(other) for other in descendants(mempool, txid))
+
+
+def cluster_feerate(mempool: dict[str, Tx], txid: str) -> float:
+    """Feerate of its chunk, the whole mempool taken as one cluster; test_clusters.py tries all orders."""
+    places = {name: place for place, name in enumerate(mempool)}
+    fees = {places[name]: tx.fee_sat or 0 for name, tx in mempool.items()}
+    sizes = {places[name]: tx.vsize_vb for name, tx in mempool.items()}
+    parents = {
+        places[name]: [places[parent] for parent in tx.parents if parent in places]
+        for name, tx in mempool.items()
+    }
+    return chunk_feerates(fees, sizes, parents)[places[txid]]
 
 
 picks = st.lists(st.integers(0, 30), max_size=4)

@@ -12,7 +12,7 @@ min_age_blocks = {value = 5, doc = "measured blocks; fewer give no interval"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 age_s = "DOUBLE  s before the block, as asked"
-feerate_kind = "VARCHAR  plain or package"
+feerate_kind = "VARCHAR  plain, package or cluster"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks measured: not empty, mempool known and not empty"
 n_clamped = "BIGINT  those of them whose parent came less than age_s before"

@@ -1,21 +1,32 @@
 /*
 summary = "How far each block took the best-paying transactions of the mempool some time before it came."
 method = """
-As feerate_strategy_block, on the mempool at every moment of mempool_moments: a pool works on a template that is some
-seconds old, so what entered since could not be taken, and the mempool as of the block's arrival wrongs it. A
-transaction waits at a moment that lies between its entry and its end in the node's stream. `package` is the package
-feerate of mempool_packages at the block that follows the moment: a relative that enters between the two counts
-already, and a transaction that leaves between them keeps what it had at the block before. The technique of spans and buckets is that of feerate_strategy_block.
+The mempool is that of a node (mempool_residence) at every moment of mempool_moments: a pool works on a template that
+is some seconds old, so what entered since could not be taken, and the mempool as of the block's arrival wrongs it. A
+transaction waits at a moment that lies between its entry and its end in the node's stream; at age 0 the moment is just
+before the block's C, the block's own transactions included. X is the number of the block's transactions without the
+coinbase. Waiting transactions are ranked by feerate, best first, ties by order of entry, then txid. top_x_ratio is
+the share of the X best that the block took, outside_2x_ratio the share that it took of those behind the best 2 X
+(arXiv:1902.07549, section on feerate strategies). `plain` is fee / vsize, `package` the package feerate of
+mempool_packages, `cluster` the chunk feerate of mempool_clusters. These two are told at blocks: a relative that
+enters between the moment and the block counts already, and a transaction that leaves between them keeps what it had at
+the block before. Transactions without a known fee are not ranked. An empty block has X = 0 and no ratios. Blocks
+at which the mempool is not known have no row.
+
+Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted moment by moment. Stays are cut into spans
+of moments_per_span moments, ranked once per span and dealt into n_age_buckets buckets by rank; counting who waits in
+each bucket at each moment gives the bucket of the rank that is looked for, and only the stays of that bucket are
+listed. Work grows in proportion to stays and moments.
 """
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
 [parameters]
 moments_per_span = {value = 256, doc = "moments that are ranked together"}
-n_age_buckets = {value = 512, doc = "buckets per span, node and kind"}
+n_age_buckets = {value = 512, doc = "buckets per span and node"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 age_s = "DOUBLE  s before the block, as asked"
-feerate_kind = "VARCHAR  plain or package"
+feerate_kind = "VARCHAR  plain, package or cluster"
 height = "INTEGER  blocks between this one and genesis"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 is_active = "BOOLEAN  on the active chain; false: stale"
@@ -102,31 +113,57 @@ waiting as (
     where begun.first_moment_no <= distinct_moments.moment_no
 ),
 
-rated as (
-    select
-        'plain' as feerate_kind,
-        node,
-        stay_no,
-        mined_cut_no,
-        feerate_sat_vb,
-        first_moment_no,
-        last_moment_no
-    from waiting
-    union all
+runs as (
     select
         'package' as feerate_kind,
+        stay_no,
+        first_cut_no,
+        last_cut_no,
+        package_feerate_sat_vb as feerate_sat_vb
+    from mempool_packages
+    union all
+    select
+        'cluster' as feerate_kind,
+        stay_no,
+        first_cut_no,
+        last_cut_no,
+        cluster_feerate_sat_vb as feerate_sat_vb
+    from mempool_clusters
+),
+
+related as (
+    select distinct stay_no
+    from runs
+),
+
+-- Without relatives, a transaction has one feerate of every kind.
+rated as (
+    select
+        case when related.stay_no is null then 'any' else 'plain' end as feerate_kind,
         waiting.node,
         waiting.stay_no,
         waiting.mined_cut_no,
-        coalesce(runs.package_feerate_sat_vb, waiting.feerate_sat_vb) as feerate_sat_vb,
+        waiting.feerate_sat_vb,
+        waiting.first_moment_no,
+        waiting.last_moment_no
+    from waiting
+    left join related
+        on waiting.stay_no = related.stay_no
+    union all
+    select
+        runs.feerate_kind,
+        waiting.node,
+        waiting.stay_no,
+        waiting.mined_cut_no,
+        runs.feerate_sat_vb,
         greatest(first_bound.next_moment_no, waiting.first_moment_no) as first_moment_no,
         case
             when runs.last_cut_no < waiting.last_cut_no then least(last_bound.last_moment_no, waiting.last_moment_no)
             else waiting.last_moment_no
         end as last_moment_no
-    from waiting
-    left join mempool_packages as runs
-        on waiting.stay_no = runs.stay_no
+    from runs
+    inner join waiting
+        on runs.stay_no = waiting.stay_no
     left join cut_bounds as first_bound
         on waiting.node = first_bound.node and runs.first_cut_no = first_bound.cut_no
     left join cut_bounds as last_bound
@@ -146,6 +183,7 @@ spanned as (
     where first_moment_no <= last_moment_no
 ),
 
+-- One order for all kinds: the places of one kind are in order, with those of the others between.
 ranked as materialized (
     select
         feerate_kind,
@@ -157,10 +195,7 @@ ranked as materialized (
         row_number() over in_order as place,
         ntile(getvariable('n_age_buckets')) over in_order as bucket
     from spanned
-    window in_order as (
-        partition by feerate_kind, node, span_no
-        order by feerate_sat_vb desc, stay_no, first_moment_no
-    )
+    window in_order as (partition by node, span_no order by feerate_sat_vb desc, stay_no, first_moment_no)
 ),
 
 changes as (
@@ -185,15 +220,21 @@ changes as (
     group by all
 ),
 
+kinds as (
+    select unnest(['plain', 'package', 'cluster']) as feerate_kind
+),
+
 changes_by_moment as (
     select
-        feerate_kind,
-        node,
-        span_no,
-        bucket,
-        moment_no,
-        sum(n_changed) as n_changed
+        kinds.feerate_kind,
+        changes.node,
+        changes.span_no,
+        changes.bucket,
+        changes.moment_no,
+        sum(changes.n_changed) as n_changed
     from changes
+    inner join kinds
+        on changes.feerate_kind in ('any', kinds.feerate_kind)
     group by all
 ),
 
@@ -290,10 +331,10 @@ limit_candidates as (
     from limit_buckets
     inner join ranked
         on
-            limit_buckets.feerate_kind = ranked.feerate_kind
-            and limit_buckets.node = ranked.node
+            limit_buckets.node = ranked.node
             and limit_buckets.span_no = ranked.span_no
             and limit_buckets.bucket = ranked.bucket
+            and ranked.feerate_kind in ('any', limit_buckets.feerate_kind)
             and limit_buckets.moment_no between ranked.first_moment_no and ranked.last_moment_no
 ),
 
@@ -312,7 +353,7 @@ limit_places as (
 
 taken as (
     select
-        ranked.feerate_kind,
+        kinds.feerate_kind,
         measured.node,
         measured.moment_no,
         count(*) filter (
@@ -325,16 +366,14 @@ taken as (
             ranked.node = measured.node
             and ranked.mined_cut_no = measured.cut_no
             and measured.moment_no between ranked.first_moment_no and ranked.last_moment_no
+    inner join kinds
+        on ranked.feerate_kind in ('any', kinds.feerate_kind)
     left join limit_places
         on
-            ranked.feerate_kind = limit_places.feerate_kind
+            kinds.feerate_kind = limit_places.feerate_kind
             and measured.node = limit_places.node
             and measured.moment_no = limit_places.moment_no
-    group by ranked.feerate_kind, measured.node, measured.moment_no
-),
-
-kinds as (
-    select unnest(['plain', 'package']) as feerate_kind
+    group by kinds.feerate_kind, measured.node, measured.moment_no
 ),
 
 counts as (

@@ -13,7 +13,7 @@ grain = ["pool", "feerate_kind"]
 min_blocks = {value = 5, doc = "measured blocks; fewer give no interval"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
-feerate_kind = "VARCHAR  plain or package"
+feerate_kind = "VARCHAR  plain, package or cluster"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks measured: not empty, mempool known and not empty"
 n_empty = "BIGINT  blocks left out because they are empty"
@@ -33,7 +33,7 @@ enough_data = "BOOLEAN  at least min_blocks blocks measured"
 with
 
 kinds as (
-    select unnest(['plain', 'package']) as feerate_kind
+    select unnest(['plain', 'package', 'cluster']) as feerate_kind
 ),
 
 blocks_of as (

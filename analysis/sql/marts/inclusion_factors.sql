@@ -6,15 +6,15 @@ one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everyt
 taken. It is the Mann-Whitney U of each block summed over blocks, divided by the pairs, with a jackknife interval over
 blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
 (analysis/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
-is robust against likeness within blocks. `plain` feerates have an area but no coefficient, for they say nearly the
-same as package feerates.
+is robust against likeness within blocks. `plain` and `cluster` feerates have an area but no coefficient, for they say
+nearly the same as package feerates.
 """
 grain = ["pool", "factor"]
 [parameters]
 min_inclusion_blocks = {value = 5, doc = "blocks with taken and left ones; fewer give no interval and no model"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
-factor = "VARCHAR  package, plain, waiting or size"
+factor = "VARCHAR  package, cluster, plain, waiting or size"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks, node by node, that took some and left some of the sample"
 n_taken = "BIGINT  taken transactions of the sample in them"
@@ -39,6 +39,7 @@ ranks as (
         unnest(
             [
                 struct_pack(factor := 'package', rank_ratio := package_rank_ratio),
+                struct_pack(factor := 'cluster', rank_ratio := cluster_rank_ratio),
                 struct_pack(factor := 'plain', rank_ratio := feerate_rank_ratio),
                 struct_pack(factor := 'waiting', rank_ratio := waiting_rank_ratio),
                 struct_pack(factor := 'size', rank_ratio := size_rank_ratio)

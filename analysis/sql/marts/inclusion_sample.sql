@@ -21,6 +21,7 @@ is_taken = "BOOLEAN  the block took it"
 n_pairs = "BIGINT  pairs of the block in this sample"
 feerate_rank_ratio = "DOUBLE  0..1, rank of fee / vsize, higher pays more"
 package_rank_ratio = "DOUBLE  0..1, rank of the package feerate (mempool_packages)"
+cluster_rank_ratio = "DOUBLE  0..1, rank of the chunk feerate (mempool_clusters)"
 waiting_rank_ratio = "DOUBLE  0..1, rank of the time waited, higher waited longer"
 size_rank_ratio = "DOUBLE  0..1, rank of vsize, higher is larger"
 */
@@ -70,6 +71,7 @@ pairs as (
         coalesce(kept.mined_cut_no = kept.cut_no, false) as is_taken,
         kept.fee_sat / kept.vsize_vb as feerate_sat_vb,
         coalesce(mempool_packages.package_feerate_sat_vb, kept.fee_sat / kept.vsize_vb) as package_feerate_sat_vb,
+        coalesce(mempool_clusters.cluster_feerate_sat_vb, kept.fee_sat / kept.vsize_vb) as cluster_feerate_sat_vb,
         seconds_between(kept.entered_at, mempool_cuts.connected_at) as waited_s,
         kept.vsize_vb
     from kept
@@ -81,6 +83,10 @@ pairs as (
         on
             kept.stay_no = mempool_packages.stay_no
             and kept.cut_no between mempool_packages.first_cut_no and mempool_packages.last_cut_no
+    left join mempool_clusters
+        on
+            kept.stay_no = mempool_clusters.stay_no
+            and kept.cut_no between mempool_clusters.first_cut_no and mempool_clusters.last_cut_no
     where mempool_cuts.is_measured and chain_blocks.is_active and not chain_blocks.is_empty
 ),
 
@@ -97,6 +103,8 @@ ranked as (
         cume_dist() over by_feerate as feerate_cume_ratio,
         rank() over by_package - 1 as n_below_package,
         cume_dist() over by_package as package_cume_ratio,
+        rank() over by_cluster - 1 as n_below_cluster,
+        cume_dist() over by_cluster as cluster_cume_ratio,
         rank() over by_waiting - 1 as n_below_waiting,
         cume_dist() over by_waiting as waiting_cume_ratio,
         rank() over by_size - 1 as n_below_size,
@@ -105,6 +113,7 @@ ranked as (
     window
         by_feerate as (partition by node, cut_no order by feerate_sat_vb),
         by_package as (partition by node, cut_no order by package_feerate_sat_vb),
+        by_cluster as (partition by node, cut_no order by cluster_feerate_sat_vb),
         by_waiting as (partition by node, cut_no order by waited_s),
         by_size as (partition by node, cut_no order by vsize_vb)
 )
@@ -120,6 +129,7 @@ select
     ranked.n_pairs,
     (ranked.n_below_feerate / ranked.n_pairs + ranked.feerate_cume_ratio) / 2 as feerate_rank_ratio,
     (ranked.n_below_package / ranked.n_pairs + ranked.package_cume_ratio) / 2 as package_rank_ratio,
+    (ranked.n_below_cluster / ranked.n_pairs + ranked.cluster_cume_ratio) / 2 as cluster_rank_ratio,
     (ranked.n_below_waiting / ranked.n_pairs + ranked.waiting_cume_ratio) / 2 as waiting_rank_ratio,
     (ranked.n_below_size / ranked.n_pairs + ranked.size_cume_ratio) / 2 as size_rank_ratio
 from ranked

@@ -1,7 +1,7 @@
 /*
 summary = "Package feerate of every waiting transaction that has relatives in the mempool, over time."
 method = """
-At a cut, a transaction's ancestors are those of mempool_txs.parents, taken transitively, that wait there too.
+At a cut, a transaction's ancestors are those of mempool_links, taken transitively, that wait there too.
 A transaction's mining score is the lower of its own feerate and of the feerate of it with all its ancestors; its
 package feerate is the highest score among it and its waiting descendants. The score is what Bitcoin Core sorts by
 when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool); the descendants
@@ -22,53 +22,26 @@ with recursive
 waiting as (
     select
         stay_no,
-        node,
-        txid,
         fee_sat,
         vsize_vb,
-        parents,
         first_cut_no,
         last_cut_no
     from mempool_residence
     where first_cut_no <= last_cut_no and fee_sat is not null and vsize_vb > 0
 ),
 
-parent_links as (
-    select
-        node,
-        stay_no,
-        first_cut_no,
-        last_cut_no,
-        unnest(parents) as parent_txid
-    from waiting
-    where parents is not null
-),
-
-links as (
-    select
-        parent_links.stay_no as child_no,
-        waiting.stay_no as parent_no
-    from parent_links
-    inner join waiting
-        on
-            parent_links.node = waiting.node
-            and parent_links.parent_txid = waiting.txid
-            and parent_links.first_cut_no <= waiting.last_cut_no
-            and parent_links.last_cut_no >= waiting.first_cut_no
-),
-
 pairs (descendant_no, ancestor_no) as (
     select
-        links.child_no,
-        links.parent_no
-    from links
+        child_no,
+        parent_no
+    from mempool_links
     union
     select
         pairs.descendant_no,
-        links.parent_no
+        mempool_links.parent_no
     from pairs
-    inner join links
-        on pairs.ancestor_no = links.child_no
+    inner join mempool_links
+        on pairs.ancestor_no = mempool_links.child_no
 ),
 
 related as (
