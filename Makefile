@@ -29,14 +29,15 @@ demo: $(READY)  ## Run a node and five scripted pools through collector, analyse
 test: $(READY)  ## Run all tests, one file per core at a time
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-lint: $(READY)  ## Check style, types and SQL
+lint: $(READY)  ## Check style, types, SQL, and the pinned packages for known vulnerabilities
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/sqlfluff lint --processes 2 analysis/sql
+	@$(BIN)/python tests/audit.py
 
 audit: $(READY)  ## Ask the package index for known vulnerabilities of what is pinned
-	@$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip
+	@$(BIN)/python tests/audit.py
 
 bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures in bench-*.json
 	@$(BIN)/gpuhash check --messages 1000000
