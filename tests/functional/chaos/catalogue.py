@@ -2,6 +2,7 @@
 
 from tests.functional.chaos import (
     fault_clock,
+    fault_compact,
     fault_disk,
     fault_kill,
     fault_load,
@@ -12,6 +13,16 @@ from tests.functional.chaos import (
 )
 from tests.functional.chaos.registry import FAULTS
 
-ORDER = (fault_kill, fault_node, fault_network, fault_disk, fault_clock, fault_wire, fault_load, flood)
+ORDER = (
+    fault_kill,
+    fault_node,
+    fault_network,
+    fault_disk,
+    fault_compact,
+    fault_clock,
+    fault_wire,
+    fault_load,
+    flood,
+)
 MODULES = [module.__name__ for module in ORDER]
 FAULTS = dict(sorted(FAULTS.items(), key=lambda item: MODULES.index(item[1].play.__module__)))

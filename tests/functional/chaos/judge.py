@@ -63,7 +63,7 @@ def read_tables(dataset: Path) -> dict[str, list[Row]]:
     """Read every table with pyarrow alone."""
     rows: dict[str, list[Row]] = {}
     for name in TABLES:
-        files = sorted((dataset / "chain=regtest" / name).glob("*/*.parquet"))
+        files = sorted((dataset / "chain=regtest" / name).glob("[dh]*=*/*.parquet"))
         rows[name] = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
     return rows
 
