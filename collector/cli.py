@@ -17,6 +17,7 @@ from rich.console import Console
 
 from collector import dictionary, service
 from collector.backfill.cli import backfill
+from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset
 from collector.config import Settings, load_settings
 from collector.demo import DATASET, claim_folder, run_demo
@@ -177,6 +178,7 @@ def demo(
 app.command()(backfill)
 app.command("import")(import_external)
 app.command("compact")(compact_dataset)
+app.command("check")(check_dataset)
 
 
 def main() -> None:

@@ -1,0 +1,105 @@
+"""Checks of the chain: every height there, every block on its parent, every body verified."""
+
+from collector.check.grain import reverse
+from collector.check.links import backfill_command
+from collector.check.model import SHOWN, Outcome
+from collector.check.view import View
+
+
+def check_heights(view: View) -> Outcome:
+    """Look for heights between the first and the last that no block has."""
+    outcome = Outcome("heights", "every height from the first to the last is there")
+    outcome.n_rows = view.count("FROM blocks")
+    query = """
+        SELECT height + 1, next - 1 FROM (
+            SELECT height, lead(height) OVER (ORDER BY height) AS next
+            FROM (SELECT DISTINCT height FROM blocks_known)
+        ) WHERE next > height + 1 ORDER BY height
+    """
+    holes = view.rows(query)
+    for first, last in holes:
+        words = f"height {first} is" if first == last else f"heights {first} to {last} are"
+        outcome.breach(f"{words} missing", backfill_command(view, first, last), last - first + 1)
+    return outcome
+
+
+def check_parents(view: View) -> Outcome:
+    """Look for blocks whose parent is missing though its height is there, or has another height."""
+    outcome = Outcome("parents", "every block's parent is there, one height below")
+    outcome.n_rows = view.count("FROM blocks")
+    query = """
+        SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)), parent_height FROM (
+            SELECT DISTINCT c.block_hash, c.height, c.prev_hash, p.height AS parent_height
+            FROM blocks c LEFT JOIN blocks_known p ON c.prev_hash = p.block_hash
+        )
+        WHERE parent_height <> height - 1
+            OR (parent_height IS NULL AND height - 1 IN (SELECT height FROM blocks_known))
+    """
+    n_found, examples = view.examples(query, SHOWN)
+    for block_hash, height, prev_hash, parent_height in examples:
+        name = f"block {reverse(block_hash)} at height {height}"
+        if parent_height is None:
+            outcome.breach(
+                f"the parent {reverse(prev_hash)} of {name} is missing",
+                backfill_command(view, height - 1, height - 1)
+                + "; of a stale block only the blocks folder of a node that saw it may have the parent",
+                0,
+            )
+        else:
+            outcome.breach(
+                f"{name} follows one at height {parent_height}",
+                "move the files with either out of the dataset and backfill them again",
+                0,
+            )
+    outcome.n_found += n_found
+    return outcome
+
+
+def check_verdicts(view: View) -> Outcome:
+    """Look for bodies that did not pass verification."""
+    outcome = Outcome("verdicts", "every block passed the check of work, txids, merkle root and commitment")
+    outcome.n_rows = view.count("FROM blocks")
+    query = "SELECT lower(hex(block_hash)), height, verdict FROM blocks WHERE verdict <> 'valid'"
+    n_found, examples = view.examples(query, SHOWN)
+    for block_hash, height, verdict in examples:
+        outcome.breach(
+            f"block {reverse(block_hash)} at height {height}: {verdict}",
+            f"move the file that has it out of the dataset, then {backfill_command(view, height, height)}",
+            0,
+        )
+    outcome.n_found += n_found
+    return outcome
+
+
+def check_arrivals(view: View) -> Outcome:
+    """Compare arrivals with the blocks that they speak of."""
+    outcome = Outcome("arrivals", "what arrived has the height and parent of its block")
+    outcome.n_rows = view.count("FROM block_arrivals")
+    query = """
+        SELECT lower(hex(a.block_hash)), a.height, b.height
+        FROM block_arrivals a JOIN blocks b USING (block_hash)
+        WHERE a.height <> b.height OR a.prev_hash <> b.prev_hash
+    """
+    n_found, examples = view.examples(query, SHOWN)
+    for block_hash, said, stored in examples:
+        outcome.breach(
+            f"block {reverse(block_hash)} arrived at height {said}, is stored at {stored}",
+            "restore the file of block_arrivals from a copy",
+            0,
+        )
+    outcome.n_found += n_found
+    absent = """
+        SELECT DISTINCT lower(hex(block_hash)), height FROM block_arrivals
+        ANTI JOIN blocks_known USING (block_hash) WHERE kind = 'pushed'
+    """
+    n_absent, examples = view.examples(absent, SHOWN)
+    for block_hash, height in examples:
+        outcome.note(
+            f"block {reverse(block_hash)} arrived, its body was not to be had",
+            "run a backfill, which fetches it when it is active"
+            if height is None
+            else f"{backfill_command(view, height, height)}, when it is active",
+            0,
+        )
+    outcome.n_found += n_absent
+    return outcome

@@ -1,0 +1,71 @@
+"""Check a dataset: the files first, then what DuckDB finds over those that are sound."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from collector.check.chain import check_arrivals, check_heights, check_parents, check_verdicts
+from collector.check.files import FileChecks, check_files
+from collector.check.grain import check_grain, check_ranges
+from collector.check.leftovers import check_leftovers
+from collector.check.links import check_sessions, check_templates, check_transactions
+from collector.check.model import Outcome
+from collector.check.stream import check_first_seen, check_intervals, check_messages, check_numbers
+from collector.check.view import View, open_view, take_files
+from collector.errors import DatasetError
+from collector.query import query_engine
+from collector.writer import Dataset
+
+TRIES: Final = 5  # a compaction may take files away that were listed
+
+CHECKS: Final[tuple[Callable[[View], Outcome], ...]] = (
+    check_grain,
+    check_ranges,
+    check_transactions,
+    check_heights,
+    check_parents,
+    check_verdicts,
+    check_arrivals,
+    check_sessions,
+    check_templates,
+    check_intervals,
+    check_messages,
+    check_numbers,
+    check_first_seen,
+    check_leftovers,
+)
+
+
+def check(dataset: Dataset, told: Callable[[str], None] = lambda _: None) -> list[Outcome]:
+    """Check everything; `told` hears what is done. Changes nothing in the dataset.
+
+    Raises DatasetError when the files change faster than they can be read.
+    """
+    for _ in range(TRIES):
+        try:
+            return _check_once(dataset, told)
+        except (FileNotFoundError, duckdb.IOException) as error:
+            told(f"once more, for files were compacted meanwhile: {str(error).splitlines()[0]}")
+    raise DatasetError(
+        f"the files of {dataset.folder} go while they are read; check it when less is going on"
+    )
+
+
+def _check_once(dataset: Dataset, told: Callable[[str], None]) -> list[Outcome]:
+    told("files")
+    files = take_files(dataset)
+    by_file = FileChecks()
+    sound = check_files(files.by_table, by_file)
+    with (
+        tempfile.TemporaryDirectory(prefix="pool-collector-check-") as spill,
+        query_engine(Path(spill)) as connection,
+    ):
+        view = open_view(dataset, files, sound, connection)
+        outcomes = by_file.outcomes
+        for each in CHECKS:
+            told(each.__name__.removeprefix("check_"))
+            outcomes.append(each(view))
+    return outcomes

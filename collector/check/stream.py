@@ -1,0 +1,222 @@
+"""Checks of what was received: intervals that make sense, every message of theirs, the node's own numbers.
+
+What the journals still hold counts as there. Times are compared only where the clock was not set.
+"""
+
+from typing import Final
+
+from collector.check.model import SHOWN, Outcome
+from collector.check.view import View
+
+LOST: Final = "nothing can: such messages are gone, and `coverage` should have a hole there; report it"
+
+# Pushed messages of the `sequence` topic that are there: as rows, rejected, or in a journal.
+PRESENT: Final = """
+    SELECT DISTINCT node, session, sequence FROM (
+        SELECT node, session, sequence FROM mempool_events_known WHERE kind = 'pushed'
+        UNION ALL SELECT node, session, sequence FROM rejects_known WHERE topic = 'sequence'
+        UNION ALL SELECT node, session, sequence FROM journal_messages WHERE topic = 'sequence'
+    ) WHERE sequence IS NOT NULL
+"""
+
+# Runs of our copy of the mempool being in step, as counters of the `sequence` topic.
+IN_STEP: Final = """
+    SELECT node, session, run, min(first_sequence) AS first_sequence, max(last_sequence) AS last_sequence
+    FROM (
+        SELECT *, count(*) FILTER (ended) OVER (
+            PARTITION BY node, session ORDER BY first_sequence ROWS UNBOUNDED PRECEDING
+        ) AS run
+        FROM (
+            SELECT *, coalesce(lag(end_reason) OVER (
+                PARTITION BY node, session ORDER BY first_sequence
+            ) <> 'sealed', true) AS ended
+            FROM coverage_known WHERE topic = 'mempool' AND first_sequence IS NOT NULL
+        )
+    ) GROUP BY node, session, run
+"""
+
+
+def check_intervals(view: View) -> Outcome:
+    """Look for intervals of a node and topic that overlap, end before they begin, or go on nowhere."""
+    outcome = Outcome("coverage", "intervals are in order, apart, and each but the last goes on or has ended")
+    outcome.n_rows = view.count("FROM coverage")
+    query = """
+        SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
+            WHEN to_at < from_at THEN 'it ends before it begins'
+            WHEN (first_sequence IS NULL) <> (last_sequence IS NULL) OR last_sequence < first_sequence
+                OR n_messages < 0 OR (first_sequence IS NULL AND n_messages > 0)
+                THEN 'its counters and its number of messages do not agree'
+            WHEN is_steady AND next_from_at < to_at THEN 'the next one begins before it ends'
+            ELSE 'it says that the next one goes on where it ends, and none does' END
+        FROM (
+            SELECT *,
+                lead(from_at) OVER following AS next_from_at, lead(session) OVER following AS next_session,
+                bool_and(end_reason <> 'clock_step') OVER (PARTITION BY node) AS is_steady
+            FROM coverage_known WINDOW following AS (PARTITION BY node, topic ORDER BY from_at, to_at)
+        )
+        WHERE to_at < from_at
+            OR (first_sequence IS NULL) <> (last_sequence IS NULL) OR last_sequence < first_sequence
+            OR n_messages < 0 OR (first_sequence IS NULL AND n_messages > 0)
+            OR (is_steady AND next_from_at < to_at)
+            OR (is_steady AND end_reason = 'sealed' AND (next_from_at <> to_at OR next_session <> session))
+    """
+    n_found, examples = view.examples(query, SHOWN)
+    for node, topic, session, from_at, wrong in examples:
+        outcome.breach(f"{topic} of {node}, session {session}, from {from_at}: {wrong}", LOST, 0)
+    outcome.n_found += n_found
+    return outcome
+
+
+def check_messages(view: View) -> Outcome:
+    """Compare the counters that coverage claims for the `sequence` topic with the messages that are there."""
+    outcome = Outcome("messages", "every message that coverage claims is there, and no other")
+    view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {PRESENT}")
+    outcome.n_rows = view.count("FROM present")
+    claimed = """
+        SELECT node, session, first_sequence, last_sequence, n_messages,
+            strftime(from_at, '%Y-%m-%d %H:%M:%S.%f') AS from_at
+        FROM coverage_known WHERE topic = 'sequence' AND first_sequence IS NOT NULL
+    """
+    query = f"""
+        WITH claimed AS ({claimed}), counted AS (
+            SELECT c.node, c.session, c.first_sequence, count(*) AS n_there
+            FROM present p ASOF JOIN claimed c
+                ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
+            WHERE p.sequence <= c.last_sequence GROUP BY ALL
+        )
+        SELECT node, session, from_at, first_sequence, last_sequence, n_messages, coalesce(n_there, 0)
+        FROM claimed LEFT JOIN counted USING (node, session, first_sequence)
+        WHERE n_messages <> last_sequence - first_sequence + 1
+            OR coalesce(n_there, 0) <> last_sequence - first_sequence + 1
+    """  # noqa: S608 - queries of ours
+    for node, session, from_at, first, last, n_messages, n_there in view.rows(query):
+        outcome.breach(
+            f"{node}, session {session}, from {from_at}: counters {first} to {last} in {n_messages} messages "
+            f"are claimed, {n_there} are there",
+            LOST,
+            abs(last - first + 1 - n_there) or 1,
+        )
+    outside = f"""
+        WITH claimed AS ({claimed})
+        SELECT p.node, p.session, p.sequence FROM present p ASOF LEFT JOIN claimed c
+            ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
+        WHERE c.last_sequence IS NULL OR p.sequence > c.last_sequence
+    """  # noqa: S608 - queries of ours
+    n_found, examples = view.examples(outside, SHOWN)
+    for node, session, sequence in examples:
+        outcome.breach(
+            f"message {sequence} of {node}, session {session}, lies in no interval of coverage",
+            "restore the file of coverage from a copy; without it the time counts as not observed",
+            0,
+        )
+    outcome.n_found += n_found
+    return outcome
+
+
+def check_numbers(view: View) -> Outcome:
+    """Follow the node's mempool sequence while we were in step: A and R one by one, C by what it mined.
+
+    A block's transactions that only a snapshot told of may or may not have counted; all others must.
+    """
+    outcome = Outcome("numbers", "the node's mempool sequence has no step that blocks do not explain")
+    view.rows(f"CREATE OR REPLACE TEMP TABLE steps AS {_STEPS}")
+    outcome.n_rows = view.count("FROM steps WHERE event IN ('A', 'R')")
+    backwards = "SELECT node, session, sequence, step FROM steps WHERE step < 0"
+    n_found, examples = view.examples(backwards, SHOWN)
+    for node, session, sequence, step in examples:
+        outcome.breach(f"{node}, session {session}: message {sequence} goes back by {-step}", LOST, 0)
+    n_wrong, examples = view.examples(_UNEXPLAINED, SHOWN)
+    for node, session, sequence, skipped, least, most in examples:
+        explained = f"{least}" if least == most else f"{least} to {most}"
+        outcome.breach(
+            f"{node}, session {session}: up to message {sequence} {skipped} numbers were skipped, "
+            f"blocks explain {explained}",
+            LOST,
+            0,
+        )
+    outcome.n_found += n_found + n_wrong
+    return outcome
+
+
+def check_first_seen(view: View) -> Outcome:
+    """Compare how we learnt of a transaction with when we were listening."""
+    outcome = Outcome("first_seen", "what is said to be pushed has its message, and the same moment")
+    outcome.n_rows = view.count("FROM mempool_txs")
+    query = """
+        SELECT t.node, t.session, t.mempool_sequence, e.hash IS NULL
+        FROM (FROM mempool_txs WHERE first_seen_kind = 'pushed') t
+        LEFT JOIN (FROM mempool_events_known WHERE event = 'A' AND kind = 'pushed') e
+            ON t.node = e.node AND t.session = e.session AND t.mempool_sequence = e.mempool_sequence
+            AND t.txid = e.hash
+        WHERE e.hash IS NULL OR e.received_at <> t.entered_at
+    """
+    n_found, examples = view.examples(query, SHOWN)
+    for node, session, number, is_absent in examples:
+        wrong = "has no message" if is_absent else "has a message of another moment"
+        outcome.breach(
+            f"{node}, session {session}: the entry with mempool sequence {number} {wrong}",
+            "restore the files of mempool_events and mempool_txs of that day from a copy",
+            0,
+        )
+    outcome.n_found += n_found
+    return outcome
+
+
+# Pushed messages in step, with how many numbers each skipped, and how many a C may have used up.
+_STEPS: Final = f"""
+    WITH events AS (
+        SELECT node, session, sequence, event, hash, mempool_sequence
+        FROM mempool_events WHERE kind = 'pushed'
+    ), told AS (
+        SELECT DISTINCT node, session, hash AS txid FROM mempool_events_known WHERE kind = 'pulled'
+        UNION SELECT DISTINCT node, session, txid FROM mempool_txs_known
+            WHERE first_seen_kind IN ('at_start', 'pulled')
+    ), mined AS (
+        SELECT DISTINCT e.node, e.session, e.sequence, t.txid
+        FROM events e JOIN transactions t ON t.block_hash = e.hash
+        WHERE e.event = 'C' AND t.tx_index > 0
+    ), history AS (
+        SELECT *, lag(letter) OVER (PARTITION BY node, session, txid ORDER BY sequence) AS before
+        FROM (
+            SELECT node, session, sequence, hash AS txid, event AS letter FROM events
+            WHERE event IN ('A', 'R')
+            UNION ALL SELECT node, session, sequence, txid, 'C' FROM mined
+        )
+    ), used AS (
+        SELECT node, session, sequence,
+            count(*) FILTER (before = 'A' AND told.txid IS NULL) AS least,
+            count(*) FILTER (before = 'A' OR told.txid IS NOT NULL) AS most
+        FROM history LEFT JOIN told USING (node, session, txid)
+        WHERE letter = 'C' GROUP BY node, session, sequence
+    ), known AS (SELECT DISTINCT block_hash FROM transactions)
+    SELECT e.node, e.session, r.run, e.sequence, e.event,
+        e.mempool_sequence - 1 - lag(e.mempool_sequence IGNORE NULLS) OVER stream AS step,
+        coalesce(u.least, 0) AS least,
+        CASE WHEN e.event = 'C' AND k.block_hash IS NULL THEN 1000000 ELSE coalesce(u.most, 0) END AS most,
+        last_value(CASE WHEN e.event IN ('C', 'D') THEN e.event END IGNORE NULLS) OVER (
+            PARTITION BY e.node, e.session ORDER BY e.sequence
+        ) AS last_block
+    FROM events e ASOF JOIN ({IN_STEP}) r
+        ON e.node = r.node AND e.session = r.session AND e.sequence >= r.first_sequence
+    LEFT JOIN used u ON e.node = u.node AND e.session = u.session AND e.sequence = u.sequence
+    LEFT JOIN known k ON e.hash = k.block_hash
+    WHERE e.sequence <= r.last_sequence
+    WINDOW stream AS (PARTITION BY e.node, e.session, r.run ORDER BY e.sequence)
+"""  # noqa: S608 - queries of ours
+
+# Numbers skip before a C (what conflicts with it goes first) or behind it, and an A closes the account: from
+# one A to the next, skipped numbers are those that blocks used up. In a reorganisation A come before their C.
+_UNEXPLAINED: Final = """
+    SELECT node, session, sequence, skipped, at_least, at_most FROM (
+        SELECT *,
+            total - lag(total) OVER account AS skipped,
+            total_least - lag(total_least) OVER account AS at_least,
+            total_most - lag(total_most) OVER account AS at_most
+        FROM (
+            SELECT *, sum(step) OVER run AS total, sum(least) OVER run AS total_least,
+                sum(most) OVER run AS total_most
+            FROM steps WINDOW run AS (PARTITION BY node, session, run ORDER BY sequence)
+        ) WHERE event = 'A' AND last_block IS DISTINCT FROM 'D'
+        WINDOW account AS (PARTITION BY node, session, run ORDER BY sequence)
+    ) WHERE skipped < at_least OR skipped > at_most
+"""

@@ -1,0 +1,109 @@
+"""One moment of a dataset: the files that belong together, and the rows in the journals beside them.
+
+A collector may be running. Of a journal segment that is being sealed some files are there and others not yet:
+they are left out, all of them, and its rows count as journalled. In DuckDB each table is a view under its own
+name; `<table>_known` has the journals' rows besides.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from collector.backfill.store import LOCK
+from collector.check.journals import Journals, is_held, messages_table, read_journals, segments
+from collector.query import rows_of
+from collector.schema import TABLES
+from collector.writer import Dataset
+
+TRIES: Final = 5
+
+
+@dataclass
+class Files:
+    """The files of each table at one moment, and what the journals held then."""
+
+    by_table: dict[str, list[Path]]
+    journals: Journals
+
+
+@dataclass
+class View:
+    """Files and journals of one moment, and DuckDB over them."""
+
+    dataset: Dataset
+    files: Files
+    connection: duckdb.DuckDBPyConnection
+    is_backfilling: bool  # a backfill or an import is writing
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Run a query and return its rows; times must be made text in it."""
+        return self.connection.execute(query).fetchall()
+
+    def count(self, query: str) -> int:
+        """Count the rows of a query."""
+        return int(self.rows(f"SELECT count(*) FROM ({query})")[0][0])  # noqa: S608 - a query of ours
+
+    def examples(self, query: str, limit: int) -> tuple[int, list[tuple[Any, ...]]]:
+        """Return how many rows a query has, and some of them."""
+        found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {limit}")  # noqa: S608 - a query of ours
+        return (int(found[0][-1]), [row[:-1] for row in found]) if found else (0, [])
+
+
+def take_files(dataset: Dataset) -> Files:
+    """List the files of every table, less those of segments that are being sealed."""
+    for _ in range(TRIES):
+        journals = read_journals(dataset.root, dataset.chain)
+        listed = {name: dataset.paths(table) for name, table in TABLES.items()}
+        later = {segment.stem for segment in segments(dataset.root, dataset.chain)}
+        if journals.stems == later:
+            break
+    unsealed = journals.stems | later
+    kept = {name: [path for path in paths if path.stem not in unsealed] for name, paths in listed.items()}
+    return Files(kept, journals)
+
+
+def open_view(
+    dataset: Dataset, files: Files, sound: Mapping[str, Sequence[Path]], connection: duckdb.DuckDBPyConnection
+) -> View:
+    """Make the views; `sound` are the files of each table that can be read."""
+    journals = files.journals
+    for name, table in TABLES.items():
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {rows_of(connection, table, sound[name])}"
+        )
+        batches = list(journals.rows.get(name, []))
+        if name == "coverage":
+            batches += _open_intervals(journals)
+        journalled = pa.Table.from_batches(
+            [_conformed(table.arrow, batch) for batch in batches], schema=table.arrow.remove_metadata()
+        )
+        connection.register("journalled", journalled)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE journal_{name} AS FROM journalled")
+        connection.unregister("journalled")
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {name}_known AS FROM {name} UNION ALL BY NAME FROM journal_{name}"
+        )
+    connection.register("journalled", messages_table(journals.messages))
+    connection.execute("CREATE OR REPLACE TEMP TABLE journal_messages AS FROM journalled")
+    connection.unregister("journalled")
+    return View(dataset, files, connection, is_held(dataset.folder / LOCK))
+
+
+def _open_intervals(journals: Journals) -> list[pa.RecordBatch]:
+    schema = TABLES["coverage"].arrow
+    if not journals.open_intervals:
+        return []
+    return [pa.RecordBatch.from_pylist(journals.open_intervals, schema=schema)]
+
+
+def _conformed(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give a batch of a journal, maybe of an older version, the contract's columns."""
+    arrays = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.remove_metadata())
