@@ -1,0 +1,345 @@
+"""A clean dataset passes; each thing that can be wrong in one is found by its check, and by no other."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from collector.backfill.store import locked
+from collector.check.model import BREACH, NOTE, OK, Outcome
+from collector.check.run import check
+from collector.compaction import run as compaction
+from collector.coverage import Ledger
+from collector.journal import Journal
+from collector.records import Message
+from collector.schema import BLOCKS, MEMPOOL_EVENTS, TABLES, TRANSACTIONS
+from collector.writer import Dataset
+from tests.collector.check.made_dataset import ORIGIN, Rows, at_us, make_rows, name, write
+
+
+def outcomes(dataset: Dataset) -> dict[str, Outcome]:
+    """Check a dataset, and give what came of it by name."""
+    return {outcome.name: outcome for outcome in check(dataset)}
+
+
+def breaches(dataset: Dataset) -> dict[str, str]:
+    """Name the checks that found a breach, with the first thing each found."""
+    found = outcomes(dataset).values()
+    return {each.name: each.findings[0].what for each in found if each.status == BREACH}
+
+
+def test_a_clean_dataset_passes_every_check(tmp_path: Path) -> None:
+    """Nothing is found, and every check had something to look at."""
+    found = outcomes(write(tmp_path / "d", make_rows()))
+    assert {each.name: each.findings for each in found.values() if each.status != OK} == {}
+    assert [each.name for each in found.values() if not each.n_rows] == []
+
+
+def change(table: str, row: int, **values: Any) -> Callable[[Rows], None]:
+    """Plan to change a row."""
+    return lambda rows: rows[table][row].update(values)
+
+
+def drop(table: str, row: int) -> Callable[[Rows], None]:
+    """Plan to leave a row out."""
+    return lambda rows: rows[table].pop(row) and None
+
+
+def double(table: str, row: int, **values: Any) -> Callable[[Rows], None]:
+    """Plan to write a row twice, the second time with other values."""
+    return lambda rows: rows[table].append({**rows[table][row], **values})
+
+
+PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
+    ("a row twice", "grain", double("templates", 0), {"grain"}),
+    ("a block told in two ways", "grain", double("blocks", 1, merkle_root=name("x")), {"grain"}),
+    (
+        "a fee that is no difference",
+        "ranges",
+        change("transactions", 2, fee_sat=11),
+        {"ranges", "transactions"},
+    ),
+    ("a negative counter that was pushed", "ranges", change("mempool_stats", 0, n_tx=-1), {"ranges"}),
+    ("a weight that is none", "ranges", change("blocks", 0, weight_wu=7), {"ranges"}),
+    ("a reason for an addition", "ranges", change("mempool_events", 0, removal_reason="mined"), {"ranges"}),
+    ("a lost transaction", "transactions", drop("transactions", 5), {"transactions", "numbers"}),
+    ("a lost block", "transactions", drop("blocks", 2), {"transactions"}),
+    (
+        "transactions at another height",
+        "transactions",
+        change("transactions", 0, height=101),
+        {"transactions"},
+    ),
+    ("a missing height", "heights", drop("blocks", 1), {"heights", "transactions"}),
+    (
+        "a parent that is not there",
+        "parents",
+        change("blocks", 2, prev_hash=name("x")),
+        {"parents", "arrivals"},
+    ),
+    ("a merkle root that is wrong", "verdicts", change("blocks", 1, verdict="bad_merkle_root"), {"verdicts"}),
+    ("an arrival at another height", "arrivals", change("block_arrivals", 0, height=7), {"arrivals"}),
+    ("a session nobody knows", "sessions", change("templates", 0, session="x"), {"sessions"}),
+    ("a lost transaction of a template", "templates", drop("template_txs", 1), {"templates"}),
+    ("a lost template", "templates", drop("templates", 0), {"templates"}),
+    ("intervals that overlap", "coverage", change("coverage", 1, from_at=at_us(2)), {"coverage"}),
+    (
+        "an interval that goes on nowhere",
+        "coverage",
+        change("coverage", 1, from_at=at_us(3) + 9),
+        {"coverage"},
+    ),
+    (
+        "an interval that ends before it begins",
+        "coverage",
+        change("coverage", 3, to_at=at_us(2)),
+        {"coverage"},
+    ),
+    ("a lost message", "messages", drop("mempool_events", 5), {"messages", "numbers"}),
+    (
+        "a message that nobody claims",
+        "messages",
+        change("coverage", 1, last_sequence=5, n_messages=2),
+        {"messages"},
+    ),
+    (
+        "a number that jumps",
+        "numbers",
+        change("mempool_events", 6, mempool_sequence=18),
+        {"numbers", "first_seen"},
+    ),
+    (
+        "a number that goes back",
+        "numbers",
+        change("mempool_events", 1, mempool_sequence=9),
+        {"numbers", "first_seen"},
+    ),
+    ("an entry without its message", "first_seen", change("mempool_txs", 1, txid=name("x")), {"first_seen"}),
+]
+
+
+@pytest.mark.parametrize(("what", "named", "plant", "others"), PLANTED, ids=[each[0] for each in PLANTED])
+def test_a_planted_breach_is_found(
+    tmp_path: Path, what: str, named: str, plant: Callable[[Rows], None], others: set[str]
+) -> None:
+    """The check that is for it names it; others only where they must see it too."""
+    rows = make_rows()
+    rows["mempool_stats"] = [stats_row()]
+    plant(rows)
+    found = breaches(write(tmp_path / "d", rows))
+    assert named in found, what
+    assert set(found) <= others | {named}
+
+
+def stats_row() -> dict[str, Any]:
+    """Make a row of mempool_stats."""
+    row = {**ORIGIN, "taken_at": at_us(1), "n_tx": 1, "vsize_vb": 100, "usage_bytes": 1, "max_usage_bytes": 9}
+    return row | {"fees_sat": 10, "min_feerate_sat_vb": 1.0, "histogram": []}
+
+
+def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Path) -> None:
+    """Two holes are two findings, each with the backfill's command line."""
+    rows = make_rows()
+    for height in (105, 106, 108):
+        rows["blocks"].append({**rows["blocks"][0], "height": height, "block_hash": name(f"b{height}")})
+        rows["blocks"][-1]["prev_hash"] = name(f"b{height - 1}")
+        rows["transactions"].append(
+            {**rows["transactions"][0], "height": height, "block_hash": name(f"b{height}")}
+        )
+    dataset = write(tmp_path / "d", rows)
+    found = outcomes(dataset)["heights"]
+    assert [finding.what for finding in found.findings] == [
+        "heights 103 to 104 are missing",
+        "height 107 is missing",
+    ]
+    assert found.findings[0].mend == (
+        f"pool-collector backfill --node --chain regtest --dataset {dataset.root} --from 103 --to 104"
+    )
+    assert found.n_found == 3
+
+
+def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> None:
+    """Copies that agree are noted, though one knows the fees and says another source."""
+    rows = make_rows()
+    dataset = write(tmp_path / "d", rows)
+    for row in rows["blocks"]:
+        row |= {"fees_sat": None, "source": "blkfile", "height_source": "tree"}
+    for row in rows["transactions"]:
+        row |= {"fee_sat": None, "input_value_sat": None, "effective_feerate_sat_vb": None}
+    write(tmp_path / "d", {name_: rows[name_] for name_ in ("blocks", "transactions")}, stem="backfill-1")
+    found = outcomes(dataset)
+    assert (found["grain"].status, found["grain"].n_found) == (NOTE, 9)
+    assert breaches(dataset) == {}
+
+
+def damage(path: Path, at: int) -> None:
+    """Flip a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 16
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_is_found_by_the_checksum_of_its_page(tmp_path: Path) -> None:
+    """Also where the values would still decode; and a file that is cut is named."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(TABLES["blocks"])
+    column = pq.read_metadata(path).row_group(0).column(0)
+    damage(path, column.data_page_offset + column.total_compressed_size - 2)
+    assert path.name in breaches(dataset)["files"]
+    path.write_bytes(path.read_bytes()[:-20])
+    assert path.name in breaches(dataset)["files"]
+
+
+def rewrite(path: Path, rows: pa.Table) -> None:
+    """Put other rows into a file."""
+    path.unlink()
+    pq.write_table(rows, path)
+
+
+def test_files_out_of_order_or_in_the_wrong_folder_are_found(tmp_path: Path) -> None:
+    """Order is that of the table's key, also between row groups; a row belongs to the folder of its day."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(MEMPOOL_EVENTS)
+    rows = dataset.read(MEMPOOL_EVENTS)
+    path.unlink()
+    pq.write_table(rows.take([3, 4, 5, 6, 0, 1, 2]), path, row_group_size=4)
+    assert set(breaches(dataset)) == {"order"}
+    rewrite(path, rows)
+    assert breaches(dataset) == {}
+    path.parent.rename(path.parent.with_name("date=2024-10-05"))
+    assert set(breaches(dataset)) == {"folders"}
+
+
+def test_an_older_file_may_lack_a_column_that_may_be_null_and_no_other(tmp_path: Path) -> None:
+    """A nullable column may have come later; no other may be missing, no type or metadata may differ."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(BLOCKS)
+    rows = dataset.read(BLOCKS)
+    rewrite(path, rows.drop_columns(["witness_commitment"]))
+    assert breaches(dataset) == {}
+    rewrite(path, rows.drop_columns(["nonce"]))
+    assert "nonce is missing" in breaches(dataset)["schema"]
+    rewrite(path, rows.set_column(1, "height", rows["height"].cast(pa.int64())))
+    assert "height is int64" in breaches(dataset)["schema"]
+    rewrite(path, rows.append_column("new", rows["nonce"]))
+    assert "new" in breaches(dataset)["schema"]
+    rewrite(path, rows.replace_schema_metadata({"table": "blocks"}))
+    assert "format" in breaches(dataset)["schema"]
+
+
+def test_a_value_outside_its_set_is_found(tmp_path: Path) -> None:
+    """The writer refuses it, so it is put into a file by hand."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(BLOCKS)
+    rows = dataset.read(BLOCKS)
+    column = rows.column_names.index("source")
+    rewrite(path, rows.set_column(column, rows.schema.field(column), pa.array(["fax"] * len(rows))))
+    assert "fax" in breaches(dataset)["values"]
+
+
+def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) -> None:
+    """Rows and messages of the journal count as there: a block, a session, and messages whose rows wait."""
+    rows = make_rows()
+    waiting = rows["mempool_events"][6:]
+    later = {name_: rows.pop(name_) for name_ in ("nodes", "templates", "template_txs")}
+    rows["mempool_events"] = rows["mempool_events"][:6]
+    entry = rows["mempool_txs"].pop(3)
+    dataset = write(tmp_path / "d", rows)
+    assert set(breaches(dataset)) == {"sessions", "messages"}
+    with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
+        journal.recover(dataset)
+        for name_, each in later.items():
+            journal.append(name_, each)
+        messages = [Message("n", "s", "sequence", row["sequence"], 0, b"") for row in waiting]
+        journal.append_messages(messages)
+        ledger = Ledger("n", "s")
+        ledger.open("sequence", at_us(6))
+        ledger.count("sequence", 7, at_us(7))
+        journal.append_messages([Message("n", "s", "sequence", 7, 0, b"")])
+        journal.set_state("coverage/s", ledger.state())
+        journal.flush()
+        assert breaches(dataset) == {}
+        assert outcomes(dataset)["leftovers"].status == OK
+        # A seal that is under way: of its files one is there, and its segment still is.
+        (segment,) = journal._folder.glob("*.journal")
+        partly = {"template_txs": [{**row, "taken_at": at_us(9)} for row in later["template_txs"]]}
+        write(tmp_path / "d", partly, stem=segment.stem)
+        assert breaches(dataset) == {}
+    assert outcomes(dataset)["leftovers"].findings[0].mend.startswith("`pool-collector run`")
+    assert entry["txid"] == name("t4")
+
+
+def test_transactions_of_a_running_backfill_are_no_breach_and_of_a_killed_one_are(tmp_path: Path) -> None:
+    """While it holds its lock their blocks are under way; without it they never come."""
+    rows = make_rows()
+    block = rows["blocks"].pop(2)
+    dataset = write(tmp_path / "d", rows)
+    assert block["height"] == 102
+    assert "not in blocks" in breaches(dataset)["transactions"]
+    with locked(dataset):
+        assert breaches(dataset) == {}
+
+
+def test_what_lies_about_is_named_and_no_breach(tmp_path: Path) -> None:
+    """A file never finished, one of somebody else, a damaged segment, what a killed compaction left."""
+    dataset = write(tmp_path / "d", make_rows())
+    folder = dataset.paths(BLOCKS)[0].parent
+    journal = dataset.root / "journal" / "regtest" / "n"
+    journal.mkdir(parents=True)
+    (dataset.root / ".compaction" / "regtest" / "old").mkdir(parents=True)
+    left = [folder / ".x.parquet.tmp", folder / "notes.txt", journal / "00000001-aa.damaged"]
+    for path in left:
+        path.write_bytes(b"x")
+        os.utime(path, (time.time() - 7200,) * 2)
+    found = outcomes(dataset)["leftovers"]
+    assert found.status == NOTE
+    said = " ".join(finding.what for finding in found.findings)
+    assert all(str(path) in said for path in left)
+    assert "killed compaction" in said
+
+
+def test_a_compacted_dataset_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compaction makes of many files keeps the contract."""
+    import datetime as dt
+
+    monkeypatch.setattr(compaction, "GRACE_S", 0.0)
+    rows = make_rows()
+    for number in range(4):
+        part = {name_: each[number::4] for name_, each in rows.items()}
+        dataset = write(tmp_path / "d", part, stem=f"seal-{number}")
+    done = list(compaction.compact(dataset, today=dt.date(2024, 10, 5)))
+    assert {outcome.partition.split("/")[0] for outcome in done} >= {"mempool_events", "coverage"}
+    assert len(dataset.paths(MEMPOOL_EVENTS)) == 1
+    assert len(dataset.paths(TRANSACTIONS)) == 4
+    assert breaches(dataset) == {}
+
+
+def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path) -> None:
+    """Status 0 for a clean dataset, 1 with what mends it for a breach, 2 for wrong usage."""
+    rows = make_rows()
+    dataset = write(tmp_path / "d", rows)
+    clean = run_check(dataset.root)
+    assert (clean.returncode, clean.stdout.splitlines()[-1]) == (0, "no breach"), clean.stderr
+    write(tmp_path / "d", {"templates": rows["templates"]}, stem="again")
+    broken = run_check(dataset.root, "--json")
+    assert broken.returncode == 1
+    said = json.loads(broken.stdout)
+    assert [each["name"] for each in said["checks"] if each["status"] == BREACH] == ["grain"]
+    assert "mend: " in run_check(dataset.root).stdout
+    assert run_check(dataset.root, "--nonsense").returncode == 2
+    assert run_check(tmp_path).returncode == 1
+
+
+def run_check(*arguments: Path | str) -> "subprocess.CompletedProcess[str]":
+    """Run the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "collector", "check", *arguments], capture_output=True, text=True, check=False
+    )
