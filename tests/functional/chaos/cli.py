@@ -3,9 +3,11 @@
 import argparse
 import json
 import platform
+import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import structlog
 from collector.regtest import find_bitcoind
 from tests.functional.chaos.catalogue import FAULTS
 from tests.functional.chaos.registry import Fault, NotHereError
-from tests.functional.chaos.table import COMMAND, markdown
+from tests.functional.chaos.table import markdown
 
 
 def play(fault: Fault, *, seed: int, scale: float, keep: Path | None) -> dict[str, Any]:
@@ -24,42 +26,48 @@ def play(fault: Fault, *, seed: int, scale: float, keep: Path | None) -> dict[st
     with tempfile.TemporaryDirectory(prefix=f"chaos-{fault.name}-") as temporary:
         folder = keep / fault.name if keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        row: dict[str, Any] = {"fault": fault.name, "sentence": fault.sentence}
+        row: dict[str, Any] = {"fault": fault.name, "sentence": fault.sentence, "scale": scale}
         try:
             verdict = fault.run(folder, seed=seed, scale=scale)
         except NotHereError as error:
             row |= {"outcome": "not played", "why": str(error)}
         except Exception as error:  # noqa: BLE001 - one fault that cannot be judged must not hide the others
-            said = f"{type(error).__name__}: {error}"
-            row |= {"outcome": "broken", "faults": [said], "trace": traceback.format_exc()}
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}: {error}"
+            row |= {"outcome": "broken", "faults": [said]}
         else:
             outcome = "fails" if verdict.faults else "holds"
             row |= {"outcome": outcome, "faults": verdict.faults, "figures": verdict.figures}
     return row | {"duration_s": round(time.monotonic() - began_s, 1)}
 
 
-def play_all(names: list[str], *, seed: int, scale: float, keep: Path | None) -> dict[str, Any]:
-    """Play faults one after the other, and say on the way what becomes of them."""
-    rows = []
+def play_all(
+    names: list[str], report: dict[str, Any], *, scale: float, keep: Path | None
+) -> Iterator[dict[str, Any]]:
+    """Play faults one after the other and say what becomes of them; gives the report with each one more."""
     for name in names:
         print(f"{name}: {FAULTS[name].sentence}", flush=True)
-        row = play(FAULTS[name], seed=seed, scale=scale, keep=keep)
-        rows.append(row)
+        row = play(FAULTS[name], seed=report["seed"], scale=scale, keep=keep)
         said = json.dumps(row.get("figures", row.get("why")))
         print(f"  {row['outcome']} after {row['duration_s']} s {said}")
         for each in row.get("faults", []):
             print(f"    {each}")
-        if "trace" in row:
-            print(row["trace"])
-    return {
-        "command": COMMAND if scale == 1 else f"{COMMAND} SCALE={scale:g}",
+        sys.stdout.flush()
+        rows = {each["fault"]: each for each in [*report["faults"], row]}
+        report = report | {"faults": [rows[each] for each in FAULTS if each in rows]}
+        yield report
+
+
+def begin(seed: int, earlier: Path | None) -> dict[str, Any]:
+    """Begin a report; with the faults of an earlier one of the same node, Python and seed."""
+    report: dict[str, Any] = {
         "seed": seed,
-        "scale": scale,
         "node": find_bitcoind().version,
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in ("pyarrow", "pyzmq")},
-        "faults": rows,
     }
+    found = json.loads(earlier.read_text()) if earlier is not None and earlier.exists() else {}
+    return report | {"faults": found["faults"] if found.items() >= report.items() else []}
 
 
 def main() -> None:
@@ -69,17 +77,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="stretches counts and times; 1 is in full")
     parser.add_argument("--json", type=Path, help="where to write the report")
-    parser.add_argument("--table", type=Path, help="where to write the table, when every fault was played")
+    parser.add_argument("--resume", action="store_true", help="keep what the report of --json has already")
+    parser.add_argument(
+        "--table", type=Path, help="where to write the table, when every fault is in the report"
+    )
     parser.add_argument("--keep", type=Path, help="folder to keep datasets and logs in")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     unknown = set(arguments.faults) - set(FAULTS)
     if unknown:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
-    names = arguments.faults or list(FAULTS)
-    report = play_all(names, seed=arguments.seed, scale=arguments.scale, keep=arguments.keep)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
-    if arguments.table and names == list(FAULTS):
+    report = begin(arguments.seed, arguments.json if arguments.resume else None)
+    done = {row["fault"] for row in report["faults"]} if arguments.resume else set()
+    names = arguments.faults or [name for name in FAULTS if name not in done]
+    for grown in play_all(names, report, scale=arguments.scale, keep=arguments.keep):
+        report = grown
+        if arguments.json:
+            arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    if arguments.table and len(report["faults"]) == len(FAULTS):
         arguments.table.write_text(markdown(report))
-    raise SystemExit(any(row["outcome"] in ("fails", "broken") for row in report["faults"]))
+    played = [row for row in report["faults"] if row["fault"] in names]
+    raise SystemExit(any(row["outcome"] in ("fails", "broken") for row in played))

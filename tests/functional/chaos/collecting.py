@@ -17,6 +17,8 @@ from collector.regtest import RegtestNode
 from collector.regtest.node import free_ports
 
 PATIENCE_S = 60.0
+MOST_FAILURES = 5
+TOLD_LINES = 8
 POLL_S = 0.05
 SETTINGS: dict[str, Any] = {
     "chain": "regtest",
@@ -73,13 +75,15 @@ class Collecting:
     def wait_in_step(self) -> None:
         """Wait until it says that it follows the mempool; start it again where it has failed."""
         deadline_s = time.monotonic() + PATIENCE_S
+        n_failed_before = self.n_failed
         while not self.in_step:
             if self.status is not None:
                 self.n_failed += 1
                 self.start(wait=False)
                 time.sleep(1)
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"not in step after {PATIENCE_S:g} s:\n{self.log.read_text()[-3000:]}")
+            if time.monotonic() > deadline_s or self.n_failed > n_failed_before + MOST_FAILURES:
+                told = self.log.read_text().splitlines()[-TOLD_LINES:]
+                raise TimeoutError(f"not in step, after {self.n_failed} failures: {' / '.join(told)}")
             time.sleep(POLL_S)
 
     def wait_for(self, words: str, *, timeout_s: float = PATIENCE_S, times: int = 1) -> bool:

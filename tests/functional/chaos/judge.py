@@ -270,25 +270,31 @@ def _blocks(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) ->
     verdict.wrong("blocks missing", [each[::-1].hex() for each in wanted - set(blocks)])
     verdict.wrong("transactions of no block", [each[::-1].hex() for each in set(transactions) - set(blocks)])
     forgotten: list[str] = []
+    differ: list[str] = []
     for block_hash, row in blocks.items():
+        found = sorted(transactions.get(block_hash, []), key=lambda each: each["tx_index"])
         try:
             answer = rpc.call("getblock", block_hash[::-1].hex(), 3)
         except RpcError:
             forgotten.append(block_hash[::-1].hex())
-            continue
-        found = sorted(transactions.get(block_hash, []), key=lambda each: each["tx_index"])
-        told = [(hash_bytes(tx["txid"]), _fee_sat(tx)) for tx in answer["tx"]]
-        if [(each["txid"], each["fee_sat"]) for each in found] != told or row["fees_sat"] != sum(
-            fee for _, fee in told[1:] if fee is not None
-        ):
-            verdict.wrong("blocks that differ from getblock", [answer["hash"]])
-        if (row["height"], row["n_tx"], row["verdict"]) != (answer["height"], answer["nTx"], "valid"):
-            verdict.wrong("blocks with a wrong height, count or verdict", [answer["hash"]])
-
+        else:
+            differ += [answer["hash"]] * _differs(row, found, answer)
+    verdict.wrong("blocks that differ from getblock", differ)
     if forgotten and evidence.node_forgets:
         verdict.figures["blocks that only the dataset has"] = len(forgotten)
     else:
         verdict.wrong("blocks that the node does not know", forgotten)
+
+
+def _differs(row: Row, transactions: list[Row], answer: Row) -> bool:
+    """Whether a block's row or its transactions are not what the node says."""
+    told = [(hash_bytes(each["txid"]), _fee_sat(each)) for each in answer["tx"]]
+    fees_sat = sum(fee for _, fee in told if fee is not None)
+    return (
+        [(each["txid"], each["fee_sat"]) for each in transactions] != told
+        or (row["fees_sat"], row["height"], row["n_tx"]) != (fees_sat, answer["height"], answer["nTx"])
+        or row["verdict"] != "valid"
+    )
 
 
 def _fee_sat(transaction: Row) -> int | None:

@@ -20,11 +20,11 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         "# What the collector survives",
         "",
-        f"Written by `{report['command']}`; do not edit. Each fault is played on a real node with traffic.",
+        f"Written by `{COMMAND}`; do not edit. Each fault is played on a real node with traffic.",
         *HOLDS,
         _check_said(rows),
         "",
-        f"{n_held} of {len(rows)} hold. Seed {report['seed']}, scale {report['scale']:g}.",
+        f"{n_held} of {len(rows)} hold. Seed {report['seed']}.",
         f"{report['node']}, Python {report['python']}, {versions}.",
         "",
         "| fault | what is done | outcome | events published | in the dataset | named holes | took |",
@@ -54,10 +54,12 @@ def _line(row: dict[str, Any]) -> str:
         f"{count} {reason}" for reason, count in figures.get("holes", {}).items() if reason != "shutdown"
     )
     outcome = row["outcome"] if "why" not in row else f"{row['outcome']}: {_plain(row['why'])}"
+    if row["scale"] != 1:
+        outcome += f" (scale {row['scale']:g})"
     cells = (
         f"`{row['fault']}`",
         _plain(row["sentence"]),
-        f"**{outcome}**" if outcome in ("fails", "broken") else outcome,
+        f"**{outcome}**" if row["outcome"] in ("fails", "broken") else outcome,
         figures.get("published", ""),
         figures.get("events", ""),
         named or "none",
