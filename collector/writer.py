@@ -139,7 +139,7 @@ class Dataset:
 
         Raises DatasetError naming the file that cannot be read. For tests and for small tables.
         """
-        with self._steady():
+        with self.steady():
             parts = [_conform(table, _read_file(path)) for path in self.paths(table)]
         return pa.concat_tables(parts) if parts else table.arrow.empty_table()
 
@@ -148,7 +148,7 @@ class Dataset:
 
         Raises DatasetError naming the file that cannot be read or is not one of this table.
         """
-        with self._steady():
+        with self.steady():
             for path in self.paths(table):
                 rows = _read_file(path, names)
                 for name in names:
@@ -162,7 +162,7 @@ class Dataset:
                 yield rows.select(names)
 
     @contextmanager
-    def _steady(self) -> Iterator[None]:
+    def steady(self) -> Iterator[None]:
         """Keep compaction from moving files that were listed; without the lock file there is none to keep."""
         try:
             handle = os.open(self.folder / WRITE_LOCK, os.O_RDONLY)

@@ -75,13 +75,11 @@ class Present:
             for folder in _journals(self._dataset):
                 for batch in _journalled(folder, BLOCKS):
                     self._hashes.update(batch.column("block_hash").to_pylist())
-        for path in self._files(heights):
-            if path not in self._seen:
-                try:
+        with self._dataset.steady():
+            for path in self._files(heights):
+                if path not in self._seen:
                     self._hashes.update(_read_hashes(path).to_pylist())
-                except FileNotFoundError:
-                    continue  # compacted away since it was listed; what took its place comes next time
-                self._seen.add(path)
+                    self._seen.add(path)
 
     def _files(self, heights: Iterable[int] | None) -> list[Path]:
         if heights is None:
@@ -175,8 +173,6 @@ def _read_hashes(path: Path) -> pa.ChunkedArray:
     """Read the column block_hash of a file."""
     try:
         return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
-    except FileNotFoundError:
-        raise
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
 
