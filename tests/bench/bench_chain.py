@@ -25,7 +25,7 @@ SCRIPT = b"\x6d\x51"  # OP_2DROP OP_TRUE
 COIN_SCRIPT = p2wsh(SCRIPT)
 SIGNATURE_BYTES = 72
 KEY_BYTES = 33
-TX_PER_BLOCK = 2_500
+TX_PER_BLOCK = 2_000
 MATURITY = 100
 SPLITS = 30
 COINS_PER_SPLIT = 2_000
@@ -66,7 +66,7 @@ class Maker:
     def block(self, n_tx: int) -> Iterator[tuple[Transaction, int]]:
         """Make the transactions of one block, with their fees."""
         for _ in range(n_tx):
-            n_inputs = self._draw.choices((1, 2, 3, 6), (60, 25, 10, 5))[0]
+            n_inputs = self._draw.choices((1, 2, 3, 6, 25), (48, 24, 13, 9, 6))[0]
             coins = [self._coins.popleft() for _ in range(n_inputs)]
             if self._fresh and self._draw.random() < 1 / 8:
                 coins[0], held = self._fresh.popleft(), coins[0]
@@ -104,7 +104,7 @@ class Maker:
 def make_chain(datadir: Path, n_tx: int, seed: int = 5) -> None:
     """Make a chain of at least n_tx transactions in a datadir, unless it is there already."""
     done = datadir / DONE_FILE
-    wanted = {"n_tx": n_tx, "seed": seed}
+    wanted = {"n_tx": n_tx, "seed": seed, "version": 2}
     if done.exists() and json.loads(done.read_text()) == wanted:
         return
     shutil.rmtree(datadir, ignore_errors=True)
