@@ -58,7 +58,7 @@ def holes(intervals: Sequence[Interval], *, by_time: bool = True) -> list[str]:
             )
         elif by_time and each.reason == "sealed" and following.from_us != each.to_us:
             wrong.append(f"a hole of {following.from_us - each.to_us} us behind `sealed`")
-    if intervals and intervals[-1].reason == "sealed":
+    if by_time and intervals and intervals[-1].reason == "sealed":
         wrong.append("the last one is `sealed`: nothing says how it ended")
     for span in joined(intervals):
         counters = [each for each in span.parts if each.first is not None]
