@@ -10,6 +10,7 @@ CollectorError
 │   └── RpcError            it answered with an error code
 ├── DecodeError         bytes are not what they should be
 ├── DatasetError        a dataset folder or file cannot be used
+│   └── NoSpace             the disk is full; what was to be written is kept, and can be written later
 └── RegtestError        no bitcoind to be had, or a scenario is wrong
 """
 
@@ -57,6 +58,10 @@ class DecodeError(CollectorError):
 
 class DatasetError(CollectorError):
     """A dataset folder or file cannot be used."""
+
+
+class NoSpace(DatasetError):  # noqa: N818 - a state of the disk, not a mistake
+    """The disk has no room now; what was to be written is kept, and can be written later."""
 
 
 class RegtestError(CollectorError):

@@ -35,43 +35,33 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
 
-import numpy as np
 import pyarrow as pa
 import structlog
 
-from collector.errors import DatasetError
+from collector.errors import DatasetError, NoSpace
+from collector.frames import (
+    CONSUMED,
+    MESSAGES,
+    OWN_NAMES,
+    STATES,
+    Waiting,
+    consumed_batch,
+    merged,
+    message_batch,
+    messages_outside,
+    state_batch,
+    update,
+)
 from collector.records import Message
-from collector.ring import SUFFIX, Item, Ring
+from collector.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
 from collector.schema import TABLES, Table
 from collector.segment import Segment
-from collector.writer import FILE_MODE, Dataset, make_folder, sync_folder, to_batch
+from collector.space import Space
+from collector.writer import FILE_MODE, NO_SPACE, Dataset, make_folder, sync_folder, to_batch
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
-NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
-RETRY_S: Final = (0.1, 5.0)  # first and longest wait for space
 
-# Names in a segment that are no tables: messages by ordinal, spans of consumed ordinals, states.
-_MESSAGES: Final = "_messages"
-_CONSUMED: Final = "_consumed"
-_STATES: Final = "_states"
-_OWN_NAMES: Final = frozenset({_MESSAGES, _CONSUMED, _STATES})
 _RING_STATE: Final = "_ring/"  # + session: number of the last message from its ring that is in a segment
-_MESSAGE_SCHEMA: Final = pa.schema(
-    [
-        ("ordinal", pa.int64()),
-        ("node", pa.string()),
-        ("session", pa.string()),
-        ("topic", pa.string()),
-        ("sequence", pa.int64()),
-        ("received_ns", pa.int64()),
-        ("body", pa.binary()),
-    ]
-)
-_CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
-_STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
-
-Spans = list[tuple[int, int]]  # of ordinals, both ends included
-Waiting = deque[tuple[int, Message]]  # messages without rows, by ordinal: their number in this journal
 
 log = structlog.get_logger(__name__)
 
@@ -88,12 +78,13 @@ class Journal:
         *,
         fsync_interval_s: float | None = DEFAULT_FSYNC_INTERVAL_S,
         stop: threading.Event | None = None,
+        ring_bytes: int = CAPACITY_BYTES,
     ) -> None:
         self.lost_bytes = 0  # of segments and rings, of earlier runs or this one, that could not be read
-        self.blocked = ""  # why nothing can be written now
+        self._space = Space(stop)
         self.late: list[Item] = []  # what `recover` found in rings and in no segment, in order of receipt
-        self._stop = stop
         self._ring: Ring | None = None
+        self._ring_bytes = ring_bytes
         self._folder = folder
         self._fsync_interval_s = fsync_interval_s
         self._fsynced_s = time.monotonic()
@@ -130,6 +121,11 @@ class Journal:
         return self._current.size_bytes if self._current else 0
 
     @property
+    def blocked(self) -> str:
+        """Why something cannot be written now: the disk is full. Empty when all is well."""
+        return self._space.blocked
+
+    @property
     def states(self) -> Mapping[str, bytes]:
         """The named states, as last flushed by this run or found by `recover`."""
         return self._states
@@ -147,11 +143,14 @@ class Journal:
     def ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
         """Make the ring through which the messages of a session come; it ends with `end_ring`."""
         self.end_ring()
+        self._ring = self._space.wait_for("journal", lambda: self._new_ring(node, session, topics))
+        return self._ring
+
+    def _new_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
         with _explained(self._folder):
             path = self._folder / (session + SUFFIX)
-            self._ring = Ring.create(path, node=node, session=session, topics=topics)
-            sync_folder(self._folder)
-        return self._ring
+            size_bytes = self._ring_bytes
+            return Ring.create(path, node=node, session=session, topics=topics, capacity_bytes=size_bytes)
 
     def end_ring(self) -> None:
         """Do without the ring: its session has ended, and all that is in it is journalled or not wanted."""
@@ -194,33 +193,35 @@ class Journal:
         batches = {name: to_batch(TABLES[name], rows) for name, rows in self._new_rows.items() if rows}
         if self._n_new_messages:
             newest_first = list(islice(reversed(self._waiting), self._n_new_messages))
-            batches[_MESSAGES] = _message_batch(newest_first[::-1])
+            batches[MESSAGES] = message_batch(newest_first[::-1])
         if self._n_new_consumed:
             oldest = islice(self._waiting, self._n_new_consumed)
-            batches[_CONSUMED] = _consumed_batch([ordinal for ordinal, _ in oldest])
+            batches[CONSUMED] = consumed_batch([ordinal for ordinal, _ in oldest])
         if self._new_states:
-            batches[_STATES] = _state_batch(self._new_states)
+            batches[STATES] = state_batch(self._new_states)
         if batches:
             self._write(batches)
         if self._ring is not None and self._n_new_messages:
             self._ring.release(self._waiting[-1][1].number)
         for _ in range(self._n_new_consumed):
             self._waiting.popleft()
-        _update(self._states, self._new_states)
+        update(self._states, self._new_states)
         self._new_rows, self._new_states = {}, {}
         self._n_new_messages = self._n_new_consumed = 0
         interval_s = self._fsync_interval_s
         if interval_s is not None and time.monotonic() - self._fsynced_s >= interval_s:
-            self._fsync()
+            self._space.attempt("journal", self._fsync)
 
     def seal(self, dataset: Dataset) -> list[Path]:
         """Flush, begin a new segment and turn every older one into Parquet; returns the files.
 
         Raises DatasetError when the dataset does not take the rows; they stay, and the next seal tries again.
+        With `stop` a full disk is no error before that is set.
         """
         self.flush()
         self._end_current()
-        return self._seal_segments(dataset)
+        files = self._space.attempt("dataset", lambda: self._seal_segments(dataset))
+        return files or []
 
     def close(self) -> None:
         """Give up the folder. What was flushed is found by the next `recover`.
@@ -241,20 +242,20 @@ class Journal:
         """Take over earlier messages, marks and states; one ordinal is one message."""
         with _explained(self._folder):
             contents = [segment.read().batches for segment in self._unsealed]
-        spans = _merged(
+        spans = merged(
             (span["first"], span["last"])
             for batches in contents
-            for batch in batches.get(_CONSUMED, [])
+            for batch in batches.get(CONSUMED, [])
             for span in batch.to_pylist()
         )
         messages: dict[int, Message] = {}
         last = spans[-1][1] if spans else -1
         for batches in contents:
-            for batch in batches.get(_MESSAGES, []):
+            for batch in batches.get(MESSAGES, []):
                 last = max(last, batch.column(0)[-1].as_py())
-                messages |= _messages_outside(spans, batch)
-            for batch in batches.get(_STATES, []):
-                _update(self._states, {row["name"]: row["value"] for row in batch.to_pylist()})
+                messages |= messages_outside(spans, batch)
+            for batch in batches.get(STATES, []):
+                update(self._states, {row["name"]: row["value"] for row in batch.to_pylist()})
         self._next_ordinal = last + 1
         self._waiting.extend(sorted(messages.items()))
 
@@ -292,7 +293,7 @@ class Journal:
             segment = self._unsealed[0]
             with _explained(self._folder):
                 content = segment.read()
-            for name in sorted(content.batches.keys() - _OWN_NAMES):
+            for name in sorted(content.batches.keys() - OWN_NAMES):
                 rows = pa.Table.from_batches(content.batches[name])
                 written += dataset.write(_table(name), rows, stem=segment.stem)
             if content.lost_bytes:
@@ -307,44 +308,32 @@ class Journal:
         """Write what must outlive the unsealed segments into a newer one, and force it to disk."""
         batches = {}
         if self._waiting:
-            batches[_MESSAGES] = _message_batch(self._waiting)
+            batches[MESSAGES] = message_batch(self._waiting)
         if self._states:
-            batches[_STATES] = _state_batch(self._states)
+            batches[STATES] = state_batch(self._states)
         if batches:
-            self._write(batches)
+            self._write_once(batches)
             self._fsync()
         self._is_carried = True
 
     def _write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        """Write one frame; where there is no space for it, wait for some."""
-        wait_s = RETRY_S[0]
-        while True:
-            try:
-                self._write_once(batches)
-            except OSError as error:
-                if error.errno not in NO_SPACE or self._stop is None or self._stop.is_set():
-                    with _explained(self._folder):
-                        raise
-                self._block(error)
-            else:
-                break
-            self._stop.wait(wait_s)
-            wait_s = min(2 * wait_s, RETRY_S[1])
-        self._unblock()
-        self._is_synced = False
+        self._space.wait_for("journal", lambda: self._write_once(batches))
 
-    def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        if self._current is None:
-            self._current = Segment.create(self._folder, self._number + 1)
-            self._number += 1
-        try:
-            self._current.write(batches)
-        except OSError as error:
-            if error.errno == errno.EFBIG and self._current.size_bytes:
-                self._end_current()  # a limit on the size of files is one for each of them
-                self._write_once(batches)
-                return
-            raise
+    def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> int:
+        """Write one frame; returns the bytes in the segment. Raises NoSpace when the disk is full."""
+        with _explained(self._folder):
+            if self._current is None:
+                self._current = Segment.create(self._folder, self._number + 1)
+                self._number += 1
+            try:
+                self._current.write(batches)
+            except OSError as error:
+                if error.errno != errno.EFBIG or not self._current.size_bytes:
+                    raise
+                self._end_current()  # each file has the limit for itself
+                return self._write_once(batches)
+            self._is_synced = False
+            return self._current.size_bytes
 
     def _end_current(self) -> None:
         """Let the next frame begin a new segment."""
@@ -353,17 +342,6 @@ class Journal:
             self._unsealed.append(self._current)
             self._current = None
             self._is_carried = False
-
-    def _block(self, error: OSError) -> None:
-        reason = f"{self._folder}: {error.strerror}"
-        if not self.blocked:
-            log.error("journal.blocked", reason=reason, advice="free space; receiving goes on meanwhile")
-        self.blocked = reason
-
-    def _unblock(self) -> None:
-        if self.blocked:
-            log.info("journal.goes_on", folder=str(self._folder))
-        self.blocked = ""
 
     def _fsync(self) -> None:
         if self._current is not None and not self._is_synced:
@@ -384,9 +362,10 @@ def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DatasetError(
-            f"cannot use the journal {folder}: {error.strerror or error}; what was flushed is safe, give it "
-            "space and rights and start again"
+        raised = NoSpace if error.errno in NO_SPACE else DatasetError
+        raise raised(
+            f"cannot use the journal {folder}: {error.strerror or error}; what was received is safe, give it "
+            "space and rights"
         ) from None
 
 
@@ -416,48 +395,3 @@ def _lock(folder: Path) -> int:
             f"the journal {folder} is in use by another process; stop that one first"
         ) from None
     return handle
-
-
-def _message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
-    columns = zip(*((ordinal, *message[:-1]) for ordinal, message in items), strict=True)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _MESSAGE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGE_SCHEMA)
-
-
-def _messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
-    """Read the messages of a batch whose ordinals lie in none of the spans."""
-    ordinals = batch.column(0).to_numpy()
-    keep = np.ones(len(ordinals), np.bool_)
-    for first, last in spans:
-        keep &= (ordinals < first) | (ordinals > last)
-    columns = batch.filter(pa.array(keep)).to_pydict().values()
-    return {ordinal: Message(*fields) for ordinal, *fields in zip(*columns, strict=True)}
-
-
-def _consumed_batch(ordinals: Iterable[int]) -> pa.RecordBatch:
-    rows = [{"first": first, "last": last} for first, last in _merged((i, i) for i in ordinals)]
-    return pa.RecordBatch.from_pylist(rows, schema=_CONSUMED_SCHEMA)
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Sort spans and join those that touch or overlap."""
-    merged: Spans = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def _state_batch(states: Mapping[str, bytes | None]) -> pa.RecordBatch:
-    rows = [{"name": name, "value": value} for name, value in states.items()]
-    return pa.RecordBatch.from_pylist(rows, schema=_STATE_SCHEMA)
-
-
-def _update(states: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
-    for name, value in changes.items():
-        if value is None:
-            states.pop(name, None)
-        else:
-            states[name] = value

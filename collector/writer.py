@@ -13,6 +13,7 @@ and pandas refuse), so readers must be told not to look: DuckDB `hive_partitioni
 pandas `partitioning=None`.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -26,19 +27,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
+import structlog
 
-from collector.errors import DatasetError
+from collector.errors import DatasetError, NoSpace
 from collector.schema import CHAINS, DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, HEIGHT_SPAN, Table
 
 # Few enough rows that statistics exclude most of a large file, enough that they compress well.
 ROW_GROUP_ROWS: Final = 65_536
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
+# A full disk or quota, and a limit on the size of files (RLIMIT_FSIZE).
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 WRITE_LOCK: Final = ".write.lock"
 
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+log = structlog.get_logger(__name__)
 
 
 class Dataset:
@@ -92,9 +97,10 @@ class Dataset:
     ) -> list[Path]:
         """Write rows into the table, one file `<stem>.parquet` per partition; returns their paths.
 
-        A file of that name that is already there is complete, and is left as it is. Who says that the rows
-        are sorted by `table.sort` saves sorting them. Raises DatasetError when a row does not fit the
-        contract (then nothing is written) or the disk does not take the file.
+        A file of that name that is already there is complete, and is left as it is; one that cannot be read
+        is damaged since, keeps the ending `.damaged`, and is written anew. Who says that the rows are sorted
+        by `table.sort` saves sorting them. Raises DatasetError when a row does not fit the contract (then
+        nothing is written) or the disk does not take the file, NoSpace when it is full.
         """
         if not _STEM.fullmatch(stem):
             raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
@@ -106,11 +112,12 @@ class Dataset:
             path = self.folder / table.name / partition / f"{stem}.parquet"
             try:
                 with self.write_lock():
-                    if not path.exists():
+                    if not _is_whole(path):
                         make_folder(path.parent)
                         _write_file(path, table, part, is_sorted=is_sorted)
             except OSError as error:
-                raise DatasetError(
+                raised = NoSpace if error.errno in NO_SPACE else DatasetError
+                raise raised(
                     f"cannot write {path}: {error.strerror or error}; free space or rights"
                 ) from None
             written.append(path)
@@ -247,7 +254,8 @@ def _create(root: Path) -> None:
     try:
         if marker.exists():
             return
-        if root.is_dir() and any(root.iterdir()):
+        begun = f".{DATASET_MARKER}.tmp"  # a kill may have left it
+        if root.is_dir() and any(path.name != begun for path in root.iterdir()):
             raise DatasetError(f"{root} is neither empty nor a dataset; choose another folder")
         make_folder(root)
         _place(marker, lambda sink: sink.write(text.encode()))
@@ -292,6 +300,22 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         else:
             name = f"height={key * HEIGHT_SPAN}-{(key + 1) * HEIGHT_SPAN - 1}"
         yield name, rows if len(distinct) == 1 else rows.filter(pc.equal(keys, key))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is there with every page as it was written; one that is damaged is moved aside."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for _ in file.iter_batches():
+                pass
+    except FileNotFoundError:
+        return False
+    except (pa.ArrowException, OSError) as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        log.warning("dataset.damaged", path=str(aside), reason=str(error).splitlines()[0])
+        return False
+    return True
 
 
 def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) -> None:

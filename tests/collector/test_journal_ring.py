@@ -8,7 +8,7 @@ import pytest
 
 from collector.journal import Journal
 from collector.records import Message, Notice
-from collector.ring import Ring
+from collector.ring import LEAST_BYTES, Ring
 from collector.writer import Dataset
 from tests.collector.journalling import row, sealed
 
@@ -26,7 +26,7 @@ class Run:
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
         self.folder = folder
-        self.journal = Journal(folder)
+        self.journal = Journal(folder, ring_bytes=LEAST_BYTES)
         self.journal.recover(dataset)
         self.taking = self.journal.ring("n", "s1", TOPICS)
         self.putting = Ring.open(self.taking.path)

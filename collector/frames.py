@@ -1,0 +1,81 @@
+"""What the journal keeps beside rows, in Arrow: messages, spans of consumed ordinals, named states."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from collector.records import Message
+
+# Names in a segment that are no tables: messages by ordinal, spans of consumed ordinals, states.
+MESSAGES: Final = "_messages"
+CONSUMED: Final = "_consumed"
+STATES: Final = "_states"
+OWN_NAMES: Final = frozenset({MESSAGES, CONSUMED, STATES})
+_MESSAGE_SCHEMA: Final = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("node", pa.string()),
+        ("session", pa.string()),
+        ("topic", pa.string()),
+        ("sequence", pa.int64()),
+        ("received_ns", pa.int64()),
+        ("body", pa.binary()),
+    ]
+)
+_CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
+_STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
+
+Spans = list[tuple[int, int]]  # of ordinals, both ends included
+Waiting = deque[tuple[int, Message]]  # messages without rows, by ordinal: their number in this journal
+
+
+def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
+    """Make a batch of messages and their ordinals."""
+    columns = zip(*((ordinal, *message[:-1]) for ordinal, message in items), strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _MESSAGE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGE_SCHEMA)
+
+
+def messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
+    """Read the messages of a batch whose ordinals lie in none of the spans."""
+    ordinals = batch.column(0).to_numpy()
+    keep = np.ones(len(ordinals), np.bool_)
+    for first, last in spans:
+        keep &= (ordinals < first) | (ordinals > last)
+    columns = batch.filter(pa.array(keep)).to_pydict().values()
+    return {ordinal: Message(*fields) for ordinal, *fields in zip(*columns, strict=True)}
+
+
+def consumed_batch(ordinals: Iterable[int]) -> pa.RecordBatch:
+    """Make a batch of the spans that ordinals lie in."""
+    rows = [{"first": first, "last": last} for first, last in merged((i, i) for i in ordinals)]
+    return pa.RecordBatch.from_pylist(rows, schema=_CONSUMED_SCHEMA)
+
+
+def merged(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Sort spans and join those that touch or overlap."""
+    joined: Spans = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def state_batch(states: Mapping[str, bytes | None]) -> pa.RecordBatch:
+    """Make a batch of states, those to be forgotten too."""
+    rows = [{"name": name, "value": value} for name, value in states.items()]
+    return pa.RecordBatch.from_pylist(rows, schema=_STATE_SCHEMA)
+
+
+def update(states: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
+    """Apply changes to states; None forgets a name."""
+    for name, value in changes.items():
+        if value is None:
+            states.pop(name, None)
+        else:
+            states[name] = value

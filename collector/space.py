@@ -1,0 +1,50 @@
+"""What to do about a full disk: say so once, try again ever more seldom, go on when there is space."""
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import structlog
+
+from collector.errors import NoSpace
+
+RETRY_S: Final = (0.1, 5.0)  # first and longest wait for space
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+class Space:
+    """Whether a journal and its dataset have space. Without `stop` a full disk is an error at once."""
+
+    def __init__(self, stop: threading.Event | None) -> None:
+        self._stop = stop
+        self._full: dict[str, str] = {}  # what cannot be written now, and why
+
+    @property
+    def blocked(self) -> str:
+        """Why something cannot be written now; empty when all is well."""
+        return "; ".join(self._full.values())
+
+    def wait_for(self, what: str, act: Callable[[], T]) -> T:
+        """Do what needs space, as soon as there is some. Raises NoSpace once `stop` is set."""
+        wait_s = RETRY_S[0]
+        while (done := self.attempt(what, act)) is None:
+            assert self._stop is not None  # noqa: S101 - else `attempt` raises
+            self._stop.wait(wait_s)
+            wait_s = min(2 * wait_s, RETRY_S[1])
+        return done
+
+    def attempt(self, what: str, act: Callable[[], T]) -> T | None:
+        """Do what needs space; None when there is none. Raises NoSpace once `stop` is set."""
+        try:
+            done = act()
+        except NoSpace as error:
+            if self._stop is None or self._stop.is_set():
+                raise
+            if what not in self._full:
+                log.error("disk.full", what=what, reason=str(error))  # noqa: TRY400 - no mistake of the program
+            self._full[what] = str(error)
+            return None
+        if self._full.pop(what, None) is not None:
+            log.info("disk.goes_on", what=what)
+        return done
