@@ -8,6 +8,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from collector.regtest import find_bitcoind
 from tests.functional.chaos.catalogue import FAULTS
 from tests.functional.chaos.registry import Fault, NotHereError
 from tests.functional.chaos.table import markdown
+
+ALONE = ("burst", "flood")
 
 
 def play(fault: Fault, *, seed: int, scale: float, keep: Path | None) -> dict[str, Any]:
@@ -42,20 +46,31 @@ def play(fault: Fault, *, seed: int, scale: float, keep: Path | None) -> dict[st
 
 
 def play_all(
-    names: list[str], report: dict[str, Any], *, scale: float, keep: Path | None
+    names: list[str], *, jobs: int, seed: int, scale: float, keep: Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Play faults one after the other and say what becomes of them; gives the report with each one more."""
+    """Play faults, `jobs` at a time and those that need the machine last and alone; gives their rows."""
+    play_one = partial(play, seed=seed, scale=scale, keep=keep)
+    together = [FAULTS[name] for name in names if jobs > 1 and name not in ALONE]
+    with ProcessPoolExecutor(jobs, initializer=quiet) as workers:
+        for done in as_completed([workers.submit(play_one, fault) for fault in together]):
+            yield done.result()
     for name in names:
-        print(f"{name}: {FAULTS[name].sentence}", flush=True)
-        row = play(FAULTS[name], seed=report["seed"], scale=scale, keep=keep)
-        said = json.dumps(row.get("figures", row.get("why")))
-        print(f"  {row['outcome']} after {row['duration_s']} s {said}")
-        for each in row.get("faults", []):
-            print(f"    {each}")
-        sys.stdout.flush()
-        rows = {each["fault"]: each for each in [*report["faults"], row]}
-        report = report | {"faults": [rows[each] for each in FAULTS if each in rows]}
-        yield report
+        if FAULTS[name] not in together:
+            yield play_one(FAULTS[name])
+
+
+def tell(row: dict[str, Any]) -> None:
+    """Say what became of a fault."""
+    print(f"{row['fault']}: {row['sentence']}")
+    print(f"  {row['outcome']} after {row['duration_s']} s {json.dumps(row.get('figures', row.get('why')))}")
+    for each in row.get("faults", []):
+        print(f"    {each}")
+    sys.stdout.flush()
+
+
+def quiet() -> None:
+    """Let the harness log errors only."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 
 
 def begin(seed: int, earlier: Path | None) -> dict[str, Any]:
@@ -77,21 +92,25 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="stretches counts and times; 1 is in full")
     parser.add_argument("--json", type=Path, help="where to write the report")
+    parser.add_argument("--jobs", type=int, default=1, help="faults that are played at the same time")
     parser.add_argument("--resume", action="store_true", help="keep what the report of --json has already")
     parser.add_argument(
         "--table", type=Path, help="where to write the table, when every fault is in the report"
     )
     parser.add_argument("--keep", type=Path, help="folder to keep datasets and logs in")
     arguments = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    quiet()
     unknown = set(arguments.faults) - set(FAULTS)
     if unknown:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
     report = begin(arguments.seed, arguments.json if arguments.resume else None)
     done = {row["fault"] for row in report["faults"]} if arguments.resume else set()
     names = arguments.faults or [name for name in FAULTS if name not in done]
-    for grown in play_all(names, report, scale=arguments.scale, keep=arguments.keep):
-        report = grown
+    shared = {"seed": arguments.seed, "scale": arguments.scale, "keep": arguments.keep}
+    for row in play_all(names, jobs=arguments.jobs, **shared):
+        tell(row)
+        rows = {each["fault"]: each for each in [*report["faults"], row]}
+        report["faults"] = [rows[each] for each in FAULTS if each in rows]
         if arguments.json:
             arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     if arguments.table and len(report["faults"]) == len(FAULTS):

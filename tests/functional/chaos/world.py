@@ -33,6 +33,7 @@ class World:
         self.rpc: RpcClient = node.client(timeout_s=120)
         self.traffic = Traffic(node, n_coins, seed)
         self.facts: dict[str, Any] = {}
+        self.evidence: Evidence | None = None  # of the last judgement
         self._at_end = contextlib.ExitStack()
         self._recording = self._record()
         self.collector = self.new_collector()
@@ -63,19 +64,18 @@ class World:
         self.settle()
         mempool = {hash_bytes(txid) for txid in self.rpc.call("getrawmempool")}
         status = self.collector.stop()
-        verdict = judge(
-            Evidence(
-                dataset=self.collector.dataset,
-                debug_log=self.node.datadir / "regtest" / "debug.log",
-                frames=self.frames(),
-                rpc=self.rpc,
-                mempool=mempool,
-                fees_sat=self.traffic.fees_sat,
-                may_end=frozenset(may_end) | frozenset(must_end),
-                must_end=frozenset(must_end),
-                **more,
-            )
+        self.evidence = Evidence(
+            dataset=self.collector.dataset,
+            debug_log=self.node.datadir / "regtest" / "debug.log",
+            frames=self.frames(),
+            rpc=self.rpc,
+            mempool=mempool,
+            fees_sat=self.traffic.fees_sat,
+            may_end=frozenset(may_end) | frozenset(must_end),
+            must_end=frozenset(must_end),
+            **more,
         )
+        verdict = judge(self.evidence)
         if status:
             verdict.faults.append(f"the collector ends with {status}: {self.collector.said[-600:]}")
         verdict.figures |= self.facts | {"starts": self.collector.n_starts, "failed": self.collector.n_failed}
