@@ -29,6 +29,7 @@ from collector.progress import ScenarioProgress
 from collector.regtest import find_bitcoind, load_scenario
 from collector.rpc import printable
 from collector.schema import TABLES, Table
+from collector.status.cli import show_status
 
 app = typer.Typer(
     name="pool-collector",
@@ -179,6 +180,7 @@ app.command()(backfill)
 app.command("import")(import_external)
 app.command("compact")(compact_dataset)
 app.command("check")(check_dataset)
+app.command("status")(show_status)
 
 
 def main() -> None:

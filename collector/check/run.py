@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import duckdb
-
 from collector.check.chain import check_arrivals, check_heights, check_parents, check_verdicts
 from collector.check.files import FileChecks, check_files
 from collector.check.grain import check_grain, check_ranges
@@ -14,12 +12,9 @@ from collector.check.leftovers import check_leftovers
 from collector.check.links import check_sessions, check_templates, check_transactions
 from collector.check.model import Outcome
 from collector.check.stream import check_first_seen, check_intervals, check_messages, check_numbers
-from collector.check.view import View, open_view, take_files
-from collector.errors import DatasetError
+from collector.check.view import View, open_view, retrying, take_files
 from collector.query import query_engine
 from collector.writer import Dataset
-
-TRIES: Final = 5  # a compaction may take files away that were listed
 
 CHECKS: Final[tuple[Callable[[View], Outcome], ...]] = (
     check_grain,
@@ -44,14 +39,7 @@ def check(dataset: Dataset, told: Callable[[str], None] = lambda _: None) -> lis
 
     Raises DatasetError when the files change faster than they can be read.
     """
-    for _ in range(TRIES):
-        try:
-            return _check_once(dataset, told)
-        except (FileNotFoundError, duckdb.IOException) as error:
-            told(f"once more, for files were compacted meanwhile: {str(error).splitlines()[0]}")
-    raise DatasetError(
-        f"the files of {dataset.folder} go while they are read; check it when less is going on"
-    )
+    return retrying(dataset, lambda: _check_once(dataset, told))
 
 
 def _check_once(dataset: Dataset, told: Callable[[str], None]) -> list[Outcome]:

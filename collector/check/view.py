@@ -5,21 +5,23 @@ they are left out, all of them, and its rows count as journalled. In DuckDB each
 name; `<table>_known` has the journals' rows besides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from collector.backfill.store import LOCK
 from collector.check.journals import Journals, is_held, messages_table, read_journals, segments
+from collector.errors import DatasetError
 from collector.query import rows_of
 from collector.schema import TABLES
 from collector.writer import Dataset
 
 TRIES: Final = 5
+T = TypeVar("T")
 
 
 @dataclass
@@ -51,6 +53,22 @@ class View:
         """Return how many rows a query has, and some of them."""
         found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {limit}")  # noqa: S608 - a query of ours
         return (int(found[0][-1]), [row[:-1] for row in found]) if found else (0, [])
+
+
+def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
+    """Read a dataset, once more when compaction took away a file between its listing and its opening.
+
+    Raises DatasetError when that goes on and on.
+    """
+    for _ in range(TRIES):
+        try:
+            return read()
+        except (FileNotFoundError, duckdb.IOException) as error:
+            last = error
+    reason = str(last).splitlines()[0]
+    raise DatasetError(
+        f"the files of {dataset.folder} change while they are read ({reason}); try it again later"
+    )
 
 
 def take_files(dataset: Dataset) -> Files:

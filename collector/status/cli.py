@@ -1,0 +1,78 @@
+"""The command `pool-collector status`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table as Grid
+
+from collector.check.view import retrying
+from collector.places import ChainOption, DatasetArgument, open_existing
+from collector.rpc import printable
+from collector.status.gather import gather
+from collector.status.model import NodeStatus, Status, TableStatus
+
+
+def show_status(
+    dataset: DatasetArgument = Path("data/dataset"),
+    chain: ChainOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
+) -> None:
+    """Say what is collected, how far behind it is, its gaps and rates, and whether a collector runs."""
+    opened = open_existing(dataset, chain)
+    status = retrying(opened, lambda: gather(opened))
+    if as_json:
+        print(json.dumps(asdict(status), indent=1))
+    else:
+        _print(status)
+
+
+def _print(status: Status) -> None:
+    state = "a collector is running" if status.is_running else "no collector is running"
+    print(f"{status.dataset}, chain {status.chain}: {state}\n")
+    grid = Grid("table", "files", "rows", "MB", "first", "last", box=None)
+    for table in status.tables:
+        if table.n_files:
+            grid.add_row(*_cells(table))
+    Console().print(grid, markup=False, highlight=False)
+    for node in status.nodes:
+        print()
+        for line in _lines(node):
+            print(line)
+    for path in status.unreadable:
+        print(f"\n{path} cannot be read; `pool-collector check` says what to do")
+
+
+def _cells(table: TableStatus) -> tuple[str, ...]:
+    size = f"{table.n_bytes / 1e6:.1f}"
+    return table.name, str(table.n_files), str(table.n_rows), size, table.first or "", table.last or ""
+
+
+def _lines(node: NodeStatus) -> list[str]:
+    running = "followed now" if node.is_running else "not followed now"
+    lines = [
+        f"node {printable(node.name)} {printable(node.software)}: {running}",
+        f"  session {node.session}, the last of {node.n_sessions}, began {node.started_at}",
+    ]
+    if node.observed_until is not None:
+        lines.append(f"  on record until {node.observed_until}, {node.behind_s:.0f} s ago")
+    lines.append(f"  node's tip {node.tip_height}, highest stored block {node.stored_height}")
+    if node.rows_per_s is not None:
+        lines.append(
+            f"  last hour on record: {node.rows_per_s:.1f} rows/s, {node.txs_per_s:.1f} transactions/s"
+        )
+    lines.append(f"  journal: {node.n_segments} segments, {node.journal_bytes / 1e6:.1f} MB not sealed yet")
+    if node.live is not None:
+        step = "in step with the mempool" if node.live.get("in_step") else "out of step with the mempool"
+        away = ", its RPC does not answer" if node.live.get("rpc_away") else ""
+        queued = int(node.live.get("queued_messages", 0))
+        waiting = int(node.live.get("waiting_messages", 0))
+        lines.append(f"  now: {step}{away}; {queued} messages queued, {waiting} waiting for their rows")
+    lines.append(f"  gaps in the last day: {len(node.gaps) or 'none'}")
+    for gap in node.gaps:
+        until = gap.to_at or "now"
+        lines.append(f"    {gap.topic}: {gap.from_at} to {until}, {gap.duration_s:.1f} s ({gap.reason})")
+    return lines

@@ -1,0 +1,198 @@
+"""Gather the status of a dataset from its files' footers, a few queries, its journals and /metrics."""
+
+import datetime as dt
+import json
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from pyarrow import ArrowException
+
+from collector.check.journals import is_held
+from collector.check.links import OF_A_NODE
+from collector.check.view import Files, View, open_view, take_files
+from collector.query import query_engine
+from collector.schema import TABLES, Table
+from collector.status.live import ask_metrics
+from collector.status.model import Gap, NodeStatus, Status, TableStatus
+from collector.writer import Dataset
+
+DAY_US: Final = 86_400_000_000
+SHOWN: Final = "%Y-%m-%d %H:%M:%S"
+RATE_US: Final = 3_600_000_000
+
+
+def gather(dataset: Dataset) -> Status:
+    """Read what there is to say. FileNotFoundError or duckdb.IOException when a listed file was compacted."""
+    files = take_files(dataset)
+    sound: dict[str, list[Path]] = {}
+    unreadable: list[str] = []
+    tables = [_table(TABLES[name], paths, sound, unreadable) for name, paths in files.by_table.items()]
+    with (
+        tempfile.TemporaryDirectory(prefix="pool-collector-status-") as spill,
+        query_engine(Path(spill)) as connection,
+    ):
+        view = open_view(dataset, files, sound, connection)
+        nodes = _nodes(view, time.time_ns() // 1000)
+    return Status(
+        dataset=str(dataset.root),
+        chain=dataset.chain,
+        is_running=bool(files.journals.running),
+        tables=tables,
+        nodes=nodes,
+        unreadable=unreadable,
+    )
+
+
+def _table(
+    table: Table, paths: Iterable[Path], sound: dict[str, list[Path]], unreadable: list[str]
+) -> TableStatus:
+    status = TableStatus(table.name)
+    sound[table.name] = []
+    span: list[Any] = []
+    key = table.day_column or "height"
+    for path in paths:
+        try:
+            metadata = pq.read_metadata(path)
+        except FileNotFoundError:
+            raise
+        except (ArrowException, OSError):
+            unreadable.append(str(path))
+            continue
+        sound[table.name].append(path)
+        status.n_files += 1
+        status.n_rows += metadata.num_rows
+        status.n_bytes += path.stat().st_size
+        span += _span(metadata, key)
+    if span:
+        status.first, status.last = _text(min(span)), _text(max(span))
+    return status
+
+
+def _span(metadata: pq.FileMetaData, key: str) -> Iterable[Any]:
+    """Yield the lowest and the highest value of a column, by the statistics of each row group."""
+    names = [metadata.schema.column(at).name for at in range(metadata.num_columns)]
+    if key not in names:
+        return
+    column = names.index(key)
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(column).statistics
+        if statistics is not None and statistics.has_min_max:
+            yield from (statistics.min, statistics.max)
+
+
+def _text(value: dt.datetime | int) -> str:
+    return value.strftime(SHOWN) if isinstance(value, dt.datetime) else str(value)
+
+
+def _nodes(view: View, now_us: int) -> list[NodeStatus]:
+    rows = view.rows("""
+        SELECT node, max_by(session, started_at), count(DISTINCT session), epoch_us(max(started_at)),
+            max_by(subversion, started_at), max_by(settings, started_at), max(tip_height)
+        FROM nodes_known GROUP BY node ORDER BY node
+    """)
+    stored = view.rows("SELECT max(height) FROM blocks_known")[0][0]
+    tips = dict(
+        view.rows(
+            "SELECT node, max(height) FROM block_arrivals_known WHERE event = 'connected' GROUP BY node"
+        )
+    )
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
+    nodes = []
+    for name, session, n_sessions, started_us, software, settings, tip_height in rows:
+        status = NodeStatus(name, session, n_sessions, _moment(started_us), software, is_running=False)
+        status.is_running = is_held(_journal(view.dataset, name) / "lock")
+        status.tip_height = max(tips.get(name) or 0, tip_height)
+        status.stored_height = stored
+        _observed(view, status, now_us)
+        _rates(view, status)
+        _backlog(view.files, status)
+        address = _metrics_address(settings)
+        if status.is_running and address:
+            if address not in metrics:
+                metrics[address] = ask_metrics(address)
+            status.live = metrics[address].get(name)
+        nodes.append(status)
+    return nodes
+
+
+def _journal(dataset: Dataset, node: str) -> Path:
+    return dataset.root / "journal" / dataset.chain / node
+
+
+def _observed(view: View, status: NodeStatus, now_us: int) -> None:
+    """Say until when a node was observed, and which holes the last day has."""
+    intervals = view.connection.execute(
+        """
+        SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM coverage_known
+        WHERE node = ? ORDER BY topic, from_at, to_at
+        """,
+        [status.name],
+    ).fetchall()
+    if not intervals:
+        return
+    until_us = max(to_us for _, _, to_us, _ in intervals)
+    status.observed_until = _moment(until_us)
+    status.behind_s = round(max(0, now_us - until_us) / 1e6, 1)
+    following = [*intervals[1:], (None, None, None, None)]
+    for (topic, _, to_us, reason), (next_topic, next_us, _, _) in zip(intervals, following, strict=True):
+        goes_on = next_topic == topic
+        end_us = next_us if goes_on else now_us
+        is_open = not goes_on and (status.is_running and reason == "sealed")
+        if is_open or end_us <= to_us or end_us < now_us - DAY_US:
+            continue
+        status.gaps.append(
+            Gap(
+                topic,
+                _moment(to_us),
+                _moment(end_us) if goes_on else None,
+                round((end_us - to_us) / 1e6, 3),
+                reason,
+            )
+        )
+
+
+def _rates(view: View, status: NodeStatus) -> None:
+    """Count what came in the last hour that has anything, per second of it."""
+    last_us = view.connection.execute(
+        "SELECT epoch_us(max(to_at)) FROM coverage_known WHERE node = ?", [status.name]
+    ).fetchall()[0][0]
+    first_us = view.connection.execute(
+        "SELECT epoch_us(min(from_at)) FROM coverage_known WHERE node = ?", [status.name]
+    ).fetchall()[0][0]
+    if last_us is None or last_us <= first_us:
+        return
+    since_us = max(first_us, last_us - RATE_US)
+    counts = {}
+    for name in OF_A_NODE:
+        column = TABLES[name].day_column
+        counts[name] = view.connection.execute(
+            f"SELECT count(*) FROM {name} WHERE node = ? AND {column} > make_timestamptz(?)",  # noqa: S608 - names are the contract's
+            [status.name, since_us],
+        ).fetchall()[0][0]
+    duration_s = (last_us - since_us) / 1e6
+    status.rows_per_s = round(sum(counts.values()) / duration_s, 3)
+    status.txs_per_s = round(counts["mempool_txs"] / duration_s, 3)
+
+
+def _backlog(files: Files, status: NodeStatus) -> None:
+    for segment in files.journals.segments:
+        if segment.parent.name == status.name:
+            status.n_segments += 1
+            status.journal_bytes += segment.stat().st_size if segment.exists() else 0
+
+
+def _metrics_address(settings: str) -> str | None:
+    """Find the address of /metrics in the settings of a session."""
+    try:
+        address = json.loads(settings).get("metrics")
+    except (ValueError, AttributeError):
+        return None
+    return address if isinstance(address, str) else None
+
+
+def _moment(at_us: int) -> str:
+    return dt.datetime.fromtimestamp(at_us / 1e6, dt.UTC).strftime(SHOWN)

@@ -1,0 +1,45 @@
+"""Ask a running collector's /metrics how its nodes stand."""
+
+from typing import Final
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from collector.rpc import is_loopback
+
+TIMEOUT_S: Final = 2.0
+PREFIX: Final = "pool_collector_"
+SHOWN: Final = (
+    "in_step",
+    "rpc_away",
+    "mempool_transactions",
+    "queued_messages",
+    "waiting_messages",
+    "oldest_waiting_seconds",
+    "last_message_timestamp_seconds",
+)
+
+
+def ask_metrics(address: str) -> dict[str, dict[str, float]]:
+    """Return metrics by node and name, without our prefix; nothing when nobody answers there.
+
+    The address is from the dataset, which may be from elsewhere: only this machine is asked.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    if not is_loopback(host):
+        return {}
+    try:
+        answer = requests.get(f"http://{address}/metrics", timeout=TIMEOUT_S, allow_redirects=False)
+        answer.raise_for_status()
+        families = list(text_string_to_metric_families(answer.text))
+    except (requests.RequestException, ValueError):
+        return {}
+    found: dict[str, dict[str, float]] = {}
+    for family in families:
+        name = family.name.removeprefix(PREFIX)
+        if name not in SHOWN:
+            continue
+        for sample in family.samples:
+            node = found.setdefault(sample.labels.get("node", ""), {})
+            node[name] = max(sample.value, node.get(name, sample.value))  # of several topics the newest
+    return found

@@ -1,0 +1,19 @@
+"""A server of metrics for the tests of the status."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.health import Health
+from collector.listener import Listener
+from collector.metrics import Metrics
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Metrics]]:
+    """Serve metrics at a port that was free; gives the address too."""
+    metrics = Metrics()
+    listener = Listener("127.0.0.1:0", metrics, Health(metrics, {"n": tmp_path}))
+    yield f"127.0.0.1:{listener.port}", metrics
+    listener.close()

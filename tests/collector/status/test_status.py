@@ -1,0 +1,117 @@
+"""What is collected, how far behind it is and what is missing, without a node."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.coverage import Ledger
+from collector.journal import Journal
+from collector.metrics import Metrics, NodeState
+from collector.records import Message
+from collector.schema import BLOCKS
+from collector.status.gather import gather
+from collector.status.live import ask_metrics
+from collector.writer import Dataset
+from tests.collector.check.made_dataset import START_US, at_us, make_rows, write
+
+DAY_US = 86_400_000_000
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Make a dataset of a session that has ended."""
+    return write(tmp_path / "d", make_rows())
+
+
+def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
+    """Files, rows, bytes, and the span of times or heights; what cannot be read is named."""
+    tables = {table.name: table for table in gather(dataset).tables}
+    assert (tables["blocks"].n_files, tables["blocks"].n_rows) == (1, 3)
+    assert (tables["blocks"].first, tables["blocks"].last) == ("100", "102")
+    assert tables["blocks"].n_bytes == dataset.paths(BLOCKS)[0].stat().st_size
+    events = tables["mempool_events"]
+    assert (events.n_rows, events.first, events.last) == (7, "2024-10-04 00:00:01", "2024-10-04 00:00:07")
+    assert tables["rejects"].n_rows == 0
+    dataset.paths(BLOCKS)[0].write_bytes(b"PAR1")
+    status = gather(dataset)
+    assert status.unreadable == [str(dataset.paths(BLOCKS)[0])]
+
+
+def test_a_node_shows_its_last_session_its_tip_and_its_rates(dataset: Dataset) -> None:
+    """Of seven seconds on record: rows and entries per second of them; behind is since the last of them."""
+    (node,) = gather(dataset).nodes
+    assert (node.name, node.session, node.n_sessions, node.is_running) == ("n", "s", 1, False)
+    assert (node.tip_height, node.stored_height) == (102, 102)
+    assert node.observed_until == "2024-10-04 00:00:07"
+    assert node.behind_s == pytest.approx(time.time() - at_us(6) / 1e6, abs=5)
+    # All but what stands at the begin: 7 events, 4 entries, 2 arrivals, 3 rows of a template, 2 intervals.
+    assert node.rows_per_s == pytest.approx(18 / 7, abs=0.001)
+    assert node.txs_per_s == pytest.approx(4 / 7, abs=0.001)
+
+
+def test_gaps_of_the_last_day_are_named(tmp_path: Path) -> None:
+    """A hole between two intervals, and the one that goes on; none for what is older than a day."""
+    now_us = time.time_ns() // 1000
+    rows = make_rows()
+    interval = rows["coverage"][0]
+    hours = [(-40, -30, "gap"), (-29, -3, "reconnect"), (-2, -1, "shutdown")]
+    rows["coverage"] = [
+        {**interval, "from_at": now_us + begin * DAY_US // 24, "to_at": now_us + end * DAY_US // 24}
+        | {"end_reason": reason}
+        for begin, end, reason in hours
+    ]
+    (node,) = gather(write(tmp_path / "d", rows)).nodes
+    assert [(gap.topic, gap.duration_s, gap.reason, gap.to_at is None) for gap in node.gaps] == [
+        ("sequence", pytest.approx(3600, abs=1), "reconnect", False),
+        ("sequence", pytest.approx(3600, abs=5), "shutdown", True),
+    ]
+
+
+def test_a_running_collector_shows_its_journal_and_no_gap_at_the_end(dataset: Dataset) -> None:
+    """Its lock says that it runs; what it has not sealed is its backlog, and counts as observed."""
+    with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
+        journal.recover(dataset)
+        ledger = Ledger("n", "s")
+        now_us = time.time_ns() // 1000
+        for topic in ("sequence", "mempool"):
+            ledger.open(topic, START_US + 7_000_000)
+            ledger.count(topic, 7, now_us)
+        journal.append_messages([Message("n", "s", "sequence", 7, now_us * 1000, b"x" * 1000)])
+        journal.set_state("coverage/s", ledger.state())
+        journal.flush()
+        status = gather(dataset)
+        (node,) = status.nodes
+        assert status.is_running
+        assert node.is_running
+        assert node.n_segments == 1
+        assert node.journal_bytes > 1000
+        assert node.behind_s is not None
+        assert node.behind_s < 60
+        assert node.gaps == []
+
+
+def test_what_metrics_say_now_is_shown_per_node(served: tuple[str, Metrics]) -> None:
+    """Gauges of each node; only this machine is ever asked, and nobody's answer is no error."""
+    address, metrics = served
+    metrics.state("n", NodeState(in_step=True, away=False, n_mempool=5, n_queued=3, n_waiting=2))
+    said = ask_metrics(address)["n"]
+    assert (said["in_step"], said["rpc_away"], said["queued_messages"]) == (1, 0, 3)
+    assert ask_metrics("192.0.2.1:9733") == {}
+    assert ask_metrics("127.0.0.1:1") == {}
+
+
+def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> None:
+    """The same in both; a folder that is no dataset is one sentence and status 1."""
+    command = [sys.executable, "-m", "collector", "status"]
+    shown = subprocess.run([*command, dataset.root], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert "no collector is running" in shown.stdout
+    assert "on record until 2024-10-04 00:00:07" in shown.stdout
+    said = subprocess.run([*command, dataset.root, "--json"], capture_output=True, text=True, check=False)
+    assert json.loads(said.stdout)["nodes"][0]["tip_height"] == 102
+    none = subprocess.run([*command, dataset.root.parent], capture_output=True, text=True, check=False)
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
