@@ -4,10 +4,11 @@
 
 The rate is measured on all threads with additions and XORs that do not wait for each other; no program on
 these vectors can do more. The operations are counted in the code that is emitted, without those that are
-the same for every message.
+the same for every message, that add nothing, or whose result is not used.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -99,51 +100,87 @@ def lanes_of(which: Algorithm | None) -> int:
 
 @cache
 def _search_operations() -> int:
-    def emit(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> None:
-        cpu_sha256.search_top(lanes, fixed[:8], fixed[8:16], fixed[16:], nonce[0])
+    def emit(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> list[Any]:
+        return [cpu_sha256.search_top(lanes, fixed[:8], fixed[8:16], fixed[16:], nonce[0])]
 
     return _count(emit, bits=32, varying=1, fixed=19)
 
 
 @cache
 def _compress_operations() -> int:
-    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> None:
-        cpu_sha256.Rounds(lanes).compress(words[:8], words[8:])
+    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
+        return cpu_sha256.Rounds(lanes).compress(words[:8], words[8:])
 
     return _count(emit, bits=32, varying=24)
 
 
 @cache
 def _rehash_operations() -> int:
-    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> None:
-        cpu_sha256.Rounds(lanes).hash_digest(words)
+    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
+        return cpu_sha256.Rounds(lanes).hash_digest(words)
 
     return _count(emit, bits=32, varying=8)
 
 
 @cache
 def _permute_operations(wanted: int) -> int:
-    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> None:
-        cpu_keccak.permute(lanes, words, wanted)
+    def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
+        return cpu_keccak.permute(lanes, words, wanted)
 
     return _count(emit, bits=64, varying=STATE_WORDS)
 
 
 def _count(
-    emit: Callable[[Lanes, list[Any], list[Any]], None], *, bits: int, varying: int, fixed: int = 0
+    emit: Callable[[Lanes, list[Any], list[Any]], list[Any]], *, bits: int, varying: int, fixed: int = 0
 ) -> int:
-    """Count emitted operations that depend on a varying word; the others are done once for all messages."""
+    """Count the operations that the results need and that depend on a varying word."""
     vector = ir.VectorType(ir.IntType(bits), VECTOR_BITS // bits)
     signature = ir.FunctionType(ir.VoidType(), [vector] * (varying + fixed))
     function = ir.Function(ir.Module(), signature, "counted")
     builder = ir.IRBuilder(function.append_basic_block())
     arguments = list(function.args)
-    emit(Lanes(builder, bits), arguments[:varying], arguments[varying:])
+    results = emit(Lanes(builder, bits), arguments[:varying], arguments[varying:])
     changing = {id(argument) for argument in arguments[:varying]}
-    total = 0
     for instruction in builder.block.instructions:
         if any(id(operand) in changing for operand in instruction.operands):
             changing.add(id(instruction))
-            rotation = instruction.opname == "call" and "fshl" in instruction.callee.name
-            total += ROTATION_OPERATIONS if rotation else 1
-    return total
+    users = Counter(map(id, results))
+    needed = []
+    for instruction in reversed(builder.block.instructions):
+        if users[id(instruction)]:
+            needed.append(instruction)
+            users.update(map(id, instruction.operands))
+    # A sum that only another sum uses is counted with that one.
+    parts = {
+        id(operand)
+        for instruction in needed
+        for operand in instruction.operands
+        if instruction.opname == _opname(operand) == "add" and users[id(operand)] == 1
+    }
+    return sum(_cost(one, parts, changing) for one in needed if id(one) in changing - parts)
+
+
+def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
+    """Vector operations of one instruction; terms that are the same for every message are one term."""
+    if instruction.opname == "call" and "fshl" in instruction.callee.name:
+        return ROTATION_OPERATIONS
+    if instruction.opname != "add":
+        return 1
+    terms = _terms(instruction, parts)
+    zeros = [0] * instruction.type.count
+    varying = [term for term in terms if id(term) in changing]
+    fixed = [term for term in terms if id(term) not in changing and getattr(term, "constant", ()) != zeros]
+    return len(varying) - 1 + bool(fixed)
+
+
+def _terms(instruction: Any, parts: set[int]) -> list[Any]:
+    """Terms of a sum, those of the sums in it included."""
+    return [
+        term
+        for operand in instruction.operands
+        for term in (_terms(operand, parts) if id(operand) in parts else [operand])
+    ]
+
+
+def _opname(operand: Any) -> str:
+    return getattr(operand, "opname", "")

@@ -20,6 +20,9 @@ LANES = VECTOR_BITS // 32
 BLOCK_BYTES = 64
 LENGTH_BYTES = 9  # padding needs the byte 0x80 and the length in bits
 LAST_ROUND_FOR_TOP = 61  # e after round 60 decides the top word of the hash
+# Words of the schedule are emitted so many rounds before their own: work that waits for nothing fills the
+# gaps that a round, which waits for the one before, leaves in the vector units.
+WORDS_AHEAD = 8
 
 
 class Rounds:
@@ -33,10 +36,12 @@ class Rounds:
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
         w = list(words)
+        self._extend(w, first)
         upcoming = lanes.add(h, self._constant_and_word(w, first))
         for t in range(first, last):
             ready = upcoming
             if t + 1 < last:
+                self._extend(w, min(t + 1 + WORDS_AHEAD, last - 1))
                 # What the next round needs of its word is added now: it depends on nothing of this round.
                 upcoming = lanes.add(g, self._constant_and_word(w, t + 1))
             sigma1 = lanes.xor3(*(lanes.rotate_right(e, places) for places in (6, 11, 25)))
@@ -64,9 +69,11 @@ class Rounds:
         return [self.lanes.constant(word) for word in INITIAL_STATE]
 
     def _constant_and_word(self, w: list[Any], t: int) -> Any:
+        return self.lanes.add(w[t], self.lanes.constant(K[t]))
+
+    def _extend(self, w: list[Any], t: int) -> None:
         while len(w) <= t:
             w.append(self._next_word(w))
-        return self.lanes.add(w[t], self.lanes.constant(K[t]))
 
     def _next_word(self, w: list[Any]) -> Any:
         lanes, x, y = self.lanes, w[-15], w[-2]
