@@ -40,6 +40,7 @@ class Batches:
         self._journal = journal
         self._open: deque[Batch] = deque()
         self._aside: dict[str, Batch] = {}
+        self._free = Batch(0)  # rows that wait for no other
         self.current = self._next(0)
 
     def begin(self, messages: Sequence[Message]) -> Batch:
@@ -51,6 +52,10 @@ class Batches:
     def adopt(self, n_messages: int) -> Batch:
         """Begin a batch of messages that the journal handed back."""
         return self._next(n_messages)
+
+    def at_once(self, table: str, rows: Iterable[Row]) -> None:
+        """Add complete rows that no message implies, for the next commit: no open batch holds them up."""
+        self._free.add(table, rows)
 
     def aside(self, state_name: str, state: bytes) -> Batch:
         """Begin a batch of rows that no message implies, and journal what they are to be made of.
@@ -78,7 +83,7 @@ class Batches:
         """
         if any(batch.n_open < 0 for batch in (*self._open, *self._aside.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
-        complete = []
+        complete, self._free = [self._free], Batch(0)
         while self._open and not self._open[0].n_open:
             complete.append(self._open.popleft())
         for name in [name for name, batch in self._aside.items() if not batch.n_open]:

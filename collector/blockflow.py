@@ -3,9 +3,11 @@
 A body comes with `rawblock` (tips only) or from the node's RPC; fees and height come from `getblock` with
 verbosity 3, which needs no index of transactions. A block that fails verification is fetched once more by RPC
 before it is believed. Nothing here talks to the node: `ask` is called with what is needed.
+
+No hole is left: a block that is stored while its parent is not, makes its parent be fetched, and so on down
+to a block that is there. What is present decides, never the greatest height.
 """
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,20 +15,23 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from collector.arrivals import Arrivals
 from collector.batches import Batch
 from collector.blocks import block_rows, fees_from_getblock
 from collector.decode import Block, decode_block
 from collector.errors import DecodeError
+from collector.known import Known, KnownBlocks
 from collector.live import outpoint
 from collector.rpc import satoshi
 from collector.schema import hash_bytes, hash_hex
+from collector.stored import StoredBlocks
 from collector.verify import backend_name, verify_block
 
 Row = dict[str, Any]
 KEPT_BODY_BYTES: Final = (
     8_000_000  # a C follows its block within moments; decoded, a body takes ten times that
 )
-KEPT_KNOWN: Final = 12  # blocks whose transactions a reorganisation may bring back
+PARENT_PATIENCE_US: Final = 2_000_000  # a parent's own messages may be under way
 
 log = structlog.get_logger(__name__)
 
@@ -38,94 +43,62 @@ class BlockAnswer(NamedTuple):
     raw: bytes | None
 
 
-class Known(NamedTuple):
-    """What is known of a recent block."""
-
-    height: int
-    prev_hash: bytes
-    fees_sat: Mapping[bytes, int | None]  # by txid, without the coinbase
-    spent_sat: Mapping[bytes, int]  # value of each output it spent, by outpoint
-
-
-class StoredBlocks:
-    """Hashes of the blocks that the dataset holds or will hold, shared by all nodes of a process."""
-
-    def __init__(self, hashes: Iterable[bytes], lowest_height: int | None) -> None:
-        self.lowest_height = lowest_height  # None while there is none
-        self._hashes = set(hashes)
-        self._lock = threading.Lock()
-
-    def __contains__(self, block_hash: bytes) -> bool:
-        return block_hash in self._hashes
-
-    def claim(self, block_hash: bytes, height: int) -> bool:
-        """Say that the caller will store the block; False when another has done so."""
-        with self._lock:
-            if block_hash in self._hashes:
-                return False
-            self._hashes.add(block_hash)
-            self.lowest_height = height if self.lowest_height is None else min(height, self.lowest_height)
-            return True
-
-
-class _Arrival(NamedTuple):
-    event: str
-    at_us: int
-    kind: str
-    batch: Batch
-
-
 @dataclass(slots=True)
 class _Wanted:
     """A block that RPC was asked about."""
 
-    arrivals: list[_Arrival] = field(default_factory=list)
+    owner: Batch | None = None  # of what happened to it first
+    kinds: set[str] = field(default_factory=set)
     source: str = "zmq"
     is_fill: bool = False
 
     @property
-    def is_before_us(self) -> bool:
-        """Whether all that happened to it is that it was there when we came."""
-        return {arrival.kind for arrival in self.arrivals} == {"at_start"} and not self.is_fill
+    def was_pushed(self) -> bool:
+        """Whether the node's messages spoke of it."""
+        return "pushed" in self.kinds
+
+
+class _Missing(NamedTuple):
+    """A block to be fetched, from a moment on."""
+
+    block_hash: bytes
+    due_us: int
 
 
 class BlockFlow:
-    """The blocks of one node and session."""
+    """The blocks of one node and session. `ask` wants a block, and its raw bytes if True; `look` a look."""
 
     def __init__(
-        self, origin: tuple[str, str], chain: str, stored: StoredBlocks, ask: Callable[[bytes, bool], None]
+        self,
+        origin: tuple[str, str],
+        chain: str,
+        stored: StoredBlocks,
+        ask: Callable[[bytes, bool], None],
+        look: Callable[[], None],
     ) -> None:
+        self.known = KnownBlocks()
+        self.arrivals = Arrivals(origin, look)
         self._origin = origin  # node and session
         self._chain = chain
         self._stored = stored
-        self._ask = ask  # called with the hash, and whether the raw block is needed
+        self._ask = ask
         self._bodies: OrderedDict[bytes, tuple[Block, bytes]] = OrderedDict()  # decoded and raw
         self._bodies_bytes = 0
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
         self._wanted: dict[bytes, _Wanted] = {}
-        self._fill: deque[bytes] = deque()
+        self._missing: deque[_Missing] = deque()
 
     def __len__(self) -> int:
-        return len(self._wanted) + len(self._fill)
+        return len(self._wanted) + len(self._missing) + len(self.arrivals)
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether blocks are being fetched that nobody saw come."""
+        return bool(self._missing) or any(wanted.is_fill for wanted in self._wanted.values())
 
     def body(self, block_hash: bytes) -> Block | None:
         """Return a block that was decoded not long ago."""
         kept = self._bodies.get(block_hash)
         return None if kept is None else kept[0]
-
-    def known(self, block_hash: bytes) -> Known | None:
-        """Return what is known of a recent block."""
-        return self._known.get(block_hash)
-
-    def holding(self, txid: bytes) -> bytes | None:
-        """Return the hash of the recent block that has a transaction."""
-        return next((hash_ for hash_, known in self._known.items() if txid in known.fees_sat), None)
-
-    def value_spent(self, txid: bytes, output: int) -> int | None:
-        """Return the value of an output, in satoshi, that one of the recent blocks spent."""
-        spent = outpoint(txid, output)
-        values = (known.spent_sat.get(spent) for known in self._known.values())
-        return next((value_sat for value_sat in values if value_sat is not None), None)
 
     def received(self, raw: bytes) -> Block:
         """Decode and verify the body of a `rawblock` message; raises DecodeError when either fails."""
@@ -138,12 +111,12 @@ class BlockFlow:
 
     def happened(self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch) -> None:
         """Note a row of `block_arrivals`; it is given out, in its batch, when the height is known."""
-        known = self._known.get(block_hash)
-        if known is not None:
-            batch.add("block_arrivals", [self._arrival(block_hash, event, at_us, kind, known)])
-            return
-        batch.n_open += 1
-        self.want(block_hash).arrivals.append(_Arrival(event, at_us, kind, batch))
+        known = self.known.get(block_hash)
+        self.arrivals.happened(block_hash, event, at_us, kind, batch, known=known)
+        if known is None:
+            wanted = self.want(block_hash)
+            wanted.owner = wanted.owner or batch
+            wanted.kinds.add(kind)
 
     def want(self, block_hash: bytes) -> _Wanted:
         """Ask for what is not known of a block, once."""
@@ -155,28 +128,30 @@ class BlockFlow:
             self._ask(block_hash, needs_body)
         return wanted
 
-    def fill(self, hashes: Iterable[bytes]) -> int:
-        """Fetch the blocks among `hashes` that are not stored, one after the other; returns how many."""
-        missing = [hash_ for hash_ in hashes if hash_ not in self._stored and hash_ not in self._wanted]
-        self._fill.extend(missing)
-        self.fill_next()
-        return len(missing)
+    def fill(self, hashes: Iterable[bytes], due_us: int) -> None:
+        """Fetch the blocks among `hashes` that are not stored by then, and what is missing below them."""
+        self._missing += [_Missing(hash_, due_us) for hash_ in hashes if hash_ not in self._stored]
 
-    def fill_next(self) -> None:
-        """Ask for the next block of a fill when nothing else is under way."""
-        while self._fill and not self._wanted:
-            block_hash = self._fill.popleft()
+    def tick(self, now_us: int, *, at_once: bool = False) -> None:
+        """Ask for the next missing block when nothing else is under way; `at_once`: without patience."""
+        while self._missing and not self._wanted and (at_once or self._missing[0].due_us <= now_us):
+            block_hash = self._missing.popleft().block_hash
             if block_hash not in self._stored:
                 self.want(block_hash).is_fill = True
 
-    def answered(self, block_hash: bytes, answer: BlockAnswer, now_us: int, batch: Batch) -> bool:
-        """Take an answer: make the block's rows and give out its arrivals. False: asked once more."""
+    def answered(
+        self, block_hash: bytes, answer: BlockAnswer, wall_us: int, now_us: int, batch: Batch
+    ) -> bool:
+        """Take an answer: make the block's rows and give out its arrivals. False: asked once more.
+
+        `wall_us` stamps rows, `now_us` is of the monotonic clock.
+        """
         wanted = self._wanted[block_hash]
         if answer.raw is not None:
             try:
                 self._keep(decode_block(answer.raw), answer.raw)
             except DecodeError as error:
-                self._reject(batch, wanted, now_us, str(error), answer.raw)
+                self._reject(batch, wanted, wall_us, str(error), answer.raw)
                 self.failed(block_hash)
                 return True
         kept = self._bodies.get(block_hash)
@@ -187,21 +162,23 @@ class BlockFlow:
         txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
         verdict = verify_block(block, self._chain, txids, height=answer.verbose["height"])
         if verdict != "valid":
-            self._reject(batch, wanted, now_us, f"block: {verdict}", raw)
+            self._reject(batch, wanted, wall_us, f"block: {verdict}", raw)
             if wanted.source == "zmq":
                 self._ask_again(block_hash, wanted)
                 return False
         fees, spent_sat = self._amounts(block, answer.verbose)
+        header = block.header
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
-        known = Known(answer.verbose["height"], block.header.prev_hash, by_txid, spent_sat)
-        self._known[block_hash] = known
-        if len(self._known) > KEPT_KNOWN:
-            self._known.popitem(last=False)
-        # Together with the message that announced it: a kill loses both or neither.
-        owner = wanted.arrivals[0].batch if wanted.arrivals else batch
-        self._store(block, wanted, verdict, fees, owner)
-        if wanted.is_fill:
-            batch.add("block_arrivals", [self._arrival(block_hash, "connected", now_us, "pulled", known)])
+        known = Known(answer.verbose["height"], header.prev_hash, header.time_s, by_txid, spent_sat)
+        self.known.add(block_hash, known)
+        is_wanted = self._stored.floor is not None and known.height >= self._stored.floor
+        if wanted.was_pushed or is_wanted:  # a dataset begins with the first block that it saw come
+            if self._stored.claim(block_hash, self._origin[0]):
+                # Together with the message that announced it: a kill loses both or neither.
+                self._store(block, known.height, wanted, verdict, fees, owner=wanted.owner or batch)
+            self._fill_below(known, wanted, now_us)
+        if wanted.is_fill and is_wanted:
+            self.arrivals.happened(block_hash, "connected", wall_us, "pulled", batch, known=known)
         self._settle(block_hash, known)
         return True
 
@@ -211,19 +188,21 @@ class BlockFlow:
 
     def flush(self) -> None:
         """Give out what waits, without heights: no more answers will come."""
-        self._fill.clear()
-        for block_hash in list(self._wanted):
-            self._settle(block_hash, None)
+        self._missing.clear()
+        self._wanted.clear()
+        self.arrivals.flush()
 
     def _store(
-        self, block: Block, wanted: _Wanted, verdict: str, fees: Sequence[int | None], owner: Batch
+        self,
+        block: Block,
+        height: int,
+        wanted: _Wanted,
+        verdict: str,
+        fees: Sequence[int | None],
+        *,
+        owner: Batch,
     ) -> None:
-        """Make the rows of a block, unless the dataset has it."""
-        height = self._known[block.block_hash].height
-        if wanted.is_before_us and self._stored.lowest_height is None:
-            return  # a dataset begins with the first block that it saw come
-        if not self._stored.claim(block.block_hash, height):
-            return
+        """Make the rows of a block."""
         block_row, transaction_rows = block_rows(
             block,
             chain=self._chain,
@@ -236,6 +215,13 @@ class BlockFlow:
         )
         owner.add("blocks", [block_row])
         owner.add("transactions", transaction_rows)
+
+    def _fill_below(self, known: Known, wanted: _Wanted, now_us: int) -> None:
+        """Have the parent of a block fetched when it is missing and wanted."""
+        floor = self._stored.floor
+        if floor is None or known.height <= floor or known.prev_hash in self._wanted:
+            return
+        self.fill([known.prev_hash], now_us if wanted.is_fill else now_us + PARENT_PATIENCE_US)
 
     def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
         """Return the fees of a block's transactions, and the values of what they spent by outpoint.
@@ -254,15 +240,9 @@ class BlockFlow:
         self._ask(block_hash, True)  # noqa: FBT003 - the raw block is needed
 
     def _settle(self, block_hash: bytes, known: Known | None) -> None:
-        """Give out the arrivals of a block and let go of the batches that waited for it."""
-        wanted = self._wanted.pop(block_hash, None)
-        if wanted is None:
-            return
-        for arrival in wanted.arrivals:
-            row = self._arrival(block_hash, arrival.event, arrival.at_us, arrival.kind, known)
-            arrival.batch.add("block_arrivals", [row])
-            arrival.batch.n_open -= 1
-        self.fill_next()
+        """Let go of a block that is known now, or that cannot be had."""
+        if self._wanted.pop(block_hash, None) is not None:
+            self.arrivals.told(block_hash, known)
 
     def _keep(self, block: Block, raw: bytes) -> None:
         """Keep a body; a later one of the same hash replaces it, for the first may have been bad."""
@@ -273,21 +253,9 @@ class BlockFlow:
             _, (_, dropped) = self._bodies.popitem(last=False)
             self._bodies_bytes -= len(dropped)
 
-    def _arrival(self, block_hash: bytes, event: str, at_us: int, kind: str, known: Known | None) -> Row:
-        return {
-            "node": self._origin[0],
-            "session": self._origin[1],
-            "block_hash": block_hash,
-            "event": event,
-            "event_at": at_us,
-            "kind": kind,
-            "height": None if known is None else known.height,
-            "prev_hash": None if known is None else known.prev_hash,
-        }
-
-    def _reject(self, batch: Batch, wanted: _Wanted, now_us: int, reason: str, body: bytes) -> None:
+    def _reject(self, batch: Batch, wanted: _Wanted, wall_us: int, reason: str, body: bytes) -> None:
         topic = "rawblock" if wanted.source == "zmq" else "rpc"
-        batch.add("rejects", [reject_row(self._origin, topic, now_us, reason, body)])
+        batch.add("rejects", [reject_row(self._origin, topic, wall_us, reason, body)])
         log.warning("block.rejected", node=self._origin[0], source=topic, reason=reason)
 
 

@@ -100,6 +100,12 @@ class Settings(BaseSettings):
         default=30.0, gt=0, description="How often a block template is taken, besides at each new tip."
     )
     stats_interval_s: float = Field(default=60.0, gt=0, description="How often mempool statistics are taken.")
+    watchdog_interval_s: float = Field(
+        default=15.0, gt=0, description="How often the node is compared with what it published."
+    )
+    clock_step_s: float = Field(
+        default=0.5, gt=0, description="How far the wall clock must be set to end what `coverage` claims."
+    )
     queue_limit: int = Field(
         default=200_000, ge=1000, description="Messages that may wait in memory; more are a named loss."
     )

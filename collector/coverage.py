@@ -1,7 +1,9 @@
 """Keep account of what was really observed: one open interval per topic, a `coverage` row when it ends.
 
-An interval begins when the subscription stands or the stream is whole again, and ends at the last message
-known to be received before a hole, at a seal (and goes on in the next row), or at the end of the session.
+An interval begins when the subscription stands or the stream is whole again. It ends at its last message, at
+a seal too, where it goes on in the next row: that nothing was lost behind that message only the counter of
+the next one shows, or a look at the node (`prove`). So no claim is ever taken back.
+
 `state` goes to the journal with the messages it counts, so that an interval which a kill leaves open still
 becomes a row, closed at the last message that the journal holds.
 """
@@ -55,28 +57,33 @@ class Ledger:
             interval = self._open[topic] = _Interval(received_us, received_us)
         interval.count(sequence, received_us)
 
-    def close(
-        self, topic: str, reason: str, detail: str | None = None, at_us: int | None = None
-    ) -> list[Row]:
-        """End the topic's interval at `at_us`, or at its last message when that is not known."""
+    def prove(self, topic: str, until_us: int) -> None:
+        """Note that the topic was whole until a moment, though no message says so."""
+        interval = self._open.get(topic)
+        if interval is not None:
+            interval.to_us = max(interval.to_us, until_us)
+
+    def close(self, topic: str, reason: str, detail: str | None = None) -> list[Row]:
+        """End the topic's interval, if one is open, at the last moment that is vouched for."""
         interval = self._open.pop(topic, None)
-        if interval is None:
-            return []
-        if at_us is not None:
-            interval.to_us = max(interval.to_us, at_us)
-        return [self._row(topic, interval, reason, detail)]
+        return [] if interval is None else [self._row(topic, interval, reason, detail)]
 
-    def close_all(self, reason: str, detail: str | None = None, at_us: int | None = None) -> list[Row]:
+    def close_all(self, reason: str, detail: str | None = None) -> list[Row]:
         """End every interval."""
-        return [row for topic in list(self._open) for row in self.close(topic, reason, detail, at_us)]
+        return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
-    def seal(self, at_us: int) -> list[Row]:
-        """End every interval at `at_us` and begin the next ones there: no hole between the two."""
-        topics = list(self._open)
-        rows = self.close_all("sealed", None, at_us)
-        for topic, row in zip(topics, rows, strict=True):
+    def seal(self) -> list[Row]:
+        """End every interval that has grown, and begin the next one where it ended, without a hole."""
+        grown = [topic for topic, interval in self._open.items() if interval.to_us > interval.from_us]
+        rows = [row for topic in grown for row in self.close(topic, "sealed")]
+        for topic, row in zip(grown, rows, strict=True):
             self._open[topic] = _Interval(row["to_at"], row["to_at"])
         return rows
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are being observed."""
+        return list(self._open)
 
     def state(self) -> bytes:
         """Return the open intervals as bytes for the journal."""

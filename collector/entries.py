@@ -59,7 +59,7 @@ class Entry:
     parents: list[bytes] | None
     owner: Any = None  # what waits for the row
     left: Left | None = None
-    gone_us: int = 0  # when we learnt that it is not in the mempool
+    gone_us: int = 0  # when we learnt that it is not in the mempool, on the monotonic clock
     values_sat: dict[tuple[bytes, int], int] = field(default_factory=dict)  # that gettxout knew of its inputs
     earlier: "Entry | None" = None  # of the same txid and not complete: it gets this one's fee
 
@@ -218,10 +218,14 @@ class Entries:
             done += self._finish(entry, None if fee_sat is None else {"fee_sat": fee_sat}, "block")
         return done
 
-    def give_up(self, now_us: int) -> list[Done]:
-        """Finish without a fee what left long ago, when neither an event nor a block tells more of it."""
+    def give_up(self, now_us: int, *, is_filling: bool = False) -> list[Done]:
+        """Finish without a fee what left long ago, when neither an event nor a block tells more of it.
+
+        `is_filling`: blocks that nobody saw come are being fetched, and it may be in one of them.
+        """
+        patience_us = GIVE_UP_BLOCK_US if is_filling else GIVE_UP_US
         waiting = (*self._gone.values(), *self._spent_meanwhile.values())
-        late = [entry for entry in waiting if now_us - entry.gone_us > GIVE_UP_US]
+        late = [entry for entry in waiting if now_us - entry.gone_us > patience_us]
         for block_hash, entries in list(self._in_block.items()):
             overdue = [entry for entry in entries if now_us - entry.gone_us > GIVE_UP_BLOCK_US]
             if len(overdue) == len(entries):

@@ -1,15 +1,16 @@
 """Ask the node for what the rows of `mempool_txs` need, and put each row into the batch that waits for it."""
 
-import time
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from collector.batches import Batch
-from collector.blockflow import BlockFlow, Known
+from collector.blockflow import BlockFlow
+from collector.clock import monotonic_us
 from collector.decode import Transaction
 from collector.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
 from collector.errors import NodeError
+from collector.known import Known
 from collector.lane import Lane, stopped_or_fatal
 from collector.live import LiveSet
 from collector.mempool import Left
@@ -35,9 +36,9 @@ class FeeDesk:
         self._entries = Entries(*origin, live)
         self._lane = lane
         self._batch = batch
-        self._interval_s = interval_s
+        self._interval_us = round(interval_s * 1e6)
         self._is_asking = False
-        self._asked_s = 0.0
+        self._asked_us = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,7 +52,7 @@ class FeeDesk:
     def entered_in_block(self, entry: Entry, owner: Batch, block_hash: bytes) -> None:
         """Take a transaction that was first seen in a block."""
         entry.owner = owner
-        entry.gone_us = time.time_ns() // 1000
+        entry.gone_us = monotonic_us()
         owner.n_open += 1
         self._entries.entered_in_block(entry, block_hash)
 
@@ -65,16 +66,16 @@ class FeeDesk:
 
     def tick(self, now_us: int, blocks: BlockFlow, *, at_once: bool = False) -> None:
         """Let time pass: ask (`at_once`: without a pause), look into blocks, give up what is overdue."""
-        self._done(self._entries.give_up(now_us))
-        self._done(self._entries.look_for_spent(blocks.value_spent))
-        self._entries.look_for_gone(blocks.holding)
+        self._done(self._entries.give_up(now_us, is_filling=blocks.is_filling))
+        self._done(self._entries.look_for_spent(blocks.known.value_spent))
+        self._entries.look_for_gone(blocks.known.holding)
         done, questions = self._entries.resolve_gone()
         self._done(done)
         if questions:
             ask = partial(ask_outputs, questions=questions)
             self._lane.ask(ask, partial(self._on_outputs, questions), stopped_or_fatal)
         for block_hash in self._entries.blocks_wanted():
-            known = blocks.known(block_hash)
+            known = blocks.known.get(block_hash)
             if known is None:
                 blocks.want(block_hash)  # it may be one that is known no longer
             else:
@@ -91,11 +92,11 @@ class FeeDesk:
 
     def _ask(self, *, at_once: bool) -> None:
         n_unasked = self._entries.n_unasked
-        now_s = time.monotonic()
-        is_due = at_once or n_unasked >= self._batch or now_s - self._asked_s >= self._interval_s
+        now_us = monotonic_us()
+        is_due = at_once or n_unasked >= self._batch or now_us - self._asked_us >= self._interval_us
         if self._is_asking or not n_unasked or not is_due:
             return
-        self._asked_s = now_s
+        self._asked_us = now_us
         self._is_asking = True
         questions = self._entries.questions(self._batch)
         ask = partial(ask_entries, questions=questions)
@@ -103,7 +104,7 @@ class FeeDesk:
 
     def _on_entries(self, answers: list[Answer]) -> None:
         self._is_asking = False
-        self._done(self._entries.answers(answers, time.time_ns() // 1000))
+        self._done(self._entries.answers(answers, monotonic_us()))
 
     def _no_entries(self, questions: list[Question], error: NodeError) -> None:
         self._is_asking = False

@@ -63,10 +63,14 @@ class Lane:
         self.n_open += 1
         self._questions.put(answered)
 
-    def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread after its present question; one that hangs is left behind."""
+    def end(self) -> None:
+        """Take no more questions, and do not wait for the node."""
         self._stopping.set()
         self._questions.put(None)
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the thread after its present question; one that hangs is left behind."""
+        self.end()
         self._thread.join(timeout_s)
 
     def _deliver(self, take: Callable[[Any], None], result: Any) -> None:
@@ -94,6 +98,33 @@ class Lane:
         while (answered := self._questions.get()) is not None:
             self._answers.put(answered())
         self._client.close()
+
+
+class Lanes:
+    """The lanes to one node: `quick` for its mempool, `slow` for blocks, `state` for how it stands."""
+
+    def __init__(self, node: str, client: RpcClient, answers: "queue.SimpleQueue[Any]") -> None:
+        self.quick = Lane(f"{node}-mempool", client, answers)
+        self.slow = Lane(f"{node}-blocks", client, answers)
+        self.state = Lane(f"{node}-state", client, answers)
+        self._all = (self.quick, self.slow, self.state)
+
+    @property
+    def n_open(self) -> int:
+        """Questions whose answer was not delivered."""
+        return sum(lane.n_open for lane in self._all)
+
+    @property
+    def away(self) -> bool:
+        """Whether the node leaves a question unanswered."""
+        return any(lane.away for lane in self._all)
+
+    def stop(self) -> None:
+        """End every lane after its present question."""
+        for lane in self._all:
+            lane.end()
+        for lane in self._all:
+            lane.stop()
 
 
 def _throw(error: Exception) -> None:

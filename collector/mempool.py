@@ -1,7 +1,8 @@
 """Follow one node's mempool by its ZMQ `sequence` topic: a state machine without sockets or clocks.
 
-Events, RPC answers and the passing of time go in; what happened and what is needed comes out, as a list. The
-rules are Bitcoin Core's own (`interface_zmq.py`, test_mempool_sync; `doc/zmq.md`):
+Events, RPC answers and the passing of time go in; what happened and what is needed comes out, as a list.
+Each `now_us` is of the monotonic clock: no wait hangs on a wall clock that someone sets. The rules are
+Bitcoin Core's own (`interface_zmq.py`, test_mempool_sync; `doc/zmq.md`):
 
 - subscribe first, keep events back, take `getrawmempool` with its mempool sequence number S, apply the events
   below S, correct our set by the snapshot, then go on from S;
@@ -41,6 +42,7 @@ class Entered(NamedTuple):
     txid: bytes
     kind: str  # pushed, pulled or at_start
     event: Event | None
+    at_us: int  # wall clock: of the event, or between those before and behind the snapshot
 
 
 class Left(NamedTuple):
@@ -50,6 +52,7 @@ class Left(NamedTuple):
     cause: str  # removed (R), mined (C) or resync (it is not in the snapshot)
     event: Event | None
     block_hash: bytes | None = None
+    at_us: int = 0  # wall clock, where a snapshot told us; else the event has it
 
 
 class WantSnapshot(NamedTuple):
@@ -68,6 +71,7 @@ class InStep(NamedTuple):
     """From here on our copy of the mempool is the node's."""
 
     mempool_sequence: int
+    at_us: int  # wall clock
 
 
 class OutOfStep(NamedTuple):
@@ -83,7 +87,8 @@ Output = Event | Entered | Left | WantSnapshot | WantBlock | InStep | OutOfStep
 class _Snapshot(NamedTuple):
     mempool_sequence: int
     txids: frozenset[bytes]
-    taken_us: int
+    taken_us: int  # on the monotonic clock
+    taken_wall_us: int
 
 
 def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
@@ -117,29 +122,30 @@ class MempoolSync:
         self._floor = 0  # numbers below are part of the last snapshot
         self._expected = 0
         self._debt = 0
+        self._debt_since_us = 0
         self._reorganising = False
         self._settling = False  # a C was the last thing seen
         self._last_seen = -1  # newest number that reached us
-        self._last_us = 0
+        self._now_us = 0
 
     def start(self) -> list[Output]:
         """Ask for the first snapshot. The subscription must be in place."""
         return [self._want_snapshot()]
 
-    def event(self, event: Event) -> list[Output]:
+    def event(self, event: Event, now_us: int) -> list[Output]:
         """Take one event, in the order of its topic."""
         if event.mempool_sequence is not None:
             self._last_seen = event.mempool_sequence
-        self._last_us = event.received_us
+        self._now_us = now_us
         self._waiting.append(event)
         return self._advance()
 
     def snapshot(
-        self, request: int, mempool_sequence: int, txids: Iterable[bytes], taken_us: int
+        self, request: int, mempool_sequence: int, txids: Iterable[bytes], taken_us: int, taken_wall_us: int
     ) -> list[Output]:
-        """Take the answer to WantSnapshot `request`; one that a later loss has overtaken is ignored."""
+        """Take the answer to WantSnapshot `request`, and when it came; a later loss makes it void."""
         if request == self._request and not self.in_step:
-            self._snapshot = _Snapshot(mempool_sequence, frozenset(txids), taken_us)
+            self._snapshot = _Snapshot(mempool_sequence, frozenset(txids), taken_us, taken_wall_us)
         return self._advance()
 
     def block(self, block_hash: bytes, txids: Collection[bytes]) -> list[Output]:
@@ -157,9 +163,11 @@ class MempoolSync:
 
     def tick(self, now_us: int) -> list[Output]:
         """Let time pass."""
+        self._now_us = now_us
         if self._snapshot is not None:
-            return self._advance(now_us)
-        if self.in_step and self._debt and now_us - self._last_us > DEBT_LIMIT_US:
+            return self._advance()
+        is_unpaid = self.in_step and self._debt and not self._waiting  # what waits may be the block
+        if is_unpaid and now_us - self._debt_since_us > DEBT_LIMIT_US:
             return self._out_of_step(f"{self._debt} mempool sequence numbers are missing and no block came")
         return []
 
@@ -175,6 +183,8 @@ class MempoolSync:
                 self._blocks[event.hash] = txids_of(event.hash)
             self._apply(event, out)
         self.in_step = False
+        self._snapshot = None
+        self._n_before_request = 0
         return out
 
     @property
@@ -182,10 +192,10 @@ class MempoolSync:
         """Events kept back until a snapshot or a block is there."""
         return len(self._waiting)
 
-    def _advance(self, now_us: int = 0) -> list[Output]:
+    def _advance(self) -> list[Output]:
         out: list[Output] = []
         if not self.in_step:
-            if self._snapshot is None or not self._caught_up(self._snapshot, now_us):
+            if self._snapshot is None or not self._caught_up(self._snapshot):
                 return out
             if any(event.event == "C" and event.hash not in self._blocks for event in self._waiting):
                 return [*self._want_blocks()]
@@ -198,9 +208,10 @@ class MempoolSync:
             self._apply_checked(head, out)
         return out
 
-    def _caught_up(self, snapshot: _Snapshot, now_us: int) -> bool:
+    def _caught_up(self, snapshot: _Snapshot) -> bool:
         """Whether every event below the snapshot has reached us, or had its time to."""
-        return self._last_seen >= snapshot.mempool_sequence - 1 or now_us - snapshot.taken_us >= CATCH_UP_US
+        has_come = self._last_seen >= snapshot.mempool_sequence - 1
+        return has_come or self._now_us - snapshot.taken_us >= CATCH_UP_US
 
     def _want_blocks(self) -> list[WantBlock]:
         """Ask for the blocks that wait, each once."""
@@ -217,8 +228,13 @@ class MempoolSync:
                 n_older = max(n_older, position)
         # A C behind the last older event may be older or newer than the snapshot. It is applied after it: if
         # it was older, none of its transactions is left in the set and it does nothing.
+        at_us = snapshot.taken_wall_us
         for _ in range(n_older):
-            self._apply(self._waiting.popleft(), out)
+            event = self._waiting.popleft()
+            self._apply(event, out)
+            at_us = max(at_us, event.received_us + 1)
+        if self._waiting:  # what the snapshot tells was before them
+            at_us = min(at_us, self._waiting[0].received_us)
         for event in self._waiting:
             if event.event == "C":
                 mined = [
@@ -228,10 +244,11 @@ class MempoolSync:
                 ]
                 out += [Left(txid, "mined", event, event.hash) for txid in mined]
                 self.txids.difference_update(mined)
-        out += [Left(txid, "resync", None) for txid in sorted(self.txids - snapshot.txids)]
+        gone = sorted(self.txids - snapshot.txids)
+        out += [Left(txid, "resync", None, at_us=at_us) for txid in gone]
         kind = "pulled" if self._ever_in_step else "at_start"
-        out += [Entered(txid, kind, None) for txid in sorted(snapshot.txids - self.txids)]
-        out.append(InStep(snapshot.mempool_sequence))
+        out += [Entered(txid, kind, None, at_us) for txid in sorted(snapshot.txids - self.txids)]
+        out.append(InStep(snapshot.mempool_sequence, at_us))
         self.txids = set(snapshot.txids)
         self.in_step = self._ever_in_step = True
         self._expected = self._floor = snapshot.mempool_sequence
@@ -270,6 +287,8 @@ class MempoolSync:
         jump = number - self._expected
         if jump < 0:
             return f"the mempool sequence went back from {self._expected} to {number}"
+        if jump and not self._debt:
+            self._debt_since_us = self._now_us
         self._debt += jump
         self._expected = number + 1
         if self._debt and letter == "A" and not self._reorganising:
@@ -282,7 +301,7 @@ class MempoolSync:
         if event.event == "A":
             if event.hash not in self.txids:
                 self.txids.add(event.hash)
-                out.append(Entered(event.hash, "pushed", event))
+                out.append(Entered(event.hash, "pushed", event, event.received_us))
         elif event.event == "R":
             self.txids.discard(event.hash)
             out.append(Left(event.hash, "removed", event))
@@ -300,7 +319,7 @@ class MempoolSync:
         """Report an event that the last snapshot already contains, without changing the set."""
         out.append(event)
         if event.event == "A" and event.hash not in self.txids:
-            out.append(Entered(event.hash, "pushed", event))
+            out.append(Entered(event.hash, "pushed", event, event.received_us))
         elif event.event == "R" and event.hash not in self.txids:
             out.append(Left(event.hash, "removed", event))
 

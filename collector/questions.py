@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from collector.blockflow import BlockAnswer
+from collector.clock import monotonic_us, wall_us
 from collector.entries import Answer, OutputQuestion, Question
 from collector.errors import RpcError
 from collector.rpc import RpcClient
 from collector.schema import hash_bytes, hash_hex
+from collector.watchdog import Look
 
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
@@ -18,8 +20,9 @@ class Snapshot(NamedTuple):
 
     mempool_sequence: int
     txids: list[bytes]
-    taken_us: int
-    node_began_after_s: float  # on our monotonic clock
+    taken_us: int  # monotonic clock
+    taken_wall_us: int
+    node_began_after_s: float  # monotonic clock
 
 
 def ask_snapshot(client: RpcClient) -> Snapshot:
@@ -29,7 +32,7 @@ def ask_snapshot(client: RpcClient) -> Snapshot:
     node_began_after_s = asked_s - client.call("uptime") - 1
     answer = client.call("getrawmempool", False, True)  # noqa: FBT003 - JSON-RPC has positions, not names
     txids = [hash_bytes(txid) for txid in answer["txids"]]
-    return Snapshot(answer["mempool_sequence"], txids, time.time_ns() // 1000, node_began_after_s)
+    return Snapshot(answer["mempool_sequence"], txids, monotonic_us(), wall_us(), node_began_after_s)
 
 
 def ask_entries(client: RpcClient, questions: Sequence[Question]) -> list[Answer]:
@@ -68,9 +71,29 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer
     return BlockAnswer(verbose, bytes.fromhex(client.call("getblock", name, 0)) if raw else None)
 
 
-def ask_chain(client: RpcClient, lowest_height: int, depth: int) -> list[bytes]:
-    """Return the hashes of the active chain from the tip down, `depth` of them or down to a height."""
-    tip = client.call("getblockcount")
-    heights = range(tip, max(lowest_height - 1, tip - depth, -1), -1)
-    answers = client.batch([("getblockhash", height) for height in heights])
-    return [hash_bytes(answer) for answer in answers if isinstance(answer, str)]
+def ask_tip(client: RpcClient) -> bytes:
+    """Return the hash of the node's tip."""
+    return hash_bytes(client.call("getbestblockhash"))
+
+
+def ask_behind(client: RpcClient) -> bool:
+    """Return whether the node knows headers of blocks that it has not connected."""
+    state = client.call("getblockchaininfo")
+    return bool(state["headers"] > state["blocks"])
+
+
+def ask_look(client: RpcClient) -> Look:
+    """Take a look at the node for the watchdog."""
+    asked_us, asked_wall_us = monotonic_us(), wall_us()
+    chain = client.call("getblockchaininfo")
+    mempool = client.call("getmempoolinfo")
+    notifiers = client.call("getzmqnotifications")
+    return Look(
+        asked_us=asked_us,
+        asked_wall_us=asked_wall_us,
+        tip_hash=hash_bytes(chain["bestblockhash"]),
+        tip_height=chain["blocks"],
+        is_downloading=chain["initialblockdownload"],
+        mempool=(mempool["size"], mempool["bytes"]),
+        topics=frozenset(str(notifier["type"]).removeprefix("pub") for notifier in notifiers),
+    )

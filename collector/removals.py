@@ -4,7 +4,7 @@ The node sends R before its cause: the replacing transaction's A follows the R o
 block's C follows the R of what conflicts with it. So an R waits, for at most a second of quiet, until the
 events behind it explain it. In a reorganisation the order is D, R, A, then C.
 
-A pure module: events and the outpoints they spend go in, settled reasons come out.
+A pure module: events, the outpoints they spend and monotonic time go in, settled reasons come out.
 """
 
 from collections.abc import Callable, Collection
@@ -31,28 +31,33 @@ class Settled(NamedTuple):
 class _Open:
     event: Event
     spent: Outpoints | None  # None: we never saw this transaction's body
+    since_us: int
     n_additions: int = 0
 
 
 class Removals:
-    """The removals of one node that are not explained yet."""
+    """The removals of one node that are not explained yet. Give it every event, in order."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
         self._reorganising = False
+        self._connecting = False  # a C was the last event: the next block may explain what is open still
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def removed(self, event: Event, spent: Outpoints | None) -> None:
+    def removed(self, event: Event, spent: Outpoints | None, now_us: int) -> list[Settled]:
         """Take an R and the outpoints its transaction spends, if they are known."""
-        self._open.append(_Open(event, spent))
+        settled = self._end_of_blocks()
+        self._open.append(_Open(event, spent, now_us))
+        return settled
 
     def added(self, event: Event, spent: Outpoints | None) -> list[Settled]:
         """Take an A: what spends the same outpoints as it, and what descends from that, was replaced."""
+        settled = self._end_of_blocks()
         if not self._open:
-            return []
-        settled = [Settled(gone.event, "replaced", event.hash) for gone in self._take(spent or frozenset())]
+            return settled
+        settled += [Settled(gone.event, "replaced", event.hash) for gone in self._take(spent or frozenset())]
         for gone in self._open:
             gone.n_additions += 1
         if self._reorganising:  # additions are then the transactions of the disconnected block
@@ -60,24 +65,24 @@ class Removals:
         return settled + self._settle(lambda gone: gone.n_additions >= ADDITIONS_SEEN)
 
     def connected(self, spent_in_block: Callable[[], Collection[bytes]]) -> list[Settled]:
-        """Take a C and a way to learn which outpoints its block spends; settles everything."""
+        """Take a C and a way to learn which outpoints its block spends.
+
+        Several blocks that a node connects in one step follow all that they conflict with.
+        """
+        self._connecting = True
         if not self._open:
-            self._reorganising = False
             return []
-        settled = [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
-        settled += self._settle(lambda _: True)
-        self._reorganising = False
-        return settled
+        return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
 
     def disconnected(self) -> list[Settled]:
         """Take a D: what was open is settled, and what follows belongs to a reorganisation."""
-        settled = self._settle(lambda _: True)
+        settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
         return settled
 
     def tick(self, now_us: int) -> list[Settled]:
         """Settle what nothing has explained for a second."""
-        return self._settle(lambda gone: now_us - gone.event.received_us > QUIET_US)
+        return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
 
     def flush(self) -> list[Settled]:
         """Settle everything: no more events will come."""
@@ -101,6 +106,14 @@ class Removals:
             taken += found
             txids.update(gone.event.hash for gone in found)
             self._open = [gone for gone in self._open if gone.event.hash not in txids]
+
+    def _end_of_blocks(self) -> list[Settled]:
+        """Settle what no block has explained, at the first event behind the last of them."""
+        if not self._connecting:
+            return []
+        settled = self._settle(lambda _: True)
+        self._connecting = self._reorganising = False
+        return settled
 
     def _settle(self, ready: Callable[[_Open], bool]) -> list[Settled]:
         settled = []

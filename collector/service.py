@@ -10,14 +10,13 @@ from contextlib import ExitStack
 
 import structlog
 
-from collector.blockflow import StoredBlocks
 from collector.compaction.daily import Compactor
 from collector.config import NodeSettings, Settings
 from collector.errors import CollectorError
 from collector.health import Health
 from collector.listener import Listener
 from collector.metrics import Metrics
-from collector.schema import BLOCKS
+from collector.stored import stored_blocks
 from collector.systemd import Notifier
 from collector.watch import Prepared, Watch, prepare
 from collector.writer import Dataset
@@ -75,17 +74,6 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
             log.warning(
                 "journal.left_alone", path=str(journal), advice="watch a node of that name to recover it"
             )
-
-
-def stored_blocks(dataset: Dataset) -> StoredBlocks:
-    """Read which blocks the dataset holds. Raises DatasetError naming a file that cannot be read."""
-    hashes: list[bytes] = []
-    lowest: int | None = None
-    for columns in dataset.read_columns(BLOCKS, "block_hash", "height"):
-        hashes += columns["block_hash"].to_pylist()
-        heights = columns["height"].to_pylist()
-        lowest = min([*heights, *([] if lowest is None else [lowest])], default=None)
-    return StoredBlocks(hashes, lowest)
 
 
 def _outcome(watches: list[Watch]) -> int:

@@ -1,14 +1,14 @@
 """Watch one run of one node: take what was received, journal it, make rows, seal them.
 
 A session's thread owns its journal, ledger and pipeline. What is received is in the journal before anything
-is made of it. The node is asked in two lanes, threads of their own, so that a slow answer holds up neither
-the receiving nor the journalling: events that need the answer wait, everything else goes on.
+is made of it. The node is asked in lanes, threads of their own, so that a slow answer holds up neither the
+receiving nor the journalling: events that need the answer wait, everything else goes on.
 """
 
+import json
 import queue
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from threading import Event as Flag
 from typing import Any, Final
 
@@ -16,20 +16,24 @@ import structlog
 
 from collector import told
 from collector.batches import Batches
-from collector.blockflow import StoredBlocks, reject_row
+from collector.blockflow import reject_row
+from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
 from collector.coverage import Ledger
-from collector.errors import CollectorError, NodeError
+from collector.errors import CollectorError
+from collector.guard import Guard
 from collector.journal import Journal
-from collector.lane import Answered, Lane
+from collector.lane import Answered, Lanes
 from collector.metrics import Metrics, NodeState
 from collector.pipeline import Pipeline
-from collector.preflight import NodeFacts
-from collector.records import Message
+from collector.preflight import TOPICS, NodeFacts
+from collector.records import Message, Notice
 from collector.rpc import RpcClient
-from collector.snapshots import Stats, Template, stats_row, take_stats, take_template, template_rows
+from collector.snapshots import Readings
+from collector.stored import StoredBlocks
+from collector.watchdog import Finding, Ours
 from collector.writer import Dataset
-from collector.zmq_source import Notice, ZmqSource
+from collector.zmq_source import ZmqSource
 
 Row = dict[str, Any]
 IDLE_S: Final = 0.25  # the longest wait when nothing happens
@@ -37,9 +41,11 @@ GATHER_S: Final = 0.05  # what arrives within it is journalled together
 GATHER_ITEMS: Final = 1000  # so many are worth a turn without waiting for more
 TURN_ITEMS: Final = 20_000  # so that timers run also under the heaviest load
 FINISH_S: Final = 10.0  # how long a stop waits for answers
+RECOVER_S: Final = 120.0  # how long rows of a killed run wait for the blocks that came meanwhile
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
 COVERAGE_STATE: Final = "coverage/"
+BEGAN_STATE: Final = "began/"
 log = structlog.get_logger(__name__)
 
 
@@ -57,6 +63,7 @@ class Session:
         journal: Journal,
         stored: StoredBlocks,
         metrics: Metrics,
+        steps: StepDetector | None = None,
     ) -> None:
         self.origin = node, session = origin  # names of the node and of the session
         self._settings = settings
@@ -64,66 +71,88 @@ class Session:
         self._journal = journal
         self._metrics = metrics
         self._inbox = inbox
-        self._quick = Lane(f"{node}-mempool", client, self._inbox)
-        self._slow = Lane(f"{node}-blocks", client, self._inbox)
+        self._steps = steps or StepDetector(round(settings.clock_step_s * 1e6))
+        self._lanes = Lanes(node, client, inbox)
         self._ledger = Ledger(node, session)
         self._batches = Batches(journal)
         self._pipeline = Pipeline(
-            self.origin,
+            origin,
             settings.chain,
-            quick=self._quick,
-            slow=self._slow,
+            lanes=self._lanes,
             batches=self._batches,
             stored=stored,
             ledger=self._ledger,
             fee_batch=settings.fee_batch,
             fee_interval_s=settings.fee_interval_s,
         )
+        self._readings = Readings(
+            origin,
+            settings.chain,
+            lanes=self._lanes,
+            batches=self._batches,
+            histogram=self._pipeline.live.histogram,
+            template_interval_s=settings.template_interval_s,
+            stats_interval_s=settings.stats_interval_s,
+        )
+        self._guard = Guard(
+            node,
+            TOPICS,
+            lanes=self._lanes,
+            interval_s=settings.watchdog_interval_s,
+            ours=self._ours,
+            act=self._act,
+            proven=self._proven,
+        )
+        self._source: ZmqSource | None = None
+        self._silent: set[str] = set()  # topics that a new connection alone does not vouch for
         self._restarted = ""  # what showed that the node is another process now
+        self._tip_hash: bytes | None = None
         self._state = b""
         self._is_overdue = False
-        self._template_open = False
-        self._template_error = ""
-        now_s = time.monotonic()
-        self._template_due_s = now_s
-        self._stats_due_s = now_s
-        self._seal_due_s = now_s + settings.seal_interval_s
+        self._seal_due_s = time.monotonic() + settings.seal_interval_s
 
     def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> None:
         """Collect from `source` until `stop` or until the node restarts; leaves everything sealed."""
+        self._source = source
         try:
             source.keep_in(self._journal.ring(*self.origin, source.topics))
             self._begin(facts, source.since_us)
             while not stop.is_set() and not self._restarted:
                 self._turn(self._take(IDLE_S))
         except BaseException:
-            self._stop_lanes()
+            self._lanes.stop()
             raise
         finally:
             source.stop()
         self._finish("node_restart" if self._restarted else "shutdown")
 
-    def recover(self, messages: Sequence[Message], states: Mapping[str, bytes]) -> None:
-        """Make rows of what a killed run of this session had received, and of its states of `told`."""
+    def recover(
+        self, messages: Sequence[Message], states: Mapping[str, bytes], began: bytes | None = None
+    ) -> None:
+        """Make rows of what a killed run left: messages, and the states of `told` and `began`."""
+        if began is not None:  # what has left the mempool since may be in a block that nobody saw come
+            self._pipeline.blocks.begin_behind(json.loads(began))
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
         batch = self._batches.adopt(len(messages))
         for message in messages:
             self._pipeline.message(message, batch)
         self._pipeline.release()
-        self._await_answers()
-        self._pipeline.fill()  # what has left the mempool since may be in a block that nobody saw come
-        self._wind_up()
+        self._await_answers(FINISH_S)
+        self._pipeline.blocks.fill()
+        self._wind_up(RECOVER_S)
 
     def _begin(self, facts: NodeFacts, since_us: int) -> None:
-        now_us = time.time_ns() // 1000
+        now_us = wall_us()
         node, session = self.origin
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
-        self._batches.current.add("nodes", [row])
+        self._batches.at_once("nodes", [row])
+        self._journal.set_state(BEGAN_STATE + session, json.dumps(row["tip_height"]).encode())
         for topic in facts.endpoints:
             self._ledger.open(topic, since_us)
         self._metrics.began(node, row)
         self._pipeline.start(facts, now_us)
+        self._tip_hash = facts.row["tip_hash"]
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 
     # --- one turn
@@ -155,10 +184,12 @@ class Session:
                 self._pipeline.notice(item)
             else:
                 item.deliver()
-        self._pipeline.tick(time.time_ns() // 1000)
+        self._pipeline.tick(monotonic_us())
         self._restarted = self._restarted or self._pipeline.restarted
         self._ask_on_time()
         self._commit()
+
+    # --- what was observed
 
     def _account(self, items: list[Any]) -> list[Any]:
         """Keep the ledger; returns the items up to a restart of the node, what follows is another session's.
@@ -166,17 +197,44 @@ class Session:
         The ledger's state goes to the journal with the messages it counts.
         """
         rows: list[Row] = []
+        covered = self._stepped(rows)
         for position, item in enumerate(items):
             if type(item) is Message:
-                self._ledger.count(item.topic, item.sequence, item.received_ns // 1000)
+                if covered is None:
+                    self._ledger.count(item.topic, item.sequence, item.received_ns // 1000)
             elif type(item) is Notice and item.reason == "node_restart":
                 self._restarted = item.detail
                 items = items[:position] + [later for later in items[position:] if type(later) is Answered]
                 break
             elif type(item) is Notice:
                 rows += self._note(item)
+        messages = [item for item in items if type(item) is Message]
+        self._guard.heard(messages)
+        self._silent.difference_update({message.topic for message in messages})
+        for topic in covered or ():
+            self._ledger.open(topic, wall_us())
         self._journal_coverage(rows)
         return items
+
+    def _stepped(self, rows: list[Row]) -> list[str] | None:
+        """Close everything when the wall clock was set; returns the topics to open again, else None.
+
+        Which of this turn's stamps are from before the step nobody can tell: they stay, in no interval.
+        """
+        step_us = self._steps.step_us()
+        if not step_us:
+            return None
+        node, _ = self.origin
+        detail = f"the wall clock was set by {step_us / 1e6:+.3f} s"
+        log.error("clock.stepped", node=node, detail=detail, advice="let a time daemon slew the clock")
+        topics = [topic for topic in self._ledger.topics if topic != "mempool"]
+        for topic in topics:
+            self._metrics.lost(node, topic, "clock_step")
+        rows += self._ledger.close_all("clock_step", detail)
+        self._guard.forget()
+        self._pipeline.clock_stepped(step_us)
+        self._pipeline.notice(Notice("clock_step", "sequence", time.time_ns(), detail))
+        return topics
 
     def _note(self, notice: Notice) -> list[Row]:
         """Close or open the interval of a topic whose stream was broken or came back."""
@@ -186,16 +244,50 @@ class Session:
         at_us = notice.received_ns // 1000
         if notice.reason == "malformed":
             row = reject_row(self.origin, "zmq", at_us, notice.detail, notice.body)
-            self._batches.current.add("rejects", [row])
+            self._batches.at_once("rejects", [row])
         if notice.topic is None:
             return []
+        self._guard.forget()
         if notice.reason == "connected":
             log.info("zmq.connected", node=node, topic=notice.topic, endpoint=notice.detail)
-            self._ledger.open(notice.topic, at_us)
+            if notice.topic not in self._silent:
+                self._ledger.open(notice.topic, at_us)
             return []
-        log.warning("zmq.lost", node=node, topic=notice.topic, reason=notice.reason, detail=notice.detail)
-        self._metrics.lost(node, notice.topic, notice.reason)
-        return self._ledger.close(notice.topic, notice.reason, notice.detail)
+        return self._lost(notice)
+
+    def _lost(self, notice: Notice) -> list[Row]:
+        """Close the interval of a topic; one that is closed already is the same hole still."""
+        node, _ = self.origin
+        assert notice.topic is not None  # noqa: S101 - the callers have looked
+        rows = self._ledger.close(notice.topic, notice.reason, notice.detail)
+        if rows:
+            log.warning("zmq.lost", node=node, topic=notice.topic, reason=notice.reason, detail=notice.detail)
+            self._metrics.lost(node, notice.topic, notice.reason)
+        return rows
+
+    def _ours(self) -> Ours:
+        is_settled = self._pipeline.spine.in_step and not self._pipeline.n_undecided
+        n_mempool = len(self._pipeline.spine.txids) if is_settled else None
+        return Ours(self._pipeline.blocks.tip_hash, n_mempool)
+
+    def _act(self, finding: Finding) -> None:
+        """Give up a topic that the watchdog found silent or with a hole, and begin it anew."""
+        node, _ = self.origin
+        log.error("watchdog.found", node=node, **finding._asdict())
+        notice = Notice(finding.reason, finding.topic, time.time_ns(), finding.detail)
+        self._journal_coverage(self._lost(notice))
+        self._guard.forget()
+        if finding.reason == "silent":
+            self._silent.add(finding.topic)
+            if self._source is not None and not finding.is_gone:
+                self._source.renew([finding.topic])
+        else:
+            self._ledger.open(finding.topic, wall_us())
+        self._pipeline.notice(notice)
+
+    def _proven(self, until_us: int) -> None:
+        for topic in ("sequence", "mempool"):
+            self._ledger.prove(topic, until_us)
 
     def _journal_coverage(self, rows: Sequence[Row]) -> None:
         """Hand rows of `coverage` and what is still open to the next flush, which writes both or neither."""
@@ -220,7 +312,7 @@ class Session:
             self.origin[0],
             NodeState(
                 in_step=self._pipeline.spine.in_step,
-                away=self._quick.away or self._slow.away,
+                away=self._lanes.away,
                 n_mempool=len(self._pipeline.live),
                 n_queued=self._inbox.qsize(),
                 n_waiting=self._batches.n_messages,
@@ -231,93 +323,56 @@ class Session:
     # --- timers
 
     def _ask_on_time(self) -> None:
+        tip_hash = self._pipeline.blocks.tip_hash
+        if tip_hash != self._tip_hash:
+            self._tip_hash = tip_hash
+            self._readings.tip_changed()
+        self._readings.ask_on_time()
+        self._guard.ask_on_time()
         now_s = time.monotonic()
-        if self._pipeline.tip_changed and not self._template_open:
-            self._pipeline.tip_changed = False
-            self._ask_template("tip", now_s)
-        elif now_s >= self._template_due_s and not self._template_open:
-            self._ask_template("timer", now_s)
-        if now_s >= self._stats_due_s:
-            self._stats_due_s = now_s + self._settings.stats_interval_s
-            self._quick.ask(take_stats, self._on_stats, self._no_stats)
         if now_s >= self._seal_due_s:
             self._seal_due_s = now_s + self._settings.seal_interval_s
-            self._journal_coverage(self._ledger.seal(time.time_ns() // 1000))
+            self._journal_coverage(self._ledger.seal())
             self._commit()
             self._seal()
-
-    def _ask_template(self, trigger: str, now_s: float) -> None:
-        self._template_due_s = now_s + self._settings.template_interval_s
-        self._template_open = True
-        self._slow.ask(
-            partial(take_template, chain=self._settings.chain),
-            partial(self._on_template, trigger),
-            self._no_template,
-        )
-
-    def _on_template(self, trigger: str, template: Template) -> None:
-        self._template_open = False
-        self._template_error = ""
-        row, transactions = template_rows(self.origin, trigger, template)
-        self._batches.current.add("templates", [row])
-        self._batches.current.add("template_txs", transactions)
-
-    def _no_template(self, error: NodeError) -> None:
-        """Go on without templates: a node that is syncing or has no peers gives none."""
-        self._template_open = False
-        if str(error) != self._template_error:
-            log.warning("template.refused", node=self.origin[0], reason=str(error))
-        self._template_error = str(error)
-
-    def _on_stats(self, stats: Stats) -> None:
-        row = stats_row(self.origin, stats, self._pipeline.live.histogram())
-        self._batches.current.add("mempool_stats", [row])
-
-    def _no_stats(self, error: NodeError) -> None:
-        log.warning("stats.refused", node=self.origin[0], reason=str(error))
 
     # --- the end
 
     def _finish(self, reason: str) -> None:
         """Take what was received, wait a little for what it needs, and seal."""
-        stopped_us = time.time_ns() // 1000
         while not self._inbox.empty():
             items = self._take(0.0)
             if self._restarted:  # these messages are of the node's next run, and in no session
                 items = [item for item in items if type(item) is Answered]
             self._turn(items)
-        self._await_answers()
-        self._journal_coverage(self._ledger.close_all(reason, self._restarted or None, stopped_us))
+        self._await_answers(FINISH_S)
+        self._journal_coverage(self._ledger.close_all(reason, self._restarted or None))
         self._journal.end_ring()
-        self._wind_up()
+        self._wind_up(FINISH_S)
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
 
-    def _wind_up(self) -> None:
+    def _wind_up(self, limit_s: float) -> None:
         """Complete every row with what can still be learnt, and seal."""
         self._pipeline.release()
-        self._await_answers()
+        self._await_answers(limit_s)
         self._pipeline.finish()
-        self._journal.set_state(COVERAGE_STATE + self.origin[1], None)
+        for name in (COVERAGE_STATE, BEGAN_STATE):
+            self._journal.set_state(name + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
-        self._stop_lanes()
+        self._lanes.stop()
         self._seal()
 
-    def _stop_lanes(self) -> None:
-        for lane in (self._quick, self._slow):
-            lane.stop()
-
-    def _await_answers(self) -> None:
+    def _await_answers(self, limit_s: float) -> None:
         """Go on until nothing waits, or nothing moves any more."""
-        deadline_s = time.monotonic() + FINISH_S
+        deadline_s = time.monotonic() + limit_s
         quiet_since_s = time.monotonic()
-        while self._pipeline.n_open and time.monotonic() < deadline_s:
+        while (self._pipeline.n_open or self._lanes.slow.n_open) and time.monotonic() < deadline_s:
             items = self._take(GATHER_S)
             for item in items:
                 if type(item) is Answered:
                     item.deliver()
-            self._pipeline.tick(time.time_ns() // 1000, hold_us=0)
-            is_waiting = (self._quick.n_open or self._slow.n_open) and not self._quick.away
-            if items or is_waiting:
+            self._pipeline.tick(monotonic_us(), hold_us=0)
+            if items or (self._lanes.n_open and not self._lanes.away):
                 quiet_since_s = time.monotonic()
             elif time.monotonic() - quiet_since_s > SETTLE_S:
                 return

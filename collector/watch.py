@@ -1,4 +1,8 @@
-"""Watch one node for as long as the service runs: one session after the other, each to its next restart."""
+"""Watch one node for as long as the service runs: one session after the other, each to its next restart.
+
+Whatever fails concerns this node alone. Where others are watched it is begun again, ever more seldom, and
+they go on undisturbed; a node that is watched alone ends the service, which whoever started it starts again.
+"""
 
 import queue
 import secrets
@@ -9,21 +13,23 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector import told
-from collector.blockflow import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.coverage import Ledger
-from collector.errors import NodeRefused, NodeUnavailable
+from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal import Journal
 from collector.metrics import Metrics
 from collector.preflight import client_for, examine
 from collector.records import Message
 from collector.rpc import RpcClient
-from collector.session import COVERAGE_STATE, Session
+from collector.schema import BLOCKS
+from collector.session import BEGAN_STATE, COVERAGE_STATE, Session
+from collector.stored import StoredBlocks
 from collector.verify import warm_up
 from collector.writer import Dataset
 from collector.zmq_source import ZmqSource
 
 RETRY_WAIT_S: Final = 2.0
+LONGEST_WAIT_S: Final = 300.0  # between two attempts with a node that fails
 log = structlog.get_logger(__name__)
 
 
@@ -71,7 +77,7 @@ class Watch:
         metrics: Metrics,
         stop: threading.Event,
     ) -> None:
-        self.error: BaseException | None = None
+        self.error: Exception | None = None  # what the last attempt failed with
         self._node = node
         self._settings = settings
         self._dataset = dataset
@@ -79,9 +85,7 @@ class Watch:
         self._stop = stop
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
-        folder = dataset.root / "journal" / dataset.chain / node.name
-        self._journal = Journal(folder, fsync_interval_s=settings.fsync_interval_s, stop=stop)
-        self._left_over = self._journal.recover(dataset)
+        self._journal, self._left_over = self._open_journal()
 
     def start(self, prepared: Prepared, stored: StoredBlocks) -> None:
         """Begin to follow the node; `stored` are the blocks of the dataset after every journal's recovery."""
@@ -95,21 +99,58 @@ class Watch:
             self._thread.join()
         self._journal.close()
 
-    def _run(self, prepared: Prepared | None) -> None:
+    def _open_journal(self) -> tuple[Journal, list[Message]]:
+        folder = self._dataset.root / "journal" / self._dataset.chain / self._node.name
+        journal = Journal(folder, fsync_interval_s=self._settings.fsync_interval_s, stop=self._stop)
         try:
-            if prepared is not None:
-                self._recover(prepared)
+            return journal, journal.recover(self._dataset)
+        except BaseException:
+            journal.close()
+            raise
+
+    def _run(self, prepared: Prepared | None) -> None:
+        wait_s = RETRY_WAIT_S
+        while not self._stop.is_set():
+            try:
+                if self.error is not None:
+                    self._begin_again()
+                self._live(prepared)
+            except Exception as error:  # noqa: BLE001 - kept for the thread that waits for this one
+                self._failed(error)
+            prepared = None
+            self._stop.wait(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    def _failed(self, error: Exception) -> None:
+        self.error = error
+        said = f"{type(error).__name__}: {error}"
+        traceback = None if isinstance(error, CollectorError) else error
+        log.error("watch.failed", node=self._node.name, error=said, exc_info=traceback)
+        self._metrics.away(self._node.name)
+        if len(self._settings.node) == 1:
+            self._stop.set()
+
+    def _live(self, prepared: Prepared | None) -> None:
+        """Make rows of what an earlier run left, then run sessions until the stop."""
+        try:
             while not self._stop.is_set():
                 prepared = prepared or self._await_node()
-                if prepared is not None:
-                    self._follow(prepared)
-                    prepared = None
-        except BaseException as error:  # noqa: BLE001 - the thread that waits for this one raises it
-            self.error = error
-            self._stop.set()
+                if prepared is None:
+                    return
+                self._recover(prepared)
+                self._follow(prepared)
+                self.error = prepared = None
         finally:
             if prepared is not None:
                 prepared.source.stop()
+
+    def _begin_again(self) -> None:
+        """Go back to what the journal holds: what the failed attempt had in memory is made anew from it."""
+        self._journal.close()
+        self._journal, self._left_over = self._open_journal()
+        hashes = self._dataset.read_columns(BLOCKS, "block_hash")
+        stored = {block_hash for rows in hashes for block_hash in rows["block_hash"].to_pylist()}
+        self._stored.release(self._node.name, stored)
 
     def _follow(self, prepared: Prepared) -> None:
         """Run one session, to the stop or to the node's restart; none when the node has gone away again."""
@@ -154,20 +195,26 @@ class Watch:
 
     def _recover(self, prepared: Prepared) -> None:
         """Make rows of what a killed run had received, and close the intervals it left open."""
-        for name, state in list(self._journal.states.items()):
+        states = dict(self._journal.states)
+        for name, state in states.items():
             if name.startswith(COVERAGE_STATE):
                 ledger = Ledger(self._node.name, name.removeprefix(COVERAGE_STATE))
                 self._journal.append("coverage", ledger.close_killed(state, self._journal.late))
                 self._journal.set_state(name, None)
         self._journal.late.clear()
         self._journal.flush()
-        found: dict[str, tuple[list[Message], dict[str, bytes]]] = {}
+        began = {
+            name.removeprefix(BEGAN_STATE): state
+            for name, state in states.items()
+            if name.startswith(BEGAN_STATE)
+        }
+        found: dict[str, tuple[list[Message], dict[str, bytes]]] = {name: ([], {}) for name in began}
         for message in self._left_over:
             found.setdefault(message.session, ([], {}))[0].append(message)
-        for name, state in self._journal.states.items():
+        for name, state in states.items():
             if name.startswith(told.STATE):
                 found.setdefault(told.session_of(name), ([], {}))[1][name] = state
-        for session, (messages, states) in sorted(found.items()):  # their names begin with the time
+        for session, (messages, told_states) in sorted(found.items()):  # their names begin with the time
             log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(messages))
-            self._session(prepared, session).recover(messages, states)
+            self._session(prepared, session).recover(messages, told_states, began.get(session))
         self._left_over = []

@@ -130,5 +130,12 @@ BLOCK_ARRIVALS = Table(
         col("kind", TEXT, "How we learnt of it; only `pushed` is a time of arrival.", values=SEEN_KINDS[:3]),
         col("height", COUNT, "Height, when known.", nullable=True),
         col("prev_hash", HASH, "Parent, when known.", nullable=True),
+        col(
+            "is_catch_up",
+            FLAG,
+            "True when the node was catching up with blocks that others had before: no time of arrival; null "
+            "when not known, and where `kind` or `event` already says so.",
+            nullable=True,
+        ),
     ),
 )

@@ -160,5 +160,11 @@ MEMPOOL_STATS = Table(
         col(
             "histogram", HISTOGRAM, "Transactions by own feerate, as this collector knows them; lower bounds."
         ),
+        col(
+            "clock_offset_us",
+            BIG,
+            "Our clock minus the node host's when asked, to its resolution of 1 s.",
+            nullable=True,
+        ),
     ),
 )

@@ -48,6 +48,7 @@ END_REASONS: Final = (
     "reconnect",
     "resync",
     "clock_step",
+    "silent",
 )
 VERDICTS: Final = (
     "valid",

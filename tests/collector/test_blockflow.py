@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from collector.batches import Batch
-from collector.blockflow import BlockAnswer, BlockFlow, StoredBlocks
+from collector.blockflow import BlockAnswer, BlockFlow
 from collector.questions import ask_block
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay
 from collector.schema import hash_bytes
+from collector.stored import StoredBlocks
 
 pytestmark = pytest.mark.bitcoind
 
@@ -24,10 +25,11 @@ def node() -> Iterator[RegtestNode]:
 
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
     """Fetch a block with this answer."""
-    blocks = BlockFlow(("alpha", "s"), "regtest", StoredBlocks((), None), lambda *_: None)
+    stored = StoredBlocks((), answer.verbose["height"])
+    blocks = BlockFlow(("alpha", "s"), "regtest", stored, lambda *_: None, lambda: None)
     batch = Batch(0)
     blocks.want(block_hash)
-    assert blocks.answered(block_hash, answer, 1, batch)
+    assert blocks.answered(block_hash, answer, 1, 1, batch)
     assert len(blocks) == 0
     return batch.rows
 

@@ -1,6 +1,7 @@
 """The account of what was observed: no interval claims more than was received, none is lost."""
 
 from collector.coverage import Ledger
+from collector.records import Message, Notice
 
 
 def test_a_gap_ends_an_interval_at_its_last_message() -> None:
@@ -23,19 +24,42 @@ def test_a_gap_ends_an_interval_at_its_last_message() -> None:
         "detail": "counter is 12, expected 9",
     }
     ledger.count("rawtx", 12, 50)
-    (row,) = ledger.close("rawtx", "shutdown", at_us=60)
-    assert (row["from_at"], row["to_at"], row["first_sequence"], row["n_messages"]) == (50, 60, 12, 1)
+    (row,) = ledger.close("rawtx", "shutdown")
+    assert (row["from_at"], row["to_at"], row["first_sequence"], row["n_messages"]) == (50, 50, 12, 1)
 
 
-def test_a_seal_leaves_no_hole() -> None:
-    """The next interval begins where the sealed one ends, with a count of its own."""
+def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
+    """A sealed interval ends at its last message, and the next begins there with a count of its own."""
     ledger = Ledger("alpha", "s")
     ledger.open("sequence", 10)
+    ledger.open("rawblock", 10)
     ledger.count("sequence", 1, 20)
-    (sealed,) = ledger.seal(100)
-    (last,) = ledger.close_all("shutdown", at_us=200)
-    assert (sealed["end_reason"], sealed["to_at"], sealed["n_messages"]) == ("sealed", 100, 1)
-    assert (last["from_at"], last["to_at"], last["n_messages"], last["first_sequence"]) == (100, 200, 0, None)
+    (sealed,) = ledger.seal()
+    assert (sealed["topic"], sealed["end_reason"]) == ("sequence", "sealed")
+    assert (sealed["from_at"], sealed["to_at"], sealed["n_messages"]) == (10, 20, 1)
+    assert ledger.seal() == []  # nothing came since
+    ledger.prove("sequence", 70)
+    first, second = ledger.close_all("shutdown")
+    assert (first["topic"], first["from_at"], first["to_at"]) == ("rawblock", 10, 10)
+    assert (second["from_at"], second["to_at"], second["n_messages"]) == (20, 70, 0)
+    assert second["first_sequence"] is None
+
+
+def test_what_was_received_after_the_last_state_is_counted() -> None:
+    """Messages and notices that a kill left in the ring extend and close what the state had open."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    late = [
+        Message("alpha", "s", "sequence", 5, 20_000, b""),
+        Message("alpha", "other", "sequence", 900, 25_000, b""),
+        Notice("gap", "sequence", 30_000, "counter is 9, expected 6"),
+        Message("alpha", "s", "sequence", 9, 30_000, b""),
+    ]
+    rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
+    assert [(row["from_at"], row["to_at"], row["last_sequence"], row["end_reason"]) for row in rows] == [
+        (10, 20, 5, "gap"),
+        (30, 30, 9, "killed"),
+    ]
 
 
 def test_a_kill_closes_what_was_open_by_its_state() -> None:

@@ -1,7 +1,6 @@
 """Rows of entries, from the desk that asks for their fees to the batches that wait for them."""
 
 import queue
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,16 @@ from typing import Any
 import pytest
 
 from collector.batches import Batches
-from collector.blockflow import BlockFlow, Known, StoredBlocks
+from collector.blockflow import BlockFlow
+from collector.clock import monotonic_us
 from collector.entries import GIVE_UP_BLOCK_US, Entry
 from collector.fees import FeeDesk
 from collector.journal import Journal
+from collector.known import Known
 from collector.lane import Lane
 from collector.live import LiveSet
 from collector.rpc import RpcClient
+from collector.stored import StoredBlocks
 
 ORIGIN = ("alpha", "s")
 TXID = b"\x11" * 32
@@ -33,7 +35,9 @@ class Desk:
         self.fees = FeeDesk(ORIGIN, LiveSet(), self.lane, batch=10, interval_s=0.0)
         self.asked: list[bytes] = []
         stored = StoredBlocks((), None)
-        self.blocks = BlockFlow(ORIGIN, "regtest", stored, lambda hash_, _: self.asked.append(hash_))
+        self.blocks = BlockFlow(
+            ORIGIN, "regtest", stored, lambda hash_, _: self.asked.append(hash_), lambda: None
+        )
 
 
 @pytest.fixture
@@ -50,10 +54,10 @@ def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
     owner = desk.batches.current
     desk.fees.entered_in_block(Entry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     for _ in range(3):
-        desk.fees.tick(time.time_ns() // 1000, desk.blocks)
+        desk.fees.tick(monotonic_us(), desk.blocks)
     assert desk.asked == [BLOCK]
     assert desk.batches.waiting_s > 0
-    desk.fees.block_told(BLOCK, Known(1, bytes(32), {TXID: 77}, {}))
+    desk.fees.block_told(BLOCK, Known(1, bytes(32), 0, {TXID: 77}, {}))
     assert [row["fee_sat"] for row in owner.rows["mempool_txs"]] == [77]
     assert (owner.n_open, desk.batches.waiting_s) == (0, 0.0)
 
@@ -62,7 +66,7 @@ def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
     """After a time the row is given out without a fee."""
     owner = desk.batches.current
     desk.fees.entered_in_block(Entry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
-    now_us = time.time_ns() // 1000
+    now_us = monotonic_us()
     desk.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, desk.blocks)
     assert owner.n_open == 1
     desk.fees.tick(now_us + 2 * GIVE_UP_BLOCK_US, desk.blocks)

@@ -16,7 +16,7 @@ from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest import node as regtest_node
 from collector.regtest.node import free_ports
 from collector.schema import BLOCKS, DATASET_MARKER
-from collector.service import stored_blocks
+from collector.stored import stored_blocks
 from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from collector import service
-from collector.blockflow import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.schema import TABLES, hash_bytes
+from collector.stored import StoredBlocks
 from collector.watch import Watch, prepare
 from collector.writer import Dataset
 

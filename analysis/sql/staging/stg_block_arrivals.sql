@@ -1,5 +1,8 @@
 /*
 summary = "What happened to a block at a node, and when, on our clock; a stale block keeps its rows."
+method = """
+What a node that was catching up pushed is `pulled` here: the moment says nothing of when the block came to be known.
+"""
 grain = ["node", "session", "block_hash", "event", "event_at"]
 [columns]
 node = "VARCHAR  Name of the watched node, from the settings"
@@ -17,7 +20,7 @@ select
     block_hash,
     event,
     event_at,
-    kind,
+    case when is_catch_up then 'pulled' else kind end as kind,
     height,
     prev_hash
 from block_arrivals

@@ -12,6 +12,7 @@ max_usage_bytes = "BIGINT  Memory it may use"
 fees_sat = "BIGINT  Their fees"
 min_feerate_sat_vb = "DOUBLE  Lowest feerate that the mempool accepts"
 histogram = "STRUCT(from_feerate_sat_vb DOUBLE, n_tx BIGINT, vsize_vb BIGINT, fees_sat BIGINT)[]  Transactions by own feerate, as this collector knows them; lower bounds"
+clock_offset_us = "BIGINT  Our clock minus the node host's when asked, to its resolution of 1 s"
 */
 select
     node,
@@ -23,5 +24,6 @@ select
     max_usage_bytes,
     fees_sat,
     min_feerate_sat_vb,
-    histogram
+    histogram,
+    clock_offset_us
 from mempool_stats
