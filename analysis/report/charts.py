@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 
 import altair as alt
 
-from analysis.report.svg import INK
+from analysis.report.svg import INK, MUTED
 
-Mark = Literal["dot", "ring"]
+Mark = Literal["dot", "ring", "diamond"]
 Drawing = alt.LayerChart | alt.FacetChart
 
 ROW_HEIGHT_PX: Final = 26
@@ -25,6 +25,7 @@ _PX_PER_TICK: Final = 120
 _WIDE_FROM_PX: Final = 600
 _SECONDS_SHOWN_BELOW: Final = dt.timedelta(minutes=10)
 _HOURS_SHOWN_BELOW: Final = dt.timedelta(days=2)
+_YEARS_SHOWN_FROM: Final = dt.timedelta(days=300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,37 +56,71 @@ class Span:
     colour: str
 
 
-def ratios(rows: Sequence[RatioRow], *, width_px: int, largest: float | None = None) -> Drawing:
-    """Draw ratios as dots with their 95 % intervals as lines, one row each, from 0 to `largest`."""
-    label_px, value_px = _label_width(width_px), 58
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioAxis:
+    """What a chart of dots measures: parts of a whole unless said otherwise. `reference` is a line to see."""
+
+    label: str = PERCENT_LABEL
+    title: str = ""
+    largest: float | None = None
+    smallest: float = 0.0
+    limit: float | None = 1.0  # no value can be larger
+    reference: float | None = None
+    is_log: bool = False
+
+
+def ratios(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> Drawing:
+    """Draw ratios as dots with their 95 % intervals as lines, one row each."""
+    label_px, value_px = _label_width(width_px), 66
     order = list(dict.fromkeys(row.row for row in rows))
     marks = list(dict.fromkeys(row.mark for row in rows))
-    end = largest or min(1.0, 1.08 * max(row.high or row.ratio for row in rows)) or 1.0
-    x = alt.X(
-        "low:Q",
-        scale=alt.Scale(domain=[0, end], nice=False),
-        axis=alt.Axis(title=None, labelExpr=PERCENT_LABEL, tickCount=_ticks(width_px), domain=False),
-    )
+    scale = alt.Scale(domain=_domain(rows, axis), nice=False, type="log" if axis.is_log else "linear")
+    look: dict[str, Any] = {
+        "labelExpr": axis.label,
+        "tickCount": _ticks(width_px),
+        "domain": False,
+        "labelOverlap": True,
+    }
+    ruler = alt.Axis(title=axis.title or None, **look)
+    x = alt.X("low:Q", scale=scale, axis=ruler)
     base = alt.Chart(_data(rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
     marked = base.encode(
         yOffset=alt.YOffset("mark:N", sort=marks), color=alt.Color("colour:N", scale=None, legend=None)
     )
-    layers = (
+    layers: list[alt.Chart] = []
+    if axis.reference is not None:
+        line = alt.Chart(alt.InlineData(values=[{"at": axis.reference}]))
+        layers.append(
+            line.mark_rule(color=MUTED, strokeDash=[2, 3]).encode(x=alt.X("at:Q", scale=scale, axis=ruler))
+        )
+    layers += [
         marked.mark_rule(strokeWidth=2, opacity=0.7).encode(x=x, x2="high:Q"),
-        marked.mark_point(size=64, strokeWidth=2, opacity=1, shape="circle").encode(
-            x="ratio:Q", fill=alt.Fill("fill:N", scale=None, legend=None)
+        marked.mark_point(size=64, strokeWidth=2, opacity=1).encode(
+            x="ratio:Q",
+            fill=alt.Fill("fill:N", scale=None, legend=None),
+            shape=alt.Shape("shape:N", scale=None, legend=None),
         ),
         marked.mark_text(align="right").encode(
             x=alt.value(width_px - label_px - 2), text="value:N", color=alt.value(INK)
         ),
         _row_labels(base, label_px),
-    )
+    ]
     return alt.layer(*layers).properties(
         width=width_px - label_px - value_px,
         height=len(order) * (ROW_HEIGHT_PX + (len(marks) - 1) * 10),
-        padding={"left": label_px, "right": value_px, "top": 4, "bottom": 24},
+        padding={"left": label_px, "right": value_px, "top": 4, "bottom": 44 if axis.title else 24},
         autosize="none",
     )
+
+
+def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
+    """Give the ends of the axis: from its smallest to a little beyond the largest value."""
+    highest = 1.08 * max(row.high or row.ratio for row in rows)
+    end = axis.largest or (highest if axis.limit is None else min(axis.limit, highest)) or 1.0
+    if not axis.is_log:
+        return [axis.smallest, end]
+    lowest = min(value for row in rows for value in (row.low, row.ratio) if value)
+    return [0.92 * lowest, max(end, 1.08 * (axis.reference or 0))]
 
 
 def distribution(
@@ -137,7 +172,7 @@ def days(
         axis=alt.Axis(
             title=None,
             values=[f"{day:%Y-%m-%d}" for day in (rows[0][0], rows[-1][0])],
-            labelExpr="utcFormat(datum.value, '%d %b')",
+            labelExpr=f"utcFormat(datum.value, '{_day_format(rows[-1][0] - rows[0][0])}')",
             labelFlush=True,
             grid=False,
         ),
@@ -201,10 +236,11 @@ def _data(rows: Sequence[RatioRow] | Sequence[Span]) -> alt.InlineData:
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
-    """Give one row as JSON can hold it; a ring is a dot filled with the paper's colour."""
+    """Give one row as JSON can hold it; a ring and a diamond are filled with the paper's colour."""
     values = {key: _stamp(value) if isinstance(value, dt.datetime) else value for key, value in row.items()}
     if "mark" in row:
-        values["fill"] = "var(--paper)" if row["mark"] == "ring" else row["colour"]
+        values["fill"] = row["colour"] if row["mark"] == "dot" else "var(--paper)"
+        values["shape"] = "diamond" if row["mark"] == "diamond" else "circle"
     return values
 
 
@@ -221,7 +257,11 @@ def _ticks(width_px: int) -> int:
     return max(3, width_px // _PX_PER_TICK)
 
 
+def _day_format(length: dt.timedelta) -> str:
+    return "%d %b" if length < _YEARS_SHOWN_FROM else "%b %Y"
+
+
 def _time_format(length: dt.timedelta) -> str:
     if length < _SECONDS_SHOWN_BELOW:
         return "%H:%M:%S"
-    return "%H:%M" if length < _HOURS_SHOWN_BELOW else "%d %b"
+    return "%H:%M" if length < _HOURS_SHOWN_BELOW else _day_format(length)

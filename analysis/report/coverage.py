@@ -7,10 +7,11 @@ from markupsafe import Markup
 
 from analysis.report import charts
 from analysis.report.charts import Span
-from analysis.report.data import Marts, Row
+from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table, TableRow
 from analysis.report.parts import NARROW_PX, WIDE_PX
 from analysis.report.svg import draw
+from analysis.report.tables import by_text, field, mart_table, words
 from analysis.report.text import count, duration, moment, percent, plural, text_of
 
 MAX_HOLES: Final = 50
@@ -29,9 +30,10 @@ def coverage_section(marts: Marts) -> Section:
         missing.append("Not enough data: no coverage is recorded.")
     if marts.holes:
         parts.append(_hole_table(marts.holes))
+    parts += [_exclusion_table(marts), _check_table(marts)]
     return Section(
         section_id="coverage",
-        title="Coverage",
+        title="Coverage and exclusions",
         question="How much was really observed?",
         intro=(
             "A node announces each event once. What it sends while nobody listens, or drops when a queue is "
@@ -71,6 +73,8 @@ def _figure(marts: Marts) -> Figure:
         title="Time observed",
         caption="Per node and topic, in UTC. A hole is drawn at least as wide as a stroke.",
         panels=[Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))],
+        marts=("coverage_summary", "coverage_hole"),
+        rests_on="The collector's own record of what it received.",
         legend=legend,
     )
 
@@ -116,6 +120,8 @@ def _table(marts: Marts) -> Table:
             )
             for row in marts.coverage
         ],
+        mart="coverage_summary",
+        records=marts.coverage,
     )
 
 
@@ -143,6 +149,85 @@ def _hole_table(holes: list[Row]) -> Table:
             )
             for row in holes[:MAX_HOLES]
         ],
-        note=f"{plural(cut, 'more hole')}: pool-analysis show coverage_hole." if cut > 0 else "",
+        mart="coverage_hole",
+        records=holes,
+        note=f"{plural(cut, 'more hole')}: `pool-analysis show coverage_hole`." if cut > 0 else "",
         is_folded=len(holes) > MAX_HOLES // 5,
+    )
+
+
+def _exclusion_table(marts: Marts) -> Table:
+    """Count what was left out, and of which results."""
+    rows = [row for row in _exclusions(marts) if row["count"]]
+    return mart_table(
+        "exclusion-table",
+        "What was left out",
+        by_text("What", "what"),
+        [field("count", "Left out"), field("total", "Of"), words("where", "Of which results", kind="long")],
+        rows,
+        mart="",
+        is_folded=False,
+    )
+
+
+def _exclusions(marts: Marts) -> list[Row]:
+    window = marts.window
+    n_blocks = window["n_blocks"]
+    measured = next(
+        (row for row in marts.feerates if row["pool"] == ALL and row["feerate_kind"] == "package"), None
+    )
+    revenue = next((row for row in marts.rows("revenue") if row["period_kind"] == "all"), None)
+    spells = next((row for row in marts.rows("confirmation_decile") if not row["decile"]), None)
+    unknown = next((row["block_count"] for row in marts.shares if row["is_unknown"]), 0)
+    found = [
+        (
+            "Stale blocks",
+            window["n_stale"],
+            n_blocks + window["n_stale"],
+            "all but those on stale blocks",
+        ),
+        ("Blocks of nobody we know", unknown, n_blocks, "ranks, and indices but for their bounds"),
+        ("Blocks without an interval", n_blocks - window["n_timed"], n_blocks, "intervals between arrivals"),
+    ]
+    if measured is not None:
+        reason = "everything that asks what waited: feerates, fees captured"
+        found += [
+            ("Blocks whose mempool is not known", measured["n_unmeasured"], n_blocks, reason),
+            ("Empty blocks", measured["n_empty"], n_blocks, "feerate strategy, which they do not have"),
+        ]
+    if revenue is not None:
+        n_unknown = revenue["block_count"] - revenue["fee_block_count"]
+        found.append(("Blocks whose fees are not known", n_unknown, revenue["block_count"], "revenue"))
+    if spells is not None:
+        where = "nothing: they count until we lost sight of them"
+        found.append(
+            ("Transactions whose end is not known", spells["n_censored"], spells["n_entered"], where)
+        )
+    return [
+        {"what": what, "count": number, "total": total, "where": where}
+        for what, number, total, where in found
+    ]
+
+
+def _check_table(marts: Marts) -> Table:
+    """Show the checks that found something, or that none did."""
+    failed = [check for check in marts.checks if check.n_offending]
+    rows = [
+        {"name": check.name, "severity": check.severity, "n": check.n_offending, "summary": check.summary}
+        for check in failed
+    ]
+    n_passed = len(marts.checks) - len(failed)
+    return mart_table(
+        "check-table",
+        "Checks of the build that found something",
+        by_text("Check", "name"),
+        [
+            words("severity", "Severity"),
+            field("n", "Rows"),
+            words("summary", "What it looks for", kind="long"),
+        ],
+        rows,
+        mart="",
+        note=f"{n_passed} of {plural(len(marts.checks), 'check')} found nothing.",
+        is_folded=False,
     )

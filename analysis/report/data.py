@@ -1,9 +1,10 @@
 """Read from a built database what the report and the terminal summary show: marts, and only marts.
 
 Rows come as dicts in a stable order. Nothing is computed here but counts and the quantiles that a
-curve is drawn from.
+curve is drawn from. What only one section shows comes as it is, by the names of `reads.READS`.
 """
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 
+from analysis.catalog import load_catalog
+from analysis.checks import CheckResult, read_results
 from analysis.errors import ReportError
+from analysis.report.reads import MAX_ROWS, READS
 from analysis.report.text import printable
 
 Row = Mapping[str, Any]
@@ -21,9 +25,11 @@ Row = Mapping[str, Any]
 ALL: Final = "all"
 UNKNOWN: Final = "unknown"
 COLLECTIVE: Final[Mapping[str, str]] = MappingProxyType({ALL: "All pools", UNKNOWN: "Unknown"})
-FEERATE_KINDS: Final = ("package", "plain")
+FEERATE_KINDS: Final = ("package", "plain", "cluster")
 MAX_CURVE_POINTS: Final = 400
 MAX_DOUBTFUL_BLOCKS: Final = 30
+EPOCH_BLOCKS: Final = 2016
+MAX_DAYS: Final = 120  # of a longer window, courses are shown by difficulty epoch
 
 
 def _with_interval(*names: str) -> tuple[str, ...]:
@@ -46,14 +52,15 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             *_with_interval("share"),
         ),
         "block_pool": ("block_hash", "height", "pool", "method", "conflicts"),
-        "block_intervals": ("height", "is_empty", "is_active", "arrived_at", "interval_s"),
+        "block_intervals": (*("height", "is_empty", "is_active", "header_time", "arrived_at", "interval_s"),),
+        "block_propagation": ("block_hash", "spread_s"),
         "empty_intervals": (
             *("pool", "n_blocks", "n_empty", *_with_interval("empty")),
             *("n_empty_timed", "n_nonempty_timed", *QUARTILES),
             *("p_value", "rank_biserial", "enough_data"),
         ),
         "feerate_strategy": (
-            *("pool", "feerate_kind", "n_blocks", "n_unmeasured"),
+            *("pool", "feerate_kind", "n_blocks", "n_empty", "n_unmeasured"),
             *("n_top", "n_top_taken", *_with_interval("top_x")),
             *("n_outside", "n_outside_taken", *_with_interval("outside_2x")),
         ),
@@ -95,11 +102,32 @@ class Marts:
     holes: list[Row] | None  # None where the database does not list them
     manifest: Mapping[str, str]
     names: Mapping[str, str]  # slug: the name that people read
+    spreads: list[tuple[float, float]]  # (s from the first node to the last, ratio of blocks not longer)
+    epochs: Mapping[int, dt.date]  # first day of each difficulty epoch
+    checks: Sequence[CheckResult]  # what the build checked
+    tables: Mapping[str, list[Row]]  # by the names of READS
+    totals: Mapping[str, int]  # how many rows there are of each: `tables` holds the first of them
 
     @property
     def pools(self) -> list[str]:
         """Slugs by rank, without unknown."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
+
+    def rows(self, name: str) -> list[Row]:
+        """Give what was read under a name of READS."""
+        return self.tables[name]
+
+    def ranked(self, name: str) -> list[Row]:
+        """Give rows that are headed by a pool in the order of the share table."""
+        return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)])
+
+    def course(self, name: str) -> list[tuple[dt.date, Row]]:
+        """Give rows per period with the first day of each: days, or epochs where the days are many."""
+        days = [row for row in self.tables[name] if row["period_kind"] == "day"]
+        if len(days) <= MAX_DAYS:
+            return [(dt.date.fromisoformat(row["period"]), row) for row in days]
+        epochs = [row for row in self.tables[name] if row["period_kind"] == "epoch"]
+        return [(self.epochs[int(row["period"])], row) for row in epochs]
 
     def name(self, pool: str) -> str:
         """Name a pool for people: safe to show on a terminal, still to be escaped for HTML."""
@@ -128,16 +156,27 @@ class _Reader:
         listed = "SELECT table_name, column_name FROM information_schema.columns"
         for mart, column in connection.execute(listed).fetchall():
             self._found.setdefault(mart, set()).add(column)
-        missing = [mart for mart in COLUMNS if mart not in self._found]
+        missing = [mart for mart in _needed() if mart not in self._found]
         if missing:
             raise ReportError(f"{database} has no mart {', '.join(missing)}; run pool-analysis build")
-        for mart, columns in COLUMNS.items():
+        for mart, columns in _needed().items():
             absent = [column for column in columns if column not in self._found[mart]]
             if absent:
                 raise ReportError(
                     f"{database}: mart {mart} has no column {', '.join(absent)}; "
                     "another version built it: run pool-analysis build again"
                 )
+
+    def read(self, name: str) -> tuple[list[Row], int]:
+        """Read what READS names so, whole or its first rows, and how many rows there are."""
+        mart, order, where = READS[name]
+        found = self._connection.table(mart).filter(where)
+        rows = _rows(found.order(order).limit(MAX_ROWS))
+        return rows, len(rows) if len(rows) < MAX_ROWS else len(found)
+
+    def checks(self) -> Sequence[CheckResult]:
+        """Read what the checks of the build found."""
+        return read_results(self._connection)
 
     def has(self, mart: str) -> bool:
         """Tell whether an optional mart is there with all that is read of it."""
@@ -153,6 +192,13 @@ class _Reader:
         return _rows(self.table(mart).order(order))
 
 
+def _needed() -> dict[str, tuple[str, ...]]:
+    """Give the marts that are read, and the columns of each: those by name, or all that its head names."""
+    models = load_catalog().by_name
+    whole = {read.mart: tuple(column.name for column in models[read.mart].columns) for read in READS.values()}
+    return {**COLUMNS, **whole}
+
+
 def _rows(relation: duckdb.DuckDBPyRelation) -> list[Row]:
     """Read a relation once; times come with their zone, UTC."""
     rows: list[Row] = relation.to_arrow_table().to_pylist()
@@ -160,6 +206,7 @@ def _rows(relation: duckdb.DuckDBPyRelation) -> list[Row]:
 
 
 def _marts(reader: _Reader) -> Marts:
+    read = {name: reader.read(name) for name in READS}
     shares = reader.rows("pool_share", "is_unknown, rank, pool")
     order = [ALL, *(row["pool"] for row in shares)]
     attributed = reader.table("block_pool")
@@ -185,6 +232,11 @@ def _marts(reader: _Reader) -> Marts:
         holes=reader.rows("coverage_hole", "from_at, node, topic") if reader.has("coverage_hole") else None,
         manifest={row["key"]: row["value"] for row in reader.rows("run_manifest", "key")},
         names={row["pool"]: row["pool_name"] or row["pool"] for row in shares},
+        spreads=_spreads(reader.table("block_propagation")),
+        epochs=_epochs(reader.table("block_intervals")),
+        checks=reader.checks(),
+        tables={name: rows for name, (rows, _) in read.items()},
+        totals={name: total for name, (_, total) in read.items()},
     )
 
 
@@ -201,6 +253,9 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
             "count(*) FILTER (is_active) AS n_blocks, count(*) FILTER (NOT is_active) AS n_stale, "
             "min(height) FILTER (is_active) AS first_height, "
             "max(height) FILTER (is_active) AS last_height, "
+            "min(header_time) FILTER (is_active) AS first_time, "
+            "max(header_time) FILTER (is_active) AS last_time, "
+            "count(interval_s) FILTER (is_active) AS n_timed, "
             "min(arrived_at) AS first_at, max(arrived_at) AS last_at"
         )
     )[0]
@@ -221,9 +276,28 @@ def _choices(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
 def _curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:
     """Give the empirical distribution of the timed intervals, at evenly spaced ranks where there are many."""
     timed = blocks.filter(f"is_active AND interval_s IS NOT NULL AND is_empty = {is_empty}")
-    intervals = timed.order("interval_s").to_arrow_table()["interval_s"].to_numpy()
-    count = len(intervals)
+    return _distribution(timed.project("interval_s"))
+
+
+def _spreads(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
+    """Give the empirical distribution of how long blocks took from our first node to our last."""
+    known = blocks.filter("spread_s IS NOT NULL")
+    return _distribution(known.aggregate("any_value(spread_s) AS spread_s", "block_hash").project("spread_s"))
+
+
+def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
+    """Give (value, ratio not longer) of one column, at evenly spaced ranks where the values are many."""
+    ordered = np.sort(values.to_arrow_table().column(0).to_numpy())
+    count = len(ordered)
     if count == 0:
         return []
     ranks = np.unique(np.linspace(1, count, min(count, MAX_CURVE_POINTS)).astype(int))
-    return [(float(intervals[rank - 1]), float(rank / count)) for rank in ranks]
+    return [(float(ordered[rank - 1]), float(rank / count)) for rank in ranks]
+
+
+def _epochs(blocks: duckdb.DuckDBPyRelation) -> dict[int, dt.date]:
+    """Give the first UTC day that the dataset has of each difficulty epoch, by header times."""
+    days = blocks.filter("is_active").aggregate(
+        f"height // {EPOCH_BLOCKS} AS epoch, min(header_time) AS first_time", f"height // {EPOCH_BLOCKS}"
+    )
+    return {row["epoch"]: row["first_time"].date() for row in _rows(days)}

@@ -5,28 +5,29 @@ from typing import Final
 from markupsafe import Markup
 
 from analysis.report import charts
+from analysis.report.causes import EMPTY_COLOUR, NONEMPTY_COLOUR, cause_parts
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.findings import INTERVAL, NO_BLOCKS
 from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table
 from analysis.report.parts import (
     NARROW_PX,
     WIDE_PX,
     cut_note,
     drawable,
+    on_arrivals,
+    on_blocks,
     pool_row,
     ratio_cells,
     ratio_panel,
     ratio_row,
 )
 from analysis.report.svg import draw
-from analysis.report.text import NOTHING, count, decimal, p_value, signed
+from analysis.report.tables import FOLDED_FROM
+from analysis.report.text import INTERVAL, NO_BLOCKS, NOTHING, count, decimal, p_value, signed
 
 # With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.
 MIN_FOR_CUT: Final = 200
 CUT_AT_RATIO: Final = 0.99
 CUT_NOTE: Final = " The slowest 1\u00a0% lie beyond the edge."
-EMPTY_COLOUR: Final = "var(--accent-2)"
-NONEMPTY_COLOUR: Final = "var(--accent-1)"
 
 
 def empty_section(marts: Marts) -> Section:
@@ -45,7 +46,11 @@ def empty_section(marts: Marts) -> Section:
                 "Not enough data to draw intervals: they need empty and other blocks whose arrival and whose "
                 "parent's arrival were both announced to us."
             )
-        parts.append(_interval_table(marts))
+        if any(row["n_nonempty_timed"] or row["n_empty_timed"] for row in marts.empties):
+            parts.append(_interval_table(marts))
+        causes, unknown = cause_parts(marts)
+        parts += causes
+        missing += unknown
     return Section(
         section_id="empty",
         title="Empty blocks",
@@ -71,6 +76,8 @@ def _rate_figure(marts: Marts) -> Figure:
             f"{cut_note(marts.empties)}"
         ),
         panels=[ratio_panel("empty-rate", "Rate of empty blocks per pool", rows)],
+        marts=("empty_intervals",),
+        rests_on=on_blocks(marts),
     )
 
 
@@ -89,6 +96,9 @@ def _rate_table(marts: Marts) -> Table:
             pool_row(marts, row, count(row["n_blocks"]), count(row["n_empty"]), *ratio_cells(row, "empty"))
             for row in marts.empties
         ],
+        mart="empty_intervals",
+        records=marts.empties,
+        is_folded=len(marts.empties) > FOLDED_FROM,
     )
 
 
@@ -116,6 +126,8 @@ def _curve_figure(marts: Marts, overall: Row) -> Figure:
             f"line rises, the sooner its blocks came.{CUT_NOTE if is_cut else ''}"
         ),
         panels=[Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))],
+        marts=("block_intervals", "empty_intervals"),
+        rests_on=on_arrivals(marts),
         legend=[
             LegendEntry(label=_counted("empty", overall["n_empty_timed"]), colour=EMPTY_COLOUR, shape="line"),
             LegendEntry(
@@ -148,7 +160,13 @@ def _interval_table(marts: Marts) -> Table:
         caption="Interval since the parent block, empty against other blocks",
         head="Pool",
         columns=columns + tests,
-        rows=[pool_row(marts, row, *_interval_cells(row)) for row in marts.empties],
+        rows=[
+            pool_row(marts, row, *_interval_cells(row))
+            for row in marts.empties
+            if row["n_empty_timed"] or row["n_nonempty_timed"]
+        ],
+        mart="empty_intervals",
+        records=marts.empties,
         note=(
             "n counts blocks with an interval. p is of the two-sided Mann-Whitney test. Effect is the "
             "rank-biserial correlation, from \N{MINUS SIGN}1 (every empty block came sooner than every "

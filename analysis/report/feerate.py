@@ -1,26 +1,30 @@
 """Section: whether pools take the transactions that pay best, and what they take besides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.charts import Mark
+from analysis.report.charts import Mark, RatioAxis
+from analysis.report.choices import choice_parts
 from analysis.report.data import FEERATE_KINDS, Marts, Row
-from analysis.report.findings import INTERVAL, NO_MEMPOOL
-from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table
+from analysis.report.findings import NO_MEMPOOL
+from analysis.report.model import Figure, LegendEntry, Panel, Section, Table
 from analysis.report.parts import (
     PANEL_PX,
+    SHARES,
     cut_note,
     drawable,
-    pool_row,
-    ratio_cells,
+    on_mempool,
     ratio_drawing,
     ratio_row,
 )
-from analysis.report.text import count
+from analysis.report.tables import Show, by_pool, field, mart_table, ratio
+from analysis.report.text import INTERVAL
 
-NAMES: Final[Mapping[str, str]] = MappingProxyType({"package": "package feerate", "plain": "plain feerate"})
-MARKS: Final[Mapping[str, Mark]] = MappingProxyType({"package": "dot", "plain": "ring"})
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {"package": "package feerate", "plain": "plain feerate", "cluster": "cluster-order feerate"}
+)
+MARKS: Final[Mapping[str, Mark]] = MappingProxyType({"package": "dot", "plain": "ring", "cluster": "diamond"})
 
 
 def feerate_section(marts: Marts) -> Section:
@@ -31,14 +35,15 @@ def feerate_section(marts: Marts) -> Section:
     panels = [
         panel
         for panel in (
-            _panel(marts, rows, "top_x", "Top X taken", largest=1.0),
+            _panel(marts, rows, "top_x", "Top X taken", axis=RatioAxis(largest=1.0)),
             _panel(marts, rows, "outside_2x", "Outside the top 2X taken"),
         )
         if panel is not None
     ]
     if panels:
-        parts.append(_figure(rows, panels))
-        parts += [_table(marts, rows, kind) for kind in FEERATE_KINDS]
+        parts.append(_figure(marts, rows, panels))
+        parts += [_table(marts, rows, kind) for kind in _kinds(rows)]
+        parts += choice_parts(marts)
     else:
         missing.append(NO_MEMPOOL)
     return Section(
@@ -57,60 +62,61 @@ def feerate_section(marts: Marts) -> Section:
     )
 
 
+def _kinds(rows: Sequence[Row]) -> list[str]:
+    """Give the feerates that the mart has, in their order."""
+    return [kind for kind in FEERATE_KINDS if any(row["feerate_kind"] == kind for row in rows)]
+
+
 def _panel(
-    marts: Marts, rows: list[Row], name: str, title: str, *, largest: float | None = None
+    marts: Marts, rows: Sequence[Row], name: str, title: str, *, axis: RatioAxis = SHARES
 ) -> Panel | None:
     """Draw one ratio of every pool, both feerates on one line; None where no pool has it."""
     drawn = [ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]]) for row in drawable(rows, name)]
     if not drawn:
         return None
-    svg = ratio_drawing(f"feerate-{name}", f"{title}, per pool", drawn, width_px=PANEL_PX, largest=largest)
+    svg = ratio_drawing(f"feerate-{name}", f"{title}, per pool", drawn, width_px=PANEL_PX, axis=axis)
     return Panel(title=title, wide=svg)
 
 
-def _figure(rows: list[Row], panels: list[Panel]) -> Figure:
+def _figure(marts: Marts, rows: Sequence[Row], panels: Sequence[Panel]) -> Figure:
     return Figure(
         figure_id="feerate-chart",
         title="Acceptance by feerate",
         caption=(
-            f"Dots and rings are parts of the transactions that a pool's blocks took, lines {INTERVAL}s."
+            f"Marks are parts of the transactions that a pool's blocks took, lines {INTERVAL}s."
             f"{cut_note(rows)}"
         ),
         panels=panels,
+        marts=("feerate_strategy", "feerate_strategy_block"),
+        rests_on=on_mempool(marts),
         legend=[
-            LegendEntry(label=NAMES[kind], colour="var(--ink)", shape=MARKS[kind]) for kind in FEERATE_KINDS
+            LegendEntry(label=NAMES[kind], colour="var(--ink)", shape=MARKS[kind]) for kind in _kinds(rows)
         ],
         layout="pair",
     )
 
 
-def _table(marts: Marts, rows: list[Row], kind: str) -> Table:
-    columns = [Column(label="Blocks"), Column(label="Left out")]
-    for group in ("Top X", "Outside the top 2X"):
-        columns += [Column(label=label, group=group) for label in ("Taken", "Of", "Part", INTERVAL)]
-    return Table(
-        table_id=f"feerate-{kind}-table",
-        caption=f"Acceptance by {NAMES[kind]}, per pool",
-        head="Pool",
-        columns=columns,
-        rows=[
-            pool_row(
-                marts,
-                row,
-                count(row["n_blocks"]),
-                count(row["n_unmeasured"]),
-                count(row["n_top_taken"]),
-                count(row["n_top"]),
-                *ratio_cells(row, "top_x"),
-                count(row["n_outside_taken"]),
-                count(row["n_outside"]),
-                *ratio_cells(row, "outside_2x"),
-            )
-            for row in rows
-            if row["feerate_kind"] == kind
-        ],
+def _table(marts: Marts, rows: Sequence[Row], kind: str) -> Table:
+    shows: list[Show] = [field("n_blocks", "Blocks"), field("n_unmeasured", "Left out")]
+    for name, of, group in (
+        ("top_x", "n_top", "Top X"),
+        ("outside_2x", "n_outside", "Outside the top 2X"),
+    ):
+        shows += [
+            field(f"{of}_taken", "Taken", group=group),
+            field(of, "Of", group=group),
+            *ratio(name, "Part", group=group),
+        ]
+    return mart_table(
+        f"feerate-{kind}-table",
+        f"Acceptance by {NAMES[kind]}, per pool",
+        by_pool(marts),
+        shows,
+        [row for row in rows if row["feerate_kind"] == kind],
+        mart="feerate_strategy",
         note=(
             "Taken and Of count transactions. Left out are blocks whose mempool is not known; empty blocks "
             "have no top X and are not counted. Too few blocks, or blocks all alike, give no interval."
         ),
+        is_folded=False,
     )

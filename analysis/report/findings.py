@@ -11,8 +11,23 @@ from typing import Final
 
 from analysis.report.comparison import SIGNIFICANCE, by_blocks, by_count
 from analysis.report.data import ALL, Marts, Row
+from analysis.report.economy import (
+    concentration_sentences,
+    halving_sentences,
+    hashrate_sentences,
+    revenue_sentences,
+)
+from analysis.report.practice import (
+    attribution_sentences,
+    audit_sentences,
+    cause_sentences,
+    choice_sentences,
+    network_sentences,
+    user_sentences,
+)
 from analysis.report.text import (
-    GAP,
+    INTERVAL,
+    NO_BLOCKS,
     count,
     duration,
     listed,
@@ -24,8 +39,6 @@ from analysis.report.text import (
 )
 
 MAX_NAMED: Final = 4
-INTERVAL: Final = f"95{GAP}% interval"
-NO_BLOCKS: Final = "Not enough data: no block was observed."
 NO_MEMPOOL: Final = "Not enough data: the mempool is not known at the arrival of any block with transactions."
 
 
@@ -94,7 +107,7 @@ def empty_sentences(marts: Marts) -> list[str]:
         "mine empty blocks more often",
     )
     sentences.append(_interval_sentence(overall))
-    return sentences
+    return sentences + cause_sentences(marts)
 
 
 def _interval_sentence(overall: Row) -> str:
@@ -145,7 +158,7 @@ def feerate_sentences(marts: Marts) -> list[str]:
             f"{plural(overall['n_unmeasured'], 'block')} with transactions could not be measured, because "
             "the mempool at their arrival is not known."
         )
-    return sentences
+    return sentences + choice_sentences(marts)
 
 
 def coverage_sentences(marts: Marts) -> list[str]:
@@ -205,7 +218,15 @@ def _interval(row: Row, name: str) -> str:
 
 QUESTIONS: Final[tuple[tuple[str, str, Callable[[Marts], list[str]]], ...]] = (
     ("share", "Who mines the blocks?", share_sentences),
+    ("concentration", "How concentrated is mining, and does that change?", concentration_sentences),
+    ("hashrate", "How much hashing power is there, and how does it grow?", hashrate_sentences),
+    ("revenue", "What does mining earn, and does hashrate follow?", revenue_sentences),
+    ("halving", "Did a halving change anything?", halving_sentences),
     ("empty", "When are blocks empty?", empty_sentences),
     ("feerate", "Do pools take transactions by feerate?", feerate_sentences),
+    ("audit", "How do blocks differ from what a stock node would mine?", audit_sentences),
+    ("users", "How long do users wait, by what they pay?", user_sentences),
+    ("network", "How many blocks are lost, and how fast do blocks spread?", network_sentences),
+    ("attribution", "How sure is it who mined a block?", attribution_sentences),
     ("coverage", "How much was really observed?", coverage_sentences),
 )

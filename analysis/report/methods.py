@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from analysis.catalog import load_catalog
-from analysis.report.data import COLUMNS, Marts
-from analysis.report.model import Column, Definitions, Section, Table, TableRow
+from analysis.catalog import Model, load_catalog
+from analysis.report.data import Marts
+from analysis.report.model import Column, Definitions, Entry, Section, Table, TableRow
 from analysis.report.text import printable
 
 MAX_VALUE_LENGTH: Final = 600
@@ -50,24 +50,36 @@ def methods_section(_marts: Marts) -> Section:
     """Quote what the SQL of each mart says of its method, so that page and query cannot differ."""
     models = load_catalog().by_name
     entries = [
-        (f"{mart}: {models[mart].summary}", _paragraphs(models[mart].method or ""))
-        for mart in COLUMNS
-        if mart in models
+        Entry(
+            term=f"{mart}: {model.summary}",
+            paragraphs=[*_paragraphs(model.method or ""), *_parameters(model)],
+            entry_id=f"method-{mart}",
+        )
+        for mart, model in sorted(models.items())
+        if model.layer == "marts"
     ]
-    terms = [(term, [text]) for term, text in TERMS.items()]
+    terms = [Entry(term=term, paragraphs=[text]) for term, text in TERMS.items()]
     return Section(
         section_id="methods",
         title="Methods and definitions",
         question="How do these numbers come about?",
         intro=(
             "Every number above is read from a table that one SQL file makes. What follows is what those "
-            "files say; pool-analysis show NAME prints a table, and pool-analysis list names them all."
+            "files say; `pool-analysis show NAME` prints a table, and `pool-analysis list` names them all."
         ),
         parts=[
             Definitions(list_id="terms", entries=terms),
             Definitions(list_id="marts", entries=entries),
         ],
     )
+
+
+def _parameters(model: Model) -> list[str]:
+    """Say which numbers the query takes, and what for."""
+    if not model.parameters:
+        return []
+    named = [f"{name} = {given.value}: {given.doc}" for name, given in model.parameters.items()]
+    return [f"Parameters: {'; '.join(named)}"]
 
 
 def run_section(marts: Marts) -> Section:
@@ -87,6 +99,8 @@ def run_section(marts: Marts) -> Section:
                     TableRow(head=printable(key), cells=[printable(value, max_length=MAX_VALUE_LENGTH)])
                     for key, value in marts.manifest.items()
                 ],
+                mart="run_manifest",
+                records=[{"key": key, "value": value} for key, value in marts.manifest.items()],
             )
         ],
     )

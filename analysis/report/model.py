@@ -5,13 +5,15 @@ Only the panels of a figure are markup, and they come from `analysis.report.svg`
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from markupsafe import Markup
 
 from analysis.report.findings import Finding
+
+Kind = Literal["number", "text", "long"]  # long text may wrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class Column:
     label: str
     unit: str = ""
     group: str = ""
-    kind: Literal["number", "text", "long"] = "number"  # long text may wrap
+    kind: Kind = "number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +38,20 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table with a caption; `is_folded` hides a long one until it is asked for."""
+    """A table with a caption; `is_folded` hides a long one until it is asked for.
+
+    `records` are the rows of the mart as they are, which the CSV holds, `n_records` how many the mart has. A
+    table that is not of one mart names none.
+    """
 
     table_id: str
     caption: str
     head: str
     columns: Sequence[Column]
     rows: Sequence[TableRow]
+    mart: str
+    records: Sequence[Mapping[str, Any]]
+    n_records: int | None = None
     note: str = ""
     is_folded: bool = False
 
@@ -81,17 +90,22 @@ class LegendEntry:
 
     label: str
     colour: str
-    shape: Literal["line", "dot", "ring", "bar"]
+    shape: Literal["line", "dashed", "dot", "ring", "diamond", "bar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Panels under one caption, which says how to read them and which table has the numbers."""
+    """Panels under one caption, which says how to read them.
+
+    `marts` are where the numbers are from, and so which methods apply; `rests_on` says how much was observed.
+    """
 
     figure_id: str
     title: str
     caption: str
     panels: Sequence[Panel]
+    marts: Sequence[str]
+    rests_on: str
     legend: Sequence[LegendEntry] = ()
     layout: Literal["single", "pair", "grid"] = "single"
 
@@ -99,11 +113,20 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A term and what it means, in paragraphs; with an id it can be linked to."""
+
+    term: str
+    paragraphs: Sequence[str]
+    entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
-    """Terms and what they mean; each text is a list of paragraphs."""
+    """Terms and what they mean."""
 
     list_id: str
-    entries: Sequence[tuple[str, Sequence[str]]]
+    entries: Sequence[Entry]
 
     kind: ClassVar[str] = "definitions"
 

@@ -1,6 +1,7 @@
 """Put the page together and write it as one file that is either old or new, never half."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -8,27 +9,46 @@ from types import MappingProxyType
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from analysis.errors import ReportError
+from analysis.report.audit import audit_section
+from analysis.report.concentration import concentration_section
 from analysis.report.coverage import coverage_section
 from analysis.report.data import Marts, read
 from analysis.report.empty import empty_section
+from analysis.report.export import csv_download, svg_download, write_figures
 from analysis.report.feerate import feerate_section
 from analysis.report.findings import findings
+from analysis.report.halving import halving_section
+from analysis.report.hashrate import hashrate_section
 from analysis.report.methods import methods_section, run_section
 from analysis.report.model import Page, Section
+from analysis.report.network import network_section
+from analysis.report.quality import quality_section
+from analysis.report.revenue import revenue_section
 from analysis.report.share import share_section
 from analysis.report.text import count, listed, plural, printable, span
+from analysis.report.users import users_section
 
 SECTIONS: Final[tuple[Callable[[Marts], Section], ...]] = (
     share_section,
+    concentration_section,
+    hashrate_section,
+    revenue_section,
+    halving_section,
     empty_section,
     feerate_section,
+    audit_section,
+    users_section,
+    network_section,
+    quality_section,
     coverage_section,
     methods_section,
     run_section,
 )
 
+_CODE: Final = re.compile(r"`([^`]+)`")
 CHAINS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "main": "Bitcoin mainnet",
@@ -40,12 +60,16 @@ CHAINS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def write(database: Path, out: Path) -> Path:
+def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
     """Write the report of a built database to `out`, over what was there, and give its path.
 
-    Raises ReportError where the database lacks what is shown, or `out` cannot be written.
+    `figures` is a folder for every figure as SVG and PNG and every table as CSV. Raises ReportError where the
+    database lacks what is shown, or a file cannot be written.
     """
-    text = render(page(read(database)))
+    content = page(read(database))
+    text = render(content)
+    if figures is not None:
+        write_figures(content, figures)
     partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +106,13 @@ def render(content: Page) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters |= {"csv_download": csv_download, "svg_download": svg_download, "prose": prose}
     return environment.get_template("report.html.j2").render(page=content)
+
+
+def prose(text: str) -> Markup:
+    """Escape a text and set what stands between backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped first
 
 
 def lede(marts: Marts) -> str:

@@ -6,17 +6,18 @@ from typing import Final
 from markupsafe import Markup
 
 from analysis.report import charts
-from analysis.report.charts import Mark, RatioRow
+from analysis.report.charts import Mark, RatioAxis, RatioRow
 from analysis.report.data import ALL, UNKNOWN, Marts, Row
 from analysis.report.model import Panel, TableRow
 from analysis.report.svg import draw
-from analysis.report.text import percent, percent_range, plural
+from analysis.report.text import count, duration, percent, percent_range, plural
 
 WIDE_PX: Final = 960
 PANEL_PX: Final = 400
 NARROW_PX: Final = 358
 N_COLOURS: Final = 8
 MAX_CHART_POOLS: Final = 15
+SHARES: Final = RatioAxis()
 
 
 def colour(marts: Marts, pool: str) -> str:
@@ -73,19 +74,47 @@ def _pools(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(row["pool"] for row in rows if row["pool"] not in (ALL, UNKNOWN)))
 
 
-def ratio_panel(name: str, title: str, rows: Sequence[RatioRow]) -> Panel:
+def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis = SHARES) -> Panel:
     """Draw a ratio chart in its two widths."""
     return Panel(
         title="",
-        wide=ratio_drawing(f"{name}-wide", title, rows, width_px=WIDE_PX),
-        narrow=ratio_drawing(f"{name}-narrow", title, rows, width_px=NARROW_PX),
+        wide=ratio_drawing(f"{name}-wide", title, rows, width_px=WIDE_PX, axis=axis),
+        narrow=ratio_drawing(f"{name}-narrow", title, rows, width_px=NARROW_PX, axis=axis),
     )
 
 
 def ratio_drawing(
-    name: str, title: str, rows: Sequence[RatioRow], *, width_px: int, largest: float | None = None
+    name: str, title: str, rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis = SHARES
 ) -> Markup:
     """Draw a ratio chart in one width; the description says it in words."""
-    chart = charts.ratios(rows, width_px=width_px, largest=largest)
+    chart = charts.ratios(rows, width_px=width_px, axis=axis)
     description = "; ".join(f"{row.label} {row.value}" for row in rows)
     return draw(chart, name=name, title=title, description=description)
+
+
+def on_blocks(marts: Marts) -> str:
+    """Say which blocks a figure rests on."""
+    window = marts.window
+    heights = f"heights {count(window['first_height'])} to {count(window['last_height'])}"
+    return f"{plural(window['n_blocks'], 'block')} of the active chain, {heights}."
+
+
+def on_arrivals(marts: Marts) -> str:
+    """Say what a figure that needs arrivals on our clock rests on."""
+    return f"{on_blocks(marts)} Of these, {_watched(marts, 'rawblock', 'sequence')}"
+
+
+def on_mempool(marts: Marts) -> str:
+    """Say what a figure that needs the mempool rests on."""
+    return f"{on_blocks(marts)} Of the mempool, {_watched(marts, 'mempool')}"
+
+
+def _watched(marts: Marts, *topics: str) -> str:
+    """Say how much of some topics was observed, least of all nodes."""
+    seen = [row for row in marts.coverage if row["topic"] in topics and row["observed_ratio"] is not None]
+    if not seen:
+        return "nothing is recorded as observed."
+    least = min(seen, key=lambda row: float(row["observed_ratio"]))
+    n_gaps = sum(row["n_gaps"] for row in seen)
+    holes = f"with {plural(n_gaps, 'hole')}" if n_gaps else "without a hole"
+    return f"{percent(least['observed_ratio'])} of {duration(least['window_s'])} was observed, {holes}."

@@ -2,38 +2,32 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
 from analysis.report import charts
-from analysis.report.data import Marts, Row
-from analysis.report.findings import INTERVAL, NO_BLOCKS
-from analysis.report.model import Column, Figure, Panel, Section, Table, TableRow
+from analysis.report.data import MAX_DAYS, Marts, Row
+from analysis.report.model import Figure, Panel, Section, Table
 from analysis.report.parts import (
     colour,
     cut_note,
     drawable,
-    pool_row,
-    ratio_cells,
+    on_blocks,
     ratio_panel,
     ratio_row,
 )
 from analysis.report.svg import draw
-from analysis.report.text import count, moment, percent, plural, text_of
+from analysis.report.tables import MAX_TABLE_ROWS, Show, by_pool, field, mart_table, ratio
+from analysis.report.text import INTERVAL, NO_BLOCKS, moment
 from analysis.statistics import wilson_intervals
 
-DAY_PANEL_PX: Final = 204
-MAX_DAY_PANELS: Final = 8
-MAX_TABLE_DAYS: Final = 31
-METHODS: Final[Mapping[str, str]] = MappingProxyType(
-    {"payout": "payout script", "tag": "coinbase tag", "none": "no rule matched"}
-)
+DAY_PANEL_PX = 204
+MAX_DAY_PANELS = 8
+Course = list[tuple[dt.date, float, float, float]]
 
 
 def share_section(marts: Marts) -> Section:
-    """Show who mined how many blocks, over all and per day, and how that was found out."""
+    """Show who mined how many blocks, over all and over time."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     shown = [row for row in marts.shares if row["block_count"]]
@@ -43,15 +37,11 @@ def share_section(marts: Marts) -> Section:
         missing.append(NO_BLOCKS)
     days = sorted({row["day"] for row in marts.day_shares})
     if len(days) > 1:
-        parts += [_day_figure(marts, days), _day_table(marts, days)]
+        parts += [_course_figure(marts, days), _day_table(marts, days)]
     elif days:
         missing.append(
             f"All blocks are of one UTC day, {moment(days[0])}: there is no course of days to draw."
         )
-    if marts.methods:
-        parts.append(_method_table(marts))
-    if marts.doubtful:
-        parts.append(_doubtful_table(marts))
     return Section(
         section_id="share",
         title="Pool share",
@@ -73,133 +63,102 @@ def _share_figure(marts: Marts, shown: Sequence[Row]) -> Figure:
         title="Share of blocks",
         caption=f"Dots are shares of all blocks, lines their {INTERVAL}s.{cut_note(shown)}",
         panels=[ratio_panel("share-chart", "Share of blocks per pool", rows)],
+        marts=("pool_share", "block_pool"),
+        rests_on=on_blocks(marts),
     )
 
 
 def _share_table(marts: Marts) -> Table:
-    return Table(
-        table_id="share-table",
-        caption="Blocks and share per pool",
-        head="Pool",
-        columns=[Column(label="Blocks"), Column(label="Share"), Column(label=INTERVAL)],
-        rows=[
-            pool_row(marts, row, count(row["block_count"]), *ratio_cells(row, "share"))
-            for row in marts.shares
-        ],
+    return mart_table(
+        "share-table",
+        "Blocks and share per pool",
+        by_pool(marts),
+        [field("block_count", "Blocks"), *ratio("share", "Share")],
+        marts.shares,
+        mart="pool_share",
+        is_folded=False,
     )
 
 
-def _day_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
+def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
+    """Draw one panel per pool: by day, or by difficulty epoch where the days are many."""
     pools = [*marts.pools[:MAX_DAY_PANELS], *(row["pool"] for row in marts.shares if row["is_unknown"])]
-    courses = {pool: _course(marts, pool) for pool in pools}
+    is_daily = len(days) <= MAX_DAYS
+    found = _by_day(marts) if is_daily else _by_epoch(marts)
+    courses = {pool: _course(found, pool) for pool in pools}
     largest = max(high for course in courses.values() for *_, high in course)
+    period = "day" if is_daily else "difficulty epoch"
     panels = []
     for index, (pool, course) in enumerate(courses.items()):
         svg = draw(
             charts.days(course, largest=largest, colour=colour(marts, pool), width_px=DAY_PANEL_PX),
             name=f"share-day-{index}",
-            title=f"Share of {marts.name(pool)} per day",
-            description=f"{len(days)} days with {INTERVAL}s; the numbers are in the table below.",
+            title=f"Share of {marts.name(pool)} per {period}",
+            description=f"{len(course)} values with {INTERVAL}s.",
         )
         panels.append(Panel(title=marts.name(pool), wide=svg, colour=colour(marts, pool)))
     return Figure(
         figure_id="share-day-chart",
-        title="Share per day",
+        title=f"Share per {period}",
         caption=(
-            f"UTC days. The band is the {INTERVAL} of the day; all panels have one scale."
-            f"{cut_note(marts.shares, MAX_DAY_PANELS)}"
+            f"{'UTC days' if is_daily else 'Epochs of 2,016 blocks, by their first day'}. The band is the "
+            f"{INTERVAL} of the {period}; all panels have one scale.{cut_note(marts.shares, MAX_DAY_PANELS)}"
         ),
         panels=panels,
+        marts=("pool_share_day",) if is_daily else ("owner_share",),
+        rests_on=on_blocks(marts),
         layout="grid",
     )
 
 
-def _course(marts: Marts, pool: str) -> list[tuple[dt.date, float, float, float]]:
-    """Give a pool's share, low and high end on every day; a day without a block of it is a share of 0."""
-    totals = {row["day"]: row["total_block_count"] for row in marts.day_shares}
-    found = {
-        row["day"]: (row["share_ratio"], row["share_low_ratio"], row["share_high_ratio"])
-        for row in marts.day_shares
-        if row["pool"] == pool
-    }
-    _, highs = wilson_intervals(np.zeros(len(totals)), np.array(list(totals.values()), float))
-    return [(day, *found.get(day, (0.0, 0.0, float(high)))) for day, high in zip(totals, highs, strict=True)]
+Shares = Mapping[dt.date, tuple[int, Mapping[str, Row]]]  # period: all blocks, and the row of each pool
+
+
+def _by_day(marts: Marts) -> Shares:
+    found: dict[dt.date, tuple[int, dict[str, Row]]] = {}
+    for row in marts.day_shares:
+        found.setdefault(row["day"], (row["total_block_count"], {}))[1][row["pool"]] = row
+    return found
+
+
+def _by_epoch(marts: Marts) -> Shares:
+    found: dict[dt.date, tuple[int, dict[str, Row]]] = {}
+    for row in marts.rows("owner_share_epoch"):
+        day = marts.epochs[int(row["period"])]
+        found.setdefault(day, (row["total_block_count"], {}))[1][row["owner"]] = row
+    return found
+
+
+def _course(found: Shares, pool: str) -> Course:
+    """Give a pool's share, low and high end in every period; one without a block of it is a share of 0."""
+    totals = np.array([total for total, _ in found.values()], float)
+    _, highs = wilson_intervals(np.zeros(len(totals)), totals)
+    course: Course = []
+    for (day, (_, rows)), high in zip(found.items(), highs, strict=True):
+        row = rows.get(pool)
+        ends = (row["share_ratio"], row["share_low_ratio"], row["share_high_ratio"]) if row else None
+        course.append((day, *(ends or (0.0, 0.0, float(high)))))
+    return course
 
 
 def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
-    kept = set(days[-MAX_TABLE_DAYS:])
-    rows = [row for row in marts.day_shares if row["day"] in kept]
+    """Show the last days; the CSV has all that fit, newest first."""
     order = {row["pool"]: index for index, row in enumerate(marts.shares)}
-    rows.sort(key=lambda row: (row["day"], order.get(row["pool"], len(order))))
-    note = (
-        f"The last {MAX_TABLE_DAYS} of {len(days)} days; all: pool-analysis show pool_share_day --format csv."
-        if len(days) > len(kept)
-        else ""
+    newest = sorted(
+        marts.day_shares, key=lambda row: (-row["day"].toordinal(), order.get(row["pool"], len(order)))
     )
-    return Table(
-        table_id="share-day-table",
-        caption="Blocks and share per UTC day and pool",
-        head="Pool",
-        columns=[
-            Column(label="Day", kind="text"),
-            Column(label="Blocks"),
-            Column(label="Of"),
-            Column(label="Share"),
-            Column(label=INTERVAL),
+    return mart_table(
+        "share-day-table",
+        "Blocks and share per UTC day and pool, newest first",
+        by_pool(marts),
+        [
+            Show("Day", lambda row: moment(row["day"]), kind="text"),
+            field("block_count", "Blocks"),
+            field("total_block_count", "Of"),
+            *ratio("share", "Share"),
         ],
-        rows=[
-            pool_row(
-                marts,
-                row,
-                moment(row["day"]),
-                count(row["block_count"]),
-                count(row["total_block_count"]),
-                *ratio_cells(row, "share"),
-            )
-            for row in rows
-        ],
-        note=note,
-        is_folded=True,
-    )
-
-
-def _method_table(marts: Marts) -> Table:
-    total = sum(row["block_count"] for row in marts.methods)
-    return Table(
-        table_id="method-table",
-        caption="How blocks were attributed",
-        head="By",
-        columns=[Column(label="Blocks"), Column(label="Part of all")],
-        rows=[
-            TableRow(
-                head=METHODS.get(row["method"] or "none", text_of(row["method"])),
-                cells=[count(row["block_count"]), percent(row["block_count"] / total)],
-            )
-            for row in marts.methods
-        ],
-    )
-
-
-def _doubtful_table(marts: Marts) -> Table:
-    has_text = "coinbase_text" in marts.doubtful[0]
-    columns = [Column(label="Pool", kind="text"), Column(label="Other candidates", kind="long")]
-    if has_text:
-        columns.append(Column(label="Text in the coinbase", kind="long"))
-    rows = []
-    for row in marts.doubtful:
-        others = ", ".join(marts.name(pool) for pool in dict.fromkeys(row["conflicts"] or ())) or "none"
-        cells = [marts.name(row["pool"]), others]
-        if has_text:
-            cells.append(text_of(row["coinbase_text"]))
-        rows.append(TableRow(head=str(row["height"]), cells=cells))
-    cut = marts.n_doubtful - len(rows)
-    note = f"{plural(cut, 'more block')}: pool-analysis show block_pool." if cut else ""
-    return Table(
-        table_id="doubtful-table",
-        caption="Blocks that no rule names, or that rules of more than one pool match",
-        head="Height",
-        columns=columns,
-        rows=rows,
-        note=note,
+        newest,
+        mart="pool_share_day",
+        note=f"{len(days)} days." if len(newest) > MAX_TABLE_ROWS else "",
         is_folded=True,
     )

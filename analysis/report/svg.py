@@ -32,7 +32,8 @@ def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -
 
     `name` becomes the prefix of its ids and has to be unique in the page.
     """
-    specification = chart.configure(**_config()).to_dict()
+    # Checking the whole against Altair's schema once more would take half of a report's time.
+    specification = chart.configure(**_config()).to_dict(validate=False)
     # The text is Vega's own, with every string in it escaped.
     root = ET.fromstring(vl_convert.vegalite_to_svg(specification))  # noqa: S314 - we made it
     _clean(root, name)

@@ -11,7 +11,12 @@ from typing import Any, Final
 NOTHING: Final = "\N{EN DASH}"
 GAP: Final = "\N{NO-BREAK SPACE}"
 MAX_TEXT_LENGTH: Final = 120
+NO_BLOCKS: Final = "Not enough data: no block was observed."
+INTERVAL: Final = f"95{GAP}% interval"
 
+_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+_NEXT_PREFIX: Final = 999.5
+_SAT_PER_BTC: Final = 100_000_000
 _SECONDS_PER_MINUTE: Final = 60
 _SECONDS_PER_HOUR: Final = 3600
 _SECONDS_PER_DAY: Final = 86400
@@ -98,6 +103,31 @@ def decimal(number: float | None) -> str:
         return "0"
     decimals = max(0, 2 - math.floor(math.log10(abs(number))))
     return f"{number:,.{decimals}f}"
+
+
+def decimal_range(low: float | None, high: float | None) -> str:
+    """Write an interval of numbers for a table, as `1.2 to 3.4`."""
+    if low is None and high is None:
+        return NOTHING
+    return f"{decimal(low)} to {'∞' if high is None else decimal(high)}"
+
+
+def metric(number: float | None, unit: str) -> str:
+    """Write a large number with a metric prefix: `612 EH/s`."""
+    if number is None or math.isnan(number):
+        return NOTHING
+    step = 0
+    while abs(number) >= _NEXT_PREFIX and step < len(_PREFIXES) - 1:
+        number, step = number / 1000, step + 1
+    return f"{decimal(number)}{GAP}{_PREFIXES[step]}{unit}"
+
+
+def bitcoin(amount_sat: float | None) -> str:
+    """Write an amount in BTC, with three significant digits at least."""
+    if amount_sat is None:
+        return NOTHING
+    value = amount_sat / _SAT_PER_BTC
+    return f"{value:,.2f}" if abs(value) >= 1 else decimal(value)
 
 
 def signed(number: float | None) -> str:

@@ -7,7 +7,7 @@ reads what `pool-analysis build` writes.
 import datetime as dt
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import pyarrow as pa
 from analysis import statistics
 from analysis.catalog import load_catalog
 from analysis.report.data import ALL, COLUMNS, OPTIONAL_COLUMNS, QUARTILES, UNKNOWN
+from analysis.report.reads import READS
+from tests.analysis import report_groups
 
 START = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 MIN_TIMED = 5
@@ -53,8 +55,17 @@ class World:
     holes: tuple[dict[str, Any], ...] = ()
     manifest: Mapping[str, str]
     coinbase_text: str = "/solo/"
+    groups: Mapping[str, Rows] = field(default_factory=dict)  # of the marts that only the sections read
+    checks: tuple[tuple[str, str, str, int], ...] = ()
 
 
+# Texts of the planted groups that strangers write: a node's name, a label, its source, a rule with its tag.
+_HOSTILE_TEXTS = {
+    "main": HOSTILE_TAG + HOSTILE_TERMINAL,
+    "others": HOSTILE_IMAGE,
+    "=HYPERLINK(1)": HOSTILE_TAG + HOSTILE_DIRECTION,
+    "a:payout:x": HOSTILE_IMAGE + HOSTILE_TERMINAL,
+}
 NAMES = {
     "foundry": "Foundry USA",
     "antpool": "AntPool",
@@ -100,14 +111,30 @@ def mainnet_like(n_blocks: int = 900) -> World:
         )
     ]
     manifest = {"chain": "main", "built_at": "2026-03-09T08:00:00+00:00", "rules_hash": "9c1185a5c5e9fc54"}
-    return World(blocks=blocks, names=NAMES, coverage=tuple(coverage), holes=(hole,), manifest=manifest)
+    return World(
+        blocks=blocks,
+        names=NAMES,
+        coverage=tuple(coverage),
+        holes=(hole,),
+        manifest=manifest,
+        checks=(
+            ("heights_missing", "warn", "Heights without a block.", 3),
+            ("one_grain", "fail", "Twice.", 0),
+        ),
+    )
+
+
+def filled() -> World:
+    """Add to the six days something to show in every section."""
+    pools = [pool for pool in NAMES if pool != UNKNOWN]
+    return replace(mainnet_like(), groups=report_groups.groups(pools))
 
 
 def _blocks(n_blocks: int) -> Iterator[Block]:
     """Make blocks: `hasty` mines empty ones soon after others, `ocean` does not follow feerates."""
     chance = random.Random(7)  # noqa: S311 - the same blocks each time
     at = START
-    for height in range(940_000, 940_000 + n_blocks):
+    for height in range(941_000, 941_000 + n_blocks):
         pool = chance.choices(list(NAMES), (29, 19, 13, 11, 9, 7, 3, 1.5))[0]
         is_empty = chance.random() < (0.2 if pool == "hasty" else 0.006)
         interval_s = chance.expovariate(1 / (40 if is_empty else 600))
@@ -119,7 +146,7 @@ def _blocks(n_blocks: int) -> Iterator[Block]:
             pool=pool,
             at=at,
             is_empty=is_empty,
-            interval_s=None if height == 940_000 else interval_s,
+            interval_s=None if height == 941_000 else interval_s,
             n_top=n_top,
             n_top_taken=round(taken_ratio * n_top),
             n_outside=10 * n_top,
@@ -132,12 +159,12 @@ def scarce() -> World:
     whole = mainnet_like(3)
     blocks = [replace(block, interval_s=None, n_top=0, n_outside=0, is_empty=False) for block in whole.blocks]
     blocks[0] = replace(blocks[0], is_empty=True)
-    return replace(whole, blocks=tuple(blocks), coverage=(), holes=())
+    return replace(whole, blocks=tuple(blocks), coverage=(), holes=(), groups={}, checks=())
 
 
 def hostile() -> World:
     """Blocks whose pools, nodes and coinbases carry markup, terminal commands and controls of direction."""
-    whole = mainnet_like(60)
+    whole = filled()
     names = dict(
         zip(
             whole.names,
@@ -155,24 +182,37 @@ def hostile() -> World:
         coverage=coverage,
         holes=holes,
         manifest={HOSTILE_IMAGE: HOSTILE_TAG, "chain": HOSTILE_TERMINAL},
+        blocks=whole.blocks[-600:],
+        groups={
+            mart: [
+                {name: _HOSTILE_TEXTS.get(str(value), value) for name, value in row.items()} for row in rows
+            ]
+            for mart, rows in whole.groups.items()
+        },
         coinbase_text=f"</table></style>{HOSTILE_TAG}{HOSTILE_DIRECTION}" + "W" * 500,
     )
 
 
 def nothing() -> World:
     """Make a dataset without a single block."""
-    return replace(mainnet_like(3), blocks=(), coverage=(), holes=())
+    return replace(mainnet_like(3), blocks=(), coverage=(), holes=(), groups={}, checks=())
 
 
 def write(database: Path, world: World) -> Path:
     """Write the marts of a world to a new DuckDB file."""
     models = load_catalog().by_name
     with duckdb.connect(str(database)) as connection:
-        for mart in sorted(COLUMNS.keys() | OPTIONAL_COLUMNS.keys()):
+        connection.execute(
+            "CREATE TABLE check_results (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT)"
+        )
+        for check in world.checks:
+            connection.execute("INSERT INTO check_results VALUES (?, ?, ?, ?)", check)
+        shown = {read.mart for read in READS.values()}
+        for mart in sorted(COLUMNS.keys() | OPTIONAL_COLUMNS.keys() | shown):
             columns = models[mart].columns
             listed = ", ".join(f'"{column.name}" {column.type}' for column in columns)
             connection.execute(f"CREATE TABLE {mart} ({listed})")
-            rows = _ROWS[mart](world)
+            rows = _ROWS[mart](world) if mart in _ROWS else world.groups.get(mart, [])
             if rows:
                 connection.register("new_rows", pa.Table.from_pylist(rows))
                 connection.execute(f"INSERT INTO {mart} BY NAME SELECT * FROM new_rows")  # noqa: S608 - a constant
@@ -244,6 +284,7 @@ def _intervals(world: World) -> Rows:
             "height": block.height,
             "is_active": True,
             "is_empty": block.is_empty,
+            "header_time": block.at,
             "arrived_at": block.at,
             "interval_s": block.interval_s,
         }

@@ -49,7 +49,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the report of a week of blocks."""
     folder = tmp_path_factory.mktemp("report")
-    database = report_marts.write(folder / "analysis.duckdb", report_marts.mainnet_like())
+    database = report_marts.write(folder / "analysis.duckdb", report_marts.filled())
     return report.write(database, folder / "report.html")
 
 

@@ -50,7 +50,7 @@ def test_nothing_measured_is_said(tmp_path: Path) -> None:
     """A dataset without blocks has sentences and no table."""
     text = printed(tmp_path, report_marts.nothing())
 
-    assert text.count("Not enough data") == 4
+    assert text.count("Not enough data") == 12
     assert "Outside 2X" not in text
 
 

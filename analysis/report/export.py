@@ -1,0 +1,231 @@
+"""What readers take away: a table as CSV, a figure as SVG or PNG.
+
+On the page they are links that hold the file itself (`data:`), so no script and no network is needed. An SVG
+stands alone: title, legend, panels, colours of the light page on its paper, fonts of the reader's system.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+import vl_convert
+
+from analysis.display import plain
+from analysis.errors import ReportError
+from analysis.report.model import Figure, LegendEntry, Page, Panel, Table
+from analysis.report.svg import NAMESPACE
+from analysis.report.text import count, printable
+
+MAX_CSV_BYTES: Final = 400_000
+PNG_SCALE: Final = 3  # times 96 dpi: fit for print
+FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r")
+ENDLESS: Final = 1_000_000
+SAFE_IN_DATA: Final = " ,:;/()[]{}|=+-@!*$?~^`."  # what a data URI may hold as it is, inside an attribute
+
+_MARGIN: Final = 20
+_TITLE_PX: Final = 30
+_LEGEND_PX: Final = 24
+_PANEL_TITLE_PX: Final = 20
+_GAP_PX: Final = 24
+_PX_PER_LETTER: Final = 7.2
+_MAX_WIDTH_PX: Final = 1000
+_FONT: Final = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', Arial, sans-serif"
+_VARIABLE: Final = re.compile(r"var\((--[\w-]+)\)")
+
+
+class Download(NamedTuple):
+    """A link that holds a file."""
+
+    file_name: str
+    uri: str
+    label: str
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> tuple[str, int]:
+    """Write rows as CSV, exact but for texts, until `max_bytes` are full; gives text and number of rows.
+
+    Null is an empty field, times are ISO 8601 in UTC, hashes in display order. Control characters in texts
+    are made visible, and a text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    n_rows = 0
+    for row in rows:
+        if not n_rows:
+            writer.writerow(row)
+        before = out.tell()
+        writer.writerow([_field(value) for value in row.values()])
+        if out.tell() > max_bytes:
+            return out.getvalue()[:before], n_rows
+        n_rows += 1
+    return out.getvalue(), n_rows
+
+
+def _field(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, list):
+        value = " ".join(str(item) for item in value)
+    if not isinstance(value, str):
+        return value
+    shown = printable(value, max_length=ENDLESS)
+    return f"'{shown}" if shown.startswith(FORMULA_BEGINS) else shown
+
+
+def csv_download(table: Table) -> Download | None:
+    """Make the link to a table's CSV; None where the table has no rows."""
+    if not table.records:
+        return None
+    text, n_rows = csv_text(table.records, max_bytes=MAX_CSV_BYTES)
+    total = table.n_records or len(table.records)
+    label = "CSV" if n_rows == total else f"CSV, the first {count(n_rows)} of {count(total)} rows"
+    uri = f"data:text/csv;charset=utf-8,{quote(text, safe=SAFE_IN_DATA)}"
+    return Download(f"{table.table_id}.csv", uri, label)
+
+
+def svg_download(figure: Figure) -> Download:
+    """Make the link to a figure as an SVG that stands alone."""
+    uri = f"data:image/svg+xml;charset=utf-8,{quote(standalone(figure), safe=SAFE_IN_DATA)}"
+    return Download(f"{figure.figure_id}.svg", uri, "SVG")
+
+
+def write_figures(page: Page, folder: Path) -> list[Path]:
+    """Write every figure as SVG and PNG and every table as CSV into a folder; gives the files."""
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in _files(page):
+            (folder / name).write_bytes(content)
+            written.append(folder / name)
+    except OSError as error:
+        raise ReportError(
+            f"{folder} cannot be written ({error.strerror}); choose another --figures"
+        ) from error
+    return written
+
+
+def _files(page: Page) -> Iterator[tuple[str, bytes]]:
+    for part in (part for section in page.sections for part in section.parts):
+        if isinstance(part, Figure):
+            svg = standalone(part)
+            yield f"{part.figure_id}.svg", svg.encode()
+            yield f"{part.figure_id}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE)
+        elif isinstance(part, Table) and part.records:
+            yield f"{part.table_id}.csv", csv_text(part.records)[0].encode()
+
+
+def standalone(figure: Figure) -> str:
+    """Compose title, legend and panels of a figure into one SVG in the colours of the light page."""
+    drawings = [ET.fromstring(str(panel.wide)) for panel in figure.panels]  # noqa: S314 - drawn by us
+    sizes = [_size(drawing) for drawing in drawings]
+    per_row = max(1, int((_MAX_WIDTH_PX + _GAP_PX) // (max(width for width, _ in sizes) + _GAP_PX)))
+    cell_width = max(width for width, _ in sizes) + _GAP_PX
+    columns = min(per_row, len(drawings))
+    width = max(columns * cell_width - _GAP_PX, len(figure.title) * 10) + 2 * _MARGIN
+    root = ET.Element("svg", xmlns=NAMESPACE)
+    ET.SubElement(root, "title").text = figure.title
+    ET.SubElement(root, "desc").text = f"{figure.caption} {figure.rests_on}".strip()
+    paper = ET.SubElement(root, "rect", width="100%", height="100%", fill="var(--paper)")
+    _text(root, figure.title, _MARGIN, _MARGIN + 14, size=17, weight="600")
+    top = _legend(root, figure.legend, width, _MARGIN + _TITLE_PX)
+    has_titles = any(panel.title for panel in figure.panels)
+    for start in range(0, len(drawings), columns):
+        shown = range(start, min(start + columns, len(drawings)))
+        for index in shown:
+            left = _MARGIN + (index - start) * cell_width
+            _panel(root, figure.panels[index], drawings[index], left, top, has_titles=has_titles)
+        top += max(sizes[index][1] for index in shown) + _GAP_PX + (_PANEL_TITLE_PX if has_titles else 0)
+    height = top - _GAP_PX + _MARGIN
+    root.attrib.update(
+        {
+            "width": f"{width:g}",
+            "height": f"{height:g}",
+            "viewBox": f"0 0 {width:g} {height:g}",
+            "font-family": _FONT,
+        }
+    )
+    paper.attrib.update({"width": f"{width:g}", "height": f"{height:g}"})
+    return _in_light(ET.tostring(root, encoding="unicode"))
+
+
+def _size(drawing: ET.Element) -> tuple[float, float]:
+    _, _, width, height = map(float, drawing.attrib["viewBox"].split())
+    return width, height
+
+
+def _panel(
+    root: ET.Element, panel: Panel, drawing: ET.Element, left: float, top: float, *, has_titles: bool
+) -> None:
+    """Place one drawing, under its title where the figure has any."""
+    if panel.title:
+        if panel.colour:
+            box = {"x": f"{left:g}", "y": f"{top:g}", "width": "10", "height": "10", "rx": "2"}
+            ET.SubElement(root, "rect", box, fill=panel.colour)
+        _text(root, panel.title, left + (16 if panel.colour else 0), top + 10, size=13, weight="600")
+    width, height = _size(drawing)
+    for name in ("style", "role", "aria-labelledby", "xmlns"):
+        drawing.attrib.pop(name, None)
+    for element in drawing.iter():  # parsed names carry their namespace
+        element.tag = element.tag.removeprefix(f"{{{NAMESPACE}}}")
+    for child in [child for child in drawing if child.tag in {"title", "desc"}]:
+        drawing.remove(child)
+    below = top + (_PANEL_TITLE_PX if has_titles else 0)
+    place = {"x": f"{left:g}", "y": f"{below:g}", "width": f"{width:g}", "height": f"{height:g}"}
+    drawing.attrib.update(place)
+    root.append(drawing)
+
+
+def _legend(root: ET.Element, entries: Iterable[LegendEntry], width: float, top: float) -> float:
+    """Write the legend in as many lines as it takes; gives where it ends."""
+    left, line = float(_MARGIN), top
+    found = list(entries)
+    for entry in found:
+        taken = 40 + len(entry.label) * _PX_PER_LETTER
+        if left > _MARGIN and left + taken > width - _MARGIN:
+            left, line = float(_MARGIN), line + _LEGEND_PX
+        _key(root, entry, left, line)
+        _text(root, entry.label, left + 30, line + 10, size=13)
+        left += taken
+    return line + _LEGEND_PX + 6 if found else top
+
+
+def _key(root: ET.Element, entry: LegendEntry, left: float, top: float) -> None:
+    middle = f"{top + 6:g}"
+    if entry.shape == "diamond":
+        corners = f"M{left + 6:g},{middle} l6,-6 l6,6 l-6,6 z"
+        look = {"d": corners, "stroke": entry.colour, "stroke-width": "2", "fill": "var(--paper)"}
+        ET.SubElement(root, "path", look)
+        return
+    if entry.shape in {"dot", "ring"}:
+        fill = entry.colour if entry.shape == "dot" else "var(--paper)"
+        circle = {"cx": f"{left + 12:g}", "cy": middle, "r": "5", "fill": fill}
+        ET.SubElement(root, "circle", circle | {"stroke": entry.colour, "stroke-width": "2"})
+        return
+    ends = {"x1": f"{left:g}", "x2": f"{left + 24:g}", "y1": middle, "y2": middle, "stroke": entry.colour}
+    line = ET.SubElement(root, "line", ends | {"stroke-width": "10" if entry.shape == "bar" else "3"})
+    if entry.shape == "dashed":
+        line.set("stroke-dasharray", "6 4")
+
+
+def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, weight: str = "400") -> None:
+    place = {"x": f"{left:g}", "y": f"{base:g}", "font-size": f"{size}", "font-weight": weight}
+    ET.SubElement(root, "text", place, fill="var(--ink)").text = text
+
+
+def _in_light(svg: str) -> str:
+    """Put the light page's values in place of the names of colours."""
+    return _VARIABLE.sub(lambda found: _colours()[found[1]], svg)
+
+
+@cache
+def _colours() -> Mapping[str, str]:
+    """Read the colours of the light page from the style sheet."""
+    css = (resources.files("analysis") / "templates" / "report.css").read_text(encoding="utf-8")
+    light = css.split("@media (prefers-color-scheme: dark)")[0]
+    return dict(re.findall(r"(--[\w-]+): ([^;]+);", light))
