@@ -1,0 +1,68 @@
+"""Looking after a dataset that a real collector fills: checked, shown and compacted while it runs."""
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.compaction.run import compact
+from collector.regtest import RegtestNode, make_wallet
+from collector.regtest.wallet import pay
+from collector.schema import TABLES
+from collector.writer import Dataset
+
+pytestmark = pytest.mark.bitcoind
+
+
+def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the collector."""
+    return subprocess.run(
+        [sys.executable, "-m", "collector", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_dataset_is_checked_shown_and_compacted_while_it_grows(
+    node: RegtestNode, new_collector: Callable[[], Any]
+) -> None:
+    """Check passes at every moment; the status says who runs; compaction changes no row."""
+    rpc = node.client()
+    wallet = make_wallet(node, 60, seed=11)
+    time.sleep(0.6)  # the node publishes the wallet's blocks in a thread of its own
+    collector = new_collector()
+    collector.start()
+    for number in range(60):
+        payment = pay([wallet.take()], [], feerate_sat_vb=2 + number % 9)
+        rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+        if number % 20 == 19:
+            rpc.call("generatetodescriptor", 1, "raw(51)")
+            checked = command("check", collector.dataset)
+            assert checked.returncode == 0, checked.stdout + checked.stderr
+    status = json.loads(command("status", collector.dataset, "--json").stdout)
+    assert status["is_running"]
+    assert status["nodes"][0]["name"] == "alpha"
+    assert status["nodes"][0]["gaps"] == []
+    assert collector.stop() == 0, collector.log.read_text()
+
+    dataset = Dataset.open(collector.dataset, "regtest")
+    before = {name: sorted_rows(dataset, name) for name in TABLES}
+    tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+    done = list(compact(dataset, today=tomorrow))
+    assert [outcome.error for outcome in done if outcome.error] == []
+    assert "mempool_events" in {outcome.partition.split("/")[0] for outcome in done}
+    assert {name: sorted_rows(dataset, name) for name in TABLES} == before
+    checked = command("check", collector.dataset)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    status = json.loads(command("status", collector.dataset, "--json").stdout)
+    assert not status["is_running"]
+    assert {gap["reason"] for gap in status["nodes"][0]["gaps"]} == {"shutdown"}
+
+
+def sorted_rows(dataset: Dataset, name: str) -> list[str]:
+    """List the rows of a table in an order of their own."""
+    return sorted(map(repr, dataset.read(TABLES[name]).to_pylist()))
