@@ -1,62 +1,21 @@
 """Messages that never arrive and a node that restarts: each hole is named, and what it hid is found again."""
 
-import threading
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import zmq
 
 from collector.regtest import RegtestNode, make_wallet
-from collector.regtest.wallet import Wallet, pay
-from collector.rpc import RpcClient
-from collector.schema import TABLES, hash_bytes
-from collector.writer import Dataset
+from collector.regtest.wallet import pay
+from collector.schema import hash_bytes
+from tests.functional.replay import mempool_by_rows, node_mempool, read, send
+from tests.functional.wires import TOPICS, Forwarder, Relay
 
 pytestmark = pytest.mark.bitcoind
 SETTLE_S = 0.8
-TOPICS = ("sequence", "rawtx", "rawblock")
-
-
-class Relay:
-    """Stands between node and collector and loses what it is told to; counters stay the node's."""
-
-    def __init__(self, node: RegtestNode) -> None:
-        self.losing: set[str] = set()
-        self.n_lost = 0
-        self.mangling: dict[str, int] = {}  # topic -> position of a byte to change in the next body
-        self._context = zmq.Context()
-        self._sub = self._context.socket(zmq.SUB)
-        self._pub = self._context.socket(zmq.PUB)
-        for topic in TOPICS:
-            self._sub.subscribe(topic)
-            self._sub.connect(node.zmq_endpoints[topic])
-        port = self._pub.bind_to_random_port("tcp://127.0.0.1")
-        self.endpoints = dict.fromkeys(TOPICS, f"tcp://127.0.0.1:{port}")
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            if self._sub.poll(50):
-                frames = self._sub.recv_multipart()
-                if frames[0].decode() in self.losing:
-                    self.n_lost += 1
-                else:
-                    at = self.mangling.pop(frames[0].decode(), None)
-                    if at is not None:
-                        body = bytearray(frames[1])
-                        body[at] ^= 0xFF
-                        frames[1] = bytes(body)
-                    self._pub.send_multipart(frames)
-
-    def close(self) -> None:
-        """Stop relaying."""
-        self._stopping.set()
-        self._thread.join()
-        self._context.destroy(0)
+WATCHFUL = "watchdog_interval_s = 0.4\n"
 
 
 @pytest.fixture
@@ -65,49 +24,6 @@ def relay(node: RegtestNode) -> Iterator[Relay]:
     relaying = Relay(node)
     yield relaying
     relaying.close()
-
-
-def read(dataset_folder: Any) -> dict[str, list[dict[str, Any]]]:
-    """Read every table; keys must be unique."""
-    dataset = Dataset.open(dataset_folder, "regtest")
-    rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
-    for name, table in TABLES.items():
-        keys = [tuple(row[column] for column in table.grain) for row in rows[name]]
-        assert len(keys) == len(set(keys)), name
-    return rows
-
-
-def mempool_by_rows(rows: dict[str, list[dict[str, Any]]], session: str) -> set[bytes]:
-    """Replay a session's rows: what must be in the mempool at its end."""
-    inside = {
-        row["txid"]
-        for row in rows["mempool_txs"]
-        if row["session"] == session and row["first_seen_kind"] == "at_start"
-    }
-    mined: dict[bytes, list[bytes]] = {}
-    for row in rows["transactions"]:
-        mined.setdefault(row["block_hash"], []).append(row["txid"])
-    events = [row for row in rows["mempool_events"] if row["session"] == session]
-    for row in sorted(events, key=lambda row: (row["received_at"], abs(row["sequence"]))):
-        if row["event"] == "A":
-            inside.add(row["hash"])
-        elif row["event"] == "R":
-            inside.discard(row["hash"])
-        elif row["event"] == "C":
-            inside.difference_update(mined[row["hash"]])
-    return inside
-
-
-def send(rpc: RpcClient, wallet: Wallet, count: int) -> None:
-    """Send payments."""
-    for _ in range(count):
-        payment = pay([wallet.take()], [], feerate_sat_vb=3)
-        rpc.call("sendrawtransaction", payment.transaction.raw.hex())
-
-
-def node_mempool(rpc: RpcClient) -> set[bytes]:
-    """Ask for the txids in the mempool."""
-    return {hash_bytes(txid) for txid in rpc.call("getrawmempool")}
 
 
 def test_lost_messages_are_named_and_made_good(
@@ -214,3 +130,194 @@ def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Cal
     assert any(row["first_seen_kind"] == "at_start" for row in rows["mempool_txs"])
     # The dataset begins with the first block that it saw come.
     assert [row["block_hash"] for row in rows["blocks"]] == [hash_bytes(mined)]
+
+
+def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
+    node: RegtestNode, relay: Relay, new_collector: Callable[[], Any]
+) -> None:
+    """Messages of both runs of the node come in one burst: each event is in its run's session, or in none."""
+    rpc, wallet = node.client(), make_wallet(node, 100, seed=16)
+    time.sleep(SETTLE_S)
+    collector = new_collector()
+    collector.use(relay.endpoints)
+    collector.start()
+    send(rpc, wallet, 6)
+    time.sleep(SETTLE_S)
+    relay.holding = True
+    send(rpc, wallet, 4)
+    time.sleep(SETTLE_S)
+    before = collector.log.stat().st_size
+    node.restart()
+    send(node.client(), wallet, 5)
+    time.sleep(SETTLE_S)
+    relay.holding = False
+    collector.wait_for("session.ended", after=before)
+    collector.wait_for("mempool.in_step", after=collector.log.read_text().rindex("session.ended"))
+    send(node.client(), wallet, 3)
+    time.sleep(SETTLE_S)
+    in_node = node_mempool(node.client())
+    assert collector.stop() == 0, collector.log.read_text()
+
+    rows = read(collector.dataset)
+    first, second = sorted(row["session"] for row in rows["nodes"])
+    events = {
+        session: [
+            row["mempool_sequence"]
+            for row in sorted(rows["mempool_events"], key=lambda row: row["sequence"])
+            if row["session"] == session and row["kind"] == "pushed" and row["event"] == "A"
+        ]
+        for session in (first, second)
+    }
+    assert len(events[first]) == 10
+    assert events[first] == list(range(events[first][0], events[first][0] + 10))
+    assert max(events[second]) < 100 > len(events[second]) > 0
+    (end,) = (
+        row["end_reason"]
+        for row in rows["coverage"]
+        if (row["session"], row["topic"]) == (first, "sequence") and row["end_reason"] != "sealed"
+    )
+    assert end == "node_restart"
+    assert mempool_by_rows(rows, second) == in_node
+
+
+@pytest.fixture
+def forwarders(node: RegtestNode) -> Iterator[dict[str, Forwarder]]:
+    """Forward each topic's connection."""
+    made = {topic: Forwarder(node.zmq_endpoints[topic]) for topic in TOPICS}
+    yield made
+    for forwarder in made.values():
+        forwarder.close()
+
+
+def test_a_half_open_connection_is_found_and_made_anew(
+    node: RegtestNode, forwarders: dict[str, Forwarder], new_collector: Callable[..., Any]
+) -> None:
+    """Nothing arrives and no end is told: the watchdog names the hole, reconnects, and finds what it hid."""
+    rpc, wallet = node.client(), make_wallet(node, 100, seed=17)
+    time.sleep(SETTLE_S)
+    collector = new_collector(WATCHFUL)
+    collector.use({topic: forwarder.address for topic, forwarder in forwarders.items()})
+    collector.start()
+    send(rpc, wallet, 6)
+    rpc.call("generatetodescriptor", 1, "raw(51)")
+    send(rpc, wallet, 6)
+    time.sleep(SETTLE_S)
+    for forwarder in forwarders.values():
+        forwarder.fall_silent()
+    before = collector.log.stat().st_size
+    send(rpc, wallet, 5)
+    (hidden,) = rpc.call("generatetodescriptor", 1, "raw(51)")
+    send(rpc, wallet, 5)
+    collector.wait_for("mempool.in_step", after=before)
+    collector.wait_for("zmq.connected", after=before)
+    for _ in range(6):  # what follows shows that the new connections carry
+        send(rpc, wallet, 1)
+        rpc.call("generatetodescriptor", 1, "raw(51)")
+        time.sleep(SETTLE_S)
+    send(rpc, wallet, 3)
+    time.sleep(SETTLE_S)
+    in_node = node_mempool(rpc)
+    assert collector.stop() == 0, collector.log.read_text()
+
+    rows = read(collector.dataset)
+    (session,) = {row["session"] for row in rows["nodes"]}
+    ends = {(row["topic"], row["end_reason"]) for row in rows["coverage"]}
+    assert {("sequence", "silent"), ("rawtx", "silent"), ("rawblock", "silent")} & ends >= {
+        ("sequence", "silent")
+    }
+    assert mempool_by_rows(rows, session) == in_node
+    assert hash_bytes(hidden) in {row["block_hash"] for row in rows["blocks"]}
+    assert any(row["kind"] == "pulled" for row in rows["mempool_events"])
+    last = max(row["received_at"] for row in rows["mempool_events"] if row["kind"] == "pulled")
+    assert any(row["kind"] == "pushed" and row["received_at"] > last for row in rows["mempool_events"])
+    for row in rows["coverage"]:  # no claim reaches into the hole
+        if row["end_reason"] == "silent" and row["topic"] == "sequence":
+            assert row["to_at"] < last
+
+
+def test_a_topic_that_falls_silent_alone_is_found(
+    node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
+) -> None:
+    """The connection lives, the others go on, no event comes: named, polled, covered when it is back."""
+    rpc, wallet = node.client(), make_wallet(node, 100, seed=18)
+    time.sleep(SETTLE_S)
+    collector = new_collector(WATCHFUL)
+    collector.use(relay.endpoints)
+    collector.start()
+    send(rpc, wallet, 5)
+    time.sleep(SETTLE_S)
+    relay.losing = {"sequence"}
+    before = collector.log.stat().st_size
+    send(rpc, wallet, 5)
+    collector.wait_for("watchdog.found", after=before)
+    collector.wait_for("mempool.in_step", after=before)
+    relay.losing = set()
+    send(rpc, wallet, 5)
+    time.sleep(2 * SETTLE_S)
+    in_node = node_mempool(rpc)
+    assert collector.stop() == 0, collector.log.read_text()
+
+    rows = read(collector.dataset)
+    (session,) = {row["session"] for row in rows["nodes"]}
+    assert mempool_by_rows(rows, session) == in_node
+    events = sorted(rows["mempool_events"], key=lambda row: row["received_at"])
+    assert [row["kind"] for row in events] == ["pushed"] * 5 + ["pulled"] * 5 + ["pushed"] * 5
+    intervals = [row for row in rows["coverage"] if row["topic"] in ("sequence", "mempool")]
+    for row in events:
+        covering = {i["topic"] for i in intervals if i["from_at"] <= row["received_at"] <= i["to_at"]}
+        assert ("sequence" in covering) == (row["kind"] == "pushed")
+        assert row["kind"] == "pushed" or "mempool" not in covering
+
+
+def test_a_loss_that_nothing_follows_is_found(
+    node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
+) -> None:
+    """The last messages before a silence are lost: no counter shows it, a look at the node does."""
+    rpc, wallet = node.client(), make_wallet(node, 100, seed=19)
+    time.sleep(SETTLE_S)
+    collector = new_collector(WATCHFUL)
+    collector.use(relay.endpoints)
+    collector.start()
+    send(rpc, wallet, 5)
+    time.sleep(0.1)
+    relay.losing = {"sequence"}
+    before = collector.log.stat().st_size
+    send(rpc, wallet, 3)
+    collector.wait_for("mempool.in_step", after=before)
+    time.sleep(SETTLE_S)
+    in_node = node_mempool(rpc)
+    assert collector.stop() == 0, collector.log.read_text()
+
+    rows = read(collector.dataset)
+    (session,) = {row["session"] for row in rows["nodes"]}
+    assert mempool_by_rows(rows, session) == in_node
+    last_pushed = max(row["received_at"] for row in rows["mempool_events"] if row["kind"] == "pushed")
+    broken = [row for row in rows["coverage"] if row["end_reason"] in ("gap", "silent")]
+    assert {row["topic"] for row in broken} == {"sequence", "mempool"}
+    assert all(row["to_at"] <= last_pushed for row in broken if row["topic"] == "sequence")
+
+
+def test_what_was_mined_while_the_collector_was_down_has_its_fee(
+    node: RegtestNode, new_collector: Callable[..., Any]
+) -> None:
+    """Entries of a killed run, in a dataset without a block, get the fees of blocks that nobody saw come."""
+    rpc, wallet = node.client(), make_wallet(node, 12, seed=20)
+    fees_sat = {}
+    for _ in range(12):
+        payment = pay([wallet.take()], [], feerate_sat_vb=7)
+        rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+        fees_sat[payment.transaction.txid] = payment.fee_sat
+    collector = new_collector("fee_batch = 3\nfee_interval_s = 600\n")
+    collector.start()
+    time.sleep(SETTLE_S)
+    collector.stop(signal.SIGKILL)
+    mined = [rpc.call("generatetodescriptor", 1, "raw(51)")[0] for _ in range(14)]
+    collector.start()
+    assert collector.stop() == 0, collector.log.read_text()
+
+    rows = read(collector.dataset)
+    found = {
+        row["txid"]: row["fee_sat"] for row in rows["mempool_txs"] if row["first_seen_kind"] == "at_start"
+    }
+    assert found.items() >= fees_sat.items()
+    assert {row["block_hash"] for row in rows["blocks"]} == {hash_bytes(name) for name in mined}

@@ -1,0 +1,51 @@
+"""What a dataset says was in the mempool, to be compared with what the node says."""
+
+from typing import Any
+
+from collector.regtest.wallet import Wallet, pay
+from collector.rpc import RpcClient
+from collector.schema import TABLES, hash_bytes
+from collector.writer import Dataset
+
+
+def read(dataset_folder: Any) -> dict[str, list[dict[str, Any]]]:
+    """Read every table; keys must be unique."""
+    dataset = Dataset.open(dataset_folder, "regtest")
+    rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
+    for name, table in TABLES.items():
+        keys = [tuple(row[column] for column in table.grain) for row in rows[name]]
+        assert len(keys) == len(set(keys)), name
+    return rows
+
+
+def mempool_by_rows(rows: dict[str, list[dict[str, Any]]], session: str) -> set[bytes]:
+    """Replay a session's rows: what must be in the mempool at its end."""
+    inside = {
+        row["txid"]
+        for row in rows["mempool_txs"]
+        if row["session"] == session and row["first_seen_kind"] == "at_start"
+    }
+    mined: dict[bytes, list[bytes]] = {}
+    for row in rows["transactions"]:
+        mined.setdefault(row["block_hash"], []).append(row["txid"])
+    events = [row for row in rows["mempool_events"] if row["session"] == session]
+    for row in sorted(events, key=lambda row: (row["received_at"], abs(row["sequence"]))):
+        if row["event"] == "A":
+            inside.add(row["hash"])
+        elif row["event"] == "R":
+            inside.discard(row["hash"])
+        elif row["event"] == "C":
+            inside.difference_update(mined[row["hash"]])
+    return inside
+
+
+def send(rpc: RpcClient, wallet: Wallet, count: int) -> None:
+    """Send payments."""
+    for _ in range(count):
+        payment = pay([wallet.take()], [], feerate_sat_vb=3)
+        rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+
+
+def node_mempool(rpc: RpcClient) -> set[bytes]:
+    """Ask for the txids in the mempool."""
+    return {hash_bytes(txid) for txid in rpc.call("getrawmempool")}
