@@ -86,7 +86,7 @@ def judge(evidence: Evidence) -> Verdict:
     _entries(rows, evidence, verdict)
     _blocks(rows, evidence, verdict)
     if evidence.mempool is not None:
-        _mempool(rows, evidence.mempool, verdict)
+        _mempool(rows, evidence, verdict)
     left = sorted(evidence.dataset.glob("journal/**/*.journal"))
     verdict.wrong("journal left over after a clean stop", [path.name for path in left])
     check_command(evidence.dataset, verdict)
@@ -307,7 +307,7 @@ def _fee_sat(transaction: Row) -> int | None:
     return None if fee is None else int(Decimal(fee) * 100_000_000)
 
 
-def _mempool(rows: dict[str, list[Row]], in_node: set[bytes], verdict: Verdict) -> None:
+def _mempool(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -> None:
     """Replay the last session: what it says is in the mempool is what the node says."""
     last = max(rows["nodes"], key=lambda row: row["session"])["session"]
     entries = (row for row in rows["mempool_txs"] if row["session"] == last)
@@ -316,7 +316,12 @@ def _mempool(rows: dict[str, list[Row]], in_node: set[bytes], verdict: Verdict) 
     for row in rows["transactions"]:
         mined.setdefault(row["block_hash"], set()).add(row["txid"])
     events = [row for row in rows["mempool_events"] if row["session"] == last]
-    for row in sorted(events, key=lambda row: (row["received_at"], abs(row["sequence"]))):
+    in_node = evidence.mempool or set()
+    if evidence.has_clock:
+        events.sort(key=lambda row: (row["received_at"], abs(row["sequence"])))
+    else:
+        events.sort(key=lambda row: row["sequence"])
+    for row in events:
         if row["event"] == "A":
             inside.add(row["hash"])
         elif row["event"] == "R":
