@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 import duckdb
+import pyarrow as pa
 import typer
 from rich.console import Console
 
-from analysis import display, engine
+from analysis import display, engine, shell
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
 from analysis.errors import AnalysisError, DatabaseError
@@ -126,6 +127,27 @@ def show(
 
 
 @app.command()
+def sql(
+    query: Annotated[str | None, typer.Argument(help="One query; without it the shell is opened.")] = None,
+    database: DatabaseOption = DATABASE,
+    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+) -> None:
+    """Run one query on the marts, or open the duckdb shell on them; nothing can be changed."""
+    with engine.open_database(database) as connection:
+        if query is not None:
+            try:
+                _write_query(connection, query, format_)
+            except duckdb.Error as error:
+                reason = str(error).splitlines()[0]
+                raise DatabaseError(
+                    f"the query failed: {reason}; pool-analysis list names relations"
+                ) from None
+            return
+    if not shell.open_shell(database):
+        typer.echo(shell.how_to(database))
+
+
+@app.command()
 def check(database: DatabaseOption = DATABASE) -> None:
     """Print what the checks of the last build found. Exit 1 when one failed."""
     with engine.open_database(database) as connection:
@@ -139,6 +161,9 @@ def check(database: DatabaseOption = DATABASE) -> None:
 def report(
     database: DatabaseOption = DATABASE,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = REPORT,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for figures as SVG and PNG and tables as CSV.")
+    ] = None,
 ) -> None:
     """Write the report, one HTML file that needs no network, and print its summary."""
     from analysis.report import write  # noqa: PLC0415 - charts take a second to import
@@ -146,7 +171,7 @@ def report(
 
     with engine.open_database(database) as connection:
         _stop_on_failure(read_results(connection))
-    path = write(database, out)
+    path = write(database, out, figures=figures)
     print_summary(database, Console())
     typer.echo(f"report: {path}")
 
@@ -210,15 +235,23 @@ def _progress() -> Iterator[engine.Progress]:
 def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Format, most: int | None) -> bool:
     """Write at most so many rows to standard output; tells whether these were all."""
     reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
-    every_row = (tuple(row.values()) for batch in reader for row in batch.to_pylist())
-    rows = islice(every_row, most)
-    if format_ is Format.CSV:
-        display.write_csv(reader.schema.names, rows, sys.stdout)
-    elif format_ is Format.JSON:
-        display.write_json(reader.schema.names, rows, sys.stdout)
-    else:
-        display.write_table(reader.schema.names, rows, Console())
+    every_row = _rows(reader)
+    _write(reader.schema.names, islice(every_row, most), format_)
     return next(every_row, None) is None
+
+
+def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: Format) -> None:
+    """Write all rows of a query to standard output; a statement without rows writes nothing."""
+    relation = connection.sql(query)
+    if relation is not None:
+        reader = relation.to_arrow_reader()
+        _write(reader.schema.names, _rows(reader), format_)
+
+
+def _rows(reader: pa.RecordBatchReader) -> Iterator[display.Row]:
+    """Give rows one by one; columns may share a name."""
+    for batch in reader:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _print_checks(results: tuple[CheckResult, ...]) -> None:

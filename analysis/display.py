@@ -9,6 +9,7 @@ that is not ASCII.
 import csv
 import datetime as dt
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final, TextIO
@@ -41,13 +42,17 @@ def plain(value: Any) -> Any:
         case dt.date():
             shown = value.isoformat()
         case Decimal():
-            shown = int(value)  # the only decimals are HUGEINT columns
+            shown = int(value) if value == value.to_integral_value() else str(value)
+        case float() if not math.isfinite(value):
+            shown = str(value)
         case list():
             shown = [plain(item) for item in value]
         case dict():
             shown = {key: plain(item) for key, item in value.items()}
-        case _:
+        case bool() | int() | float() | str() | None:
             shown = value
+        case _:
+            shown = str(value)  # an interval, a time of day: only what is asked for with sql
     return shown
 
 

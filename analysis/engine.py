@@ -39,6 +39,8 @@ from analysis.pools import RuleSet, load_rules
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
+# The form of the file: that of an older DuckDB, which every client since then can read.
+STORAGE: Final = "v1.4.0"
 ATTRIBUTED: Final = "SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks"
 
 Progress = Callable[[str], None]
@@ -107,6 +109,7 @@ def connect(
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
+        "storage_compatibility_version": STORAGE,
     }
     connection = duckdb.connect(str(database), read_only=read_only, config=config)
     try:

@@ -1,0 +1,44 @@
+"""The DuckDB client on the result of a build: find it, start it, or say how to get it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from analysis.errors import DatabaseError
+
+CLIENT: Final = "duckdb"
+# The oldest that reads our files; see STORAGE in engine.py.
+CLIENT_VERSION: Final = "1.4"
+IN_UTC: Final = "SET TimeZone = 'UTC'"
+
+
+def open_shell(database: Path) -> bool:
+    """Open the client on a database, for reading, and wait for its end; false where there is no client.
+
+    Raises DatabaseError where the client ends with a failure.
+    """
+    client = shutil.which(CLIENT)
+    if client is None:
+        return False
+    command = [client, "-readonly", "-cmd", IN_UTC, str(database)]
+    status = subprocess.run(command, check=False).returncode  # noqa: S603 - the client on PATH and a file
+    if status:
+        raise DatabaseError(
+            f"{client} ended with status {status}; {database} needs DuckDB {CLIENT_VERSION} or newer"
+        )
+    return True
+
+
+def how_to(database: Path) -> str:
+    """Say how to get a client and how to use it, and what works without."""
+    return f"""\
+There is no `{CLIENT}` client on PATH. Version {CLIENT_VERSION} or newer reads the database:
+
+  python -m pip install duckdb-cli             from the package index; or see https://duckdb.org/install
+  {CLIENT} -readonly {database}                  then: SHOW TABLES;  FROM pool_share;  .quit
+  {CLIENT} -readonly {database} 'FROM pool_share'
+
+Without a client, one query at a time:
+
+  pool-analysis sql --database {database} 'FROM pool_share' --format csv"""
