@@ -6,6 +6,7 @@ is TOML:
     summary     one line, for people
     method      a paragraph: how the numbers come about, and the source of the method
     grain       the columns that identify a row (staging and marts)
+    cost        why a build of it takes more than 30 bare scans of what it reads, where it does
     severity    "fail" or "warn" (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
     [columns]   name = "TYPE  unit or meaning" (two spaces after the type), in the order of the SELECT
@@ -59,6 +60,7 @@ class Head(BaseModel):
 
     summary: Text
     method: Text | None = None
+    cost: Text | None = None
     grain: tuple[Text, ...] = ()
     severity: Severity | None = None
     parameters: Mapping[str, Parameter] = Field(default_factory=dict)
@@ -82,6 +84,7 @@ class Model:
     layer: Layer
     summary: str
     method: str | None
+    cost: str | None
     grain: tuple[str, ...]
     severity: Severity | None
     parameters: Mapping[str, Parameter]
@@ -167,6 +170,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         layer=layer,
         summary=head.summary,
         method=head.method,
+        cost=head.cost,
         grain=head.grain,
         severity=head.severity,
         parameters=head.parameters,

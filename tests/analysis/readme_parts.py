@@ -10,6 +10,8 @@ def marts() -> None:
     for model in sorted(load_catalog().layer("marts"), key=lambda model: model.name):
         cog.out(f"\n### {model.name}\n\n{model.summary} One row per {', '.join(model.grain)}.\n\n")
         cog.out(f"{model.method}\n\n")
+        if model.cost:
+            cog.out(f"Cost: {model.cost}\n\n")
         for name, parameter in model.parameters.items():
             cog.out(f"Parameter `{name}` = {parameter.value}: {parameter.doc}.\n\n")
         _columns(model)

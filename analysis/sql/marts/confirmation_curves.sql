@@ -5,6 +5,10 @@ competing_risks of analysis/survival.py on confirmation_spells, nodes added up: 
 Kaplan-Meier curve of not being mined yet, and the cumulative incidences of being mined, replaced, expired or gone for
 another reason. confirmation_delay has one row per time, confirmation_decile the sums.
 """
+cost = """
+All delays are sorted, decile by decile and once more for all together, and go to SciPy as lists, which makes a
+curve with an interval of each.
+"""
 grain = ["decile"]
 [parameters]
 delay_grid_s = {value = "0 1 2 5 10 30 60 120 300 600 1200 1800 3600 7200 14400 43200 86400 259200 604800 1209600", doc = "s after entry"}

@@ -8,6 +8,9 @@ it is censored there: the end of the uninterrupted observation or the session's 
 transaction's own feerate among those of its node and UTC day of entry, 1 pays least, so a rise of all fees moves
 nobody. Spells without a known fee have no decile.
 """
+cost = """
+Deciles within a day sort all stays by feerate; a scan sorts nothing.
+"""
 grain = ["stay_no"]
 [columns]
 stay_no = "BIGINT  names a row of mempool_residence"

@@ -8,12 +8,12 @@ Dantzig, 1957, doi:10.1287/opre.5.2.266): the mempool at the block's cut by feer
 used up, the last one in part; it ignores that parents come first, so no block made of this mempool can have more. The
 bound is told for the block's own weight and for the full 4,000,000 WU. A transaction counts 4 * vsize - 3, the least
 weight of that vsize, so that rounding cannot break the bound. seen_fees_sat are fees of the block's transactions that
-were waiting, which is what the bound speaks of. Spans and buckets as in feerate_strategy_block.
+were waiting, which is what the bound speaks of. Spans and buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
 [parameters]
 capture_cuts_per_span = {value = 128, doc = "cuts that are ranked together"}
-n_capture_buckets = {value = 512, doc = "buckets per span and node"}
+n_capture_buckets = {value = 128, doc = "buckets per span and node"}
 max_block_wu = {value = 4000000, doc = "consensus limit of a block, BIP141"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"

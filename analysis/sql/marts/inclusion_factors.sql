@@ -9,6 +9,10 @@ blocks. coefficient is that of a logistic regression of `taken` on package feera
 is robust against likeness within blocks. `plain` and `cluster` feerates have an area but no coefficient, for they say
 nearly the same as package feerates.
 """
+cost = """
+A logistic regression by iteration in SciPy, for all blocks and again for every pool. The sample has at most
+about max_pairs pairs, so this does not grow with the dataset.
+"""
 grain = ["pool", "factor"]
 [parameters]
 min_inclusion_blocks = {value = 5, doc = "blocks with taken and left ones; fewer give no interval and no model"}

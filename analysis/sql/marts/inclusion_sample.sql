@@ -7,6 +7,9 @@ sample_every-th stay in the order of entry is kept, whichever it is, so that the
 ranks and areas under curves do not depend on that. Each factor is the transaction's rank among the pairs of its
 block, as (rank - 0.5) / pairs with ties at their mean, so 0 to 1 in every block and comparable between blocks.
 """
+cost = """
+Five ranks of every pair within its block are five sorts of the sample, which has at most about max_pairs pairs.
+"""
 grain = ["stay_no", "cut_no"]
 [parameters]
 max_pairs = {value = 1000000, doc = "pairs that are kept, about"}

@@ -10,6 +10,10 @@ vsize as the node tells it) and sigops, and holds no cluster above 64 transactio
 node may be larger and are rated all the same. Chunk feerates of one cluster change only when one of it enters or
 leaves, so the result is kept as runs of cuts, like mempool_packages.
 """
+cost = """
+The best order of a cluster is searched anew at every cut at which the cluster changes, in whole numbers by
+Python: SQL has no minimum cut.
+"""
 grain = ["stay_no", "first_cut_no"]
 [columns]
 stay_no = "BIGINT  names a row of mempool_residence"

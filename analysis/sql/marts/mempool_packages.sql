@@ -10,6 +10,10 @@ of cuts and its size does not grow with the number of blocks. Pairs of an ancest
 by recursion over the links; while both wait, everything between them waits too, since a child cannot outlast its
 unconfirmed parent. Stays without fee or size are left out.
 """
+cost = """
+A recursion finds all ancestors, and every pair of relatives counts at every cut at which one of them
+enters or leaves: from links to runs there are eight joins and sorts.
+"""
 grain = ["stay_no", "first_cut_no"]
 [columns]
 stay_no = "BIGINT  names a row of mempool_residence"
