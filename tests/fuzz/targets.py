@@ -1,0 +1,177 @@
+"""What is fuzzed: functions of bytes that must not raise, whatever the bytes are.
+
+Each holds the code under test against something else: python-bitcoinlib, the dataset's contract, or what the
+input says by construction. They serve hypothesis in the suite and atheris in `make fuzz`.
+"""
+
+import struct
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from bitcoin.core import CTransaction
+from bitcoin.core.serialize import SerializationError
+
+from collector.blocks import block_rows
+from collector.coinbase import bip34_height, output_type, witness_commitment
+from collector.decode import Block, Transaction, TxOut, decode_block, decode_transaction
+from collector.errors import DecodeError
+from collector.mempool import Event, MempoolSync, Output, WantBlock, WantSnapshot, parse_event
+from collector.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICTS
+from collector.segment import Segment
+from collector.verify import verify_block
+from collector.writer import to_batch
+
+N_HASHES = 8  # so few that a few bytes meet the same one twice
+STEP = struct.Struct("<BBb")  # what happens, to which hash, how far the number is off
+
+
+def transaction(data: bytes) -> None:
+    """Decode a transaction: refused with DecodeError, or as the peer library reads it."""
+    try:
+        ours = decode_transaction(data)
+    except DecodeError:
+        return
+    with suppress(SerializationError, struct.error, ValueError):  # it refuses some that are sound
+        _compare(ours, CTransaction.deserialize(data))
+    _contract(ours)
+
+
+def block(data: bytes) -> None:
+    """Decode and verify a block, and make its rows: refused, or within the contract."""
+    try:
+        decoded = decode_block(data)
+    except DecodeError:
+        return
+    verdict = verify_block(decoded, "regtest", None)
+    assert verdict in VERDICTS
+    assert decoded.size_bytes == len(data)
+    bip34_height(decoded)
+    _rows(decoded, verdict)
+
+
+def coinbase(data: bytes) -> None:
+    """Classify a script, and look for a commitment in it."""
+    assert output_type(data) in OUTPUT_TYPES
+    found = witness_commitment([TxOut(0, data), TxOut(0, data[1:])])
+    assert found is None or (len(found) == 32 and found in data)
+
+
+def event(data: bytes) -> None:
+    """Parse a body of `sequence`: refused, or the same bytes again when written."""
+    try:
+        parsed = parse_event(data, 7, 9)
+    except DecodeError:
+        return
+    number = b"" if parsed.mempool_sequence is None else parsed.mempool_sequence.to_bytes(8, "little")
+    assert parsed.hash[::-1] + parsed.event.encode() + number == data
+
+
+def segment(data: bytes) -> None:
+    """Read any bytes as a segment of the journal: nothing comes of them, and all of them are lost."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "00000001-0011223344556677.journal"
+        path.write_bytes(data)
+        contents = Segment(path).read()
+    assert not contents.batches  # a frame needs a checksum over an Arrow stream
+    assert contents.lost_bytes == len(data)
+
+
+def spine(data: bytes) -> None:
+    """Drive the mempool's state machine: no order of things makes it fail, every event comes out in order."""
+    drive = _Drive()
+    for kind, which, off in STEP.iter_unpack(data[: len(data) // STEP.size * STEP.size]):
+        drive.step(kind % 8, which, off)
+    drive.end()
+    assert drive.given == drive.sent
+    assert drive.machine.n_waiting == 0
+
+
+class _Drive:
+    """A state machine and what a node and its RPC might tell it, in any order and with any number."""
+
+    def __init__(self) -> None:
+        self.machine = MempoolSync()
+        self.sent: list[Event] = []
+        self.given: list[Event] = []
+        self._questions: list[WantSnapshot | WantBlock] = []
+        self._now_us = 1_000_000
+        self._number = 1
+        self._take(self.machine.start())
+
+    def step(self, kind: int, which: int, off: int) -> None:
+        """Let one thing happen: an event (0-3), an answer (4, 5), time (6), a loss or a flush (7)."""
+        self._now_us += which * 1000
+        hash_ = bytes([which % N_HASHES]) * 32
+        if kind < 4:
+            self._event("ARCD"[kind], hash_, off)
+        elif kind < 6 and self._questions:
+            self._answer(self._questions.pop(which % len(self._questions)), which, off)
+        elif kind == 6:
+            self._take(self.machine.tick(self._now_us))
+        elif off % 2:
+            self._take(self.machine.lose_step("gap", "said so"))
+        else:
+            self._take(self.machine.flush(lambda _: [hash_]))
+
+    def end(self) -> None:
+        """Give out what is kept, and let much time pass."""
+        self._take(self.machine.flush(lambda _: []))
+        self._take(self.machine.tick(self._now_us + 60_000_000))
+
+    def _event(self, letter: str, hash_: bytes, off: int) -> None:
+        is_numbered = letter in "AR"
+        self._number = max(0, self._number + is_numbered + (off if off in {-1, 1, 2} else 0))
+        number = self._number if is_numbered else None
+        self.sent.append(Event(letter, hash_, number, len(self.sent), self._now_us))
+        self._take(self.machine.event(self.sent[-1], self._now_us))
+
+    def _answer(self, question: WantSnapshot | WantBlock, which: int, off: int) -> None:
+        txids = [bytes([bit]) * 32 for bit in range(N_HASHES) if which >> bit & 1]
+        if isinstance(question, WantBlock):
+            self._take(self.machine.block(question.block_hash, txids))
+        else:
+            number = max(0, self._number + off)
+            told = self.machine.snapshot(question.request, number, txids, self._now_us, self._now_us)
+            self._take(told)
+
+    def _take(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Event):
+                self.given.append(output)
+            elif isinstance(output, WantSnapshot | WantBlock):
+                self._questions.append(output)
+
+
+def _compare(ours: Transaction, peer: CTransaction) -> None:
+    assert ours.txid == peer.GetTxid()
+    assert ours.wtxid == peer.GetHash()
+    assert ours.locktime == peer.nLockTime
+    assert [(each.prev_txid, each.prev_index, each.script, each.sequence) for each in ours.inputs] == [
+        (each.prevout.hash, each.prevout.n, bytes(each.scriptSig), each.nSequence) for each in peer.vin
+    ]
+    assert list(ours.outputs) == [TxOut(each.nValue, bytes(each.scriptPubKey)) for each in peer.vout]
+
+
+def _contract(ours: Transaction) -> None:
+    assert ours.stripped_bytes <= ours.size_bytes <= ours.weight_wu
+    assert all(output_type(each.script) in OUTPUT_TYPES for each in ours.outputs)
+
+
+def _rows(decoded: Block, verdict: str) -> None:
+    row, rows = block_rows(
+        decoded,
+        chain="regtest",
+        height=1,
+        height_source="rpc",
+        source="zmq",
+        verdict=verdict,
+        verified_by="reference",
+        fees=None,
+    )
+    to_batch(BLOCKS, [row])
+    assert to_batch(TRANSACTIONS, rows).num_rows == len(decoded.transactions)
+
+
+TARGETS = {target.__name__: target for target in (transaction, block, coinbase, event, segment, spine)}

@@ -1,0 +1,59 @@
+"""The fuzz targets in a bounded form: arbitrary bytes, and seeds with a few things changed."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.seeds import seeds
+from tests.fuzz.targets import TARGETS
+
+EDITS = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True), st.sampled_from(["set", "insert", "cut"]), st.binary(max_size=9)
+    ),
+    max_size=4,
+)
+BOUNDED = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def edited(seed: bytes, edits: list[tuple[float, str, bytes]]) -> bytes:
+    """Change a seed at relative positions."""
+    out = bytearray(seed)
+    for where, kind, content in edits:
+        at = int(where * len(out))
+        if kind == "set":
+            out[at : at + len(content)] = content
+        elif kind == "insert":
+            out[at:at] = content
+        else:
+            del out[at : at + len(content)]
+    return bytes(out)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@BOUNDED
+@given(data=st.binary(max_size=600))
+def test_arbitrary_bytes_break_nothing(name: str, data: bytes) -> None:
+    """Whatever comes is refused in order or read right."""
+    TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@BOUNDED
+@given(data=st.data(), edits=EDITS)
+def test_changed_seeds_break_nothing(
+    name: str, data: st.DataObject, edits: list[tuple[float, str, bytes]]
+) -> None:
+    """So does what is nearly right."""
+    TARGETS[name](edited(data.draw(st.sampled_from(seeds(None)[name])), edits))
+
+
+def test_real_bytes_are_read(data_dir: Path) -> None:
+    """Blocks and transactions that are on the chain, or valid by Bitcoin Core's vectors, break nothing."""
+    for name, examples in seeds(data_dir).items():
+        for example in examples:
+            TARGETS[name](example)
