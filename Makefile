@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint audit format bench gpu docs lock clean
+.PHONY: help setup demo test lint audit format bench chaos fuzz gpu docs lock clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,14 @@ bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures 
 	@$(BIN)/gpuhash check --messages 1000000
 	@$(BIN)/gpuhash bench --peers --json bench-gpuhash.json
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
+
+chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1 SCALE=1 JOBS=1 RESUME=1)
+	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --scale $(or $(SCALE),1) \
+	    --jobs $(or $(JOBS),1) $(if $(RESUME),--resume) --json bench-chaos.json --table collector/CHAOS.md
+
+fuzz: $(READY)  ## Fuzz what reads strangers' bytes, with atheris (SECONDS=60 in all)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
+	@$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(or $(SECONDS),60)
 
 # A GPU machine is often bare and offline: this takes whatever gpuhash and cupy the chosen Python has.
 gpu:  ## Compare every kernel with the reference on this machine's GPU, and measure it
