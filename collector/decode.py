@@ -35,8 +35,11 @@ _RBF_SEQUENCE: Final = 0xFFFFFFFE  # BIP 125: anything below signals
 _MAX_INT64: Final = (1 << 63) - 1
 
 _u32 = Struct("<I").unpack_from
-_outpoint = Struct("<32sI").unpack_from
-_value = Struct("<q").unpack_from
+_input = Struct(
+    "<32sIBI"
+).unpack_from  # with an empty script; else the size of the script, and not the sequence
+_output = Struct("<qB").unpack_from
+_new = tuple.__new__  # a named tuple without the call of a function in Python
 _header = Struct("<i32s32sIII").unpack_from
 _long_sizes: Final = {
     0xFD: (Struct("<H"), 0xFD),
@@ -94,7 +97,10 @@ class Transaction(NamedTuple):
     @property
     def signals_rbf(self) -> bool:
         """True when it signals BIP 125 replaceability itself; a coinbase never does."""
-        return any(spent.sequence < _RBF_SEQUENCE for spent in self.inputs) and not self.is_coinbase
+        for spent in self.inputs:
+            if spent.sequence < _RBF_SEQUENCE:
+                return not self.is_coinbase
+        return False
 
 
 class Header(NamedTuple):
@@ -281,16 +287,19 @@ def _inputs(raw: bytes, pos: int) -> tuple[tuple[TxIn, ...], int]:
         raise DecodeError(f"{count} inputs at byte {pos}: more than the remaining bytes can hold")
     inputs = []
     for _ in range(count):
-        prev_txid, prev_index = _outpoint(raw, pos)
-        size = raw[pos + 36]
-        begin = pos + 37
-        if size > _SHORT_SIZE:
-            size, begin = _size(raw, begin - 1)
-        pos = begin + size
-        # Reading what follows the script is also the check that the script is all there.
-        (sequence,) = _u32(raw, pos)
-        inputs.append(TxIn(prev_txid, prev_index, raw[begin:pos], sequence))
-        pos += 4
+        prev_txid, prev_index, size, sequence = _input(raw, pos)
+        if size:
+            begin = pos + 37
+            if size > _SHORT_SIZE:
+                size, begin = _size(raw, begin - 1)
+            pos = begin + size
+            # Reading what follows the script is also the check that the script is all there.
+            (sequence,) = _u32(raw, pos)
+            inputs.append(_new(TxIn, (prev_txid, prev_index, raw[begin:pos], sequence)))
+            pos += 4
+        else:
+            inputs.append(_new(TxIn, (prev_txid, prev_index, b"", sequence)))
+            pos += _INPUT_BYTES
     return tuple(inputs), pos
 
 
@@ -303,7 +312,7 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
     outputs = []
     total_sat = 0
     for _ in range(count):
-        (value_sat,) = _value(raw, pos)
+        value_sat, size = _output(raw, pos)
         if not 0 <= value_sat <= MAX_MONEY_SAT:
             raise DecodeError(f"an output of {value_sat} sat at byte {pos}: not 0 to {MAX_MONEY_SAT}")
         size = raw[pos + 8]
@@ -312,7 +321,7 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
             size, begin = _size(raw, begin - 1)
         # A script that is cut off leaves no bytes for the lock time, which is read next in any case.
         pos = begin + size
-        outputs.append(TxOut(value_sat, raw[begin:pos]))
+        outputs.append(_new(TxOut, (value_sat, raw[begin:pos])))
         total_sat += value_sat
     if total_sat > MAX_MONEY_SAT:
         raise DecodeError(f"the outputs of one transaction sum to {total_sat} sat: above {MAX_MONEY_SAT}")

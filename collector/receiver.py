@@ -12,9 +12,9 @@ node. The ring is bounded: what finds no room is dropped and noted.
 `zmq_source` starts it as `python -m collector.receiver SETUP`, with SETUP in JSON. It answers with one line,
 `connected`, or `silent` and the addresses that gave no sign of life. Then it takes orders on its input, a
 line of JSON each: the path of the ring, before which it keeps in memory what comes; topics whose connections
-are to be made anew. It writes an empty line whenever there is something new. The end of its input, be it
-that the collector stops or that it was killed, ends it: what has reached this machine by then still goes into
-the ring.
+are to be made anew. It writes an empty line when the collector waits for something new. The end of its input,
+be it that the collector stops or that it was killed, ends it: what has reached this machine by then still
+goes into the ring.
 """
 
 import json
@@ -38,6 +38,7 @@ N_FRAMES: Final = 3  # topic, body, counter
 COUNTER_BYTES: Final = 4
 COUNTER_RANGE: Final = 1 << 32
 BURST: Final = 1000  # messages taken between two looks at the monitor and the input
+LOOK_MS: Final = 50  # time between two such looks when nothing comes
 KEEPALIVE_IDLE_S: Final = 60
 HEARTBEAT_MS: Final = (
     10_000,
@@ -104,17 +105,17 @@ class Receiver:
     def run(self) -> None:
         """Receive until the end of the input."""
         poller = zmq.Poller()
-        for source in (self._socket, self._monitor, _INPUT):
+        for source in (self._monitor, _INPUT):
             poller.register(source, zmq.POLLIN)
+        self._socket.set(zmq.RCVTIMEO, LOOK_MS)
         while True:
-            ready = dict(poller.poll())
-            if self._socket in ready:
-                self._receive(BURST)
+            self._receive()
+            ready = dict(poller.poll(0))
             if self._monitor in ready:
                 event = recv_monitor_message(self._monitor)
                 lost = event["event"] == zmq.EVENT_DISCONNECTED
                 self._note_connection("reconnect" if lost else "connected", event["endpoint"].decode())
-            _wake()
+                self._wake()
             if _INPUT in ready:
                 orders = os.read(_INPUT, 1 << 16).decode()
                 if not orders:
@@ -127,20 +128,28 @@ class Receiver:
         """Say in the ring what ends this process."""
         self._note(Notice("failed", None, time.time_ns(), f"{type(error).__name__}: {error}"))
 
-    def _receive(self, limit: int) -> int:
-        """Take what has arrived, up to `limit` messages; returns how many."""
-        receive, now_ns, take = self._socket.recv_multipart, time.time_ns, self._take
+    def _receive(self) -> int:
+        """Take messages as they come, until none comes for a while or many have come; returns how many."""
+        receive, now_ns, take, wake = self._socket.recv_multipart, time.time_ns, self._take, self._wake
         taken = 0
         with suppress(zmq.Again):
-            while taken < limit:
-                frames = receive(zmq.NOBLOCK)
+            while taken < BURST:
+                frames = receive()
                 take(frames, now_ns())
+                wake()
                 taken += 1
         return taken
 
+    def _wake(self) -> None:
+        """Tell the collector that there is something new, if it waits for that."""
+        if self._ring is not None and self._ring.wakes():
+            with suppress(OSError):
+                os.write(_OUTPUT, b"\n")
+
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_S
-        while self._receive(BURST) and time.monotonic() < deadline:
+        self._socket.set(zmq.RCVTIMEO, 0)
+        while self._receive() and time.monotonic() < deadline:
             pass
         for topic in list(self._dropped):
             self._note_dropped(topic, time.time_ns())
@@ -156,7 +165,7 @@ class Receiver:
                 if address == endpoint:
                     self._expected.pop(topic, None)
             self._socket.connect(endpoint)
-        _wake()
+        self._wake()
 
     def _begin_ring(self, path: Path) -> None:
         self._ring = Ring.open(path)
@@ -166,7 +175,6 @@ class Receiver:
                 self._note(item)
             else:
                 self._take(*item)
-        _wake()
 
     def _take(self, frames: list[bytes], received_ns: int) -> None:
         """Check the counter of one message and put it, behind a notice when something is wrong."""
@@ -230,12 +238,6 @@ class Receiver:
         self._note(Notice("overflow", topic, now_ns, detail))
 
 
-def _wake() -> None:
-    """Tell the collector that there is something new; when its pipe is full it has been told."""
-    with suppress(OSError):
-        os.write(_OUTPUT, b"\n")
-
-
 def main(arguments: Sequence[str]) -> int:
     """Receive until the end of the input; returns the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the collector, which then ends our input
@@ -250,7 +252,6 @@ def main(arguments: Sequence[str]) -> int:
         receiver.run()
     except Exception as error:  # noqa: BLE001 - whatever it is, the collector must hear of it
         receiver.fail(error)
-        _wake()
         return 1
     return 0
 

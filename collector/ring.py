@@ -38,7 +38,8 @@ MOST_NOTICE_BYTES: Final = 1 << 14
 
 _MAGIC: Final = b"mpring01"
 _PAGE_BYTES: Final = 4096
-_HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT = range(1, 7)  # 64-bit words of the page, behind the magic
+# 64-bit words of the page, behind the magic.
+_HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT, _IDLE = range(1, 8)
 _TEXT_AT: Final = 64
 _MESSAGE, _NOTICE = 0, 1
 _NO_TOPIC: Final = 0xFFFF
@@ -138,6 +139,13 @@ class Ring:
         text = f"{notice.reason}\0{notice.detail}\0".encode()[:MOST_NOTICE_BYTES]
         return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
+    def wakes(self) -> bool:
+        """Whether the other side waits for something to take; true once for each wait."""
+        if self._words[_IDLE]:
+            self._words[_IDLE] = 0
+            return True
+        return False
+
     @property
     def n_waiting(self) -> int:
         """Records that were put and not yet released."""
@@ -193,6 +201,14 @@ class Ring:
             items.append(item)
         return items
 
+    def idles(self) -> bool:
+        """Say that this side waits; False when there is something to take after all.
+
+        A word may come while neither side sees the other's: wait for a wake with a time limit.
+        """
+        self._words[_IDLE] = 1
+        return self._words[_HEAD] == self._at
+
     def release(self, number: int) -> None:
         """Free the room of every taken record up to this number."""
         tail = 0
@@ -237,8 +253,8 @@ class Ring:
                 continue
             last, at, item = read
             items.append(item)
-        if last != words[_PUT]:  # the page itself is damaged
-            lost_bytes = max(lost_bytes, _PAGE_BYTES)
+        if last != words[_PUT] and not lost_bytes:
+            lost_bytes = _PAGE_BYTES  # the page itself is damaged
         return Left(self.session, items, lost_bytes)
 
     def _read(self, position: int) -> tuple[int, int, Item] | None:

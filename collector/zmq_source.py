@@ -30,6 +30,8 @@ END_S: Final = 10.0
 TAKEN_AT_ONCE: Final = 1000
 INBOX_ITEMS: Final = 20_000  # what is beyond them stays in the ring
 BACK_OFF_S: Final = 0.005
+LOOK_S: Final = 0.05  # the longest wait for word from the process, which may be missed
+GATHER_S: Final = 0.005  # what comes in the meantime is taken together; stamps are made before
 
 __all__ = ["Notice", "ZmqSource"]
 
@@ -170,8 +172,12 @@ class ZmqSource:
         pipe = self._running.stdout
         assert pipe is not None  # noqa: S101 - Popen was told to make it
         try:
-            while os.read(pipe.fileno(), 1 << 16):
+            while True:
                 self._forward(ring)
+                if ring.idles() and select.select([pipe], [], [], LOOK_S)[0]:
+                    if not os.read(pipe.fileno(), 1 << 16):
+                        break
+                    time.sleep(GATHER_S)
             self._forward(ring)
             if not self._stopping:
                 self._fail("the process that receives has ended; its error is above")
