@@ -119,7 +119,8 @@ def _missing_cuda() -> str:
     from gpuhash.cuda_device import devices  # noqa: PLC0415 - CuPy is looked for when it is wanted
 
     try:
-        devices()
+        for device in devices():
+            device.prepare()
     except BackendUnavailableError as error:
         return str(error)
     return ""

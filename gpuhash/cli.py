@@ -1,6 +1,7 @@
 """The gpuhash command: hash, check, measure."""
 
 import logging
+import os
 import sys
 from dataclasses import asdict
 from importlib import metadata
@@ -17,6 +18,7 @@ from gpuhash.backend import choose
 from gpuhash.cuda_device import devices
 from gpuhash.errors import BackendUnavailableError, GpuhashError, WrongHashError
 from gpuhash.packing import Bytes
+from gpuhash.sharing import MOST_THREADS, THREADS_VARIABLE
 
 app = typer.Typer(
     help="Batch double SHA-256 and Keccak on a GPU or the CPU.",
@@ -30,7 +32,11 @@ app.command()(cli_bench.sweep)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"gpuhash {metadata.version('pool-measurement')}")
+        try:
+            version = metadata.version("pool-measurement")
+        except metadata.PackageNotFoundError:  # a folder copied to a bare machine
+            version = "of unknown version: run from a folder, not installed"
+        typer.echo(f"gpuhash {version}")
         raise typer.Exit
 
 
@@ -46,9 +52,15 @@ def configure(
         bool,
         typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_THREADS, help="Threads of the cpu backend, as $GPUHASH_THREADS."),
+    ] = None,
 ) -> None:
-    """Set up the log."""
+    """Set up the log and the threads."""
     del version  # its callback has done what it asks for
+    if threads is not None:
+        os.environ[THREADS_VARIABLE] = str(threads)
     logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO if verbose else logging.WARNING)
 
 

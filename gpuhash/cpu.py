@@ -6,7 +6,6 @@ that the lanes of a group end together; a group in which they would not (one hug
 ones) is hashed by hashlib instead, which is faster on a single message.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from gpuhash.groups import sort_into_groups
 from gpuhash.keccak import KECCAK_DOMAIN, RATE_BYTES, SHA3_DOMAIN
 from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
 from gpuhash.reference import Algorithm
-from gpuhash.sharing import share
+from gpuhash.sharing import share, wanted_threads
 
 Messages = npt.NDArray[np.int64]  # numbers of messages in a batch
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -49,12 +48,12 @@ class Plan:
 
 
 class CpuBackend:
-    """Hashes on all cores this process may use."""
+    """Hashes on thread_count threads; without one, $GPUHASH_THREADS or one per usable CPU decides."""
 
     name = "cpu"
 
     def __init__(self, thread_count: int | None = None) -> None:
-        self.thread_count = thread_count or _usable_cpus()
+        self.thread_count = thread_count or wanted_threads()
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
         """Return uint8[n, 32], row i the digest of message i."""
@@ -205,7 +204,3 @@ def _search(job: sha256.HeaderJob, first: int, last: int, found: list[int]) -> N
     top = np.uint32(job.target_top)
     hits = cpu_sha256.search_nonces(midstate, early, tail, top, first, last, nonces)
     found.extend(nonces[:hits].tolist())
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

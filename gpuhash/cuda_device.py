@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from gpuhash.errors import BackendUnavailableError
-from gpuhash.kernel_calls import KernelCall, source
+from gpuhash.kernel_calls import MODULE_SOURCES, KernelCall, source
 from gpuhash.variants import Variant, chosen
 
 log = logging.getLogger("gpuhash")
@@ -71,7 +71,9 @@ class CudaDevice:
 
     @cached_property
     def capability(self) -> str:
-        """Compute capability without the point, such as 90; a name on AMD."""
+        """Compute capability without the point, such as 90; a name such as gfx90a on AMD."""
+        if self.cupy.cuda.runtime.is_hip:
+            return bytes(self.properties.get("gcnArchName", b"amd")).split(b"\0")[0].decode()
         return str(self.cupy.cuda.Device(self.number).compute_capability)
 
     def variant(self, module: str) -> Variant:
@@ -87,6 +89,12 @@ class CudaDevice:
         with self.current() as device:
             free, _total = device.mem_info
             return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
+
+    def prepare(self) -> None:
+        """Compile the kernels; raises BackendUnavailableError when that cannot be done."""
+        with self.current():
+            for module in MODULE_SOURCES:
+                self._module(module)
 
     def launch(self, call: KernelCall) -> None:
         """Start a call on the current stream; the device must be current."""
@@ -125,5 +133,14 @@ class CudaDevice:
         if module not in self._modules:
             defines = self.variant(module).defines
             options = ("-std=c++17", *(f"-D{name}={value}" for name, value in defines.items()))
-            self._modules[module] = self.cupy.RawModule(code=source(module), options=options)
+            compiled = self.cupy.RawModule(code=source(module), options=options)
+            try:
+                compiled.compile()
+            except Exception as error:
+                # CuPy's error when NVRTC is missing has no type of its own.
+                raise BackendUnavailableError(
+                    f"{self.name}: the kernels do not compile: {error}; CuPy needs NVRTC, which "
+                    "pip install 'cupy-cuda13x[ctk]' or the CUDA toolkit brings, or use backend='cpu'"
+                ) from error
+            self._modules[module] = compiled
         return self._modules[module]

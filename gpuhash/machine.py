@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from gpuhash.sharing import usable_cpus, wanted_threads
+
 PACKAGES = ("numpy", "numba", "llvmlite", "pycryptodome", "cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py")
 # The CPU features that decide how fast the hashes here can be.
 FEATURES = ("avx2", "avx512f", "avx512vl", "sha_ni")
@@ -17,6 +19,7 @@ class Machine:
 
     cpu: str
     cpu_count: int  # logical CPUs this process may use
+    cpu_threads: int  # that the cpu backend uses
     cpu_features: tuple[str, ...]
     memory_bytes: int
     system: str
@@ -29,7 +32,8 @@ def describe() -> Machine:
     model, flags = _cpu_model_and_flags(Path("/proc/cpuinfo"))
     return Machine(
         cpu=model or platform.processor() or platform.machine(),
-        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpu_count=usable_cpus(),
+        cpu_threads=wanted_threads(),
         cpu_features=tuple(name for name in FEATURES if name in flags),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",

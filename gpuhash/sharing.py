@@ -9,10 +9,33 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gpuhash.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 MOST_THREADS = 256  # started only when that many tasks are shared
+THREADS_VARIABLE = "GPUHASH_THREADS"
+
+
+def usable_cpus() -> int:
+    """Count the logical CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def wanted_threads() -> int:
+    """Return how many threads the cpu backend uses: $GPUHASH_THREADS, else one per usable CPU.
+
+    Raises InvalidInputError when the variable is no number from 1 to 256.
+    """
+    text = os.environ.get(THREADS_VARIABLE, "").strip()
+    if not text:
+        return min(usable_cpus(), MOST_THREADS)
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_THREADS):
+        raise InvalidInputError(
+            f"{THREADS_VARIABLE} is {text!r}; set it to a number from 1 to {MOST_THREADS}, or unset it"
+        )
+    return int(text)
 
 
 def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) -> None:

@@ -15,9 +15,9 @@ import gpuhash
 from gpuhash.backend import EDGE_LENGTHS, ProvenBackend
 from gpuhash.cpu import BUSY_RATIO, CpuBackend
 from gpuhash.keccak import KECCAK_DOMAIN, SHA3_DOMAIN, sponge
-from gpuhash.packing import Batch, Bytes, Messages
+from gpuhash.packing import Batch, Bytes, Messages, pack
 from gpuhash.reference import Algorithm, keccak256
-from gpuhash.sharing import share
+from gpuhash.sharing import share, usable_cpus
 
 ALGORITHMS = list(Algorithm)
 
@@ -115,6 +115,34 @@ def test_every_message_is_planned_once(lengths: list[int], algorithm: Algorithm)
     for group in order:
         used = [(lengths[message] + padding - 1) // block_bytes + 1 for message in group if message >= 0]
         assert sum(used) >= BUSY_RATIO[block_bytes] * lanes * max(used) or max(used) <= lanes
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "257", "²"])
+def test_a_thread_count_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """GPUHASH_THREADS has to be a number from 1 to 256; the message shows what it is."""
+    monkeypatch.setenv("GPUHASH_THREADS", text)
+
+    with pytest.raises(gpuhash.InvalidInputError, match=f"GPUHASH_THREADS is '{text}'"):
+        CpuBackend()
+
+
+def test_the_environment_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUHASH_THREADS counts, an argument counts more, and without either there is one per CPU."""
+    monkeypatch.setenv("GPUHASH_THREADS", "3")
+    assert CpuBackend().thread_count == 3
+    assert CpuBackend(thread_count=2).thread_count == 2
+    monkeypatch.delenv("GPUHASH_THREADS")
+    assert CpuBackend().thread_count == usable_cpus()
+
+
+def test_one_thread_hashes_and_searches_alike() -> None:
+    """The caller alone gives the same digests and nonces as several threads."""
+    batch = pack(np.random.default_rng(8).integers(0, 256, (3000, 70), np.uint8))
+    one, many = CpuBackend(thread_count=1), CpuBackend(thread_count=5)
+
+    for algorithm in ALGORITHMS:
+        assert np.array_equal(one.hash_batch(algorithm, batch), many.hash_batch(algorithm, batch))
+    assert one.search(bytes(80), 1 << 240, 0, 1 << 20) == many.search(bytes(80), 1 << 240, 0, 1 << 20)
 
 
 def test_an_error_in_a_thread_reaches_the_caller() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -116,6 +117,20 @@ def test_info_names_the_machine(run: Run) -> None:
     assert status == 0
     assert "numba" in out
     assert "backend auto" in out
+
+
+def test_threads_can_be_set(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option and the variable name the threads of the cpu backend; nonsense is one line."""
+    monkeypatch.setenv("GPUHASH_THREADS", "7")
+    assert re.search(r"^cpu threads +7$", run("info")[1], re.MULTILINE)
+    assert re.search(r"^cpu threads +3$", run("--threads", "3", "info")[1], re.MULTILINE)
+    assert run("--threads", "0", "info")[0] == 2
+    monkeypatch.setenv("GPUHASH_THREADS", "many")
+    status, _, err = run("info")
+    assert (status, err) == (
+        1,
+        "gpuhash: GPUHASH_THREADS is 'many'; set it to a number from 1 to 256, or unset it\n",
+    )
 
 
 def test_limits_print_the_model_and_its_formula(run: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import gpuhash
 from gpuhash import backend as backends
-from gpuhash import check, cuda, cuda_device
+from gpuhash import ceiling, check, cuda, cuda_device
 from gpuhash.bench import SEARCH, Case, run
 from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice
@@ -191,6 +191,37 @@ def test_without_a_device_the_reason_is_given(start: Start, monkeypatch: pytest.
     forget()
     with pytest.raises(gpuhash.BackendUnavailableError, match=r"needs CuPy.*pip install"):
         gpuhash.sha256_batch(np.zeros((1, 1), np.uint8), backend="cuda")
+
+
+def test_auto_takes_the_cpu_when_kernels_do_not_compile(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CuPy without NVRTC is no CUDA: auto says so and goes on, cuda says what to install."""
+
+    def fail(_: HostCupy) -> None:
+        raise RuntimeError("CuPy failed to load libnvrtc.so.13")
+
+    start()
+    monkeypatch.setattr(HostCupy, "compile", fail)
+    batch = np.zeros((100_000, 64), np.uint8)
+
+    with pytest.raises(gpuhash.BackendUnavailableError, match=r"libnvrtc\.so\.13.*cupy-cuda13x\[ctk\]"):
+        gpuhash.sha256_batch(batch, backend="cuda")
+    with caplog.at_level(logging.INFO, "gpuhash"):
+        assert backends.choose("auto", pack(batch)).name == "cpu"
+    assert "backend auto: cpu, because Host 0: the kernels do not compile" in caplog.text
+
+
+def test_an_amd_device_gets_the_plain_variants(start: Start) -> None:
+    """Under HIP the architecture is a name; pipes and model of NVIDIA are not assumed."""
+    cupy = start()
+    cupy.cuda.runtime.is_hip = True
+    device = cuda_device.devices()[0]
+    device.properties["gcnArchName"] = b"gfx90a:sramecc+\0\0"
+
+    assert device.capability == "gfx90a:sramecc+"
+    assert [device.variant(module).name for module in ("sha256", "keccak")] == ["plain", "plain"]
+    assert ceiling.of("cuda", None, 80) is None
 
 
 def test_the_check_of_a_gpu_covers_every_variant(start: Start) -> None:
