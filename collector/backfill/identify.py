@@ -110,8 +110,12 @@ def stripped_bytes(txs: Records) -> Integers:
 @compiled
 def _copy_stripped(data: Bytes, txs: Records, flat: Bytes, limits: Integers) -> None:
     for k in range(len(txs)):
-        begin, witness_at, end, at = txs[k].begin, txs[k].witness_at, txs[k].end, limits[k]
-        flat[at : at + 4] = data[begin : begin + 4]
-        body_bytes = witness_at - begin - 6  # without version, marker and flag
-        flat[at + 4 : at + 4 + body_bytes] = data[begin + 6 : witness_at]
-        flat[at + 4 + body_bytes : at + 8 + body_bytes] = data[end - 4 : end]
+        begin, end, stripped = txs[k].begin, txs[k].end, limits[k + 1] - limits[k]
+        # Inputs and outputs stand two bytes further in the source: behind version come marker and flag.
+        # Byte by byte compiles to wide moves; slices would be checked for overlap.
+        source, target = data[begin + 2 : begin + 2 + stripped], flat[limits[k] : limits[k + 1]]
+        for i in range(4, stripped - 4):
+            target[i] = source[i]
+        for i in range(4):
+            target[i] = data[begin + i]
+            target[stripped - 4 + i] = data[end - 4 + i]
