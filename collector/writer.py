@@ -31,6 +31,7 @@ import structlog
 
 from collector.errors import DatasetError, NoSpace
 from collector.schema import CHAINS, DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, HEIGHT_SPAN, Table
+from collector.schema.model import HASH
 
 # Few enough rows that statistics exclude most of a large file, enough that they compress well.
 ROW_GROUP_ROWS: Final = 65_536
@@ -335,6 +336,7 @@ def parquet_options(table: Table) -> dict[str, Any]:
         "compression_level": COMPRESSION_LEVEL,
         "use_dictionary": _dictionary_columns(table),
         "sorting_columns": pq.SortingColumn.from_ordering(table.arrow, ascending),
+        "write_statistics": _pruning_columns(table),
         "write_page_checksum": True,
     }
 
@@ -364,6 +366,11 @@ def _dictionary_columns(table: Table) -> list[str]:
         elif column.type == pa.list_(pa.string()):
             names.append(f"{column.name}.list.element")
     return names
+
+
+def _pruning_columns(table: Table) -> list[str]:
+    """Hashes lie anywhere: their least and greatest value would let no reader leave a row group out."""
+    return [column.name for column in table.columns if column.type != HASH]
 
 
 def _read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
