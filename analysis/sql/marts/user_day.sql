@@ -4,7 +4,9 @@ method = """
 Stays of mempool_residence whose entry was pushed, by node and UTC day of entry on our clock. n_replaced are those
 that a later transaction replaced; n_signalling those that signal BIP125 themselves. A transaction with an unconfirmed
 parent is a child; it pays for its parent (CPFP) when its own feerate is above that of one of its parents waiting at
-entry. Fees and sizes are quartiles; those of unknown fee are left out of fees and feerates.
+entry. Fees and sizes are quartiles; those of unknown fee are left out of fees and feerates. accepted_ratio is mined
+ones among those whose end was seen (confirmation_spells), with Wilson's interval; as in confirmation_decile it is too
+high on days of which many are still waiting.
 """
 grain = ["node", "day"]
 [columns]
@@ -29,6 +31,11 @@ n_children = "BIGINT  had an unconfirmed parent"
 child_ratio = "DOUBLE  0..1, of all that entered"
 n_cpfp = "BIGINT  paid a higher feerate than a parent that was waiting"
 cpfp_ratio = "DOUBLE  0..1, of all that entered"
+n_mined = "BIGINT  were mined before we lost sight of them"
+n_censored = "BIGINT  end not seen"
+accepted_ratio = "DOUBLE  0..1, n_mined of those whose end was seen; null when there are none"
+accepted_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+accepted_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 */
 with
 
@@ -86,11 +93,22 @@ counts as (
         count(*) filter (where entered.signals_rbf) as n_signalling,
         count(*) filter (where entered.left_reason = 'replaced') as n_replaced,
         count(entered.parents) as n_children,
-        count(payers.stay_no) as n_cpfp
+        count(payers.stay_no) as n_cpfp,
+        count(*) filter (where spell.outcome = 'mined') as n_mined,
+        count(*) filter (where spell.outcome != 'censored') as n_ended
     from entered
     left join payers
         on entered.stay_no = payers.stay_no
+    left join confirmation_spells as spell
+        on entered.stay_no = spell.stay_no
     group by entered.node, cast(entered.entered_at as date)
+),
+
+judged as (
+    select
+        *,
+        wilson_interval(n_mined, n_ended) as accepted_interval
+    from counts
 )
 
 select
@@ -114,6 +132,11 @@ select
     n_children,
     n_children / n_entered as child_ratio,
     n_cpfp,
-    n_cpfp / n_entered as cpfp_ratio
-from counts
+    n_cpfp / n_entered as cpfp_ratio,
+    n_mined,
+    n_entered - n_ended as n_censored,
+    n_mined / nullif(n_ended, 0) as accepted_ratio,
+    accepted_interval.low as accepted_low_ratio,
+    accepted_interval.high as accepted_high_ratio
+from judged
 order by node, day

@@ -1,0 +1,116 @@
+"""All marts at once where analyses break: nothing, one block, and all that can go wrong together."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.catalog import Model, load_catalog
+from analysis.engine import build, open_database
+from tests.analysis.world import write_world
+
+RULES = Path(__file__).parent / "cases" / "pools"
+MARTS = load_catalog().layer("marts")
+DAY = 86_400
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def everything_wrong() -> Tables:
+    """Return a reorganisation, a gap, a day without blocks, empty and unknown blocks, fees never learnt."""
+    blocks = [
+        {"block_hash": "a1", "height": 1, "coinbase_script": "/Alpha/", "arrived_at": 10, "header_time": 5},
+        {"block_hash": "a2", "prev_hash": "a1", "height": 2, "arrived_at": 12, "header_time": 4},
+        {"block_hash": "b2", "prev_hash": "a1", "height": 2, "coinbase_script": "/Beta/", "arrived_at": 13},
+        {"block_hash": "b3", "prev_hash": "b2", "height": 3, "coinbase_script": "/Beta/", "arrived_at": 14},
+        {"block_hash": "b4", "prev_hash": "b3", "height": 4, "arrived_at": 500, "n_tx": 3},
+        {"block_hash": "c6", "prev_hash": "c5", "height": 6, "header_time": 2 * DAY, "n_tx": 2},
+    ]
+    txs: list[dict[str, Any]] = [
+        {"txid": "first", "entered_at": 1, "fee_sat": 100},
+        {"txid": "child", "entered_at": 2, "fee_sat": 900, "parents": "first"},
+        {"txid": "unrated", "entered_at": 3},
+        {"txid": "before", "entered_at": 0, "fee_sat": 50, "first_seen_kind": "at_start"},
+        {"txid": "late", "entered_at": 400, "fee_sat": 70, "parents": "nowhere"},
+    ]
+    return {
+        "blocks": blocks,
+        "mempool_txs": txs,
+        "transactions": [{"block_hash": "b3", "txid": "first", "fee_sat": 100, "vsize_vb": 100}],
+        "mempool_events": [
+            {"event": "D", "hash": "a2", "received_at": 12.5},
+            {"event": "R", "hash": "unrated", "received_at": 13.5, "removal_reason": "expired_or_evicted"},
+        ],
+        "coverage": [
+            {"topic": "mempool", "from_at": 0, "to_at": 100, "end_reason": "gap"},
+            {"topic": "mempool", "from_at": 450, "to_at": 600},
+        ],
+        "templates": [{"taken_at": 11, "prev_hash": "a1", "height": 2, "n_tx": 1}],
+        "template_txs": [{"taken_at": 11, "tx_index": 1, "txid": "child", "fee_sat": 900, "weight_wu": 400}],
+    }
+
+
+WORLDS = {
+    "nothing_at_all": {},
+    "one_single_block": {"blocks": [{"block_hash": "a1", "height": 1, "arrived_at": 10}]},
+    "everything_wrong": everything_wrong(),
+}
+
+
+@pytest.fixture(scope="module", params=WORLDS, ids=str)
+def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """Rows of every mart of one world; no check fails there."""
+    folder = tmp_path_factory.mktemp("ugly")
+    dataset = write_world(folder / "dataset", WORLDS[request.param])
+    result = build(dataset, RULES, folder / "a.duckdb")
+    assert [check.name for check in result.failed_checks] == []
+    with open_database(result.database) as connection:
+        return {
+            model.name: connection.sql(f"FROM {model.name}").to_arrow_table().to_pylist() for model in MARTS
+        }
+
+
+def values(model: Model, rows: dict[str, list[Any]], word: str) -> Iterator[tuple[str, Any]]:
+    """Give the values of the columns whose meaning begins with a word, with their place."""
+    for column in model.columns:
+        if column.doc.startswith(word):
+            for row in rows[model.name]:
+                if row[column.name] is not None:
+                    yield f"{model.name}.{column.name} in {row}", row[column.name]
+
+
+def test_no_number_is_infinite_or_none(rows: dict[str, list[Any]]) -> None:
+    """What cannot be told is null, never NaN and never infinite."""
+    found = [
+        (name, column, value)
+        for name, those in rows.items()
+        for row in those
+        for column, value in row.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
+
+    assert found == []
+
+
+def test_a_part_is_between_0_and_1(rows: dict[str, list[Any]]) -> None:
+    """Every column that says 0..1 of itself keeps to it."""
+    wrong = [place for model in MARTS for place, value in values(model, rows, "0..1") if not 0 <= value <= 1]
+
+    assert wrong == []
+
+
+def test_a_part_lies_in_its_interval(rows: dict[str, list[Any]]) -> None:
+    """Low, the ratio and high are in order wherever all three are told."""
+    wrong = []
+    for name, those in rows.items():
+        for row in those:
+            for stem in [name.removesuffix("_low_ratio") for name in row if name.endswith("_low_ratio")]:
+                column = f"{stem}_ratio"
+                if column not in row:  # halving_effect: a range of placebo dates, no interval
+                    continue
+                low, high = row[f"{stem}_low_ratio"], row[f"{stem}_high_ratio"]
+                if None not in {low, row[column], high} and not low <= row[column] <= high:
+                    wrong.append((name, row))
+
+    assert wrong == []
