@@ -43,6 +43,7 @@ bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures 
 	@$(BIN)/gpuhash check --messages 1000000
 	@$(BIN)/gpuhash bench --peers --json bench-gpuhash.json
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
+	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
 
 chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1 SCALE=1 JOBS=1 RESUME=1)
 	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --scale $(or $(SCALE),1) \

@@ -1,0 +1,230 @@
+"""Measure the build of all marts on worlds of planted truth: time, memory, growth, comparisons.
+
+    python -m tests.bench.bench_analysis [--blocks N] [--cores N] [--rounds N] [--out FILE]
+
+The largest world has N blocks, with 2,500 transactions entering per block; the others a half and a quarter.
+4,000 blocks are 10 million transactions in the mempool and 8 million confirmed. Worlds are made once, in
+.cache/bench-analysis. Each build is a process of its own on so many cores, whose most memory is told; then
+each mart is made again beside a bare scan of the columns it reads, taking turns, and three of them beside
+pandas, on the smallest of the worlds.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import sqlglot
+from sqlglot import exp
+
+from analysis.catalog import DIALECT, Model, load_catalog
+from analysis.engine import connect, create_model
+from gpuhash import machine
+from tests.bench import pandas_marts
+from tests.bench.planted_files import write_world
+from tests.bench.planted_world import Size, simulate
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WORLDS: Final = ROOT / ".cache" / "bench-analysis"
+PARTS: Final = (4, 2, 1)
+MAX_SCANS: Final = 30
+MAX_EXPONENT: Final = 1.15
+MAX_GB: Final = 16.0
+MIN_PANDAS: Final = 10.0
+# Below this a mart's time is that of planning its query, whatever it reads.
+JUDGED_S: Final = 0.5
+BUILD: Final = """
+import json, os, resource, sys, time
+from pathlib import Path
+folder, cores = Path(sys.argv[1]), int(sys.argv[2])
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+from analysis import engine
+times, last = {}, ["", time.perf_counter()]
+def progress(name):
+    now = time.perf_counter()
+    times[last[0]] = now - last[1]
+    last[:] = [name, now]
+result = engine.build(folder / "dataset", folder / "pools", folder / "a.duckdb", progress=progress)
+progress("")
+kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+failed = [check.name for check in result.checks if check.n_offending]
+print(json.dumps({"wall_s": result.wall_s, "peak_gb": kilobytes / 1e6, "failed": failed, "seconds": times}))
+"""
+
+
+def main() -> None:
+    """Make the worlds, build, compare, write JSON."""
+    options = parse()
+    worlds = {part: world(options.blocks // part) for part in PARTS}
+    builds = {
+        part: [built(folder, options.cores) for _ in range(options.rounds)] for part, folder in worlds.items()
+    }
+    best = {part: min(runs, key=lambda run: run["wall_s"]) for part, runs in builds.items()}
+    for part in PARTS:
+        say(
+            f"{options.blocks // part:,} blocks: {best[part]['wall_s']:.1f} s, {best[part]['peak_gb']:.1f} GB"
+        )
+    growth = exponents(best)
+    database = worlds[PARTS[0]] / "a.duckdb"
+    scans = against_scans(database, options.rounds)
+    pandas = pandas_marts.compare(database)
+    facts = {
+        "machine": asdict(machine.describe()),
+        "system": platform.platform(),
+        "cores": options.cores,
+        "load_before": os.getloadavg(),
+        "builds": {f"{options.blocks // part} blocks": builds[part] for part in PARTS},
+        "exponents": growth,
+        "scans_measured_on_blocks": options.blocks // PARTS[0],
+        "scans": scans,
+        "pandas": pandas,
+        "judgements": judgements(best, growth, scans, pandas),
+    }
+    options.out.write_text(json.dumps(facts, indent=2, default=str) + "\n")
+    for line, holds in facts["judgements"].items():
+        say(f"{'holds' if holds else 'FAILS'}: {line}")
+    say(f"written: {options.out}")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=4000, help="blocks of the largest world")
+    parser.add_argument("--cores", type=int, default=2, help="cores of a build")
+    parser.add_argument("--rounds", type=int, default=3, help="times that each thing is measured")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench-analysis.json", help="where the JSON goes")
+    return parser.parse_args()
+
+
+def say(text: str) -> None:
+    """Tell how far it is."""
+    print(text, flush=True)
+
+
+def world(n_blocks: int) -> Path:
+    """Give the folder of a world; it is made if it is not there."""
+    folder = WORLDS / f"{n_blocks}"
+    if not (folder / "truth.json").exists():
+        begun_s = time.perf_counter()
+        write_world(simulate(Size(n_blocks)), folder)
+        say(f"a world of {n_blocks:,} blocks made in {time.perf_counter() - begun_s:.0f} s")
+    return folder
+
+
+def built(folder: Path, cores: int) -> dict[str, Any]:
+    """Build every mart in a process of its own; seconds, peak memory, and seconds of every mart."""
+    command = [sys.executable, "-c", BUILD, str(folder), str(cores)]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    facts: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    assert not facts["failed"], facts["failed"]
+    return facts
+
+
+def exponents(best: dict[int, dict[str, Any]]) -> dict[str, float]:
+    """Fit time = c * size^e between the smallest and the largest world, in all and per slow mart."""
+    small, large = best[PARTS[0]], best[PARTS[-1]]
+    pairs = {"build": (small["wall_s"], large["wall_s"])}
+    pairs |= {
+        name: (small["seconds"][name], took)
+        for name, took in large["seconds"].items()
+        if name and took >= JUDGED_S
+    }
+    return {name: math.log(after / before) / math.log(PARTS[0]) for name, (before, after) in pairs.items()}
+
+
+def against_scans(database: Path, rounds: int) -> dict[str, dict[str, Any]]:
+    """Make every mart again in memory, beside a bare scan of the columns that it reads."""
+    found = {}
+    with connect() as connection:
+        connection.execute(f"ATTACH '{database}' AS built (READ_ONLY)")
+        connection.execute("USE built")
+        # Without this a scan is answered from the statistics of the table.
+        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+        for model in load_catalog().layer("marts"):
+            read = columns_read(connection, model)
+            scan_s, mart_s = [], []
+            for _ in range(rounds):
+                scan_s.append(timed(lambda read=read: scan(connection, read)))
+                mart_s.append(timed(lambda model=model: make(connection, model)))
+            scan_median_s, mart_median_s = statistics.median(scan_s), statistics.median(mart_s)
+            found[model.name] = {
+                "reads": read,
+                "scan_s": scan_median_s,
+                "mart_s": mart_median_s,
+                "scans": mart_median_s / scan_median_s,
+                "reason": model.cost,
+            }
+    return found
+
+
+def columns_read(connection: duckdb.DuckDBPyConnection, model: Model) -> dict[str, list[str]]:
+    """Name the columns of other relations that a query names."""
+    tree = sqlglot.parse_one(model.sql, dialect=DIALECT)
+    named = {column.name for column in tree.find_all(exp.Column)}
+    everything = any(True for _ in tree.find_all(exp.Star))
+    found = {}
+    for relation in sorted(model.references):
+        columns = [row[0] for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
+        read = [name for name in columns if name in named]
+        found[relation] = read or (columns if everything else columns[:1])
+    return found
+
+
+def scan(connection: duckdb.DuckDBPyConnection, read: dict[str, list[str]]) -> None:
+    """Read every value of these columns once."""
+    for relation, columns in read.items():
+        every = ", ".join(f"max({column})" for column in columns)
+        connection.sql(f"SELECT {every} FROM {relation}").to_arrow_table()  # noqa: S608 - names of our own files
+
+
+def make(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Make one mart in memory, and forget it."""
+    connection.execute("USE memory")
+    connection.execute("SET search_path = 'memory,built'")
+    create_model(connection, model)
+    connection.execute(f"DROP TABLE memory.{model.name}")
+    connection.execute("USE built")
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Give the seconds that something takes."""
+    begun_s = time.perf_counter()
+    action()
+    return time.perf_counter() - begun_s
+
+
+def judgements(
+    best: dict[int, dict[str, Any]],
+    growth: dict[str, float],
+    scans: dict[str, dict[str, Any]],
+    pandas: dict[str, dict[str, Any]],
+) -> dict[str, bool]:
+    """Say of each promise whether it holds."""
+    slow = [
+        name
+        for name, one in scans.items()
+        if one["scans"] > MAX_SCANS and one["mart_s"] >= JUDGED_S and not one["reason"]
+    ]
+    steep = [name for name, exponent in growth.items() if exponent > MAX_EXPONENT]
+    peak_gb = max(build["peak_gb"] for build in best.values())
+    worst = min(pandas.values(), key=lambda one: one["ratio"])["ratio"]
+    return {
+        f"peak memory {peak_gb:.1f} GB, at most {MAX_GB:.0f}": peak_gb <= MAX_GB,
+        f"growth {growth['build']:.2f}; marts above {MAX_EXPONENT}: {', '.join(steep) or 'none'}": not steep,
+        f"above {MAX_SCANS} scans without a reason: {', '.join(slow) or 'none'}": not slow,
+        f"pandas takes at least {worst:.0f} times as long, of {len(pandas)} marts": worst >= MIN_PANDAS,
+    }
+
+
+if __name__ == "__main__":
+    main()
