@@ -20,20 +20,29 @@ def header_faults(headers: Bytes, *, linked: bool = True, backend: str = "auto")
     """Hash headers uint8[n, 80] and return every one that breaks a rule, in order.
 
     Checked are that the hash is at most the target the header itself states, and, when linked, that each
-    header names the hash of the one before. Whether the stated target is the right one is not checked.
-    Raises InvalidInputError for a wrong shape or an impossible compact target.
+    header names the hash of the one before. Whether the stated target is the right one is not checked;
+    one that is impossible is a fault. Raises InvalidInputError for a wrong shape.
     """
     hashes = sha256d_headers(headers, backend=backend)
     faults = []
     for index in range(len(hashes)):
         block_hash, header = hashes[index].tobytes(), headers[index].tobytes()
-        if int.from_bytes(block_hash, "little") > target_from_bits(int.from_bytes(header[72:76], "little")):
-            faults.append(
-                HeaderFault(index=index, reason=f"hash {block_hash[::-1].hex()} is above its target")
-            )
+        fault = _work_fault(header, block_hash)
+        if fault:
+            faults.append(HeaderFault(index=index, reason=fault))
         if linked and index and header[4:36] != hashes[index - 1].tobytes():
             faults.append(HeaderFault(index=index, reason="does not name the hash of the header before it"))
     return faults
+
+
+def _work_fault(header: bytes, block_hash: bytes) -> str:
+    """Say what is wrong with the work of a header; empty when nothing is."""
+    try:
+        target = target_from_bits(int.from_bytes(header[72:76], "little"))
+    except InvalidInputError as error:
+        return str(error)
+    above = int.from_bytes(block_hash, "little") > target
+    return f"hash {block_hash[::-1].hex()} is above its target" if above else ""
 
 
 def split_headers(data: Bytes) -> Bytes:

@@ -69,7 +69,10 @@ def info() -> None:
     """Say what this machine is and what hashes on it."""
     rows = []
     for name, value in asdict(machine.describe()).items():
-        rows.append((name.replace("_", " "), _plain(value)))
+        if name == "memory_bytes":
+            rows.append(("memory", f"{value / 2**30:.1f} GiB"))
+        else:
+            rows.append((name.replace("_", " "), _plain(value)))
     try:
         for device in devices():
             variants = ", ".join(device.variant(module).name for module in ("sha256", "keccak"))
@@ -140,6 +143,8 @@ def show_limits(
 
 def _verify_headers(data: Bytes, backend: str) -> None:
     matrix = chain.split_headers(data)
+    if len(matrix) == 0:
+        raise GpuhashError("there is no header: the input is empty")
     faults = chain.header_faults(matrix, backend=backend)
     for fault in faults:
         typer.echo(f"header {fault.index}: {fault.reason}", err=True)
@@ -149,6 +154,8 @@ def _verify_headers(data: Bytes, backend: str) -> None:
 
 
 def _read(file: Path) -> bytes:
+    if str(file) == "-" and sys.stdin is None:
+        raise GpuhashError("cannot read standard input: it is closed")
     try:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:

@@ -1,7 +1,7 @@
 """The commands of gpuhash that measure: bench and sweep."""
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ from gpuhash import energy, machine, peers, plot, report, stages, tables
 from gpuhash import sweep as clock_sweep
 from gpuhash.backend import choose
 from gpuhash.bench import SEARCH, Case, Result
-from gpuhash.errors import BackendUnavailableError
+from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError
 from gpuhash.reference import Algorithm, algorithm
 
 BLOCK_TRANSACTIONS = 2500
@@ -59,8 +59,13 @@ def bench(
     """Verify, then time: kernel, device resident, end to end; speed, energy, share of the limit."""
     if compare is not None:
         lines = report.compare(report.load(compare[0]), report.load(compare[1]))
+        if not lines:
+            raise InvalidInputError(f"{compare[0]} and {compare[1]} measured nothing in common")
         Console(width=WIDTH).print(tables.of_comparison(lines))
         return
+    if plot_file is not None:
+        plot.require(plot_file)
+    _require_writable(path for path in (json, csv, plot_file) if path is not None)
     names = _backends(backend)
     chosen = algorithm_names or [SEARCH, *Algorithm]
     cases = _grid(chosen) if sizes else _cases(chosen, names, message_bytes, tuple(batch or DEFAULT_BATCHES))
@@ -115,6 +120,16 @@ def _print(results: list[Result], beside: list[peers.PeerResult]) -> None:
         typer.echo(line)
     if beside:
         console.print(tables.of_peers(beside))
+
+
+def _require_writable(paths: Iterable[Path]) -> None:
+    """Find out before a long measurement whether its results can be kept."""
+    for path in paths:
+        try:
+            with path.open("a"):
+                pass
+        except OSError as error:
+            raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _backends(asked: list[str] | None) -> list[str]:

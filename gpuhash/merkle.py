@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gpuhash.arrays import array_module, to_host
 from gpuhash.errors import InvalidInputError
 from gpuhash.hashing import sha256d_batch
-from gpuhash.packing import DIGEST_BYTES, Bytes, Offsets, rows
+from gpuhash.packing import DIGEST_BYTES, Bytes, Offsets, integers, rows
 
 Counts = npt.NDArray[np.int64]
 
@@ -33,6 +33,8 @@ def merkle_root(leaves: Bytes, *, backend: str = "auto") -> MerkleResult:
     Raises InvalidInputError for no leaf at all: no block has an empty tree.
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
+    if len(nodes) == 0:
+        raise InvalidInputError("there are no leaves; a tree has at least one")
     roots, mutated = merkle_roots(nodes, np.array([0, len(nodes)]), backend=backend)
     return MerkleResult(to_host(roots[0]).tobytes(), bool(mutated[0]))
 
@@ -84,12 +86,7 @@ def _pairs(nodes: Bytes, counts: Counts) -> Bytes:
 
 
 def _tree_limits(offsets: Offsets, leaf_count: int) -> npt.NDArray[np.int64]:
-    limits = np.asarray(offsets)
-    if limits.ndim != 1 or limits.dtype.kind not in "iu" or len(limits) == 0:
-        raise InvalidInputError(
-            f"offsets have dtype {limits.dtype} and shape {limits.shape}; t + 1 integers are needed"
-        )
-    limits = limits.astype(np.int64)
+    limits = integers(offsets, "t + 1 integers are needed")
     if limits[0] != 0 or limits[-1] != leaf_count or np.any(limits[1:] <= limits[:-1]):
         raise InvalidInputError(
             f"offsets run from {limits[0]} to {limits[-1]} over {leaf_count} leaves; they must start at 0, "

@@ -63,10 +63,32 @@ def pack(messages: Messages) -> Batch:
 
 
 def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
-    """Put separate byte strings into the flat form that the batch functions take."""
+    """Put separate byte strings into the flat form that the batch functions take.
+
+    Raises InvalidInputError when one is no byte string, such as text or an array of larger numbers.
+    """
+    try:
+        flat = b"".join(messages)
+    except TypeError as error:
+        raise InvalidInputError(f"messages have to be byte strings: {error}") from error
     offsets = np.zeros(len(messages) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)), out=offsets[1:])
-    return np.frombuffer(b"".join(messages), np.uint8), offsets
+    if offsets[-1] != len(flat):  # len() of a memoryview counts elements, which need not be bytes
+        raise InvalidInputError(f"messages of {offsets[-1]} elements hold {len(flat)} bytes; pass bytes")
+    return np.frombuffer(flat, np.uint8), offsets
+
+
+def integers(values: Any, wanted: str) -> Offsets:
+    """Return a row of positions as contiguous int64[]; wanted says in errors what they should be."""
+    try:
+        limits = np.asarray(to_host(values))
+    except ValueError as error:  # rows of different lengths
+        raise InvalidInputError(f"offsets are no row of integers: {error}") from error
+    if limits.ndim != 1 or limits.dtype.kind not in "iu" or len(limits) == 0:
+        raise InvalidInputError(f"offsets have dtype {limits.dtype} and shape {limits.shape}; {wanted}")
+    if limits.dtype == np.uint64 and limits.max() > np.iinfo(np.int64).max:
+        raise InvalidInputError(f"offset {limits.max()} is beyond 63 bits; {wanted}")
+    return np.require(limits, np.int64, ["C", "W"])  # one array type for the compiled loops
 
 
 def rows(array: Bytes, length: int, name: str) -> Bytes:
@@ -79,14 +101,15 @@ def rows(array: Bytes, length: int, name: str) -> Bytes:
 
 def _pack_flat(flat: Bytes, offsets: Offsets) -> Batch:
     data = _require_uint8(flat, "flat bytes", dimensions=1)
-    limits = np.asarray(to_host(offsets))
-    if limits.ndim != 1 or limits.dtype.kind not in "iu" or len(limits) == 0:
+    limits = integers(offsets, "n + 1 integers are needed, one 0 for no message at all")
+    falls = limits[1:] < limits[:-1]
+    if falls.any():
+        first = int(falls.argmax())
         raise InvalidInputError(
-            f"offsets have dtype {limits.dtype} and shape {limits.shape}; "
-            "n + 1 integers are needed, one 0 for no message at all"
+            f"offset {first + 1} is {limits[first + 1]}, less than the {limits[first]} before it; "
+            "offsets must not fall"
         )
-    limits = np.require(limits, np.int64, ["C", "W"])  # one array type for the compiled loops
-    if limits[0] < 0 or limits[-1] > len(data) or np.any(limits[1:] < limits[:-1]):
+    if limits[0] < 0 or limits[-1] > len(data):
         raise InvalidInputError(
             f"offsets run from {limits[0]} to {limits[-1]} over {len(data)} bytes; "
             "they must rise from 0 or more to at most the number of bytes"

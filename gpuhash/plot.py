@@ -15,18 +15,23 @@ def write_svg(results: Iterable[Result], path: Path) -> None:
     Raises BackendUnavailableError when vl-convert-python is not installed, InvalidInputError when there is
     nothing to draw or the file is not called .svg.
     """
-    if path.suffix != ".svg":
-        raise InvalidInputError(f"the chart is SVG; {path} does not end in .svg")
+    converter = require(path)
     rows = list(results)
     if not rows:
         raise InvalidInputError("nothing was measured, so there is nothing to draw")
+    path.write_text(converter.vegalite_to_svg(specification(rows)))
+
+
+def require(path: Path) -> Any:
+    """Return what draws; raises as write_svg does, which is better known before a measurement."""
+    if path.suffix != ".svg":
+        raise InvalidInputError(f"the chart is SVG; {path} does not end in .svg")
     try:
-        converter = importlib.import_module("vl_convert")
+        return importlib.import_module("vl_convert")
     except ImportError as error:
         raise BackendUnavailableError(
             "a chart needs vl-convert-python; pip install vl-convert-python"
         ) from error
-    path.write_text(converter.vegalite_to_svg(specification(rows)))
 
 
 def specification(results: list[Result]) -> dict[str, Any]:

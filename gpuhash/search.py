@@ -1,5 +1,7 @@
 """Find nonces for a block header: the inner loop of mining."""
 
+import operator
+
 from gpuhash import reference
 from gpuhash.backend import choose
 from gpuhash.errors import InvalidInputError, WrongHashError
@@ -20,8 +22,9 @@ def search_header(
     in internal order read little-endian. The first 64 bytes are hashed once (midstate).
     Every candidate is hashed again with hashlib before it is returned; WrongHashError is raised when a
     backend offers one that cannot be. InvalidInputError is raised for a header that is not 80 bytes, a
-    target outside 0 .. 2^256 - 1, and nonces outside 0 .. 2^32.
+    target outside 0 .. 2^256 - 1, nonces outside 0 .. 2^32, and numbers that are not whole.
     """
+    target, start, count = (_whole(number) for number in (target, start, count))
     _check(header, target, start, count)
     chosen = choose(backend)
     found = []
@@ -44,6 +47,16 @@ def target_from_bits(bits: int) -> int:
     if not 0 <= bits < 1 << 32 or bits & 0x00800000 or not 0 < target <= MAX_TARGET:
         raise InvalidInputError(f"compact target {bits:#010x} is negative, zero or larger than 256 bits")
     return target
+
+
+def _whole(number: int) -> int:
+    """Return a Python integer, also for one of NumPy's, whose shifts end at 64 bits."""
+    try:
+        return operator.index(number)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"target, start and count are whole numbers; {number!r} is a {type(number).__name__}"
+        ) from error
 
 
 def _check(header: bytes, target: int, start: int, count: int) -> None:

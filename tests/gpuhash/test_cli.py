@@ -105,6 +105,36 @@ def test_failures_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
         assert complaint in err
 
 
+def test_hostile_headers_are_faults_not_crashes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Impossible targets are named header by header; no header, or no input at all, is a failure."""
+    (tmp_path / "rubbish").write_bytes(bytes(72) + b"\xff" * 8 + bytes.fromhex(BLOCK_1))
+    (tmp_path / "none").write_bytes(b"")
+
+    status, _, err = run("verify", "--headers", str(tmp_path / "rubbish"))
+    assert status == 1
+    assert "header 0: compact target 0xffffffff is negative" in err
+    assert err.endswith("gpuhash: 2 faults in 2 headers\n")
+    assert run("verify", "--headers", str(tmp_path / "none"))[::2] == (
+        1,
+        "gpuhash: there is no header: the input is empty\n",
+    )
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run("verify", "-")[::2] == (1, "gpuhash: cannot read standard input: it is closed\n")
+
+
+def test_results_that_cannot_be_kept_are_refused_before_measuring(run: Run, tmp_path: Path) -> None:
+    """A folder that does not exist, a chart that is no SVG, two files without a line in common."""
+    assert "cannot write" in run("bench", "--json", str(tmp_path / "no" / "x.json"))[2]
+    status, _, err = run("bench", "--plot", str(tmp_path / "x.png"))
+    assert (status, list(tmp_path.iterdir())) == (1, [])
+    assert "does not end in .svg" in err
+    empty = tmp_path / "empty.json"
+    empty.write_text('{"format": 1, "results": []}')
+    assert "measured nothing in common" in run("bench", "--compare", str(empty), str(empty))[2]
+
+
 def test_wrong_usage_exits_2(run: Run) -> None:
     """An option that does not exist."""
     assert run("verify", "--no-such-option")[0] == 2

@@ -53,13 +53,22 @@ def test_a_strided_matrix_is_hashed_by_its_rows() -> None:
         ((np.zeros(3, np.uint8), np.array([], np.int64)), r"shape \(0,\)"),
         ((np.zeros(3, np.uint8), np.array([0, 4])), "from 0 to 4 over 3 bytes"),
         ((np.zeros(3, np.uint8), np.array([-1, 3])), "from -1 to 3"),
-        ((np.zeros(3, np.uint8), np.array([0, 2, 1, 3])), "must rise"),
+        ((np.zeros(3, np.uint8), [[0], [1, 2]]), "no row of integers"),
+        ((np.zeros(3, np.uint8), np.array([0, 1 << 63], np.uint64)), "offset 9223372036854775808 is beyond"),
+        ((np.zeros(3, np.uint8), np.array([0, 2, 1, 3])), "offset 2 is 1, less than the 2 before"),
     ],
 )
 def test_input_that_does_not_fit_is_refused(messages: object, complaint: str) -> None:
     """The error names what was seen; nothing is hashed."""
     with pytest.raises(gpuhash.InvalidInputError, match=complaint):
         gpuhash.sha256d_batch(messages)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("messages", ["abc", ["abc"], [1], [memoryview(np.zeros(3, np.int32))]])
+def test_joining_what_is_not_bytes_is_refused(messages: object) -> None:
+    """Text, numbers, and a view whose elements are larger than a byte would give wrong digests."""
+    with pytest.raises(gpuhash.InvalidInputError, match="bytes"):
+        gpuhash.join(messages)  # type: ignore[arg-type]
 
 
 def test_headers_need_80_bytes() -> None:

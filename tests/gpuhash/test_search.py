@@ -37,6 +37,8 @@ def test_the_window_is_half_open() -> None:
         (GENESIS, 1 << 256, 0, 1, "outside 0"),
         (GENESIS, 1, -1, 1, "nonces -1"),
         (GENESIS, 1, 1, 1 << 32, "do not fit 32 bits"),
+        (GENESIS, 1.5, 0, 1, r"whole numbers; 1\.5 is a float"),
+        (GENESIS, 1, 0, None, "whole numbers; None is a NoneType"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(
