@@ -42,6 +42,7 @@ audit: $(READY)  ## Ask the package index for known vulnerabilities of what is p
 bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures in bench-*.json
 	@$(BIN)/gpuhash check --messages 1000000
 	@$(BIN)/gpuhash bench --peers --json bench-gpuhash.json
+	@$(BIN)/python -m tests.gpuhash.bench_txids
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
 
@@ -59,6 +60,9 @@ gpu:  ## Compare every kernel with the reference on this machine's GPU, and meas
 	@if command -v compute-sanitizer >/dev/null; then \
 	    compute-sanitizer --error-exitcode 1 $(PYTHON) -m gpuhash check --backend cuda; \
 	  else echo "compute-sanitizer is not installed: memory checks left out"; fi
+	@if $(PYTHON) -c 'import pytest, pytest_timeout' 2>/dev/null; then \
+	    $(PYTHON) -m pytest -m gpu tests/gpuhash/test_gpu.py; \
+	  else echo "pytest and pytest-timeout are not installed: the same comparisons ran above, the tests are left out"; fi
 	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
 
 docs: $(READY)  ## Bring the generated parts of the READMEs up to date
