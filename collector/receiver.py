@@ -37,8 +37,7 @@ from collector.ring import Ring
 N_FRAMES: Final = 3  # topic, body, counter
 COUNTER_BYTES: Final = 4
 COUNTER_RANGE: Final = 1 << 32
-BURST: Final = 1000  # messages taken between two looks at the monitor and the input
-LOOK_MS: Final = 50  # time between two such looks when nothing comes
+LOOK_S: Final = 0.05  # between two looks at the monitor and the input
 KEEPALIVE_IDLE_S: Final = 60
 HEARTBEAT_MS: Final = (
     10_000,
@@ -107,7 +106,7 @@ class Receiver:
         poller = zmq.Poller()
         for source in (self._monitor, _INPUT):
             poller.register(source, zmq.POLLIN)
-        self._socket.set(zmq.RCVTIMEO, LOOK_MS)
+        self._socket.set(zmq.RCVTIMEO, round(LOOK_S * 1000))
         while True:
             self._receive()
             ready = dict(poller.poll(0))
@@ -129,11 +128,12 @@ class Receiver:
         self._note(Notice("failed", None, time.time_ns(), f"{type(error).__name__}: {error}"))
 
     def _receive(self) -> int:
-        """Take messages as they come, until none comes for a while or many have come; returns how many."""
+        """Take messages as they come, for a while; returns how many."""
         receive, now_ns, take, wake = self._socket.recv_multipart, time.time_ns, self._take, self._wake
         taken = 0
+        until_s = time.monotonic() + LOOK_S
         with suppress(zmq.Again):
-            while taken < BURST:
+            while time.monotonic() < until_s:
                 frames = receive()
                 take(frames, now_ns())
                 wake()

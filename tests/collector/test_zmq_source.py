@@ -1,6 +1,7 @@
 """Receiving, from real sockets: stamps, counters, losses and connections."""
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -262,3 +263,36 @@ def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -
     source.stop()
     assert [item.body for item in items] == [b"x", b""]
     assert items[1].reason == "failed"
+
+
+def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """The order to begin and the one to end are heard between messages that come all the time."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    stop = threading.Event()
+
+    def publish() -> None:
+        counter = 0
+        while not stop.is_set():
+            publisher.send("rawtx", b"", counter)
+            counter += 1
+            time.sleep(0.01)
+
+    sending = threading.Thread(target=publish)
+    sending.start()
+    try:
+        source.keep_in(ring_for(source, tmp_path))
+        first = take(inbox, 1)
+        process = source._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()  # as the end of the collector does, however it comes
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        stop.set()
+        sending.join()
+        source.stop()
+    assert first[0].sequence == 0
