@@ -1,12 +1,15 @@
 """A chart of a benchmark: throughput against batch size, one panel per algorithm and message size."""
 
 import importlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpuhash.bench import Result
 from gpuhash.errors import BackendUnavailableError, InvalidInputError
+
+COLOURS = {"reference": "#7f7f7f", "cpu": "#1f77b4", "cuda": "#2ca02c"}
 
 
 def write_svg(results: Iterable[Result], path: Path) -> None:
@@ -35,42 +38,75 @@ def require(path: Path) -> Any:
 
 
 def specification(results: list[Result]) -> dict[str, Any]:
-    """Return the chart as Vega-Lite."""
+    """Return the chart as Vega-Lite: a colour per backend, a dash per stage."""
     rows = [
         {
-            "panel": f"{result.algorithm}, {'about ' if result.mixed else ''}{result.message_bytes} B",
-            "line": f"{result.backend} {result.stage}",
+            "panel": f"{result.algorithm}, {'about ' if result.mixed else ''}{_size(result.message_bytes)}",
+            "backend": result.backend,
+            "stage": result.stage,
             "count": result.count,
-            "megahashes_per_s": result.hashes_per_s / 1e6,
+            "hashes_per_s": result.hashes_per_s,
         }
         for result in results
     ]
-    panels = list(dict.fromkeys(row["panel"] for row in rows))
-    logarithmic = {"type": "log"}
+    backends = [name for name in COLOURS if name in {result.backend for result in results}]
+    stages = sorted({result.stage for result in results}, key=lambda stage: (stage != "end-to-end", stage))
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "title": "Hashes per second against messages per call",
         "data": {"values": rows},
-        "facet": {"field": "panel", "type": "nominal", "title": None, "sort": panels},
+        "facet": {
+            "field": "panel",
+            "type": "nominal",
+            "title": None,
+            "sort": list(dict.fromkeys(row["panel"] for row in rows)),
+        },
         "columns": 3,
-        "resolve": {"scale": {"x": "independent"}},
         "spec": {
             "width": 220,
             "height": 160,
             "mark": {"type": "line", "point": True},
             "encoding": {
-                "x": {
-                    "field": "count",
-                    "type": "quantitative",
-                    "scale": logarithmic,
-                    "title": "messages per call",
+                "x": _axis("count", "messages per call", [result.count for result in results]),
+                "y": _axis("hashes_per_s", "hashes/s", [result.hashes_per_s for result in results]),
+                "color": {
+                    "field": "backend",
+                    "title": None,
+                    "scale": {"domain": backends, "range": [COLOURS[name] for name in backends]},
                 },
-                "y": {
-                    "field": "megahashes_per_s",
-                    "type": "quantitative",
-                    "scale": logarithmic,
-                    "title": "MH/s",
+                "strokeDash": {
+                    "field": "stage",
+                    "title": None,
+                    "sort": stages,
+                    "legend": {
+                        "labelLimit": 0,
+                        "symbolType": "stroke",
+                        "symbolStrokeWidth": 1.5,
+                        "symbolSize": 400,
+                        "encode": {"symbols": {"update": {"stroke": {"value": "black"}}}},
+                    },
                 },
-                "color": {"field": "line", "type": "nominal", "title": None, "sort": None},
             },
         },
     }
+
+
+def _axis(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return a logarithmic axis from the power of ten below all values to the one above."""
+    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    powers = [10.0**exponent for exponent in range(first, max(last, first + 1) + 1)]
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"type": "log", "domain": [powers[0], powers[-1]]},
+        "axis": {"values": powers, "format": "~s"},
+    }
+
+
+def _size(count: int) -> str:
+    """Write a number of bytes: 64 B, 4 KiB, 1 MiB."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} B"
