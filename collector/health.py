@@ -32,17 +32,21 @@ class Health:
         self._clock = clock
 
     def stalled(self) -> list[str]:
-        """Say which nodes' threads do not turn; one that has not begun to is no fault yet."""
+        """Say which nodes' threads do not turn.
+
+        One that has not begun to is no fault yet, and one that waits for a disk goes on by itself.
+        """
+        waiting = self._metrics.blocked()
         return [
             f"node {node}: its thread has not turned for {self._clock() - state.turn_s:.0f} s"
             for node, state in self._metrics.states().items()
-            if self._clock() - state.turn_s > STALLED_S
+            if self._clock() - state.turn_s > STALLED_S and node not in waiting
         ]
 
     def unready(self) -> list[str]:
         """Say why not everything is followed, and written as it comes; empty when it is."""
-        states = self._metrics.states()
-        reasons = []
+        states, blocked = self._metrics.states(), self._metrics.blocked()
+        reasons = [f"node {node}: nothing can be written: {why}" for node, why in blocked.items()]
         for node, folder in self._journals.items():
             whys = [*self._behind(states.get(node)), *_unwritable(folder)]
             reasons += [f"node {node}: {why}" for why in whys]

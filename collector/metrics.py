@@ -11,7 +11,7 @@ from collections import Counter as TopicCounts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -45,6 +45,14 @@ class NodeState(NamedTuple):
     turn_s: float = 0.0  # when that turn ended, on the monotonic clock
 
 
+class Storage(Protocol):
+    """What knows whether a journal can be written."""
+
+    @property
+    def blocked(self) -> str:
+        """Why nothing can be written at present; empty when it can."""
+
+
 AWAY: Final = NodeState(in_step=False, away=True, n_mempool=0, n_queued=0, n_waiting=0)
 
 
@@ -58,6 +66,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._states: dict[str, NodeState] = {}
         self._lag_s: dict[str, float] = {}
+        self._storages: dict[str, Storage] = {}
         self._messages = self._counter("messages", "ZMQ messages received.", "node", "topic")
         self._losses = self._counter("losses", "Holes in a stream.", "node", "topic", "reason")
         self._resyncs = self._counter(
@@ -84,6 +93,7 @@ class Metrics:
             "waiting_messages", "Messages journalled whose rows are incomplete.", "node"
         )
         self._oldest = self._gauge("oldest_waiting_seconds", "Age of the oldest incomplete row.", "node")
+        self._storage = self._gauge("storage_blocked", "1 while the journal cannot be written.", "node")
         self._build = self._gauge("build_info", "1, labelled with our version.", "version")
         self._build.labels(metadata.version("pool-measurement")).set(1)
         for node in nodes:
@@ -147,6 +157,19 @@ class Metrics:
         """Return how the nodes stand of which anything is known."""
         with self._lock:
             return dict(self._states)
+
+    def watch_storage(self, node: str, storage: "Storage") -> None:
+        """Ask, whenever somebody looks, whether a node's journal can be written.
+
+        Its thread stands still while it cannot, and says nothing.
+        """
+        self._storages[node] = storage
+        self._storage.labels(node).set_function(lambda: float(bool(storage.blocked)))
+
+    def blocked(self) -> dict[str, str]:
+        """Return why journals cannot be written, by node; those that can are left out."""
+        reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
+        return {node: reason for node, reason in reasons.items() if reason}
 
     def watch_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
         """Tell, at each scrape, the free space of the dataset's disk and the size of each node's journal."""

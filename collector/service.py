@@ -56,6 +56,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         for node in settings.node:
             watch = Watch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
             at_end.callback(watch.join)
+            metrics.watch_storage(node.name, watch)
             watches.append(watch)
         at_end.callback(stop.set)
         stored = stored_blocks(dataset)

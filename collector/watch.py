@@ -93,6 +93,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, args=(prepared,), name=f"watch-{prepared.name}")
         self._thread.start()
 
+    @property
+    def blocked(self) -> str:
+        """Why nothing can be written at present; empty when it can."""
+        return self._journal.blocked
+
     def join(self) -> None:
         """Wait for the end of the thread, and give up the journal."""
         if self._thread is not None:

@@ -119,6 +119,28 @@ def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.Monk
     assert "MiB left" in service.get("/readyz").text
 
 
+class Storage:
+    """A journal whose disk is full, for a while."""
+
+    blocked = ""
+
+
+def test_a_full_disk_is_said_and_is_no_reason_to_restart(service: Service) -> None:
+    """Its thread stands still until there is space: unready, and alive all the same."""
+    storage = Storage()
+    for node in ("alpha", "beta"):
+        service.metrics.state(node, state())
+    service.metrics.watch_storage("beta", storage)
+    assert service.get("/readyz").status_code == 200
+    assert service.values()["pool_collector_storage_blocked,beta"] == 0
+    storage.blocked = "no space left"
+    assert service.get("/readyz").json()["reasons"] == ["node beta: nothing can be written: no space left"]
+    assert service.values()["pool_collector_storage_blocked,beta"] == 1
+    late_s = service.metrics.states()["beta"].turn_s + health_module.STALLED_S + 1
+    late = Health(service.metrics, {}, clock=lambda: late_s)
+    assert [reason.partition(":")[0] for reason in late.stalled()] == ["node alpha"]
+
+
 def test_a_journal_that_is_gone_makes_unready(service: Service, tmp_path: Path) -> None:
     """What cannot be written cannot be kept."""
     for node in ("alpha", "beta"):

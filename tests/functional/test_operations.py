@@ -18,7 +18,10 @@ from collector.regtest.wallet import pay
 pytestmark = pytest.mark.bitcoind
 DEADLINE_S = 60.0
 # Nothing is lost here, nothing is away, and what waits is gone before anybody looks.
-QUIET = {"losses", "resyncs", "rpc_away", "queued_messages", "waiting_messages", "oldest_waiting_seconds"}
+QUIET = {
+    *("losses", "resyncs", "rpc_away", "storage_blocked"),
+    *("queued_messages", "waiting_messages", "oldest_waiting_seconds"),
+}
 Samples = dict[tuple[str, str], float]
 
 
