@@ -71,7 +71,7 @@ def bench(
     cases = _grid(chosen) if sizes else _cases(chosen, names, message_bytes, tuple(batch or DEFAULT_BATCHES))
     results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_seconds))
     beside = list(_peers(chosen, names)) if with_peers else []
-    _print(results, beside)
+    _print(results, beside, energy_wanted=energy_seconds > 0)
     if json is not None:
         json.write_text(report.to_json(machine.describe(), results, beside))
     if csv is not None:
@@ -111,9 +111,12 @@ def sweep(
     typer.echo(f"least energy per hash at {best}: {done.saving_ratio:.1%} less than at the default")
 
 
-def _print(results: list[Result], beside: list[peers.PeerResult]) -> None:
+def _print(results: list[Result], beside: list[peers.PeerResult], *, energy_wanted: bool) -> None:
     console = Console(width=WIDTH)
     console.print(tables.of_results(results))
+    if all(result.joules_per_hash is None for result in results):
+        reason = "no counter can be read here" if energy_wanted else "not measured"
+        typer.echo(f"energy per hash: {tables.UNKNOWN}, {reason}")
     for formula in dict.fromkeys(result.limit_formula for result in results if result.limit_formula):
         typer.echo(f"limit: hashes/s = {formula}")
     for line in tables.of_crossovers(report.crossovers(results)):

@@ -13,8 +13,11 @@ from gpuhash.sweep import Point, Sweep
 UNKNOWN = "n/a"
 
 
-def of_results(results: Iterable[Result]) -> Table:
-    """One line per stage of a case."""
+def of_results(results: Sequence[Result]) -> Table:
+    """One line per stage of a case; without columns for energy when nothing is known about it."""
+    names = ["algorithm", "bytes", "batch", "backend", "stage", "MH/s", "GB/s", "x reference", "of limit"]
+    if any(result.joules_per_hash is not None for result in results):
+        names += ["nJ/hash", "net nJ/hash", "W", "MHz"]
     rows = [
         (
             result.algorithm,
@@ -30,13 +33,10 @@ def of_results(results: Iterable[Result]) -> Table:
             _number(_nano(result.net_joules_per_hash), 1),
             _number(result.mean_w, 0),
             _number(result.clock_mhz, 0),
-        )
+        )[: len(names)]
         for result in results
     ]
-    names = ("algorithm", "bytes", "batch", "backend", "stage", "MH/s", "GB/s", "x reference", "of limit")
-    return _table(
-        (*names, "nJ/hash", "net nJ/hash", "W", "MHz"), rows, left=("algorithm", "backend", "stage")
-    )
+    return _table(names, rows, left=("algorithm", "backend", "stage"))
 
 
 def of_peers(peers: Iterable[PeerResult]) -> Table:

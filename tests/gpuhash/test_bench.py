@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuhash import bench, ceiling, check, cpu_limit, limits, machine, peers, plot, report, stages
+from gpuhash import bench, ceiling, check, cpu_limit, limits, machine, peers, plot, report, stages, tables
 from gpuhash.bench import SEARCH, Case, Result
 from gpuhash.cpu import CpuBackend
 from gpuhash.errors import GpuhashError, InvalidInputError, WrongHashError
@@ -86,6 +86,8 @@ def test_energy_per_hash_comes_from_the_counter(
 
     result = bench._with_energy(results[1], stage, window_s=1.0)
 
+    shown = [column.header for column in tables.of_results([result, results[0]]).columns]
+    assert shown[-4:] == ["nJ/hash", "net nJ/hash", "W", "MHz"]
     assert result.joules_per_hash == pytest.approx(100 / 4000)
     assert result.net_joules_per_hash == pytest.approx(80 / 4000)
     assert result.mean_w == 50
