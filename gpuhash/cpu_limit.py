@@ -21,7 +21,7 @@ from gpuhash import cpu_keccak, cpu_sha256
 from gpuhash.compiled import compiled
 from gpuhash.cpu_keccak import DIGEST_WORDS, STATE_WORDS
 from gpuhash.keccak import RATE_BYTES
-from gpuhash.lanes import AVX512, VECTOR_BITS, Lanes, intrinsic
+from gpuhash.lanes import AVX512, INT64, VECTOR_BITS, Lanes, intrinsic
 from gpuhash.reference import Algorithm
 from gpuhash.sharing import share
 
@@ -35,30 +35,41 @@ ROTATION_OPERATIONS = 1 if AVX512 else 3
 
 
 @intrinsic
-def _spin(_typing: Any, state: Any) -> Any:
-    """Do CHAINS * STEPS * 2 operations on u32[CHAINS][lanes] at an address."""
+def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
+    """Do rounds * CHAINS * STEPS * 2 operations on u32[CHAINS][lanes] at an address, all in registers."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        rounds, state = arguments
         lanes = Lanes(builder, 32)
-        chains = [lanes.load(arguments[0], i) for i in range(CHAINS)]
+        before = [INT64(0), *(lanes.load(state, i) for i in range(CHAINS))]
+        start, loop = builder.block, builder.append_basic_block("spin")
+        end = builder.append_basic_block("spun")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        carried = [builder.phi(value.type) for value in before]
+        chains = carried[1:]
         for step in range(STEPS):
             # Two kinds of operation in turn, which cannot be merged into one.
             chains = [
                 lanes.xor(lanes.add(chain, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
                 for chain in chains
             ]
+        after = [builder.add(carried[0], INT64(1)), *chains]
+        for phi, first, next_value in zip(carried, before, after, strict=True):
+            phi.add_incoming(first, start)
+            phi.add_incoming(next_value, loop)
+        builder.cbranch(builder.icmp_signed("<", after[0], rounds), loop, end)
+        builder.position_at_end(end)
         for i, chain in enumerate(chains):
-            lanes.store(chain, arguments[0], i)
+            lanes.store(chain, state, i)
         return context.get_dummy_value()
 
-    return types.void(state), generate
+    return types.void(rounds, state), generate
 
 
 @compiled
 def _spin_often(rounds: int, state: Any) -> Any:
-    address = state.ctypes.data
-    for _ in range(rounds):
-        _spin(address)
+    _spin(rounds, state.ctypes.data)
 
 
 def operations_per_s(thread_count: int) -> float:
