@@ -1,7 +1,8 @@
 """The ring between the receiving process and the collector: order, room, kills and damage."""
 
 import os
-import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -125,23 +126,33 @@ def test_a_file_that_is_no_ring_is_named_as_lost(tmp_path: Path, content: bytes)
     assert Ring.left_in(path) == ("", [], len(content))
 
 
+PUTTER = """
+import sys
+from pathlib import Path
+from collector.ring import Ring
+
+ring = Ring.open(Path(sys.argv[1]))
+counter = ring.n_waiting
+print(counter, flush=True)
+while True:
+    ring.put("rawtx", counter, 0, counter.to_bytes(4, "big") * 50)
+    counter += 1
+"""
+
+
 def test_a_killed_process_leaves_what_it_put(tmp_path: Path) -> None:
     """SIGKILL amid putting: every record that counts is whole and none before it is missing."""
     path = new_ring(tmp_path, 1 << 24).path
-    for _ in range(5):
-        child = os.fork()
-        if child == 0:
-            ring = Ring.open(path)
-            counter = ring.n_waiting
-            while True:
-                ring.put("rawtx", counter, 0, counter.to_bytes(4, "big") * 50)
-                counter += 1
-        time.sleep(0.02)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", PUTTER, str(path)], stdout=subprocess.PIPE) as putting:
+            assert putting.stdout is not None
+            putting.stdout.readline()
+            time.sleep(0.01)
+            putting.kill()
     left = Ring.left_in(path)
     assert numbers(left.items) == list(range(len(left.items)))
-    assert all(item.body == item.sequence.to_bytes(4, "big") * 50 for item in left.items)  # type: ignore[union-attr]
+    bodies = [item.body for item in left.items]
+    assert bodies == [number.to_bytes(4, "big") * 50 for number in range(len(bodies))]
     assert len(left.items) > 100
     assert left.lost_bytes == 0
 
