@@ -19,20 +19,24 @@ PRESENT: Final = """
     ) WHERE sequence IS NOT NULL
 """
 
-# Runs of our copy of the mempool being in step, as counters of the `sequence` topic.
-IN_STEP: Final = """
-    SELECT node, session, run, min(first_sequence) AS first_sequence, max(last_sequence) AS last_sequence
+# Runs of intervals that go on into each other, as counters of the `sequence` topic. Where the clock was set,
+# the order of intervals is not told by their times: there each is a run of its own.
+RUNS: Final = """
+    SELECT node, session, topic, run, min(from_at) AS from_at, min(first_sequence) AS first_sequence,
+        max(last_sequence) AS last_sequence
     FROM (
-        SELECT *, count(*) FILTER (ended) OVER (
-            PARTITION BY node, session ORDER BY first_sequence ROWS UNBOUNDED PRECEDING
+        SELECT *, count(*) FILTER (begins) OVER (
+            PARTITION BY node, session, topic ORDER BY from_at, to_at ROWS UNBOUNDED PRECEDING
         ) AS run
         FROM (
-            SELECT *, coalesce(lag(end_reason) OVER (
-                PARTITION BY node, session ORDER BY first_sequence
-            ) <> 'sealed', true) AS ended
-            FROM coverage_known WHERE topic = 'mempool' AND first_sequence IS NOT NULL
+            SELECT *,
+                coalesce(lag(end_reason) OVER (
+                    PARTITION BY node, session, topic ORDER BY from_at, to_at
+                ) <> 'sealed', true)
+                OR bool_or(end_reason = 'clock_step') OVER (PARTITION BY node, session) AS begins
+            FROM coverage_known WHERE topic IN ('sequence', 'mempool')
         )
-    ) GROUP BY node, session, run
+    ) GROUP BY node, session, topic, run HAVING min(first_sequence) IS NOT NULL
 """
 
 
@@ -165,9 +169,9 @@ def check_first_seen(view: View) -> Outcome:
 # Pushed messages in step, with how many numbers each skipped, and how many a C may have used up.
 _STEPS: Final = f"""
     WITH events AS (
-        SELECT node, session, sequence, event, hash, mempool_sequence
+        SELECT node, session, sequence, received_at, event, hash, mempool_sequence
         FROM mempool_events WHERE kind = 'pushed'
-    ), told AS (
+    ), runs AS ({RUNS}), told AS (
         SELECT DISTINCT node, session, hash AS txid FROM mempool_events_known WHERE kind = 'pulled'
         UNION SELECT DISTINCT node, session, txid FROM mempool_txs_known
             WHERE first_seen_kind IN ('at_start', 'pulled')
@@ -189,19 +193,22 @@ _STEPS: Final = f"""
         FROM history LEFT JOIN told USING (node, session, txid)
         WHERE letter = 'C' GROUP BY node, session, sequence
     ), known AS (SELECT DISTINCT block_hash FROM transactions)
-    SELECT e.node, e.session, r.run, e.sequence, e.event,
+    SELECT e.node, e.session, m.run AS run, s.run AS part, e.sequence, e.event,
         e.mempool_sequence - 1 - lag(e.mempool_sequence IGNORE NULLS) OVER stream AS step,
         coalesce(u.least, 0) AS least,
         CASE WHEN e.event = 'C' AND k.block_hash IS NULL THEN 1000000 ELSE coalesce(u.most, 0) END AS most,
         last_value(CASE WHEN e.event IN ('C', 'D') THEN e.event END IGNORE NULLS) OVER (
             PARTITION BY e.node, e.session ORDER BY e.sequence
         ) AS last_block
-    FROM events e ASOF JOIN ({IN_STEP}) r
-        ON e.node = r.node AND e.session = r.session AND e.sequence >= r.first_sequence
+    FROM events e
+    ASOF JOIN (FROM runs WHERE topic = 'mempool') m
+        ON e.node = m.node AND e.session = m.session AND e.sequence >= m.first_sequence
+    ASOF JOIN (FROM runs WHERE topic = 'sequence') s
+        ON e.node = s.node AND e.session = s.session AND e.sequence >= s.first_sequence
     LEFT JOIN used u ON e.node = u.node AND e.session = u.session AND e.sequence = u.sequence
     LEFT JOIN known k ON e.hash = k.block_hash
-    WHERE e.sequence <= r.last_sequence
-    WINDOW stream AS (PARTITION BY e.node, e.session, r.run ORDER BY e.sequence)
+    WHERE e.sequence <= m.last_sequence AND e.sequence <= s.last_sequence AND e.received_at >= m.from_at
+    WINDOW stream AS (PARTITION BY e.node, e.session, m.run, s.run ORDER BY e.sequence)
 """  # noqa: S608 - queries of ours
 
 # Numbers skip before a C (what conflicts with it goes first) or behind it, and an A closes the account: from
@@ -215,8 +222,8 @@ _UNEXPLAINED: Final = """
         FROM (
             SELECT *, sum(step) OVER run AS total, sum(least) OVER run AS total_least,
                 sum(most) OVER run AS total_most
-            FROM steps WINDOW run AS (PARTITION BY node, session, run ORDER BY sequence)
+            FROM steps WINDOW run AS (PARTITION BY node, session, run, part ORDER BY sequence)
         ) WHERE event = 'A' AND last_block IS DISTINCT FROM 'D'
-        WINDOW account AS (PARTITION BY node, session, run ORDER BY sequence)
+        WINDOW account AS (PARTITION BY node, session, run, part ORDER BY sequence)
     ) WHERE skipped < at_least OR skipped > at_most
 """

@@ -348,3 +348,26 @@ def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path
 def run_check(*arguments: Path | str) -> Result:
     """Run the command in this process."""
     return CliRunner().invoke(app, ["check", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("topic", ["sequence", "mempool"])
+def test_numbers_are_not_followed_across_a_hole_that_coverage_names(tmp_path: Path, topic: str) -> None:
+    """Behind a gap the account begins anew, and what came before we were in step is in none."""
+    rows = make_rows()
+    rows["mempool_events"][3]["mempool_sequence"] = rows["mempool_txs"][2]["mempool_sequence"] = 1014
+    for number, entry in ((4, None), (6, 3)):
+        rows["mempool_events"][number]["mempool_sequence"] += 1000
+        if entry is not None:
+            rows["mempool_txs"][entry]["mempool_sequence"] += 1000
+    assert "numbers" in breaches(write(tmp_path / "one", rows))
+    first, second = (row for row in rows["coverage"] if row["topic"] == topic)
+    first |= {"end_reason": "gap", "last_sequence": 2, "n_messages": 3, "to_at": at_us(2)}
+    second |= {"first_sequence": 3, "n_messages": 4, "from_at": at_us(3)}
+    assert breaches(write(tmp_path / "two", rows)) == {}
+    for row in rows["coverage"]:
+        if row["topic"] == "mempool":
+            row |= {"first_sequence": 0, "last_sequence": 6, "from_at": at_us(3), "to_at": at_us(6)}
+    rows["coverage"] = [row for row in rows["coverage"] if row["topic"] == "sequence"] + [
+        {**rows["coverage"][-1], "topic": "mempool", "n_messages": 7, "end_reason": "shutdown"}
+    ]
+    assert "numbers" not in breaches(write(tmp_path / "three", rows))
