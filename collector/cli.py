@@ -30,6 +30,7 @@ from collector.regtest import find_bitcoind, load_scenario
 from collector.rpc import printable
 from collector.schema import TABLES, Table
 from collector.status.cli import show_status
+from collector.writer import Dataset
 
 app = typer.Typer(
     name="pool-collector",
@@ -215,8 +216,19 @@ def _describe(settings: Settings) -> None:
         )
         for topic, endpoint in facts.endpoints.items():
             print(f"  would subscribe to {topic} at {printable(endpoint)}")
-    verb = "add to" if settings.dataset.exists() else "create"
-    print(f"would {verb} the dataset {settings.dataset}")
+    if settings.dataset.is_dir() and any(settings.dataset.iterdir()):
+        Dataset.open(settings.dataset, settings.chain)  # refuses what is no dataset, as a run would
+        print(f"would add to the dataset {settings.dataset}")
+    else:
+        print(f"would create the dataset {settings.dataset}")
+    for node in settings.node:
+        journal = settings.dataset / "journal" / settings.chain / node.name
+        if any(journal.glob("*.journal")):
+            print(f"would first take in what an earlier run left in {journal}")
+    print(f"would seal Parquet files every {settings.seal_interval_s:g} s")
+    print(
+        f"would serve /metrics, /healthz, /readyz at {settings.metrics}" if settings.metrics else "no metrics"
+    )
 
 
 def _table_as_data(table: Table) -> dict[str, object]:

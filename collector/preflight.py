@@ -81,6 +81,11 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
             f"node {node.name} is still downloading the chain ({float(chain['verificationprogress']):.1%}); "
             "start again when it has caught up"
         )
+    if chain.get("pruned"):
+        advice = (
+            "blocks below it cannot be fetched when they are missing; `backfill` needs a node that has them"
+        )
+        log.warning("node.pruned", node=node.name, from_height=chain.get("pruneheight"), advice=advice)
     node_began_before_s = -client.call("uptime") + time.monotonic()
     notifiers = client.call("getzmqnotifications")
     endpoints = find_endpoints(notifiers, node, client.url)

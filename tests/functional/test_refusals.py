@@ -82,6 +82,38 @@ def test_a_second_collector(refusal: Run, node: RegtestNode, dataset: Path) -> N
     assert "stop that one first" in said
 
 
+def test_a_dry_run_refuses_what_a_run_would(refusal: Run, node: RegtestNode, dataset: Path) -> None:
+    """A folder of something else is named, before a run would fill it."""
+    dataset.mkdir()
+    (dataset / "letter.txt").write_text("dear reader")
+    assert f"{dataset} is not a dataset" in refusal(*reach(node), "--dry-run")
+
+
+def test_a_dry_run_says_all_that_would_be_done(
+    node: RegtestNode, dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The journal of an earlier run, the dataset, the listener; and none of them is touched."""
+    Dataset.open(dataset, "regtest", create=True)
+    journal = dataset / "journal" / "regtest" / "node"
+    journal.mkdir(parents=True)
+    (journal / "00000001-0123456789abcdef.journal").write_bytes(b"x")
+    before = sorted(dataset.rglob("*"))
+    flags = [*reach(node), "--chain", "regtest", "--dataset", dataset, "--metrics", "127.0.0.1:9"]
+    monkeypatch.setattr(sys, "argv", ["pool-collector", "run", *map(str, flags), "--dry-run"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 0
+    said = capsys.readouterr().out
+    for words in (
+        f"left in {journal}",
+        f"add to the dataset {dataset}",
+        "/readyz at 127.0.0.1:9",
+        "every 300 s",
+    ):
+        assert words in said
+    assert sorted(dataset.rglob("*")) == before
+
+
 class Impostor:
     """A server that answers every call with the same object, as a node of another kind might."""
 
