@@ -95,7 +95,7 @@ def check_arrivals(view: View) -> Outcome:
     n_absent, examples = view.examples(absent, SHOWN)
     for block_hash, height in examples:
         outcome.note(
-            f"block {reverse(block_hash)} arrived, its body was not to be had",
+            f"block {reverse(block_hash)} arrived and is not stored",
             "run a backfill, which fetches it when it is active"
             if height is None
             else f"{backfill_command(view, height, height)}, when it is active",
