@@ -223,14 +223,13 @@ def _dilemmas(marts: Marts) -> list[str]:
         and own[pool, "hashrate"]["lambda_low_per_day"] > 0
         and own[pool, f"hashprice_{unit}"]["lambda_high_per_day"] < 0
     ]
-    return [
-        trap,
-        (
-            f"Prisoner's dilemma: {count(len(caught))} of {plural(len(pools), 'pool')} with enough days "
-            "grew although their "
-            f"{name} fell, both surely."
-        ),
-    ]
+    if not pools:
+        return [trap, "Not enough data on the prisoner's dilemma: no pool has 30 days with blocks."]
+    dilemma = (
+        f"Prisoner's dilemma: {count(len(caught))} of {plural(len(pools), 'pool')} with enough days surely "
+        f"grew although their {name} surely fell."
+    )
+    return [trap, dilemma]
 
 
 def halving_sentences(marts: Marts) -> list[str]:

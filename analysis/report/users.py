@@ -1,5 +1,7 @@
 """Section: how long users wait by what they pay, how their transactions end, and what they send."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from analysis.report.charts import PERCENT_LABEL
@@ -15,11 +17,19 @@ from analysis.report.curves import (
 )
 from analysis.report.data import Marts, Row
 from analysis.report.model import Figure, Panel, Section, Table
-from analysis.report.parts import on_mempool
+from analysis.report.parts import N_COLOURS, on_mempool
 from analysis.report.tables import Head, Show, by_text, field, mart_table, ratio
 from analysis.report.text import INTERVAL, NOTHING, decimal, duration, moment, percent, text_of
 
 DRAWN_DECILES: Final = (1, 3, 5, 8, 10)
+USES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "signalling": "signal RBF",
+        "replaced": "were replaced",
+        "child": "have a waiting parent",
+        "cpfp": "pay for a parent (CPFP)",
+    }
+)
 NO_ENTRIES: Final = (
     "Not enough data: no transaction was seen entering a mempool. `pool-collector run` records entries "
     "while it "
@@ -37,7 +47,7 @@ def users_section(marts: Marts) -> Section:
         missing.append(NO_ENTRIES)
     days = {row["day"] for row in marts.rows("user_day")}
     if len(days) > 1:
-        parts.append(_day_figure(marts))
+        parts += [_day_figure(marts), _use_figure(marts)]
     elif days:
         missing.append(
             f"All transactions entered on one UTC day, {moment(days.pop())}: fees and sizes have no "
@@ -116,7 +126,7 @@ def _line(rows: list[Row], decile: int, name: str) -> Line:
         for row in rows
         if row["decile"] == decile
     ]
-    tint = f"var(--pool-{DRAWN_DECILES.index(decile) + 1})"
+    tint = _tint(DRAWN_DECILES.index(decile))
     return Line(label=f"decile {decile}", colour=tint, points=points, shape="step")
 
 
@@ -191,7 +201,7 @@ def _day_figure(marts: Marts) -> Figure:
         lines = [
             Line(
                 label=text_of(node),
-                colour=f"var(--pool-{index % 8 + 1})",
+                colour=_tint(index),
                 points=[
                     Point(
                         x=row["day"],
@@ -209,46 +219,45 @@ def _day_figure(marts: Marts) -> Figure:
         panels.append(
             panel(f"user-{title.split()[0].lower()}", title, lines, x=Axis(title=""), y=y, is_half=True)
         )
-    panels.append(_use_panel(marts, nodes[0]))
-    legend = [
-        Line(label=label, colour=f"var(--pool-{index + 1})", points=()).legend
-        for index, label in enumerate(_USES.values())
-    ]
+    lines = [Line(label=text_of(node), colour=_tint(index), points=()) for index, node in enumerate(nodes)]
     return Figure(
         figure_id="user-chart",
         title="What users send, per UTC day of entry",
-        caption="Bands are quartiles, not intervals. The last panel is of the first node.",
+        caption="Bands are quartiles, not intervals.",
         panels=panels,
         marts=("user_day",),
         rests_on=on_mempool(marts),
-        legend=legend,
+        legend=[line.legend for line in lines] if len(lines) > 1 else (),
         layout="pair",
     )
 
 
-_USES: Final = {
-    "signalling": "signal RBF",
-    "replaced": "were replaced",
-    "child": "have a waiting parent",
-    "cpfp": "pay for a parent (CPFP)",
-}
+def _tint(index: int) -> str:
+    return f"var(--pool-{index % N_COLOURS + 1})"
 
 
-def _use_panel(marts: Marts, node: str) -> Panel:
+def _use_figure(marts: Marts) -> Figure:
+    """Draw how many transactions use RBF and CPFP, of the first node."""
+    node = marts.rows("user_day")[0]["node"]
+    rows = [row for row in marts.rows("user_day") if row["node"] == node]
     lines = [
         Line(
             label=label,
-            colour=f"var(--pool-{index + 1})",
-            points=[
-                Point(x=row["day"], y=row[f"{name}_ratio"])
-                for row in marts.rows("user_day")
-                if row["node"] == node
-            ],
+            colour=_tint(index),
+            points=[Point(x=row["day"], y=row[f"{name}_ratio"]) for row in rows],
         )
-        for index, (name, label) in enumerate(_USES.items())
+        for index, (name, label) in enumerate(USES.items())
     ]
     y = Axis(title="Part of transactions", label=PERCENT_LABEL)
-    return panel("user-use", "RBF and CPFP", lines, x=Axis(title=""), y=y, is_half=True)
+    return Figure(
+        figure_id="user-use-chart",
+        title="Use of RBF and CPFP, per UTC day of entry",
+        caption=f"Transactions that entered the mempool of {text_of(node)}, all of them: no interval.",
+        panels=[panel("user-use", "RBF and CPFP", lines, x=Axis(title=""), y=y)],
+        marts=("user_day",),
+        rests_on=on_mempool(marts),
+        legend=[line.legend for line in lines],
+    )
 
 
 def _quartiles(name: str, label: str, unit: str) -> Show:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import requests
 
 TIMEOUT_S = 60
+POLL_S = 0.05
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--headless",
@@ -39,18 +41,38 @@ class Tab:
     def _command(self, name: str, **parameters: Any) -> None:
         self._post("goog/cdp/execute", {"cmd": name, "params": parameters})
 
-    def show(self, page: Path, *, width_px: int, scheme: str = "light") -> Self:
-        """Open a file in a window of a width and a colour scheme."""
+    def show(self, page: Path, *, width_px: int, scheme: str = "light", medium: str = "screen") -> Self:
+        """Open a file in a window of a width and a colour scheme, on a screen or as printed."""
         size = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._command("Emulation.setDeviceMetricsOverride", **size)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._command("Emulation.setEmulatedMedia", features=features)
+        # Without motion a click does not have to wait until the page has scrolled.
+        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        self._command("Emulation.setEmulatedMedia", features=features, media=medium)
         self._post("url", {"url": page.as_uri()})
         return self
 
     def run(self, script: str) -> Any:
         """Run the body of a function in the page and give what it returns."""
         return self._post("execute/sync", {"script": script, "args": []})
+
+    def save_downloads(self, folder: Path) -> None:
+        """Save what links download into a folder."""
+        self._command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def click(self, selector: str) -> None:
+        """Click the first element that a CSS selector finds, as a person would."""
+        element = self._post("element", {"using": "css selector", "value": selector})
+        self._post(f"element/{next(iter(element.values()))}/click", {})
+
+    def saved(self, path: Path) -> str:
+        """Wait for a download and read it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not path.is_file():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} was not saved within {TIMEOUT_S} s")
+            time.sleep(POLL_S)
+        return path.read_text(encoding="utf-8")
 
     def console(self) -> list[str]:
         """Give what the console has said since the last call."""

@@ -1,11 +1,12 @@
 """The report as a browser shows it: charts visible, narrow and dark, strangers' text inert."""
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from analysis import report
 from tests.analysis import report_marts
 from tests.analysis.chromium import Tab, browser
 
@@ -45,73 +46,87 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         yield window
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the report of a week of blocks."""
-    folder = tmp_path_factory.mktemp("report")
-    database = report_marts.write(folder / "analysis.duckdb", report_marts.filled())
-    return report.write(database, folder / "report.html")
-
-
 @pytest.mark.parametrize("width_px", [1280, 390])
-def test_every_panel_shows_one_chart_within_the_window(tab: Tab, page: Path, width_px: int) -> None:
+def test_every_panel_shows_one_chart_within_the_window(tab: Tab, filled_page: Path, width_px: int) -> None:
     """At either width each panel has exactly one visible chart, and none sticks out."""
-    boxes = tab.show(page, width_px=width_px).run(VISIBLE_CHARTS)
+    boxes = tab.show(filled_page, width_px=width_px).run(VISIBLE_CHARTS)
 
     assert len(boxes) == tab.run("return document.querySelectorAll('.panel').length") > 10
     assert all(left >= 0 and right <= width_px for left, right in boxes)
 
 
 @pytest.mark.parametrize("width_px", [1280, 390, 320])
-def test_the_page_never_scrolls_sideways(tab: Tab, page: Path, width_px: int) -> None:
+def test_the_page_never_scrolls_sideways(tab: Tab, filled_page: Path, width_px: int) -> None:
     """Wide tables scroll in a frame of their own."""
-    tab.show(page, width_px=width_px)
+    tab.show(filled_page, width_px=width_px)
 
     assert tab.run("return document.documentElement.scrollWidth") <= width_px
 
 
-def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, page: Path) -> None:
+def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, filled_page: Path) -> None:
     """The page is whole in itself, under a policy that forbids everything else."""
-    tab.show(page, width_px=1280)
+    tab.show(filled_page, width_px=1280)
 
     assert tab.console() == []
     assert tab.run("return performance.getEntriesByType('resource').map(entry => entry.name)") == []
 
 
-def test_dark_mode_changes_paper_and_charts(tab: Tab, page: Path) -> None:
+def test_a_click_saves_the_csv_of_a_table(tab: Tab, filled_page: Path, tmp_path: Path) -> None:
+    """The link needs no network and no script, and the file has the rows of the table."""
+    tab.save_downloads(tmp_path)
+    tab.show(filled_page, width_px=1280)
+    tab.click('a[download="share-table.csv"]')
+
+    rows = list(csv.DictReader(io.StringIO(tab.saved(tmp_path / "share-table.csv"))))
+
+    heads = tab.run("return [...document.querySelectorAll('#share-table tbody th')].map(h => h.textContent)")
+    assert [row["pool_name"] for row in rows] == heads
+    assert sum(int(row["block_count"]) for row in rows) == 900
+    assert tab.console() == []
+
+
+def test_a_printed_page_has_no_contents_list_and_no_links_to_files(tab: Tab, filled_page: Path) -> None:
+    """What only a screen can use is left out on paper."""
+    script = """
+        const shown = element => getComputedStyle(element).display !== 'none';
+        return [shown(document.querySelector('nav')), shown(document.querySelector('.download'))];
+    """
+    assert tab.show(filled_page, width_px=1280, medium="print").run(script) == [False, False]
+
+
+def test_dark_mode_changes_paper_and_charts(tab: Tab, filled_page: Path) -> None:
     """The browser's colour scheme reaches the page and the inside of the charts."""
     script = """
         const bright = colour => colour.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) > 382;
         const text = document.querySelector('svg text');
         return [bright(getComputedStyle(document.body).backgroundColor), bright(getComputedStyle(text).fill)];
     """
-    assert tab.show(page, width_px=1280, scheme="light").run(script) == [True, False]
-    assert tab.show(page, width_px=1280, scheme="dark").run(script) == [False, True]
+    assert tab.show(filled_page, width_px=1280, scheme="light").run(script) == [True, False]
+    assert tab.show(filled_page, width_px=1280, scheme="dark").run(script) == [False, True]
 
 
-def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, page: Path) -> None:
+def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, filled_page: Path) -> None:
     """The cover that hides the shadow at a table's end is narrower than what a narrow window cuts off."""
     script = """
         return [...document.querySelectorAll('.scroll')]
             .map(box => [box.scrollWidth - box.clientWidth, parseFloat(getComputedStyle(box).backgroundSize)])
             .filter(([cut, cover]) => cut > 0);
     """
-    cuts = tab.show(page, width_px=390).run(script)
+    cuts = tab.show(filled_page, width_px=390).run(script)
 
     assert cuts
     assert all(cut > cover > 0 for cut, cover in cuts)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_can_be_read(tab: Tab, page: Path, scheme: str) -> None:
+def test_all_text_can_be_read(tab: Tab, filled_page: Path, scheme: str) -> None:
     """Every text has a contrast of at least 4.5 to the page, as WCAG AA asks."""
-    assert tab.show(page, width_px=1280, scheme=scheme).run(LOW_CONTRAST) == []
+    assert tab.show(filled_page, width_px=1280, scheme=scheme).run(LOW_CONTRAST) == []
 
 
-def test_text_of_strangers_is_inert(tab: Tab, tmp_path: Path) -> None:
+def test_text_of_strangers_is_inert(tab: Tab, hostile_page: Path) -> None:
     """Markup in names, coinbases and details is shown as text: no element, no dialog, no request."""
-    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.hostile())
-    tab.show(report.write(database, tmp_path / "report.html"), width_px=390)
+    tab.show(hostile_page, width_px=390)
 
     assert not tab.has_dialog()
     assert tab.run("return document.querySelectorAll('script, img, iframe, object, b').length") == 0
