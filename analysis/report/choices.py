@@ -67,16 +67,7 @@ def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
     for name, title in CLAIMS.items():
         lines = []
         for pool, kind in wanted:
-            points = [
-                Point(
-                    x=row["age_s"],
-                    y=row[f"{name}_ratio"],
-                    low=row[f"{name}_low_ratio"],
-                    high=row[f"{name}_high_ratio"],
-                )
-                for row in ages
-                if row["pool"] == pool and row["feerate_kind"] == kind
-            ]
+            points = _age_points(ages, pool, kind, name)
             if any(point.y is not None for point in points):
                 label = f"{marts.name(pool)}, {KINDS[kind]}" if pool == ALL else marts.name(pool)
                 lines.append(
@@ -108,6 +99,19 @@ def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
         legend=legend,
         layout="pair",
     )
+
+
+def _age_points(ages: Sequence[Row], pool: str, kind: str, name: str) -> list[Point]:
+    return [
+        Point(
+            x=row["age_s"],
+            y=row[f"{name}_ratio"],
+            low=row[f"{name}_low_ratio"],
+            high=row[f"{name}_high_ratio"],
+        )
+        for row in ages
+        if row["pool"] == pool and row["feerate_kind"] == kind
+    ]
 
 
 def _bare(points: Sequence[Point], pool: str) -> list[Point]:

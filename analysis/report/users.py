@@ -281,6 +281,7 @@ def _fee_table(marts: Marts) -> Table:
             _quartiles("feerate_{}_sat_vb", "Feerate", "sat/vB"),
             _quartiles("fee_{}_sat", "Fee", "sat"),
             _quartiles("size_{}_vb", "Size", "vB"),
+            *ratio("accepted", "Accepted"),
         ],
         marts.rows("user_day"),
         mart="user_day",

@@ -6,7 +6,15 @@ from typing import Any
 Rows = list[dict[str, Any]]
 DAYS = tuple(dt.date(2026, 3, 2) + dt.timedelta(days=day) for day in range(6))
 OBSERVED_HASHES_PER_S = 6.1234567890123e20
-CLUSTER = "cluster"
+AGES_S = (0.0, 30.0, 120.0)
+
+
+NETWORK = {"grouped_by": "network", "owner": "all"}
+WHOLE = {"period_kind": "all", "period": "all", "first_height": 0}
+PERIODS: Rows = [
+    WHOLE,
+    *({"period_kind": "day", "period": f"{day}", "first_height": place} for place, day in enumerate(DAYS)),
+]
 
 
 def ratio(name: str, value: float, width: float = 0.05) -> dict[str, float]:
@@ -22,9 +30,11 @@ def groups(pools: list[str]) -> dict[str, Rows]:
     """Give the rows of every such mart for some pools, the first of which is the largest."""
     return {
         **_shares(pools),
-        **_economy(pools),
+        **_hashrate(pools),
+        **_revenue(pools),
         **_empty(pools),
         **_choices(pools),
+        **_audit(pools),
         **_users(),
         **_network(pools),
         **_attribution(pools),
@@ -79,14 +89,34 @@ def _shares(pools: list[str]) -> dict[str, Rows]:
     }
 
 
-def _economy(pools: list[str]) -> dict[str, Rows]:
-    network = {"grouped_by": "network", "owner": "all"}
-    days = [
-        {"period_kind": "day", "period": f"{day}", "first_height": place} for place, day in enumerate(DAYS)
-    ]
-    whole = {"period_kind": "all", "period": "all", "first_height": 0}
+def _hashrate(pools: list[str]) -> dict[str, Rows]:
     power = {"observed_hashes_per_s": OBSERVED_HASHES_PER_S, "observed_low_hashes_per_s": 5.9e20}
     power |= {"observed_high_hashes_per_s": 6.3e20, "paper_hashes_per_s": 6e20, "mean_difficulty": 8e13}
+    fit = {"lambda_per_day": 0.002, "lambda_low_per_day": 0.001, "lambda_high_per_day": 0.003, "n_days": 60}
+    return {
+        "hashrate": [
+            *[NETWORK | period | power | {"block_count": 144} for period in PERIODS],
+            *[
+                WHOLE | power | {"grouped_by": "pool", "owner": pool, "is_unknown": False, "block_count": 40}
+                for pool in pools[:3]
+            ],
+        ],
+        "hashrate_growth": [
+            NETWORK
+            | fit
+            | {"intercept": 40.0, "r_squared": 0.95, "adjusted_r_squared": 0.949, "residual_sd": 0.1}
+            | {"durbin_watson": 0.6, "normality_p_value": 0.2}
+        ],
+        "hashrate_segment": [
+            NETWORK
+            | {"segment": number, "first_day": first, "last_day": last, "n_days": 3, "lambda_per_day": 0.001}
+            | {"intercept": 47.7, "r_squared": 0.5}
+            for number, first, last in ((1, DAYS[0], DAYS[2]), (2, DAYS[3], DAYS[5]))
+        ],
+    }
+
+
+def _revenue(pools: list[str]) -> dict[str, Rows]:
     earned = {
         "fee_block_count": 144,
         "priced_block_count": 144,
@@ -100,31 +130,11 @@ def _economy(pools: list[str]) -> dict[str, Rows]:
         "share_ratio": 1.0,
     }
     earned |= {"revenue_usd": 3.8e7, "hashprice_sat_per_ph_day": 58_000.0, "hashprice_usd_per_ph_day": 49.5}
-    fit = {"lambda_per_day": 0.002, "lambda_low_per_day": 0.001, "lambda_high_per_day": 0.003, "n_days": 60}
     return {
-        "hashrate": [
-            *[network | period | power | {"block_count": 144} for period in (whole, *days)],
-            *[
-                whole | power | {"grouped_by": "pool", "owner": pool, "is_unknown": False, "block_count": 40}
-                for pool in pools[:3]
-            ],
-        ],
-        "hashrate_growth": [
-            network
-            | fit
-            | {"intercept": 40.0, "r_squared": 0.95, "adjusted_r_squared": 0.949, "residual_sd": 0.1}
-            | {"durbin_watson": 0.6, "normality_p_value": 0.2}
-        ],
-        "hashrate_segment": [
-            network
-            | {"segment": number, "first_day": first, "last_day": last, "n_days": 3, "lambda_per_day": 0.001}
-            | {"intercept": 47.7, "r_squared": 0.5}
-            for number, first, last in ((1, DAYS[0], DAYS[2]), (2, DAYS[3], DAYS[5]))
-        ],
         "revenue": [
-            *[network | period | earned for period in (whole, *days)],
+            *[NETWORK | period | earned for period in PERIODS],
             *[
-                whole | earned | {"grouped_by": "pool", "owner": pool, "is_unknown": False}
+                WHOLE | earned | {"grouped_by": "pool", "owner": pool, "is_unknown": False}
                 for pool in pools[:3]
             ],
         ],
@@ -191,7 +201,6 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
 
 
 def _choices(pools: list[str]) -> dict[str, Rows]:
-    ages = (0.0, 30.0, 120.0)
     kinds = ("package", "plain")
     return {
         "feerate_age": [
@@ -201,7 +210,7 @@ def _choices(pools: list[str]) -> dict[str, Rows]:
             | ratio("outside_2x", 0.03, 0.01)
             for pool in ("all", pools[0])
             for kind in kinds
-            for age_s in ages
+            for age_s in AGES_S
         ],
         "feerate_claims": [
             {"claim": claim, "feerate_kind": kind, "age_s": age_s, "n_blocks": 90, "paper_ratio": paper}
@@ -209,7 +218,7 @@ def _choices(pools: list[str]) -> dict[str, Rows]:
             | ratio("measured", paper)
             for claim, paper in (("top_x", 0.9), ("outside_2x", 0.05))
             for kind in kinds
-            for age_s in ages
+            for age_s in AGES_S
         ],
         "inclusion_factors": [
             {
@@ -232,6 +241,11 @@ def _choices(pools: list[str]) -> dict[str, Rows]:
             | ratio("captured_full", 0.95, 0.01)
             for pool in ("all", pools[0])
         ],
+    }
+
+
+def _audit(pools: list[str]) -> dict[str, Rows]:
+    return {
         "template_audit": [
             {
                 "pool": pool,
@@ -244,7 +258,7 @@ def _choices(pools: list[str]) -> dict[str, Rows]:
             | {"unexplained_ratio": 0.01, "unseen_ratio": 0.002, "prioritised_ratio": 0.004}
             | ratio("score", 0.98, 0.01)
             for pool in ("all", pools[0])
-            for age_s in ages
+            for age_s in AGES_S
         ],
         "out_of_band": [
             {"pool": pool, "n_blocks": 80, "n_blocks_with": 9, "n_txs": 200_000, "n_candidates": 321}
