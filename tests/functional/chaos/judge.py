@@ -56,6 +56,7 @@ class Evidence:
     may_end: frozenset[str] = frozenset()  # reasons that may end an interval, besides sealed and shutdown
     must_end: frozenset[str] = frozenset()  # reasons of which each must be there
     has_clock: bool = True  # whether the collector's clock was the node's
+    wants_check: bool = True  # whether `pool-collector check` is to have its say
     may_copy: bool = False  # whether a block's rows may be there again, alike: `check` calls that harmless
     node_forgets: bool = False  # whether the node was killed: it loses the blocks it had not yet written
 
@@ -89,7 +90,8 @@ def judge(evidence: Evidence) -> Verdict:
         _mempool(rows, evidence, verdict)
     left = sorted(evidence.dataset.glob("journal/**/*.journal"))
     verdict.wrong("journal left over after a clean stop", [path.name for path in left])
-    check_command(evidence.dataset, verdict)
+    if evidence.wants_check:
+        check_command(evidence.dataset, verdict)
     verdict.figures |= {
         "sessions": len(sessions),
         "published": sum(len(run.published) for run in runs),
@@ -342,7 +344,9 @@ def check_command(dataset: Path, verdict: Verdict) -> None:
     status, said = run_check(dataset)
     verdict.figures["check"] = "no such command" if status is None else status
     if status:
-        verdict.faults.append(f"`check` ends with {status}: {said[-600:]}")
+        lines = said.splitlines()
+        at = next((number for number, line in enumerate(lines) if ": breach, " in line), 0)
+        verdict.faults.append(f"`check` ends with {status}: {' '.join(lines[at : at + 2])}")
 
 
 def run_check(dataset: Path) -> tuple[int | None, str]:
