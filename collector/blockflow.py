@@ -18,6 +18,7 @@ import structlog
 from collector.arrivals import Arrivals
 from collector.batches import Batch
 from collector.blocks import block_rows, fees_from_getblock
+from collector.coinbase import bip34_height
 from collector.decode import Block, decode_block
 from collector.errors import DecodeError
 from collector.known import Known, KnownBlocks
@@ -113,10 +114,13 @@ class BlockFlow:
         """Note a row of `block_arrivals`; it is given out, in its batch, when the height is known."""
         known = self.known.get(block_hash)
         self.arrivals.happened(block_hash, event, at_us, kind, batch, known=known)
-        if known is None:
+        # One that was there when we came is known and not stored; when it is also seen to come, it is wanted.
+        if known is None or (kind == "pushed" and block_hash not in self._stored):
             wanted = self.want(block_hash)
-            wanted.owner = wanted.owner or batch
             wanted.kinds.add(kind)
+            if wanted.owner is None:
+                wanted.owner = batch
+                batch.n_open += 1
 
     def want(self, block_hash: bytes) -> _Wanted:
         """Ask for what is not known of a block, once."""
@@ -183,13 +187,26 @@ class BlockFlow:
         return True
 
     def failed(self, block_hash: bytes) -> None:
-        """Give out what waited for a block that cannot be had."""
-        self._settle(block_hash, None)
+        """Go on without the node's word on a block; a body that was received is stored without fees."""
+        wanted, kept = self._wanted.get(block_hash), self._bodies.get(block_hash)
+        known: Known | None = None
+        if wanted is not None and wanted.owner is not None and kept is not None:
+            block = kept[0]
+            parent = self.known.get(block.header.prev_hash)
+            height = bip34_height(block) if parent is None else parent.height + 1
+            if height is not None:
+                known = Known(height, block.header.prev_hash, block.header.time_s, {}, {})
+                if self._stored.claim(block_hash, self._origin[0]):
+                    source = "bip34" if parent is None else "tree"
+                    verdict = verify_block(block, self._chain)
+                    self._store(block, height, wanted, verdict, (), owner=wanted.owner, height_source=source)
+        self._settle(block_hash, known)
 
     def flush(self) -> None:
-        """Give out what waits, without heights: no more answers will come."""
+        """Give out what waits, with what is known: no more answers will come."""
         self._missing.clear()
-        self._wanted.clear()
+        for block_hash in list(self._wanted):
+            self.failed(block_hash)
         self.arrivals.flush()
 
     def _store(
@@ -201,13 +218,14 @@ class BlockFlow:
         fees: Sequence[int | None],
         *,
         owner: Batch,
+        height_source: str = "rpc",
     ) -> None:
         """Make the rows of a block."""
         block_row, transaction_rows = block_rows(
             block,
             chain=self._chain,
             height=height,
-            height_source="rpc",
+            height_source=height_source,
             source=wanted.source,
             verdict=verdict,
             verified_by=backend_name(),
@@ -241,8 +259,12 @@ class BlockFlow:
 
     def _settle(self, block_hash: bytes, known: Known | None) -> None:
         """Let go of a block that is known now, or that cannot be had."""
-        if self._wanted.pop(block_hash, None) is not None:
-            self.arrivals.told(block_hash, known)
+        wanted = self._wanted.pop(block_hash, None)
+        if wanted is None:
+            return
+        self.arrivals.told(block_hash, known)
+        if wanted.owner is not None:
+            wanted.owner.n_open -= 1
 
     def _keep(self, block: Block, raw: bytes) -> None:
         """Keep a body; a later one of the same hash replaces it, for the first may have been bad."""

@@ -6,7 +6,7 @@ stamp is ever rewritten: a step only ends what `coverage` claims.
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 MOST_APART_NS: Final = 1_000_000  # between two looks at the monotonic clock around one at the wall clock
 ATTEMPTS: Final = 10
@@ -22,6 +22,22 @@ def monotonic_us() -> int:
     return time.monotonic_ns() // 1000
 
 
+class Step(NamedTuple):
+    """The wall clock was set, by so much and at some moment behind a look at it."""
+
+    by_us: int  # negative: back
+    newest_us: int  # wall clock of the look before
+
+    def is_before(self, stamp_ns: int) -> bool:
+        """Whether a stamp, one of those taken in order, shows that the clock has been set by then.
+
+        Stamps before a step back go on from the look; a step ahead is seen in the first that is so far ahead.
+        """
+        if self.by_us < 0:
+            return stamp_ns // 1000 < self.newest_us + self.by_us // 2
+        return stamp_ns // 1000 >= self.newest_us + self.by_us
+
+
 class StepDetector:
     """Notices when the wall clock was set, by comparing it with the monotonic clock.
 
@@ -32,20 +48,21 @@ class StepDetector:
     def __init__(self, threshold_us: int, wall_ns: Callable[[], int] = time.time_ns) -> None:
         self._threshold_us = threshold_us
         self._wall_ns = wall_ns
-        self._ahead_us = self._look_us()
+        self._ahead_us, self._newest_us = self._look_us()
 
-    def step_us(self) -> int:
-        """Return by how much the wall clock was set since the last call: 0 for not, negative for back."""
-        before_us, self._ahead_us = self._ahead_us, self._look_us()
-        step_us = self._ahead_us - before_us
-        return step_us if abs(step_us) >= self._threshold_us else 0
+    def step(self) -> Step | None:
+        """Return how the wall clock was set since the last call; None when it was not."""
+        before_us, newest_us = self._ahead_us, self._newest_us
+        self._ahead_us, self._newest_us = self._look_us()
+        by_us = self._ahead_us - before_us
+        return Step(by_us, newest_us) if abs(by_us) >= self._threshold_us else None
 
-    def _look_us(self) -> int:
-        """Return how far the wall clock is ahead of the monotonic one; again when we were interrupted."""
-        for _ in range(ATTEMPTS):
+    def _look_us(self) -> tuple[int, int]:
+        """Return how far the wall clock is ahead of the monotonic one, and what it says."""
+        for _ in range(ATTEMPTS):  # again when we were interrupted
             before_ns = time.monotonic_ns()
             wall_ns = self._wall_ns()
             after_ns = time.monotonic_ns()
             if after_ns - before_ns <= MOST_APART_NS:
                 break
-        return (wall_ns - (before_ns + after_ns) // 2) // 1000
+        return (wall_ns - (before_ns + after_ns) // 2) // 1000, wall_ns // 1000

@@ -11,11 +11,12 @@ becomes a row, closed at the last message that the journal holds.
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from collector.records import Message, Notice
 
 Row = dict[str, Any]
+COUNTER_RANGE: Final = 1 << 32
 
 
 @dataclass(slots=True)
@@ -25,6 +26,11 @@ class _Interval:
     first_sequence: int | None = None
     last_sequence: int | None = None
     n_messages: int = 0
+    before_sequence: int | None = None  # counter of the last message before the interval, where it goes on
+
+    @property
+    def newest_sequence(self) -> int | None:
+        return self.before_sequence if self.last_sequence is None else self.last_sequence
 
     def count(self, sequence: int, received_us: int) -> None:
         if self.first_sequence is None:
@@ -74,10 +80,10 @@ class Ledger:
 
     def seal(self) -> list[Row]:
         """End every interval that has grown, and begin the next one where it ended, without a hole."""
-        grown = [topic for topic, interval in self._open.items() if interval.to_us > interval.from_us]
-        rows = [row for topic in grown for row in self.close(topic, "sealed")]
-        for topic, row in zip(grown, rows, strict=True):
-            self._open[topic] = _Interval(row["to_at"], row["to_at"])
+        grown = [(topic, each) for topic, each in self._open.items() if each.to_us > each.from_us]
+        rows = [row for topic, _ in grown for row in self.close(topic, "sealed")]
+        for topic, done in grown:
+            self._open[topic] = _Interval(done.to_us, done.to_us, before_sequence=done.newest_sequence)
         return rows
 
     @property
@@ -89,28 +95,47 @@ class Ledger:
         """Return the open intervals as bytes for the journal."""
         return json.dumps(
             {
-                topic: [i.from_us, i.to_us, i.first_sequence, i.last_sequence, i.n_messages]
+                topic: [
+                    i.from_us,
+                    i.to_us,
+                    i.first_sequence,
+                    i.last_sequence,
+                    i.n_messages,
+                    i.before_sequence,
+                ]
                 for topic, i in self._open.items()
             }
         ).encode()
 
-    def close_killed(self, state: bytes, late: Iterable[Message | Notice] = ()) -> list[Row]:
+    def close_killed(self, state: bytes | None, late: Iterable[Message | Notice] = ()) -> list[Row]:
         """Close what a killed run left open, by its last state and what it had received since.
 
-        `late` is in the order of receipt, and may hold messages of other sessions.
+        `late` is in the order of receipt, and may hold messages of other sessions. Where the journal was
+        damaged, the state may be older than they are, or gone: a jump of a counter then ends an interval.
         """
-        self._open = {topic: _Interval(*values) for topic, values in json.loads(state).items()}
+        intervals = json.loads(state or b"{}")
+        self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
         rows: list[Row] = []
         for item in late:
             at_us = item.received_ns // 1000
             if isinstance(item, Message):
                 if item.session == self._session:
+                    if not self._follows(item):
+                        rows += self.close(item.topic, "killed", "messages were lost with the journal's end")
                     self.count(item.topic, item.sequence, at_us)
             elif item.topic is not None and item.reason == "connected":
                 self.open(item.topic, at_us)
             elif item.topic is not None:
                 rows += self.close(item.topic, item.reason, item.detail)
         return rows + self.close_all("killed", "the process ended without a clean stop")
+
+    def _follows(self, message: Message) -> bool:
+        """Whether a message is the next of its topic, as far as we can tell."""
+        interval = self._open.get(message.topic)
+        if interval is None:
+            return True
+        last = interval.newest_sequence
+        return last is None or message.sequence == (last + 1) % COUNTER_RANGE
 
     def _row(self, topic: str, interval: _Interval, reason: str, detail: str | None) -> Row:
         return {

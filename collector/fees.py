@@ -66,7 +66,6 @@ class FeeDesk:
 
     def tick(self, now_us: int, blocks: BlockFlow, *, at_once: bool = False) -> None:
         """Let time pass: ask (`at_once`: without a pause), look into blocks, give up what is overdue."""
-        self._done(self._entries.give_up(now_us, is_filling=blocks.is_filling))
         self._done(self._entries.look_for_spent(blocks.known.value_spent))
         self._entries.look_for_gone(blocks.known.holding)
         done, questions = self._entries.resolve_gone()
@@ -80,6 +79,8 @@ class FeeDesk:
                 blocks.want(block_hash)  # it may be one that is known no longer
             else:
                 self._done(self._entries.block_fees(block_hash, known.fees_sat))
+        # Last: what has just been learnt of a block may have explained an absence.
+        self._done(self._entries.give_up(now_us, is_filling=blocks.is_filling))
         self._ask(at_once=at_once)
 
     def block_told(self, block_hash: bytes, known: Known | None) -> None:

@@ -145,6 +145,7 @@ class Pipeline:
     def clock_stepped(self, step_us: int) -> None:
         """Allow for a wall clock that was set: the node's may be the same, and tell another uptime."""
         self._node_began_before_s += abs(step_us) / 1e6
+        self._is_followed = False  # until the next snapshot, whose stamp is the new clock's
 
     def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
         """Let time pass: release events, ask what is due, give up what is overdue; 0: the end is near."""

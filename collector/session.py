@@ -16,22 +16,19 @@ import structlog
 
 from collector import told
 from collector.batches import Batches
-from collector.blockflow import reject_row
 from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
 from collector.coverage import Ledger
-from collector.errors import CollectorError
-from collector.guard import Guard
 from collector.journal import Journal
 from collector.lane import Answered, Lanes
 from collector.metrics import Metrics, NodeState
+from collector.observed import Observed
 from collector.pipeline import Pipeline
-from collector.preflight import TOPICS, NodeFacts
+from collector.preflight import NodeFacts
 from collector.records import Message, Notice
 from collector.rpc import RpcClient
 from collector.snapshots import Readings
 from collector.stored import StoredBlocks
-from collector.watchdog import Finding, Ours
 from collector.writer import Dataset
 from collector.zmq_source import ZmqSource
 
@@ -44,7 +41,6 @@ FINISH_S: Final = 10.0  # how long a stop waits for answers
 RECOVER_S: Final = 120.0  # how long rows of a killed run wait for the blocks that came meanwhile
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
-COVERAGE_STATE: Final = "coverage/"
 BEGAN_STATE: Final = "began/"
 log = structlog.get_logger(__name__)
 
@@ -71,7 +67,6 @@ class Session:
         self._journal = journal
         self._metrics = metrics
         self._inbox = inbox
-        self._steps = steps or StepDetector(round(settings.clock_step_s * 1e6))
         self._lanes = Lanes(node, client, inbox)
         self._ledger = Ledger(node, session)
         self._batches = Batches(journal)
@@ -94,20 +89,19 @@ class Session:
             template_interval_s=settings.template_interval_s,
             stats_interval_s=settings.stats_interval_s,
         )
-        self._guard = Guard(
-            node,
-            TOPICS,
+        self._observed = Observed(
+            self._ledger,
+            self._pipeline,
+            journal=journal,
+            batches=self._batches,
             lanes=self._lanes,
-            interval_s=settings.watchdog_interval_s,
-            ours=self._ours,
-            act=self._act,
-            proven=self._proven,
+            metrics=metrics,
+            steps=steps or StepDetector(round(settings.clock_step_s * 1e6)),
+            watchdog_interval_s=settings.watchdog_interval_s,
+            renew=self._renew,
         )
         self._source: ZmqSource | None = None
-        self._silent: set[str] = set()  # topics that a new connection alone does not vouch for
-        self._restarted = ""  # what showed that the node is another process now
         self._tip_hash: bytes | None = None
-        self._state = b""
         self._is_overdue = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
 
@@ -115,16 +109,16 @@ class Session:
         """Collect from `source` until `stop` or until the node restarts; leaves everything sealed."""
         self._source = source
         try:
-            source.keep_in(self._journal.ring(*self.origin, source.topics))
             self._begin(facts, source.since_us)
-            while not stop.is_set() and not self._restarted:
+            source.keep_in(self._journal.ring(*self.origin, source.topics))
+            while not stop.is_set() and not self._observed.restarted:
                 self._turn(self._take(IDLE_S))
         except BaseException:
             self._lanes.stop()
             raise
         finally:
             source.stop()
-        self._finish("node_restart" if self._restarted else "shutdown")
+        self._finish("node_restart" if self._observed.restarted else "shutdown")
 
     def recover(
         self, messages: Sequence[Message], states: Mapping[str, bytes], began: bytes | None = None
@@ -148,12 +142,16 @@ class Session:
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
         self._batches.at_once("nodes", [row])
         self._journal.set_state(BEGAN_STATE + session, json.dumps(row["tip_height"]).encode())
-        for topic in facts.endpoints:
-            self._ledger.open(topic, since_us)
+        self._observed.begin(facts.endpoints, since_us)
         self._metrics.began(node, row)
         self._pipeline.start(facts, now_us)
         self._tip_hash = facts.row["tip_hash"]
+        self._batches.commit()  # before any message: what a kill leaves of it belongs to a known session
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
+
+    def _renew(self, topic: str) -> None:
+        if self._source is not None:
+            self._source.renew([topic])
 
     # --- one turn
 
@@ -173,7 +171,7 @@ class Session:
         return items
 
     def _turn(self, items: list[Any]) -> None:
-        items = self._account(items)
+        items = self._observed.account(items)
         messages = [item for item in items if type(item) is Message]
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
@@ -185,124 +183,17 @@ class Session:
             else:
                 item.deliver()
         self._pipeline.tick(monotonic_us())
-        self._restarted = self._restarted or self._pipeline.restarted
+        self._observed.restarted = self._observed.restarted or self._pipeline.restarted
         self._ask_on_time()
         self._commit()
 
-    # --- what was observed
-
-    def _account(self, items: list[Any]) -> list[Any]:
-        """Keep the ledger; returns the items up to a restart of the node, what follows is another session's.
-
-        The ledger's state goes to the journal with the messages it counts.
-        """
-        rows: list[Row] = []
-        covered = self._stepped(rows)
-        for position, item in enumerate(items):
-            if type(item) is Message:
-                if covered is None:
-                    self._ledger.count(item.topic, item.sequence, item.received_ns // 1000)
-            elif type(item) is Notice and item.reason == "node_restart":
-                self._restarted = item.detail
-                items = items[:position] + [later for later in items[position:] if type(later) is Answered]
-                break
-            elif type(item) is Notice:
-                rows += self._note(item)
-        messages = [item for item in items if type(item) is Message]
-        self._guard.heard(messages)
-        self._silent.difference_update({message.topic for message in messages})
-        for topic in covered or ():
-            self._ledger.open(topic, wall_us())
-        self._journal_coverage(rows)
-        return items
-
-    def _stepped(self, rows: list[Row]) -> list[str] | None:
-        """Close everything when the wall clock was set; returns the topics to open again, else None.
-
-        Which of this turn's stamps are from before the step nobody can tell: they stay, in no interval.
-        """
-        step_us = self._steps.step_us()
-        if not step_us:
-            return None
-        node, _ = self.origin
-        detail = f"the wall clock was set by {step_us / 1e6:+.3f} s"
-        log.error("clock.stepped", node=node, detail=detail, advice="let a time daemon slew the clock")
-        topics = [topic for topic in self._ledger.topics if topic != "mempool"]
-        for topic in topics:
-            self._metrics.lost(node, topic, "clock_step")
-        rows += self._ledger.close_all("clock_step", detail)
-        self._guard.forget()
-        self._pipeline.clock_stepped(step_us)
-        self._pipeline.notice(Notice("clock_step", "sequence", time.time_ns(), detail))
-        return topics
-
-    def _note(self, notice: Notice) -> list[Row]:
-        """Close or open the interval of a topic whose stream was broken or came back."""
-        node, _ = self.origin
-        if notice.reason == "failed":
-            raise CollectorError(f"receiving from {node} failed: {notice.detail}")
-        at_us = notice.received_ns // 1000
-        if notice.reason == "malformed":
-            row = reject_row(self.origin, "zmq", at_us, notice.detail, notice.body)
-            self._batches.at_once("rejects", [row])
-        if notice.topic is None:
-            return []
-        self._guard.forget()
-        if notice.reason == "connected":
-            log.info("zmq.connected", node=node, topic=notice.topic, endpoint=notice.detail)
-            if notice.topic not in self._silent:
-                self._ledger.open(notice.topic, at_us)
-            return []
-        return self._lost(notice)
-
-    def _lost(self, notice: Notice) -> list[Row]:
-        """Close the interval of a topic; one that is closed already is the same hole still."""
-        node, _ = self.origin
-        assert notice.topic is not None  # noqa: S101 - the callers have looked
-        rows = self._ledger.close(notice.topic, notice.reason, notice.detail)
-        if rows:
-            log.warning("zmq.lost", node=node, topic=notice.topic, reason=notice.reason, detail=notice.detail)
-            self._metrics.lost(node, notice.topic, notice.reason)
-        return rows
-
-    def _ours(self) -> Ours:
-        is_settled = self._pipeline.spine.in_step and not self._pipeline.n_undecided
-        n_mempool = len(self._pipeline.spine.txids) if is_settled else None
-        return Ours(self._pipeline.blocks.tip_hash, n_mempool)
-
-    def _act(self, finding: Finding) -> None:
-        """Give up a topic that the watchdog found silent or with a hole, and begin it anew."""
-        node, _ = self.origin
-        log.error("watchdog.found", node=node, **finding._asdict())
-        notice = Notice(finding.reason, finding.topic, time.time_ns(), finding.detail)
-        self._journal_coverage(self._lost(notice))
-        self._guard.forget()
-        if finding.reason == "silent":
-            self._silent.add(finding.topic)
-            if self._source is not None and not finding.is_gone:
-                self._source.renew([finding.topic])
-        else:
-            self._ledger.open(finding.topic, wall_us())
-        self._pipeline.notice(notice)
-
-    def _proven(self, until_us: int) -> None:
-        for topic in ("sequence", "mempool"):
-            self._ledger.prove(topic, until_us)
-
-    def _journal_coverage(self, rows: Sequence[Row]) -> None:
-        """Hand rows of `coverage` and what is still open to the next flush, which writes both or neither."""
-        if rows:
-            self._journal.append("coverage", rows)
-        state = self._ledger.state()
-        if state != self._state:
-            self._state = state
-            self._journal.set_state(COVERAGE_STATE + self.origin[1], state)
+    # --- the end of a turn
 
     def _commit(self) -> None:
         rows, self._pipeline.coverage_rows = self._pipeline.coverage_rows, []
         for row in rows:
             self._metrics.resynced(self.origin[0], row["end_reason"])
-        self._journal_coverage(rows)
+        self._observed.keep(rows)
         self._metrics.wrote(self._batches.commit())
         waiting_s = self._batches.waiting_s
         if waiting_s > OVERDUE_S and not self._is_overdue:
@@ -328,11 +219,11 @@ class Session:
             self._tip_hash = tip_hash
             self._readings.tip_changed()
         self._readings.ask_on_time()
-        self._guard.ask_on_time()
+        self._observed.ask_on_time()
         now_s = time.monotonic()
         if now_s >= self._seal_due_s:
             self._seal_due_s = now_s + self._settings.seal_interval_s
-            self._journal_coverage(self._ledger.seal())
+            self._observed.seal()
             self._commit()
             self._seal()
 
@@ -342,11 +233,11 @@ class Session:
         """Take what was received, wait a little for what it needs, and seal."""
         while not self._inbox.empty():
             items = self._take(0.0)
-            if self._restarted:  # these messages are of the node's next run, and in no session
+            if self._observed.restarted:  # these messages are of the node's next run, and in no session
                 items = [item for item in items if type(item) is Answered]
             self._turn(items)
         self._await_answers(FINISH_S)
-        self._journal_coverage(self._ledger.close_all(reason, self._restarted or None))
+        self._observed.end(reason)
         self._journal.end_ring()
         self._wind_up(FINISH_S)
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
@@ -356,8 +247,8 @@ class Session:
         self._pipeline.release()
         self._await_answers(limit_s)
         self._pipeline.finish()
-        for name in (COVERAGE_STATE, BEGAN_STATE):
-            self._journal.set_state(name + self.origin[1], None)
+        self._observed.forget()
+        self._journal.set_state(BEGAN_STATE + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
         self._lanes.stop()
         self._seal()

@@ -18,11 +18,12 @@ from collector.coverage import Ledger
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal import Journal
 from collector.metrics import Metrics
+from collector.observed import COVERAGE_STATE
 from collector.preflight import client_for, examine
 from collector.records import Message
 from collector.rpc import RpcClient
 from collector.schema import BLOCKS
-from collector.session import BEGAN_STATE, COVERAGE_STATE, Session
+from collector.session import BEGAN_STATE, Session
 from collector.stored import StoredBlocks
 from collector.verify import warm_up
 from collector.writer import Dataset
@@ -201,12 +202,15 @@ class Watch:
     def _recover(self, prepared: Prepared) -> None:
         """Make rows of what a killed run had received, and close the intervals it left open."""
         states = dict(self._journal.states)
-        for name, state in states.items():
-            if name.startswith(COVERAGE_STATE):
-                ledger = Ledger(self._node.name, name.removeprefix(COVERAGE_STATE))
-                self._journal.append("coverage", ledger.close_killed(state, self._journal.late))
-                self._journal.set_state(name, None)
-        self._journal.late.clear()
+        late = self._journal.late
+        sessions = {name.removeprefix(COVERAGE_STATE) for name in states if name.startswith(COVERAGE_STATE)}
+        sessions |= {item.session for item in late if isinstance(item, Message)}
+        for session in sorted(sessions):
+            state = states.get(COVERAGE_STATE + session)
+            rows = Ledger(self._node.name, session).close_killed(state, late)
+            self._journal.append("coverage", rows)
+            self._journal.set_state(COVERAGE_STATE + session, None)
+        late.clear()
         self._journal.flush()
         began = {
             name.removeprefix(BEGAN_STATE): state

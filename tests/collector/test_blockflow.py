@@ -53,3 +53,50 @@ def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> 
         assert (rows["blocks"][0]["verdict"], rows["blocks"][0]["fees_sat"]) == ("valid", None)
         assert rows["transactions"][1]["txid"] == payment.transaction.txid
         assert rows["transactions"][1]["fee_sat"] is None
+
+
+def flow_above(height: int) -> tuple[BlockFlow, list[bytes], Batch]:
+    """Make a flow whose dataset begins above a height; what it asks for, and a batch."""
+    asked: list[bytes] = []
+    stored = StoredBlocks((), height + 1)
+    return (
+        BlockFlow(("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None),
+        asked,
+        Batch(0),
+    )
+
+
+def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> None:
+    """A node that was killed may have lost a block that it sent; the block itself tells its height."""
+    rpc = node.client()
+    name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
+    height = rpc.call("getblockcount")
+    blocks, asked, batch = flow_above(height - 1)
+    block = blocks.received(bytes.fromhex(rpc.call("getblock", name, 0)))
+    blocks.happened(block.block_hash, "seen", 1, "pushed", batch)
+    assert asked == [hash_bytes(name)]
+    blocks.failed(block.block_hash)
+    blocks.arrivals.looked(is_behind=False)
+    (row,) = batch.rows["blocks"]
+    assert (row["block_hash"], row["height"], row["height_source"]) == (hash_bytes(name), height, "bip34")
+    assert (row["verdict"], row["source"]) == ("valid", "zmq")
+    assert [arrival["height"] for arrival in batch.rows["block_arrivals"]] == [height]
+    assert (batch.n_open, len(blocks)) == (0, 0)
+
+
+def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: RegtestNode) -> None:
+    """It is below what the dataset wants; but its messages came, and so it is kept, in their batch."""
+    rpc = node.client()
+    name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
+    answer = ask_block(rpc, hash_bytes(name), raw=True)
+    blocks, asked, batch = flow_above(answer.verbose["height"])
+    blocks.happened(hash_bytes(name), "connected", 1, "at_start", batch)
+    blocks.answered(hash_bytes(name), answer, 2, 2, batch)
+    assert "blocks" not in batch.rows
+    blocks.happened(hash_bytes(name), "connected", 1, "pushed", batch)
+    assert asked == [hash_bytes(name)] * 2
+    blocks.arrivals.looked(is_behind=False)
+    assert batch.n_open == 1
+    blocks.answered(hash_bytes(name), answer, 3, 3, batch)
+    assert [row["block_hash"] for row in batch.rows["blocks"]] == [hash_bytes(name)]
+    assert (batch.n_open, len(blocks)) == (0, 0)

@@ -75,6 +75,20 @@ def test_a_kill_closes_what_was_open_by_its_state() -> None:
     }
 
 
+def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
+    """What the journal lost lies between its last state and what was received since; seals do not hide it."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    ledger.count("sequence", 7, 20)
+    assert len(ledger.seal()) == 1
+    late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 12, 13)]
+    rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
+    whole = Ledger("alpha", "s").close_killed(None, late[1:])
+    spans = [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
+    assert spans == [(8, 8, "killed"), (12, 13, "killed")]
+    assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in whole] == [(120, 130, 2)]
+
+
 def test_a_closed_topic_has_nothing_to_close() -> None:
     """Closing twice gives one row."""
     ledger = Ledger("alpha", "s")
