@@ -65,27 +65,8 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
     """
     refuse_zmq_port(client.url)
     chain = client.call("getblockchaininfo")
-    if chain["chain"] != settings.chain:
-        raise WrongChain(
-            f"node {node.name} at {client.url} is on {printable(chain['chain'])!r}, the settings say "
-            f"{settings.chain!r}; set chain, or the address of another node"
-        )
     network = client.call("getnetworkinfo")
-    if network["version"] < LEAST_VERSION:
-        raise NodeError(
-            f"node {node.name} at {client.url} has version {network['version']} "
-            f"({printable(network['subversion'])}), which does not tell all we need; install 23.0 or newer"
-        )
-    if chain["initialblockdownload"] and settings.chain != "regtest":  # there it lasts until the first block
-        raise NodeUnavailable(
-            f"node {node.name} is still downloading the chain ({float(chain['verificationprogress']):.1%}); "
-            "start again when it has caught up"
-        )
-    if chain.get("pruned"):
-        advice = (
-            "blocks below it cannot be fetched when they are missing; `backfill` needs a node that has them"
-        )
-        log.warning("node.pruned", node=node.name, from_height=chain.get("pruneheight"), advice=advice)
+    _refuse_unfit(chain, network, f"node {node.name} at {client.url}", settings.chain)
     node_began_before_s = -client.call("uptime") + time.monotonic()
     notifiers = client.call("getzmqnotifications")
     endpoints = find_endpoints(notifiers, node, client.url)
@@ -109,6 +90,30 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
         "settings": settings.model_dump_json(),
     }
     return NodeFacts(endpoints, node_began_before_s, row)
+
+
+def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
+    """Raise for a node of another chain, too old, or still downloading; warn of a pruned one."""
+    if chain["chain"] != wanted:
+        raise WrongChain(
+            f"{name} is on {printable(chain['chain'])!r}, the settings say "
+            f"{wanted!r}; set chain, or the address of another node"
+        )
+    if network["version"] < LEAST_VERSION:
+        raise NodeError(
+            f"{name} has version {network['version']} "
+            f"({printable(network['subversion'])}), which does not tell all we need; install 23.0 or newer"
+        )
+    if chain["initialblockdownload"] and wanted != "regtest":  # there it lasts until the first block
+        raise NodeUnavailable(
+            f"{name} is still downloading the chain ({float(chain['verificationprogress']):.1%}); "
+            "start again when it has caught up"
+        )
+    if chain.get("pruned"):
+        advice = (
+            "blocks below it cannot be fetched when they are missing; `backfill` needs a node that has them"
+        )
+        log.warning("node.pruned", node=name, from_height=chain.get("pruneheight"), advice=advice)
 
 
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:
