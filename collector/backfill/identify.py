@@ -112,9 +112,9 @@ def _copy_stripped(data: Bytes, txs: Records, flat: Bytes, limits: Integers) -> 
     for k in range(len(txs)):
         begin, end, stripped = txs[k].begin, txs[k].end, limits[k + 1] - limits[k]
         # Inputs and outputs stand two bytes further in the source: behind version come marker and flag.
-        # Byte by byte compiles to wide moves; slices would be checked for overlap.
+        # A loop from 0 over the whole compiles to wide moves; then both ends are put right.
         source, target = data[begin + 2 : begin + 2 + stripped], flat[limits[k] : limits[k + 1]]
-        for i in range(4, stripped - 4):
+        for i in range(stripped):
             target[i] = source[i]
         for i in range(4):
             target[i] = data[begin + i]
