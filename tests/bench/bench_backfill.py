@@ -80,7 +80,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--transactions", type=int, default=400_000, help="least length of the chain")
+    parser.add_argument("--transactions", type=int, default=800_000, help="least length of the chain")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each kind, taking turns")
     parser.add_argument("--etl", type=Path, default=ETL, help="bitcoinetl program to compare with")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-backfill.json", help="where the JSON goes")
