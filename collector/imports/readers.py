@@ -147,7 +147,10 @@ def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Row]:
     places = _places(path, table.column_names, wanted)
     columns = {name: table.column(at).to_pylist() for name, at in places.items()}
     for number in range(len(table)):
-        texts = {name: str(values[number]) for name, values in columns.items()}
+        # A null is no text, as an empty field of a CSV file is none.
+        texts = {
+            name: "" if values[number] is None else str(values[number]) for name, values in columns.items()
+        }
         yield _row(f"{path}, row {number + 1}", texts, wanted)
 
 
@@ -155,7 +158,9 @@ def _from_ohlc(path: Path) -> Iterator[Row]:
     """Read a list of [open, high, low, close] by day; days without a price are zeros."""
     try:
         days = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:  # also for a number of thousands of digits
         raise DecodeError(f"{path} is no JSON: {error}") from None
     if not isinstance(days, list):
         raise DecodeError(f"{path} is no list of [open, high, low, close] by day")
@@ -165,13 +170,6 @@ def _from_ohlc(path: Path) -> Iterator[Row]:
         if any(prices):
             texts = dict(zip(("open", "high", "low", "close"), map(str, prices), strict=True))
             row = _row(f"{path}, day {index}", texts, {name: PRICES[name] for name in texts})
-            if (
-                not row["low"]
-                <= min(row["open"], row["close"])
-                <= max(row["open"], row["close"])
-                <= row["high"]
-            ):
-                raise DecodeError(f"{path}, day {index}: {prices} are not between lowest and highest")
             yield row | {
                 "day_at": OHLC_FIRST_S + index * DAY_S if index == 0 else OHLC_SECOND_S + index * DAY_S
             }
@@ -199,4 +197,17 @@ def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> R
             row[name] = wanted[name].read(text.strip())
         except ValueError as error:
             raise DecodeError(f"{where}: {name}: {error}") from None
+    if "close" in row:
+        _check_prices(where, row)
     return row
+
+
+def _check_prices(where: str, row: Row) -> None:
+    """Refuse prices of a day that are not between its lowest and its highest."""
+    inner = [row[name] for name in ("open", "close") if name in row]
+    low, high = row.get("low", min(inner)), row.get("high", max(inner))
+    if not low <= min(inner) <= max(inner) <= high:
+        prices = ", ".join(
+            f"{name} {row[name]:g}" for name in ("open", "high", "low", "close") if name in row
+        )
+        raise DecodeError(f"{where}: {prices}: not all are between lowest and highest")

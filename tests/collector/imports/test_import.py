@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,6 +117,8 @@ def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
         ("prices", "date,price\n2016-01-06,nan\n", "is no price"),
         ("prices", "date,price\n2016-13-06,4\n", "day_at"),
         ("prices", "date,price\n2016-01-06,-4\n", "is no price"),
+        ("prices", "date,open,high,low,close\n2016-01-06,10,5,20,9\n", ":2: open 10, high 5.*between"),
+        ("prices", "date,high,close\n2016-01-06,5,9\n", "between lowest and highest"),
     ],
 )
 def test_bad_files_are_refused_whole(
@@ -128,11 +131,22 @@ def test_bad_files_are_refused_whole(
     assert not list(dataset.root.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("prices", ["{}", "[[1, 2]]", "[[1, 2, 3, 2.5]]", "[", "[[1, 2, -1, 1]]"])
+@pytest.mark.parametrize(
+    "prices", ["{}", "[[1, 2]]", "[[1, 2, 3, 2.5]]", "[", "[[1, 2, -1, 1]]", f"[[{'1' * 5000}, 1, 1, 1]]"]
+)
 def test_bad_json_prices_are_refused(prices: str, tmp_path: Path) -> None:
-    """Not a list, not four numbers, a low above the close, no JSON, a price below zero."""
+    """Not a list, not four numbers, a low above the close, no JSON, below zero, thousands of digits."""
     with pytest.raises(DecodeError):
         read_rows("prices", written(tmp_path, prices, "file.json"))
+
+
+def test_a_null_in_a_parquet_file_is_no_name(tmp_path: Path) -> None:
+    """It does not become a pool of the name None."""
+    path = tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"height": [1, 2], "label": ["a", None]}), path)
+
+    with pytest.raises(DecodeError, match="row 2: label: '' is no name"):
+        read_rows("labels", path)
 
 
 def test_an_origin_is_demanded(dataset: Dataset, tmp_path: Path) -> None:
