@@ -4,6 +4,7 @@ Where a branch does not reach down to the first block of the chain, because file
 of its lowest blocks say where it stands (BIP 34); a few of them are asked and the majority decides.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import numpy.typing as npt
 import gpuhash
 from collector.backfill.compiled import Bytes, Integers
 
+Flags = npt.NDArray[np.bool_]
+
 ASKED: Final = 11  # blocks whose coinbase is asked per branch
 UNKNOWN_HEIGHT: Final = -1
 NO_PARENT: Final = -1
@@ -26,8 +29,8 @@ class Tree:
     """What the headers say of each block, by position in the input."""
 
     heights: Integers  # UNKNOWN_HEIGHT where none could be found
-    is_whole: npt.NDArray[np.bool_]  # its branch reaches down to the first block
-    is_active: npt.NDArray[np.bool_]  # on the branch of most work
+    is_whole: Flags  # its branch reaches down to the first block
+    is_active: Flags  # on the branch of most work
     tip: int  # the last block of that branch; NO_PARENT when there are no blocks
 
 
@@ -36,7 +39,7 @@ def grow(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | Non
 
     stated_height gives the height in the coinbase of the block at a position. The branch of most work is
     looked for among those that reach the first block, or else among all; of equal ones the one that was found
-    first is taken, as the node does.
+    first is taken, as the node does. Where a block in the middle is missing, the branches above it go on.
     """
     parents = _parents(headers, hashes)
     order, roots, depths = _from_the_roots(parents)
@@ -44,13 +47,15 @@ def grow(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | Non
     bases = _bases(order, roots, depths, is_first, stated_height)
     is_whole = is_first[roots]
     heights = np.where(bases[roots] == UNKNOWN_HEIGHT, UNKNOWN_HEIGHT, bases[roots] + depths)
-    tip = _tip(headers, parents, order, is_whole, heights)
+    tips = _active_tips(_branches(headers, parents, order, roots), is_whole, heights)
     is_active = np.zeros(len(headers), np.bool_)
-    at = tip
-    while at != NO_PARENT:
-        is_active[at] = True
-        at = int(parents[at])
-    return Tree(heights=heights, is_whole=is_whole, is_active=is_active, tip=tip)
+    for tip in tips:
+        at = tip
+        while at != NO_PARENT:
+            is_active[at] = True
+            at = int(parents[at])
+    highest = max(tips, key=lambda i: heights[i], default=NO_PARENT)
+    return Tree(heights=heights, is_whole=is_whole, is_active=is_active, tip=highest)
 
 
 def _parents(headers: Bytes, hashes: Bytes) -> Integers:
@@ -82,7 +87,7 @@ def _bases(
     order: list[int],
     roots: Integers,
     depths: Integers,
-    is_first: npt.NDArray[np.bool_],
+    is_first: Flags,
     stated_height: Callable[[int], int | None],
 ) -> Integers:
     """Height of each root, by position; meaningless for others."""
@@ -102,20 +107,44 @@ def _bases(
     return bases
 
 
-def _tip(
-    headers: Bytes, parents: Integers, order: list[int], is_whole: npt.NDArray[np.bool_], heights: Integers
-) -> int:
-    """Position of the block with most work below it, its own included."""
+def _branches(
+    headers: Bytes, parents: Integers, order: list[int], roots: Integers
+) -> list[tuple[int, int, int]]:
+    """Work, position of the last block and root of the heaviest branch above each root."""
     bits = np.ascontiguousarray(headers[:, 72:76]).view("<u4")[:, 0].tolist()
-    above = parents.tolist()
+    above, bases = parents.tolist(), roots.tolist()
     work = [0] * len(headers)
+    tips: dict[int, int] = {}
     for i in order:
         work[i] = _work(bits[i]) + (work[above[i]] if above[i] != NO_PARENT else 0)
-    return max(
-        range(len(headers)),
-        key=lambda i: (bool(is_whole[i]), bool(heights[i] != UNKNOWN_HEIGHT), work[i], -i),
-        default=NO_PARENT,
-    )
+        other = tips.setdefault(bases[i], i)
+        if (work[i], -i) > (work[other], -other):
+            tips[bases[i]] = i
+    return [(work[tip], tip, root) for root, tip in tips.items()]
+
+
+def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights: Integers) -> list[int]:
+    """Positions of the last blocks of the branches that make the active chain.
+
+    The heaviest that reaches the first block comes first. Where blocks are missing, what stands above them is
+    made of branches without ancestors, the heaviest first, each only where it overlaps none.
+    """
+
+    def rank(branch: tuple[int, int, int]) -> tuple[bool, bool, int, int]:
+        work, tip, _ = branch
+        return bool(is_whole[tip]), bool(heights[tip] != UNKNOWN_HEIGHT), work, -tip
+
+    tips: list[int] = []
+    lows: list[int] = []
+    highs: list[int] = []
+    for _, tip, root in sorted(branches, key=rank, reverse=True):
+        low, high = int(heights[root]), int(heights[tip])
+        place = bisect_right(lows, high)
+        if not tips or (low != UNKNOWN_HEIGHT and (place == 0 or highs[place - 1] < low)):
+            tips.append(tip)
+            lows.insert(place, low)
+            highs.insert(place, high)
+    return tips
 
 
 @cache

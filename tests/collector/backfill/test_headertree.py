@@ -110,9 +110,24 @@ def test_a_branch_from_the_first_block_goes_before_a_heavier_one_without_ancesto
     whole = chain(bytes(32), range(2))
     loose = chain(b"\x01" * 32, range(10, 14), HARD)
 
-    tree = tree_of(loose + whole, {i: 50 + i for i in range(4)})
+    tree = tree_of(loose + whole, {i: 1 + i for i in range(4)})
 
     assert tree.is_active.tolist() == [False] * 4 + [True] * 2
+    assert tree.heights[tree.tip] == 1
+
+
+def test_a_missing_block_does_not_make_stale_what_stands_on_it() -> None:
+    """Two blocks are missing: what is between and above is active, a lighter branch beside it is not."""
+    whole = chain(bytes(32), range(20))
+    stale = chain(sha256d(whole[11]), range(40, 42))
+    headers = whole[:5] + whole[6:15] + whole[16:] + stale
+    heights = [*range(5), *range(6, 15), *range(16, 20), 12, 13]
+
+    tree = tree_of(headers, dict(enumerate(heights)))
+
+    assert tree.is_active.tolist() == [True] * 18 + [False] * 2
+    assert tree.heights.tolist() == heights
+    assert tree.tip == 17
 
 
 def test_no_headers_have_no_tip() -> None:
