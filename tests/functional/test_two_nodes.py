@@ -2,9 +2,13 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from collector import service
 from collector.config import NodeSettings, Settings
@@ -14,6 +18,7 @@ from collector.schema import TABLES, hash_bytes
 from collector.stored import StoredBlocks
 from collector.watch import Watch, prepare
 from collector.writer import Dataset
+from tests.functional.replay import read
 
 pytestmark = pytest.mark.bitcoind
 DEADLINE_S = 60.0
@@ -98,3 +103,116 @@ def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Pat
             watch.join()
     assert watch.error is None
     assert [row["node"] for row in dataset.read(TABLES["nodes"]).to_pylist()] == ["alone"]
+
+
+@contextmanager
+def collecting(settings: Settings) -> Iterator[list[Any]]:
+    """Run the service in a thread; gives its log, and demands a clean end."""
+    stop = threading.Event()
+    status: list[int] = []
+    with structlog.testing.capture_logs() as logs:
+        running = threading.Thread(target=lambda: status.append(service.run(settings, stop)))
+        running.start()
+        try:
+            yield logs
+        finally:
+            stop.set()
+            running.join(DEADLINE_S)
+    assert status == [0]
+
+
+def wait_for_log(logs: list[Any], event: str, count: int = 1, **fields: Any) -> None:
+    """Wait until an event was logged so many times."""
+    deadline = time.monotonic() + DEADLINE_S
+    wanted = {"event": event, **fields}
+    while sum(wanted.items() <= entry.items() for entry in list(logs)) < count:
+        assert time.monotonic() < deadline, logs
+        time.sleep(0.05)
+
+
+def hand_over(blocks: list[str], giver: RegtestNode, taker: RegtestNode) -> None:
+    """Give one node's blocks to the other, as a peer would; a lost connection takes a minute to come back."""
+    for block in blocks:
+        taker.client().call("submitblock", giver.client().call("getblock", block, 0))
+    wait_for_tip(taker, blocks[-1])
+
+
+def test_reorganisations_of_depth_1_to_6_keep_every_body(tmp_path: Path) -> None:
+    """One node learns of the other's longer branch: what it gives up stays, each node has its arrivals."""
+    bitcoind = find_bitcoind()
+    stale: list[bytes] = []
+    active: list[bytes] = []
+    with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
+        hand_over(first.client().call("generatetodescriptor", 1, "raw(51)"), first, second)
+        with collecting(settings_for(tmp_path / "dataset", first=first, second=second)) as logs:
+            wait_for_log(logs, "mempool.in_step", 2)
+            for depth in range(1, 7):
+                stale += map(hash_bytes, first.client().call("generatetodescriptor", depth, "raw(51)"))
+                longer = second.client().call("generatetodescriptor", depth + 1, "raw(52)")
+                active += map(hash_bytes, longer)
+                hand_over(longer, second, first)
+                wait_for_log(logs, "chain.reorganised", depth=depth, node="first")
+    rows = read(tmp_path / "dataset")
+    blocks = {row["block_hash"]: row for row in rows["blocks"]}
+    assert blocks.keys() == {*stale, *active}
+    assert all(row["height"] and row["verdict"] == "valid" for row in rows["blocks"])
+    assert {row["block_hash"] for row in rows["transactions"]} == blocks.keys()
+    events = {
+        (row["node"], row["event"], row["block_hash"])
+        for row in rows["block_arrivals"]
+        if row["kind"] == "pushed"
+    }
+    assert {hash_ for node, event, hash_ in events if (node, event) == ("first", "disconnected")} == set(
+        stale
+    )
+    assert {
+        hash_ for node, event, hash_ in events if (node, event) == ("first", "connected")
+    } == blocks.keys()
+    assert {hash_ for node, event, hash_ in events if (node, event) == ("second", "connected")} == set(active)
+    assert not any(row["is_catch_up"] is None for row in rows["block_arrivals"] if row["event"] == "seen")
+
+
+def test_blocks_that_a_node_catches_up_with_are_marked(tmp_path: Path) -> None:
+    """Hours of blocks come at once when the node finds a peer; the one found after them is an arrival."""
+    bitcoind = find_bitcoind()
+    with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
+        first.client().call("setmocktime", int(time.time()) - 10_800)
+        old = first.client().call("generatetodescriptor", 12, "raw(51)")
+        with collecting(settings_for(tmp_path / "dataset", late=second)) as logs:
+            wait_for_log(logs, "mempool.in_step")
+            second.connect(first)
+            wait_for_tip(second, old[-1])
+            first.client().call("setmocktime", 0)
+            (live,) = first.client().call("generatetodescriptor", 1, "raw(51)")
+            wait_for_tip(second, live)
+            time.sleep(0.5)
+    rows = read(tmp_path / "dataset")
+    marks = {
+        row["block_hash"]: row["is_catch_up"]
+        for row in rows["block_arrivals"]
+        if (row["kind"], row["event"]) == ("pushed", "connected")
+    }
+    assert marks == {**dict.fromkeys(map(hash_bytes, old), True), hash_bytes(live): False}
+
+
+def test_a_node_that_fails_is_begun_again_and_disturbs_no_other(tmp_path: Path) -> None:
+    """It comes back without a topic, then with it: meanwhile the other is followed without a hole."""
+    bitcoind = find_bitcoind()
+    with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:
+        first.client().call("generatetodescriptor", 1, "raw(51)")
+        with collecting(settings_for(tmp_path / "dataset", first=first, second=second)) as logs:
+            wait_for_log(logs, "mempool.in_step", 2)
+            second.options = ("-nozmqpubrawtx",)
+            second.restart()
+            wait_for_log(logs, "watch.failed", node="second")
+            second.options = ()
+            second.restart()
+            found = first.client().call("generatetodescriptor", 2, "raw(51)")
+            wait_for_log(logs, "session.started", 2, node="second")
+            wait_for_log(logs, "mempool.in_step", 2, node="second")
+            time.sleep(0.5)
+    rows = read(tmp_path / "dataset")
+    assert sorted(row["node"] for row in rows["nodes"]) == ["first", "second", "second"]
+    assert {row["end_reason"] for row in rows["coverage"] if row["node"] == "first"} == {"shutdown"}
+    seen = {row["block_hash"] for row in rows["block_arrivals"] if row["node"] == "first"}
+    assert seen >= set(map(hash_bytes, found))

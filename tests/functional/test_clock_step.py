@@ -1,0 +1,90 @@
+"""Somebody sets the wall clock of the collector's machine while it follows a node."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.clock import StepDetector
+from collector.config import NodeSettings, Settings
+from collector.journal import Journal
+from collector.metrics import Metrics
+from collector.preflight import client_for, examine
+from collector.regtest import RegtestNode, make_wallet
+from collector.session import Session
+from collector.stored import StoredBlocks
+from collector.writer import Dataset
+from collector.zmq_source import ZmqSource
+from tests.functional.replay import mempool_by_rows, node_mempool, read, send
+
+pytestmark = pytest.mark.bitcoind
+DEADLINE_S = 60.0
+
+
+class Clock:
+    """The real wall clock, and how far somebody has set it."""
+
+    def __init__(self) -> None:
+        self.set_by_s = 0
+
+    def __call__(self) -> int:
+        """Read it."""
+        return time.time_ns() + self.set_by_s * 1_000_000_000
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_path: Path) -> None:
+    """Ahead and back: rows with the reason, a resync, every event inside an interval, none twice."""
+    wallet, clock, stop, metrics = make_wallet(node, 40, seed=31), Clock(), threading.Event(), Metrics()
+    time.sleep(0.5)
+    watched = NodeSettings(name="n", rpc_url=node.rpc_url, cookie_file=node.cookie_path)
+    settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=(watched,))
+    dataset = Dataset.open(settings.dataset, "regtest", create=True)
+    client, inbox = client_for(watched, "regtest"), queue.SimpleQueue[Any]()
+    facts = examine(client, watched, settings)
+    with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
+        journal.recover(dataset)
+        source = ZmqSource("n", "s", facts.endpoints, inbox=inbox)
+        source.connect()
+        session = Session(
+            ("n", "s"),
+            client,
+            inbox=inbox,
+            settings=settings,
+            dataset=dataset,
+            journal=journal,
+            stored=StoredBlocks((), None),
+            metrics=metrics,
+            steps=StepDetector(500_000, clock),
+        )
+        running = threading.Thread(target=session.run, args=(facts, source, stop))
+        running.start()
+        for set_by_s in (0, 3600, -60):
+            clock.set_by_s = set_by_s
+            time.sleep(0.6)
+            wait_until(lambda: any(state.in_step for state in metrics.states().values()))
+            send(node.client(), wallet, 5)
+            time.sleep(0.5)
+        stop.set()
+        running.join()
+    rows = read(dataset.root)
+    assert mempool_by_rows(rows, "s") == node_mempool(node.client())
+    assert [row["kind"] for row in rows["mempool_events"]] == ["pushed"] * 15
+    for topic in ("sequence", "rawtx", "rawblock", "mempool"):
+        intervals = sorted(
+            (row for row in rows["coverage"] if row["topic"] == topic), key=lambda row: row["from_at"]
+        )
+        assert [row["end_reason"] for row in intervals] == ["clock_step", "clock_step", "shutdown"], topic
+    assert "3660" in intervals[1]["detail"]
+    assert sum(row["n_messages"] for row in rows["coverage"] if row["topic"] == "sequence") == 15
