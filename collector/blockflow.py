@@ -220,7 +220,7 @@ class BlockFlow:
         owner: Batch,
         height_source: str = "rpc",
     ) -> None:
-        """Make the rows of a block."""
+        """Make the rows of a block; not those that the dataset has kept when it lost the block's own."""
         block_row, transaction_rows = block_rows(
             block,
             chain=self._chain,
@@ -232,7 +232,8 @@ class BlockFlow:
             fees=fees if len(fees) == len(block.transactions) else None,
         )
         owner.add("blocks", [block_row])
-        owner.add("transactions", transaction_rows)
+        if block.block_hash not in self._stored.rowless:
+            owner.add("transactions", transaction_rows)
 
     def _fill_below(self, known: Known, wanted: _Wanted, now_us: int) -> None:
         """Have the parent of a block fetched when it is missing and wanted."""

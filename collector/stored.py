@@ -2,24 +2,40 @@
 
 import threading
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import structlog
 
-from collector.schema import BLOCKS
+from collector.schema import BLOCKS, TRANSACTIONS
 from collector.writer import Dataset
+
+HeightArray = npt.NDArray[np.int64]
+log = structlog.get_logger(__name__)
 
 
 class StoredBlocks:
     """Hashes of the blocks that the dataset holds or will hold.
 
     From height `floor` on every block is wanted; it is None until the first block of an empty dataset is
-    about to come. `holes` are parents that stored blocks have and the dataset has not.
+    about to come. `holes` are parents that stored blocks have and the dataset has not. Of the blocks in
+    `rowless` the dataset has the transactions alone: a file of `blocks` was lost.
     """
 
-    def __init__(self, hashes: Iterable[bytes], floor: int | None, holes: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self,
+        hashes: Iterable[bytes],
+        floor: int | None,
+        holes: Iterable[bytes] = (),
+        rowless: Iterable[bytes] = (),
+    ) -> None:
         self.floor = floor
         self.holes = tuple(holes)
+        self.rowless = frozenset(rowless)
         self._hashes = set(hashes)
         self._claimed: dict[bytes, str] = {}  # by this process, and for which node
         self._lock = threading.Lock()
@@ -59,7 +75,39 @@ def stored_blocks(dataset: Dataset) -> StoredBlocks:
     floor = pc.min(blocks["height"]).as_py()
     if floor is None:
         return StoredBlocks((), None)
-    hashes = blocks["block_hash"]
-    has_parent = pc.is_in(blocks["prev_hash"], value_set=hashes.combine_chunks())
-    is_open = pc.and_(pc.greater(blocks["height"], floor), pc.invert(has_parent))
-    return StoredBlocks(hashes.to_pylist(), floor, blocks["prev_hash"].filter(is_open).unique().to_pylist())
+    hashes = blocks["block_hash"].combine_chunks()
+    has_parent = pc.is_in(blocks["prev_hash"], value_set=hashes)
+    open_blocks = blocks.filter(pc.and_(pc.greater(blocks["height"], floor), pc.invert(has_parent)))
+    hole_heights = pc.subtract(open_blocks["height"], 1).to_numpy()
+    heights = np.setdiff1d(blocks["height"].to_numpy(), hole_heights)
+    with dataset.steady():
+        rowless = [hash_ for path in dataset.paths(TRANSACTIONS) for hash_ in _rowless(path, heights, hashes)]
+    return StoredBlocks(hashes.to_pylist(), floor, open_blocks["prev_hash"].unique().to_pylist(), rowless)
+
+
+def _rowless(path: Path, heights: HeightArray, hashes: pa.Array) -> list[bytes]:
+    """Return the blocks in a file of `transactions` that are not among `hashes`.
+
+    A file that cannot be read is left to `check`: it must not keep the collector from what comes now.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            if _is_covered(file, heights):
+                return []
+            found = file.read(["block_hash"])["block_hash"].unique()
+    except (pa.ArrowException, OSError) as error:
+        log.warning("dataset.damaged", path=str(path), reason=str(error).splitlines()[0])
+        return []
+    return list(found.filter(pc.invert(pc.is_in(found, value_set=hashes))).to_pylist())
+
+
+def _is_covered(file: pq.ParquetFile, heights: HeightArray) -> bool:
+    """Whether each height that a file spans, by its footer alone, is among `heights`, which are sorted."""
+    column = file.schema.names.index("height")
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    spans = [group.column(column).statistics for group in groups]
+    if not all(span is not None and span.has_min_max for span in spans):
+        return False
+    first, last = min(span.min for span in spans), max(span.max for span in spans)
+    there = np.searchsorted(heights, last, "right") - np.searchsorted(heights, first)
+    return bool(there == last - first + 1)

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from collector.schema import BLOCKS
+from collector.schema import BLOCKS, TRANSACTIONS
 from collector.stored import StoredBlocks, stored_blocks
 from collector.writer import Dataset
+
+DEFAULTS = {"binary": b"", "bool": False, "fixed_size_binary[32]": bytes(32), "string": "x"}
 
 
 def name(height: int, branch: int = 0) -> bytes:
@@ -20,9 +22,7 @@ def block(height: int, branch: int = 0, parent: int = 0) -> dict[str, Any]:
     row: dict[str, Any] = {column.name: None for column in BLOCKS.columns}
     for column in BLOCKS.columns:
         if not column.nullable:
-            row[column.name] = {"binary": b"", "fixed_size_binary[32]": bytes(32), "string": "x"}.get(
-                str(column.type), 0
-            )
+            row[column.name] = DEFAULTS.get(str(column.type), 0)
     values = {column.name: column.values[0] for column in BLOCKS.columns if column.values}
     links = {"block_hash": name(height, branch), "prev_hash": name(height - 1, parent), "height": height}
     return row | values | {"coinbase_outputs": []} | links
@@ -67,3 +67,32 @@ def test_a_block_is_claimed_once_and_given_back_by_a_failed_session() -> None:
     stored.release("a", {name(1), name(2)})
     assert [name(height) in stored for height in (1, 2, 3, 4)] == [True, True, False, True]
     assert stored.claim(name(3), "b")
+
+
+def transactions(height: int, branch: int = 0) -> list[dict[str, Any]]:
+    """Make the row of a block's only transaction."""
+    row = {column.name: DEFAULTS.get(str(column.type), 0) for column in TRANSACTIONS.columns}
+    row |= {column.name: None for column in TRANSACTIONS.columns if column.nullable}
+    lists = {column.name: [] for column in TRANSACTIONS.columns if str(column.type).startswith("list")}
+    return [row | lists | {"block_hash": name(height, branch), "height": height}]
+
+
+def test_what_a_lost_file_of_blocks_leaves_of_them_is_found(dataset: Dataset) -> None:
+    """A file of blocks was moved away; its transactions are there, of the tip and of a stale branch too."""
+    heights = {"a": range(100, 105), "b": range(105, 110), "c": range(110, 112)}
+    for stem, span in heights.items():
+        dataset.write(BLOCKS, [block(height) for height in span], stem=stem)
+        dataset.write(TRANSACTIONS, [row for height in span for row in transactions(height)], stem=stem)
+    dataset.write(BLOCKS, [block(104, branch=1, parent=1)], stem="d")
+    dataset.write(TRANSACTIONS, transactions(103, branch=1), stem="d")
+    stored = stored_blocks(dataset)
+    assert stored.rowless == {name(103, branch=1)}
+    for path in dataset.paths(BLOCKS):
+        if path.stem in {"b", "c"}:
+            path.unlink()
+    stored = stored_blocks(dataset)
+    lost = {name(height) for height in (*heights["b"], *heights["c"])}
+    assert stored.rowless == lost | {name(103, branch=1)}
+    damaged = dataset.paths(TRANSACTIONS)[0]
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert stored_blocks(dataset).rowless == stored.rowless
