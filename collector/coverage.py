@@ -17,6 +17,7 @@ from collector.records import Message, Notice
 
 Row = dict[str, Any]
 COUNTER_RANGE: Final = 1 << 32
+LOST_WITH_JOURNAL: Final = "messages were lost with the journal's end"
 
 
 @dataclass(slots=True)
@@ -107,21 +108,24 @@ class Ledger:
             }
         ).encode()
 
-    def close_killed(self, state: bytes | None, late: Iterable[Message | Notice] = ()) -> list[Row]:
+    def close_killed(
+        self, state: bytes | None, late: Iterable[Message | Notice] = (), *, is_cut: bool = False
+    ) -> list[Row]:
         """Close what a killed run left open, by its last state and what it had received since.
 
         `late` is in the order of receipt, and may hold messages of other sessions. Where the journal was
         damaged, the state may be older than they are, or gone: a jump of a counter then ends an interval.
+        `is_cut` says that messages between the state and `late` are lost: the state's intervals end there.
         """
         intervals = json.loads(state or b"{}")
         self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
-        rows: list[Row] = []
+        rows = self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
         for item in late:
             at_us = item.received_ns // 1000
             if isinstance(item, Message):
                 if item.session == self._session:
                     if not self._follows(item):
-                        rows += self.close(item.topic, "killed", "messages were lost with the journal's end")
+                        rows += self.close(item.topic, "killed", LOST_WITH_JOURNAL)
                     self.count(item.topic, item.sequence, at_us)
             elif item.topic is not None and item.reason == "connected":
                 self.open(item.topic, at_us)

@@ -82,6 +82,7 @@ class Journal:
     ) -> None:
         self.lost_bytes = 0  # of segments and rings, of earlier runs or this one, that could not be read
         self._space = Space(stop)
+        self.cut: set[str] = set()  # sessions of which segments have lost messages, as their ring tells
         self.late: list[Item] = []  # what `recover` found in rings and in no segment, in order of receipt
         self._ring: Ring | None = None
         self._ring_bytes = ring_bytes
@@ -269,6 +270,7 @@ class Journal:
             late = _of_this_run(left.items, done)
             self.append_messages([item for item in late if isinstance(item, Message)])
             self.late += late
+            self.cut |= {left.session} if left.released > done else set()
             if left.lost_bytes:
                 self.lost_bytes += left.lost_bytes
                 log.warning("journal.damaged", ring=path.name, lost_bytes=left.lost_bytes)

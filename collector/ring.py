@@ -60,6 +60,7 @@ class Left(NamedTuple):
     session: str
     items: list[Item]
     lost_bytes: int  # bytes that hold no whole record, though they should
+    released: int = 0  # number of the last record that had been made safe elsewhere
 
 
 class Ring:
@@ -255,7 +256,7 @@ class Ring:
             items.append(item)
         if last != words[_PUT] and not lost_bytes:
             lost_bytes = _PAGE_BYTES  # the page itself is damaged
-        return Left(self.session, items, lost_bytes)
+        return Left(self.session, items, lost_bytes, words[_RELEASED])
 
     def _read(self, position: int) -> tuple[int, int, Item] | None:
         """Read the record at a position: its number, its end, the item; None when there is none."""

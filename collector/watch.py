@@ -207,7 +207,8 @@ class Watch:
         sessions |= {item.session for item in late if isinstance(item, Message)}
         for session in sorted(sessions):
             state = states.get(COVERAGE_STATE + session)
-            rows = Ledger(self._node.name, session).close_killed(state, late)
+            is_cut = session in self._journal.cut
+            rows = Ledger(self._node.name, session).close_killed(state, late, is_cut=is_cut)
             self._journal.append("coverage", rows)
             self._journal.set_state(COVERAGE_STATE + session, None)
         late.clear()

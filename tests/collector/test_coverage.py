@@ -89,6 +89,15 @@ def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
     assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in whole] == [(120, 130, 2)]
 
 
+def test_what_a_cut_journal_left_open_does_not_go_on_behind_the_cut() -> None:
+    """No counter tells what was lost when the state had counted no message yet."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 9)]
+    rows = Ledger("alpha", "s").close_killed(ledger.state(), late, is_cut=True)
+    assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in rows] == [(10, 10, 0), (80, 90, 2)]
+
+
 def test_a_closed_topic_has_nothing_to_close() -> None:
     """Closing twice gives one row."""
     ledger = Ledger("alpha", "s")

@@ -97,6 +97,23 @@ def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Datas
         assert sequences(journal.recover(dataset)) == [0, 1, 2]
 
 
+def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: Dataset) -> None:
+    """The ring knows what had been made safe: a journal that ends before that was cut."""
+    run.put(0, 1, 2, 3, 4)
+    run.journalled(2)
+    (segment,) = run.folder.glob("*.journal")
+    size = segment.stat().st_size
+    run.journalled(2)
+    killed = run.killed()
+    cut = shutil.copytree(killed, killed.with_name("cut"))
+    with (cut / segment.name).open("r+b") as file:
+        file.truncate(size)
+    for folder, counters, sessions in ((killed, [0, 1, 2, 3, 4], set()), (cut, [0, 1, 4], {"s1"})):
+        with Journal(folder) as journal:
+            assert sequences(journal.recover(dataset)) == counters
+            assert journal.cut == sessions
+
+
 def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> None:
     """A ring that was taken over but is still there adds nothing."""
     run.put(0, 1, 2)
