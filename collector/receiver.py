@@ -205,7 +205,7 @@ class Receiver:
         if has_room and not self._notices and self._ring.put(topic, sequence, received_ns, body):
             return
         if topic not in self._dropped:  # at once: it may be long until the next message of the topic
-            detail = f"our queue of {self._queue_limit} messages is full"
+            detail = f"our queue is full: {self._ring.n_waiting} messages wait"
             self._note(Notice("overflow", topic, received_ns, detail))
         self._dropped[topic] = self._dropped.get(topic, 0) + 1
 
@@ -234,7 +234,7 @@ class Receiver:
 
     def _note_dropped(self, topic: str, now_ns: int) -> None:
         """Say how many messages of a topic found no room: here it goes on, or ends."""
-        detail = f"{self._dropped.pop(topic)} messages found our queue of {self._queue_limit} full"
+        detail = f"{self._dropped.pop(topic)} messages found our queue full"
         self._note(Notice("overflow", topic, now_ns, detail))
 
 

@@ -148,6 +148,11 @@ class Ring:
         return False
 
     @property
+    def n_released(self) -> int:
+        """Records that were put and released."""
+        return self._words[_RELEASED]
+
+    @property
     def n_waiting(self) -> int:
         """Records that were put and not yet released."""
         return self._words[_PUT] - self._words[_RELEASED]

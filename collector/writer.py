@@ -191,10 +191,14 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null where the
     contract has none and a value outside a closed set.
     """
-    _refuse_unknown(table, set().union(*rows))
+    given = set().union(*rows)
+    _refuse_unknown(table, given)
     arrays = []
     for column in table.columns:
         name = column.name
+        if column.nullable and name not in given:
+            arrays.append(pa.nulls(len(rows), column.type))
+            continue
         try:
             values = [row.get(name) for row in rows] if column.nullable else [row[name] for row in rows]
             arrays.append(pa.array(values, column.type))
