@@ -74,7 +74,7 @@ class Folder:
             )
         self._newest = max(self.numbers["blk"])
         self._key = _key(path)
-        self.chain = chain or self._guess_chain()
+        self.chain = self._known_chain(chain)
         self.magic = MAGIC[self.chain]
 
     def close(self) -> None:
@@ -172,16 +172,21 @@ class Folder:
         if not self._is_empty(file, pos, there):
             yield Debris(file, pos, there - pos, there == end and file == self._newest)
 
-    def _guess_chain(self) -> str:
+    def _known_chain(self, wanted: str | None) -> str:
+        """Tell the chain by the first file, or take the wanted one unless the file is of another."""
         first = min(self.numbers["blk"])
         magic = self.read(first, 0, FRAME_BYTES)[: len(MAGIC["main"])]
-        for chain, known in MAGIC.items():
-            if known == magic:
-                return chain
-        raise SettingsError(
-            f"{self.path / self.name(first)} begins with {magic.hex()}: the mark of no chain we know; "
-            "set --chain, or look for a missing xor.dat"
-        )
+        found = next((chain for chain, known in MAGIC.items() if known == magic), None)
+        if wanted is not None and found not in (None, wanted):
+            raise SettingsError(
+                f"{self.path / self.name(first)} is of {found}, not of {wanted}; set --chain or --blocks-dir"
+            )
+        if wanted is None and found is None:
+            raise SettingsError(
+                f"{self.path / self.name(first)} begins with {magic.hex()}: the mark of no chain we know; "
+                "set --chain, or look for a missing xor.dat"
+            )
+        return wanted or str(found)
 
     def _clear(self, data: Bytes, at: int) -> None:
         """Take the obfuscation off, in place; data are the bytes of a file from `at` on."""
