@@ -63,6 +63,8 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     """Fill `blocks` and `transactions` from block files or a node. Can be stopped and run again."""
     if blocks_dir is None and not node:
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
+    if report is not None and (report.is_dir() or not report.parent.is_dir()):
+        raise typer.BadParameter(f"no file in a folder that is there: --report {report}")
     wish = parse_wish(first, last)
     folder = Folder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
     settings = load_settings(
@@ -76,9 +78,9 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     )
     result = _run(settings, folder, wish, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
     target = report or default_report_path(settings.dataset, settings.chain)
-    result.write(target)
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
+    result.write(target)
 
 
 def _run(

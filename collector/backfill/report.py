@@ -3,12 +3,14 @@
 import json
 import platform
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from collector.backfill.work import Done
+from collector.errors import SettingsError
 
 MILLION: Final = 1_000_000
 MOST_SHOWN: Final = 10
@@ -69,8 +71,13 @@ class Report:
         }
 
     def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.write_text(json.dumps(self.as_data(), indent=2) + "\n", encoding="utf-8")
+        """Write it as JSON. Raises SettingsError when it cannot be put there."""
+        try:
+            path.write_text(json.dumps(self.as_data(), indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise SettingsError(
+                f"cannot write the report {path}: {error.strerror}; set --report, the rows are written"
+            ) from None
 
     def lines(self) -> list[str]:
         """Tell people what was done, and what was not."""
@@ -88,10 +95,13 @@ class Report:
             (done.n_without_fees, "blocks without all their fees: no undo data found"),
             (self.n_without_height, "blocks whose height cannot be known"),
             (len(done.unfinished), "record that the node was still writing; run again for it"),
-            (len(done.unavailable), "blocks were pruned in the meantime, or the node does not give them"),
             (len(self.unknown_to_node), "blocks that the node does not have on its chain"),
         ):
             lines += [f"{count:,} {text}"] if count else []
+        if done.unavailable:
+            heights = _spans(_runs(int(each.partition(":")[0]) for each in done.unavailable))
+            lines.append(f"{len(done.unavailable):,} blocks were pruned or are not given: heights {heights}")
+            lines.append(f"such as {done.unavailable[0]}")
         if self.missing_heights:
             lines.append(f"no block to be had for heights {_spans(self.missing_heights)}")
         for bad in done.bad[:MOST_SHOWN]:
@@ -99,6 +109,17 @@ class Report:
         if len(done.bad) > MOST_SHOWN:
             lines.append(f"and {len(done.bad) - MOST_SHOWN} more in the table `rejects`")
         return lines
+
+
+def _runs(heights: Iterable[int]) -> list[tuple[int, int]]:
+    """Put heights together into spans with both ends included."""
+    runs: list[tuple[int, int]] = []
+    for height in sorted(set(heights)):
+        if runs and runs[-1][1] == height - 1:
+            runs[-1] = (runs[-1][0], height)
+        else:
+            runs.append((height, height))
+    return runs
 
 
 def _spans(spans: list[tuple[int, int]]) -> str:

@@ -82,6 +82,9 @@ def from_node(access: Access, dataset: Dataset, wish: Wish, *, workers: int, wat
         present.refresh()
         tasks = list(wanted_tasks(client, wish, report.tip_height))
         report.n_found, report.n_wanted = report.tip_height + 1, len(tasks)
+        if wish.last_height is not None and wish.last_height > report.tip_height:
+            above = max(report.tip_height + 1, wish.first_height or 0)
+            report.missing_heights = [(above, wish.last_height)]
         live_height = live_tip(dataset)
         ours = [task for task in tasks if live_height is None or task.height <= live_height]
         report.n_left_to_live = len(tasks) - len(ours)

@@ -52,13 +52,15 @@ def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dat
     expected = Rows(*node_rows(rpc, hashes, height_source="rpc", source="rpc"))
     report = tmp_path / "report.json"
 
-    result = run(*node_options(node), "--dataset", dataset.root, "--workers", 2, "--report", report)
+    where = ("--dataset", dataset.root, "--report", report)
+    result = run(*node_options(node), *where, "--workers", 2, "--to", height + 5)
 
     assert result.returncode == 0, result.stderr
     assert rows_of(dataset) == Rows(*(each.combine_chunks() for each in expected))
     facts = json.loads(report.read_text())
     assert (facts["n_blocks"], facts["tip_height"], facts["tip_hash"]) == (height + 1, height, hashes[-1])
     assert f"wrote {height + 1:,} blocks" in result.stdout
+    assert f"no block to be had for heights {height + 1}-{height + 5}" in result.stdout
 
 
 def test_a_day_without_blocks_gives_none(node: RegtestNode, dataset: Dataset) -> None:
@@ -197,6 +199,9 @@ def test_what_a_live_collector_will_store_is_left_to_it(
         (("--blocks-dir", "BLOCKS", "--from", "9", "--to", "8"), 2, "is behind"),
         (("--blocks-dir", "BLOCKS", "--workers", "0"), 2, "workers"),
         (("--blocks-dir", "BLOCKS", "--chain", "moon"), 1, "no chain 'moon'"),
+        (("--blocks-dir", "BLOCKS", "--chain", "main"), 1, "is of regtest, not of main"),
+        (("--blocks-dir", "BLOCKS", "--report", "nowhere/report.json"), 2, "no file in a folder"),
+        (("--blocks-dir", "BLOCKS", "--report", "BLOCKS"), 2, "no file in a folder"),
         (("--blocks-dir", "nowhere"), 1, "set --blocks-dir"),
         (("--node", "--rpc-url", "http://127.0.0.1:1", "--cookie-file", "nowhere"), 1, "cookie"),
     ],

@@ -342,3 +342,5 @@ def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset:
     done = FileWork(blocks_dir, dataset.root, "regtest", 1)(unit)
 
     assert (done.n_blocks, done.bad, len(done.unavailable)) == (0, [], 10)
+    report = Report(chain="regtest", source="", workers=1, verified_by="cpu", done=done)
+    assert "10 blocks were pruned or are not given: heights 0-9" in report.lines()
