@@ -41,29 +41,48 @@ def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
     return Settings(chain="regtest", dataset=dataset, node=watched)
 
 
+@contextmanager
+def collecting(settings: Settings) -> Iterator[list[Any]]:
+    """Run the service in a thread; gives its log, and demands a clean end."""
+    stop = threading.Event()
+    status: list[int] = []
+    with structlog.testing.capture_logs() as logs:
+        running = threading.Thread(target=lambda: status.append(service.run(settings, stop)))
+        running.start()
+        try:
+            yield logs
+        finally:
+            stop.set()
+            running.join(DEADLINE_S)
+    assert status == [0]
+
+
+def wait_for_log(logs: list[Any], event: str, count: int = 1, **fields: Any) -> None:
+    """Wait until an event was logged so many times."""
+    deadline = time.monotonic() + DEADLINE_S
+    wanted = {"event": event, **fields}
+    while sum(wanted.items() <= entry.items() for entry in list(logs)) < count:
+        assert time.monotonic() < deadline, logs
+        time.sleep(0.05)
+
+
 def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
     """Both see the first blocks; after one is killed the other goes on without a hole."""
     bitcoind = find_bitcoind()
-    stop = threading.Event()
-    status: list[int] = []
     with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
         second.connect(first)
         (base,) = first.client().call("generatetodescriptor", 1, "raw(51)")
         wait_for_tip(second, base)
         time.sleep(0.5)
-        settings = settings_for(tmp_path / "dataset", first=first, second=second)
-        running = threading.Thread(target=lambda: status.append(service.run(settings, stop)))
-        running.start()
-        time.sleep(3)
-        shared = first.client().call("generatetodescriptor", 2, "raw(51)")
-        wait_for_tip(second, shared[-1])
-        time.sleep(1.5)
-        second.kill()
-        alone = first.client().call("generatetodescriptor", 2, "raw(51)")
-        time.sleep(1.5)
-        stop.set()
-        running.join(DEADLINE_S)
-    assert status == [0]
+        with collecting(settings_for(tmp_path / "dataset", first=first, second=second)) as logs:
+            wait_for_log(logs, "mempool.in_step", 2)
+            shared = first.client().call("generatetodescriptor", 2, "raw(51)")
+            wait_for_tip(second, shared[-1])
+            time.sleep(1)
+            second.kill()
+            wait_for_log(logs, "zmq.lost", 3, node="second")
+            alone = first.client().call("generatetodescriptor", 2, "raw(51)")
+            time.sleep(1)
 
     dataset = Dataset.open(tmp_path / "dataset", "regtest")
     rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
@@ -103,31 +122,6 @@ def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Pat
             watch.join()
     assert watch.error is None
     assert [row["node"] for row in dataset.read(TABLES["nodes"]).to_pylist()] == ["alone"]
-
-
-@contextmanager
-def collecting(settings: Settings) -> Iterator[list[Any]]:
-    """Run the service in a thread; gives its log, and demands a clean end."""
-    stop = threading.Event()
-    status: list[int] = []
-    with structlog.testing.capture_logs() as logs:
-        running = threading.Thread(target=lambda: status.append(service.run(settings, stop)))
-        running.start()
-        try:
-            yield logs
-        finally:
-            stop.set()
-            running.join(DEADLINE_S)
-    assert status == [0]
-
-
-def wait_for_log(logs: list[Any], event: str, count: int = 1, **fields: Any) -> None:
-    """Wait until an event was logged so many times."""
-    deadline = time.monotonic() + DEADLINE_S
-    wanted = {"event": event, **fields}
-    while sum(wanted.items() <= entry.items() for entry in list(logs)) < count:
-        assert time.monotonic() < deadline, logs
-        time.sleep(0.05)
 
 
 def hand_over(blocks: list[str], giver: RegtestNode, taker: RegtestNode) -> None:
