@@ -45,6 +45,7 @@ bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures 
 	@$(BIN)/python -m tests.gpuhash.bench_txids
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
+	@$(BIN)/python tests/bench/bench_collector.py --out bench-collector.json
 
 chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1 SCALE=1 JOBS=1 RESUME=1)
 	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --scale $(or $(SCALE),1) \

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 def spare_collections() -> None:
-    """Let Python look for cycles of garbage seldom: a quarter of all time went into it; rows have none."""
+    """Let Python look for cycles of garbage seldom: rows are many, and have none."""
     gc.set_threshold(100_000, 50, 100)
     gc.freeze()
 

@@ -1,0 +1,291 @@
+"""Measure the live collector: rates, stamps, memory, bytes per row; what is compared runs in the same run.
+
+    python tests/bench/bench_collector.py [--transactions N] [--rounds N] [--sustain-s S] [--out FILE]
+
+A process stands in for the node (`bench_traffic`): it publishes, and answers RPC. It has one core; what is
+measured has another, with all its threads and processes.
+
+- `bare`: a loop of `recv_multipart` over the same frames.
+- `entries`, `blocks`: receive, decode, verify, journal and seal, by the collector's own classes; nothing is
+  asked of the node, and the mempool is not followed. `entries` gets each transaction as `rawtx`, `blocks`
+  gets them as `rawblock`, and makes the rows of blocks and transactions.
+- `whole`: `pool-collector run` as it is, fees and blocks asked for by RPC; all that a node sends of a
+  transaction: its event, its body, the body again when it is mined, and the block.
+
+The frames are of transactions as large as on mainnet.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import queue
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import zmq
+from bench_running import MOST_WAITING, Running, feed, memory, sustained
+from bench_sizes import bytes_per_row
+from bench_stamps import stamps
+from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
+
+from collector import service
+from collector.blocks import block_rows
+from collector.bodies import Bodies
+from collector.coinbase import bip34_height
+from collector.decode import decode_block
+from collector.entries import Entry, mempool_row
+from collector.journal import Journal
+from collector.records import Message
+from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
+from collector.verify import backend_name, verify_block, warm_up
+from collector.writer import Dataset
+from collector.zmq_source import ZmqSource
+from gpuhash import machine
+
+TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
+OUR_CORE, NODE_CORE = 0, 1
+
+
+def main() -> None:
+    """Measure each part in processes of its own, write JSON."""
+    options = parse()
+    root = prepare(options)
+    rounds = [throughput(root) for _ in range(options.rounds)]
+    facts: dict[str, Any] = {
+        "machine": asdict(machine.describe()),
+        "system": platform.platform(),
+        "load_before": os.getloadavg(),
+        "n_tx": options.transactions,
+        **{part: middle([each[part] for each in rounds]) for part in PARTS},
+        "rounds": rounds,
+    }
+    tell(facts)
+    facts["stamps"] = apart(stamps)
+    say(f"stamps: {json.dumps(facts['stamps'])}")
+    facts["memory"] = apart(memory, root)
+    say(f"memory: {json.dumps(facts['memory'])}")
+    facts["sustained"] = apart(sustained, root, options.sustain_s)
+    say(f"sustained: {json.dumps(facts['sustained'])}")
+    options.out.write_text(json.dumps(facts, indent=2) + "\n")
+    say(f"written to {options.out}")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--transactions", type=int, default=50_000)
+    parser.add_argument("--waiting", type=int, default=200_000, help="in the mempool, for the memory")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sustain-s", type=float, default=30.0, help="how long 10,000 events a second come")
+    parser.add_argument("--out", type=Path, default=Path("bench-collector.json"))
+    return parser.parse_args()
+
+
+def prepare(options: argparse.Namespace) -> Path:
+    """Make what the node process sends, unless it is there; returns its folder."""
+    root = TRAFFIC / f"{options.transactions}-{options.waiting}"
+    done = root / "done"
+    if done.exists():
+        return root
+    say("making the traffic")
+    whole = make_traffic(options.transactions)
+    write_traffic(whole, root / "whole")
+    for part, topic in (("entries", "rawtx"), ("blocks", "rawblock")):
+        once = dict.fromkeys(frame for frame in whole.frames if frame[0] == topic)
+        write_traffic(Traffic(list(once), {}, whole.n_tx), root / part)
+    write_traffic(make_traffic(0, n_unmined=options.waiting), root / "memory")
+    done.touch()
+    return root
+
+
+def throughput(root: Path) -> dict[str, Any]:
+    """Measure one round: each chain of stages beside a bare loop over the same frames."""
+    facts = {}
+    for name, measure in PARTS.items():
+        bare = apart(bare_loop, root / name)
+        found = apart(measure, root / name)
+        found["bare_messages_per_s"] = bare["messages_per_s"]
+        found["ratio_to_bare"] = found["messages_per_s"] / bare["messages_per_s"]
+        say(f"{name}: {json.dumps(found)}")
+        facts[name] = found
+    return facts
+
+
+def apart(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Run in a new process, so that memory and garbage of one part are not another's."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
+
+
+def bare_loop(folder: Path) -> dict[str, Any]:
+    """Receive and forget."""
+    node = Node(folder, NODE_CORE)
+    os.sched_setaffinity(0, {OUR_CORE})
+    socket = zmq.Context().socket(zmq.SUB)
+    socket.set(zmq.RCVHWM, 0)
+    socket.subscribe(b"")
+    socket.connect(node.endpoint)
+    time.sleep(0.3)
+    begun_s = time.perf_counter()
+    feeding = threading.Thread(target=node.send, args=(node.n_frames,))
+    feeding.start()
+    for _ in range(node.n_frames):
+        socket.recv_multipart()
+    wall_s = time.perf_counter() - begun_s
+    feeding.join()
+    node.close()
+    return {"messages_per_s": node.n_frames / wall_s}
+
+
+def chain(folder: Path) -> dict[str, Any]:
+    """Receive, decode, verify, journal, seal; each stage done by the class that does it in the collector."""
+    node = Node(folder, NODE_CORE)
+    os.sched_setaffinity(0, {OUR_CORE})
+    service.spare_collections()
+    warm_up()
+    with tempfile.TemporaryDirectory() as at:
+        dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
+        inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        source = ZmqSource("bench", "s", dict.fromkeys(TOPICS, node.endpoint), inbox=inbox)
+        with Journal(Path(at) / "journal") as journal:
+            journal.recover(dataset)
+            source.connect()
+            ring = journal.ring("bench", "s", TOPICS)
+            source.keep_in(ring)
+            begun_s, used_s = time.perf_counter(), time.process_time()
+            feeding = threading.Thread(target=feed, args=(node, lambda: ring.n_released))
+            feeding.start()
+            n_tx = take_all(node.n_frames, inbox, journal)
+            journal.seal(dataset)
+            wall_s = time.perf_counter() - begun_s
+            used_s = time.process_time() - used_s
+            feeding.join()
+            source.stop()
+        stored = dataset.read(MEMPOOL_TXS).num_rows + dataset.read(TRANSACTIONS).num_rows
+        assert stored == n_tx, "every transaction has its row"
+    node.close()
+    return {
+        "tx_per_s": n_tx / wall_s,
+        "messages_per_s": node.n_frames / wall_s,
+        "cpu_s_without_receiver": used_s,
+        "n_tx": n_tx,
+    }
+
+
+def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal) -> int:
+    """Take messages in turns as a session does: journal, decode, rows, mark; returns the transactions."""
+    bodies = Bodies()
+    n_taken = n_tx = 0
+    while n_taken < n_messages:
+        messages: list[Message] = [inbox.get()]
+        time.sleep(0.01)
+        while len(messages) < MOST_WAITING and not inbox.empty():
+            messages.append(inbox.get_nowait())
+        journal.append_messages(messages)
+        journal.flush()
+        rows = []
+        for message in messages:
+            received_us = message.received_ns // 1000
+            if message.topic == "rawblock":
+                n_tx += store_block(message.body, journal)
+                continue
+            body = bodies.received(message.body, received_us)
+            if body is not None:
+                bodies.take(body.txid)
+                rows.append(
+                    mempool_row("bench", "s", Entry(body.txid, "pushed", received_us, None, body, None))
+                )
+        journal.append("mempool_txs", rows)
+        journal.mark_consumed(len(messages))
+        journal.flush()
+        n_taken += len(messages)
+        n_tx += len(rows)
+    return n_tx
+
+
+def store_block(raw: bytes, journal: Journal) -> int:
+    """Decode and verify a block and make its rows; returns its transactions."""
+    block = decode_block(raw)
+    verdict = verify_block(block, "regtest")
+    assert verdict == "valid"
+    row, rows = block_rows(
+        block,
+        chain="regtest",
+        height=bip34_height(block) or 0,
+        height_source="bip34",
+        source="zmq",
+        verdict=verdict,
+        verified_by=backend_name(),
+        fees=None,
+    )
+    journal.append("blocks", [row])
+    journal.append("transactions", rows)
+    return len(rows)
+
+
+def whole_collector(folder: Path) -> dict[str, Any]:
+    """Run the collector on everything a node sends."""
+    node = Node(folder, NODE_CORE)
+    os.sched_setaffinity(0, {OUR_CORE})
+    with tempfile.TemporaryDirectory() as at:
+        running = Running(node, Path(at))
+        begun_s, used_s = time.perf_counter(), time.process_time()
+        feed(node, running.n_released)
+        while running.n_released() < node.n_frames:
+            time.sleep(0.005)
+        dataset = running.finish()
+        wall_s = time.perf_counter() - begun_s
+        used_s = time.process_time() - used_s
+        n_tx = dataset.read(MEMPOOL_TXS).num_rows
+        facts = {
+            "tx_per_s": n_tx / wall_s,
+            "messages_per_s": node.n_frames / wall_s,
+            "cpu_s_without_receiver": used_s,
+            "n_tx": n_tx,
+            "n_rows": {name: dataset.read(table).num_rows for name, table in TABLES.items()},
+            "bytes_per_row": {
+                table.name: bytes_per_row(dataset, table) for table in (MEMPOOL_TXS, MEMPOOL_EVENTS)
+            },
+        }
+    node.close()
+    return facts
+
+
+PARTS = {"entries": chain, "blocks": chain, "whole": whole_collector}
+
+
+def middle(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the facts of the round in the middle, and the rates of all."""
+    facts = sorted(rounds, key=lambda each: each["tx_per_s"])[len(rounds) // 2]
+    ratio = statistics.median(each["ratio_to_bare"] for each in rounds)
+    return facts | {"tx_per_s_of_rounds": [each["tx_per_s"] for each in rounds], "ratio_to_bare": ratio}
+
+
+def tell(facts: dict[str, Any]) -> None:
+    """Print what matters."""
+    for name in PARTS:
+        found = facts[name]
+        say(
+            f"{name:5}: {found['tx_per_s']:8,.0f} tx/s, {found['messages_per_s']:8,.0f} messages/s; bare "
+            f"loop {found['bare_messages_per_s']:8,.0f}; ratio {found['ratio_to_bare']:.3f}"
+        )
+    for name, sizes in facts["whole"]["bytes_per_row"].items():
+        say(f"{name}: {sizes['parquet']:.1f} bytes a row, as gzip CSV {sizes['csv_gz']:.1f}")
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
