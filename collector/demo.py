@@ -1,7 +1,8 @@
 """Play a scenario on a private chain while the live collector watches.
 
 The collector runs as it does for anybody: `pool-collector run` in a process of its own, over real ZMQ and
-RPC, ended by SIGTERM. What the scenario planted is written beside what the collector saw.
+RPC, ended by SIGTERM. What the scenario planted is written beside what the collector saw. What invented
+third parties published is taken in by `pool-collector import`, as it would be from real ones.
 """
 
 import json
@@ -17,6 +18,7 @@ import structlog
 
 from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare, run_scenario
+from collector.regtest.third_parties import THIRD_PARTIES
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +27,8 @@ MARKER: Final = "demo.json"
 DATASET: Final = "dataset"
 SETTINGS: Final = "collector.toml"
 LOG: Final = "collector.log"
-OURS: Final = (MARKER, DATASET, SETTINGS, LOG, "pools", "truth.json")
+OURS: Final = (MARKER, DATASET, SETTINGS, LOG, "pools", THIRD_PARTIES, "truth.json")
+LICENCE: Final = "invented for the demo"
 
 READY: Final = "mempool.in_step"  # what the collector logs once it follows the node
 READY_TIMEOUT_S: Final = 60.0
@@ -48,7 +51,8 @@ def run_demo(
     """Play `scenario` on a fresh node while the collector watches; everything is written below `out`.
 
     `inspect` is called with the node while it still runs, after the collector has ended. Raises RegtestError
-    when `out` holds something else than an earlier demo, or when the collector does not end in order.
+    when `out` holds something else than an earlier demo, or when the collector does not end in order or
+    refuses a file.
     """
     _make_room(out)
     _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
@@ -58,6 +62,7 @@ def run_demo(
             truth = run_scenario(scenario, node, out, progress, prepared=prepared)
             time.sleep(SETTLE_S)
             collector.stop()
+        _import_third_parties(scenario, out)
         if inspect is not None:
             inspect(node)
     return truth
@@ -121,6 +126,30 @@ class _Collector:
     def _last_line(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _import_third_parties(scenario: Scenario, out: Path) -> None:
+    """Import what was published; raises RegtestError with the reason when a file is refused."""
+    for kind, party in (("prices", scenario.prices), ("labels", scenario.labels)):
+        if party is None:
+            continue
+        file = out / THIRD_PARTIES / f"{kind}.csv"
+        origin = {
+            "source": party.source,
+            "licence": LICENCE,
+            "url": f"https://{party.source}.invalid/{file.name}",
+            "dataset": str(out / DATASET),
+            "chain": "regtest",
+        }
+        options = [word for name, value in origin.items() for word in (f"--{name}", value)]
+        answer = subprocess.run(  # noqa: S603 - our own program and arguments, no shell
+            [sys.executable, "-m", "collector", "import", kind, str(file), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if answer.returncode != 0:
+            raise RegtestError(f"the import of {file} failed: {answer.stderr.strip()}")
 
 
 def _settings(node: RegtestNode, dataset: Path) -> str:

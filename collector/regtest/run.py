@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from collector.regtest.node import RegtestNode
 from collector.regtest.preparation import Prepared, prepare
 from collector.regtest.scenario import PlannedBlock, Scenario
 from collector.regtest.selection import ORDERS, fill
+from collector.regtest.third_parties import publish
 from collector.regtest.traffic import PlannedTx
 from collector.regtest.truth import (
     BlockTruth,
@@ -43,7 +45,7 @@ def run_scenario(
     *,
     prepared: Prepared | None = None,
 ) -> Truth:
-    """Play the scenario and write `truth.json` and the pools' rules (`pools/`) into `out`.
+    """Play the scenario; write `truth.json`, the pools' rules (`pools/`) and what others say into `out`.
 
     `progress(done, total)` is called after each block. What `prepare` made for this node may be given;
     else it is made here. Raises RegtestError when the node refuses anything that was planned.
@@ -70,15 +72,20 @@ def run_scenario(
     finally:
         sender.end()
     sender.check()
+    ended_at_ns = time.time_ns()
+    last_day = datetime.fromtimestamp(ended_at_ns / 1e9, UTC).date()
+    prices, labels = publish(scenario, blocks, last_day, out)
     truth = Truth(
         scenario=scenario.name,
         seed=scenario.seed,
         node_version=node.bitcoind.version,
         started_at_ns=started_at_ns,
-        ended_at_ns=time.time_ns(),
+        ended_at_ns=ended_at_ns,
         pools=pool_truths(scenario, blocks, ledger.sent),
         blocks=blocks,
         transactions=tx_truths(ledger.sent),
+        prices=prices,
+        labels=labels,
         n_skipped_replacements=sender.n_skipped,
     )
     truth.write(out / TRUTH_FILE)

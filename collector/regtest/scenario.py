@@ -127,6 +127,32 @@ class Pool(Section):
         return self
 
 
+class Prices(Section):
+    """Daily prices of an invented exchange: a random walk that ends on the day the scenario does."""
+
+    source: Slug
+    days: Annotated[int, Field(ge=1, le=1_000)]
+    first_usd: Annotated[float, Field(gt=0, le=1e9)]
+    daily_sigma: Annotated[float, Field(ge=0, le=1)] = 0.0  # of the logarithm, from one day to the next
+
+
+class Labels(Section):
+    """An invented party that names the pool of each block, and is sometimes wrong or does not know."""
+
+    source: Slug
+    wrong_share: Ratio = 0.0
+    missing_share: Ratio = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.wrong_share + self.missing_share > 1:
+            raise ValueError(
+                f"wrong_share and missing_share add up to {self.wrong_share + self.missing_share:g}, "
+                "which is above 1"
+            )
+        return self
+
+
 class Scenario(Section):
     """Everything that happens; the same scenario plans the same blocks and transactions each time."""
 
@@ -137,6 +163,8 @@ class Scenario(Section):
     interval: Interval
     traffic: Traffic
     pools: Annotated[tuple[Pool, ...], Field(min_length=1, strict=False)]
+    prices: Prices | None = None
+    labels: Labels | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

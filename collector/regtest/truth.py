@@ -6,10 +6,10 @@ that was not mined).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from collector.errors import RegtestError
 from collector.regtest.ledger import SentTx
@@ -18,6 +18,7 @@ from collector.regtest.selection import View, acceptance, ancestor_ranking, pack
 from collector.regtest.traffic import TxKind
 
 UNKNOWN: Final = "unknown"
+NO_LABEL: Final = "Unknown"  # what third parties write where they do not know
 RANKINGS: Final = {"plain": plain_ranking, "package": package_ranking, "ancestor": ancestor_ranking}
 PRINTABLE_ASCII: Final = range(0x20, 0x7F)
 
@@ -77,6 +78,23 @@ class PoolTruth:
     out_of_band_txids: list[str]  # planted low-feerate transactions it mined because it favours them
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceTruth:
+    """What the invented exchange says of one day."""
+
+    day: str  # UTC, like 2026-01-31
+    close_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelTruth:
+    """What the invented third party calls the miner of one block."""
+
+    height: int
+    label: str  # the name of a pool, or NO_LABEL
+    error: Literal["wrong", "missing"] | None  # how it differs from the pool that mined the block
+
+
 @dataclass(frozen=True, kw_only=True)
 class Truth:
     """Everything a scenario planted. `started_at_ns` is when the interval of the first block began."""
@@ -89,13 +107,15 @@ class Truth:
     pools: list[PoolTruth]
     blocks: list[BlockTruth]
     transactions: list[TxTruth]
+    prices: list[PriceTruth]
+    labels: list[LabelTruth]
     n_skipped_replacements: int  # their original was mined before they were due
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, one block or transaction per line."""
+        """Write it as JSON, one row of a list per line."""
         head = {key: value for key, value in asdict(self).items() if not isinstance(value, list)}
         parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
-        for key in ("pools", "blocks", "transactions"):
+        for key in ROWS:
             rows = ",\n".join(json.dumps(asdict(row)) for row in getattr(self, key))
             parts.append(f'"{key}": [\n{rows}\n]')
         path.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
@@ -104,10 +124,18 @@ class Truth:
     def read(cls, path: Path) -> "Truth":
         """Read what `write` wrote."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        content["pools"] = [PoolTruth(**row) for row in content["pools"]]
-        content["blocks"] = [BlockTruth(**row) for row in content["blocks"]]
-        content["transactions"] = [TxTruth(**row) for row in content["transactions"]]
+        for key, row_type in ROWS.items():
+            content[key] = [row_type(**row) for row in content[key]]
         return cls(**content)
+
+
+ROWS: Final[dict[str, Callable[..., object]]] = {
+    "pools": PoolTruth,
+    "blocks": BlockTruth,
+    "transactions": TxTruth,
+    "prices": PriceTruth,
+    "labels": LabelTruth,
+}
 
 
 def acceptances(view: View, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:

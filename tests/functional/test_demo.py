@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,12 +199,63 @@ def test_replaced_transactions_are_named_with_what_replaced_them(played: Played)
     assert seen == planted
 
 
+def test_revenue_in_usd_is_the_nodes_own_at_the_planted_prices(played: Played) -> None:
+    """Subsidy and fees by getblockstats, at the price of each header's day; hashprice by its chainwork."""
+    price_usd = {price.day: price.close_usd for price in played.truth.prices}
+    revenue_usd, n_hashes = 0.0, 0
+    for before, (verbose, stats) in pairwise([({"chainwork": "0"}, {}), *played.said]):
+        if verbose["hash"] in {block.hash for block in played.truth.blocks}:
+            day = datetime.fromtimestamp(verbose["time"], UTC).date().isoformat()
+            revenue_usd += (stats["subsidy"] + stats["totalfee"]) / 1e8 * price_usd[day]
+            n_hashes += int(verbose["chainwork"], 16) - int(before[0]["chainwork"], 16)
+    found = rows(
+        played,
+        "SELECT priced_block_count, revenue_usd, hashprice_usd_per_ph_day FROM revenue"
+        " WHERE grouped_by = 'network' AND period_kind = 'all'",
+    )
+    hashes_per_ph_day = 1e15 * 86_400
+    assert found == [
+        (
+            len(played.truth.blocks),
+            pytest.approx(revenue_usd),
+            pytest.approx(revenue_usd / n_hashes * hashes_per_ph_day),
+        )
+    ]
+
+
+def test_third_party_labels_agree_where_they_were_not_planted_wrong(played: Played) -> None:
+    """Each kind of disagreement is counted as often as it was planted, also for the pool without a rule."""
+    label = labels(played.truth)
+    known_names = {pool.name for pool in played.truth.pools if pool.label != "unknown"}
+    expected: Counter[str] = Counter()
+    for block, told in zip(played.truth.blocks, played.truth.labels, strict=True):
+        assert block.height == told.height
+        is_unknown = label[block.pool] == "unknown"
+        if told.error == "missing":
+            expected["neither" if is_unknown else "only_here"] += 1
+        elif is_unknown:
+            expected["only_there"] += 1
+        elif told.error == "wrong":
+            expected["disagree" if told.label in known_names else "unmapped"] += 1
+        else:
+            expected["agree"] += 1
+    assert expected["disagree"] >= 2
+    assert expected["only_here"] >= 1
+    found = rows(played, "SELECT verdict, sum(block_count) FROM label_agreement GROUP BY verdict")
+    assert dict(found) == expected
+    assert rows(played, "SELECT source, licence FROM stg_external_sources ORDER BY source") == [
+        ("invented-exchange", "invented for the demo"),
+        ("invented-explorer", "invented for the demo"),
+    ]
+
+
 def test_the_dataset_is_complete_without_us(played: Played) -> None:
-    """Plain DuckDB reads each table by the documented pattern; every table but `rejects` has rows."""
+    """Plain DuckDB reads each table by the documented pattern; all tables of the demo have rows."""
     root = played.out / DATASET / "chain=regtest"
-    tables = {path.name for path in root.iterdir()}
+    tables = {path.name for path in root.iterdir() if path.is_dir()}
     wanted = {"nodes", "blocks", "transactions", "mempool_txs", "mempool_events", "block_arrivals"}
     wanted |= {"templates", "template_txs", "mempool_stats", "coverage"}
+    wanted |= {"external_prices", "external_pool_labels", "external_sources"}
     assert tables == wanted
     for table in tables:
         pattern = str(root / table / "**" / "*.parquet")

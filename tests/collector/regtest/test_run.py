@@ -1,7 +1,9 @@
 """A played scenario: its truth is what the node says, and every pool did what its policy promises."""
 
+import csv
 import threading
 import time
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from analysis.pools import load_rules
 from collector.errors import CollectorError, RegtestError
 from collector.regtest import RegtestNode, Scenario, Truth, prepare, run_scenario
 from collector.regtest.run import RULES_FOLDER, SENDER_THREAD, TRUTH_FILE
-from collector.regtest.truth import BlockTruth, TxTruth, write_rules
+from collector.regtest.third_parties import THIRD_PARTIES
+from collector.regtest.truth import NO_LABEL, BlockTruth, TxTruth, write_rules
 from collector.rpc import satoshi
 
 pytestmark = pytest.mark.bitcoind
@@ -141,6 +144,25 @@ def test_the_rules_name_every_pool_that_has_any(played: Played, smoke: Scenario)
     for pool in smoke.pools:
         assert patterns.get((pool.slug, "tag")) == (pool.tag_bytes if "tag" in pool.rules else None)
         assert patterns.get((pool.slug, "payout")) == (pool.payout_script if "payout" in pool.rules else None)
+
+
+def test_third_parties_publish_what_the_truth_says(played: Played, smoke: Scenario) -> None:
+    """Prices end on the day the scenario did; a label names its block's pool unless it is planted wrong."""
+    _, truth, out = played
+    with (out / THIRD_PARTIES / "prices.csv").open(encoding="utf-8", newline="") as lines:
+        days = {row["day"]: float(row["close"]) for row in csv.DictReader(lines)}
+    assert days == {price.day: price.close_usd for price in truth.prices}
+    assert len(days) == 3
+    assert max(days) == datetime.fromtimestamp(truth.ended_at_ns / 1e9, UTC).date().isoformat()
+    with (out / THIRD_PARTIES / "labels.csv").open(encoding="utf-8", newline="") as lines:
+        published = {int(row["height"]): row["label"] for row in csv.DictReader(lines)}
+    assert published == {told.height: told.label for told in truth.labels}
+    names = {pool.slug: pool.name for pool in smoke.pools}
+    for block, told in zip(truth.blocks, truth.labels, strict=True):
+        assert told.height == block.height
+        assert (told.label == names[block.pool]) == (told.error is None)
+        assert (told.label == NO_LABEL) == (told.error == "missing")
+    assert {told.error for told in truth.labels} == {None, "wrong", "missing"}
 
 
 def test_rules_of_another_scenario_are_not_mixed_in(tmp_path: Path, smoke: Scenario) -> None:

@@ -51,6 +51,7 @@ def coins(count: int) -> Wallet:
             r"pools 2\.empty_after_fast\.probability: Field",
         ),
         ('policy = "first_come"', 'policy = "empty_after_fast"', r"pools 4: .*goes with policy"),
+        ("missing_share = 0.25", "missing_share = 0.8", r"labels: .*add up to 1\.05, which is above 1"),
         ("[interval]", "[interval", r"cannot be read as TOML"),
     ],
 )
