@@ -24,7 +24,9 @@ def search_header(
     backend offers one that cannot be. InvalidInputError is raised for a header that is not 80 bytes, a
     target outside 0 .. 2^256 - 1, nonces outside 0 .. 2^32, and numbers that are not whole.
     """
-    target, start, count = (_whole(number) for number in (target, start, count))
+    target, start, count = (
+        _whole(number, name) for number, name in ((target, "target"), (start, "start"), (count, "count"))
+    )
     _check(header, target, start, count)
     chosen = choose(backend)
     found = []
@@ -40,22 +42,26 @@ def search_header(
 def target_from_bits(bits: int) -> int:
     """Expand the compact target of a header (nBits) to the number a hash is compared with.
 
-    Raises InvalidInputError for the encodings Bitcoin Core rejects: negative, zero or beyond 256 bits.
+    Raises InvalidInputError for what is no whole number of 32 bits, and for the encodings Bitcoin Core
+    rejects: negative, zero or beyond 256 bits.
     """
+    bits = _whole(bits, "the compact target")
+    if not 0 <= bits < 1 << 32:
+        raise InvalidInputError(f"compact target {bits:#x} does not fit 32 bits")
     exponent, mantissa = bits >> 24, bits & 0x007FFFFF
     target = mantissa << 8 * (exponent - 3) if exponent > 3 else mantissa >> 8 * (3 - exponent)  # noqa: PLR2004 - a mantissa has 3 bytes
-    if not 0 <= bits < 1 << 32 or bits & 0x00800000 or not 0 < target <= MAX_TARGET:
+    if bits & 0x00800000 or not 0 < target <= MAX_TARGET:
         raise InvalidInputError(f"compact target {bits:#010x} is negative, zero or larger than 256 bits")
     return target
 
 
-def _whole(number: int) -> int:
+def _whole(number: int, name: str) -> int:
     """Return a Python integer, also for one of NumPy's, whose shifts end at 64 bits."""
     try:
         return operator.index(number)
     except TypeError as error:
         raise InvalidInputError(
-            f"target, start and count are whole numbers; {number!r} is a {type(number).__name__}"
+            f"{name} is {number!r}, a {type(number).__name__}; pass a whole number"
         ) from error
 
 

@@ -37,8 +37,8 @@ def test_the_window_is_half_open() -> None:
         (GENESIS, 1 << 256, 0, 1, "outside 0"),
         (GENESIS, 1, -1, 1, "nonces -1"),
         (GENESIS, 1, 1, 1 << 32, "do not fit 32 bits"),
-        (GENESIS, 1.5, 0, 1, r"whole numbers; 1\.5 is a float"),
-        (GENESIS, 1, 0, None, "whole numbers; None is a NoneType"),
+        (GENESIS, 1.5, 0, 1, r"target is 1\.5, a float"),
+        (GENESIS, 1, 0, None, "count is None, a NoneType"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(
@@ -64,9 +64,11 @@ def test_compact_targets_expand(bits: int, target: int) -> None:
     assert gpuhash.target_from_bits(bits) == target
 
 
-@pytest.mark.parametrize("bits", [0, 0x01000000, 0x04923456, 0x23000001, 0xFF123456, -1, 1 << 32])
+@pytest.mark.parametrize(
+    "bits", [0, 0x01000000, 0x04923456, 0x23000001, 0xFF123456, -1, 1 << 32, 1 << 80 | 1, "x", 1.0, None]
+)
 def test_impossible_compact_targets_are_refused(bits: int) -> None:
-    """Zero, negative and larger than 256 bits, as Bitcoin Core rejects them."""
+    """Zero, negative and larger than 256 bits, as Bitcoin Core rejects them, and what is no number."""
     with pytest.raises(gpuhash.InvalidInputError, match="compact target"):
         gpuhash.target_from_bits(bits)
 
