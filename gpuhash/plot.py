@@ -39,18 +39,17 @@ def require(path: Path) -> Any:
 
 def specification(results: list[Result]) -> dict[str, Any]:
     """Return the chart as Vega-Lite: a colour per backend, a dash per stage."""
+    panels = [_panel(result) for result in results]
     rows = [
         {
-            "panel": f"{result.algorithm}, {'about ' if result.mixed else ''}{_size(result.message_bytes)}",
+            "panel": panel,
             "backend": result.backend,
             "stage": result.stage,
             "count": result.count,
             "hashes_per_s": result.hashes_per_s,
         }
-        for result in results
+        for panel, result in zip(panels, results, strict=True)
     ]
-    backends = [name for name in COLOURS if name in {result.backend for result in results}]
-    stages = sorted({result.stage for result in results}, key=lambda stage: (stage != "end-to-end", stage))
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "title": "Hashes per second against messages per call",
@@ -59,7 +58,7 @@ def specification(results: list[Result]) -> dict[str, Any]:
             "field": "panel",
             "type": "nominal",
             "title": None,
-            "sort": list(dict.fromkeys(row["panel"] for row in rows)),
+            "sort": list(dict.fromkeys(panels)),
         },
         "columns": 3,
         "spec": {
@@ -69,24 +68,39 @@ def specification(results: list[Result]) -> dict[str, Any]:
             "encoding": {
                 "x": _axis("count", "messages per call", [result.count for result in results]),
                 "y": _axis("hashes_per_s", "hashes/s", [result.hashes_per_s for result in results]),
-                "color": {
-                    "field": "backend",
-                    "title": None,
-                    "scale": {"domain": backends, "range": [COLOURS[name] for name in backends]},
-                },
-                "strokeDash": {
-                    "field": "stage",
-                    "title": None,
-                    "sort": stages,
-                    "legend": {
-                        "labelLimit": 0,
-                        "symbolType": "stroke",
-                        "symbolStrokeWidth": 1.5,
-                        "symbolSize": 400,
-                        "encode": {"symbols": {"update": {"stroke": {"value": "black"}}}},
-                    },
-                },
+                "color": _colours({result.backend for result in results}),
+                "strokeDash": _dashes({result.stage for result in results}),
             },
+        },
+    }
+
+
+def _panel(result: Result) -> str:
+    """Name the panel of a result: algorithm and message size."""
+    return f"{result.algorithm}, {'about ' if result.mixed else ''}{_size(result.message_bytes)}"
+
+
+def _colours(backends: set[str]) -> dict[str, Any]:
+    names = [name for name in COLOURS if name in backends]
+    return {
+        "field": "backend",
+        "title": None,
+        "scale": {"domain": names, "range": [COLOURS[name] for name in names]},
+    }
+
+
+def _dashes(stages: set[str]) -> dict[str, Any]:
+    """Return a dash per stage, end-to-end first and solid; the legend's strokes are long enough to tell."""
+    return {
+        "field": "stage",
+        "title": None,
+        "sort": sorted(stages, key=lambda stage: (stage != "end-to-end", stage)),
+        "legend": {
+            "labelLimit": 0,
+            "symbolType": "stroke",
+            "symbolStrokeWidth": 1.5,
+            "symbolSize": 400,
+            "encode": {"symbols": {"update": {"stroke": {"value": "black"}}}},
         },
     }
 
