@@ -4,6 +4,7 @@ All stages of a case run in turn, one run of each after the other, so that what 
 disturbs all alike, and ratios hold where single figures do not. A figure is the median of its runs.
 """
 
+import logging
 import math
 import statistics
 import time
@@ -14,9 +15,13 @@ import numpy as np
 
 from gpuhash import ceiling, check, energy, stages
 from gpuhash.backend import choose
+from gpuhash.cuda_device import devices
+from gpuhash.errors import BackendUnavailableError
 from gpuhash.packing import Messages
 from gpuhash.reference import Algorithm
 from gpuhash.stages import Stage
+
+log = logging.getLogger("gpuhash")
 
 LEAST_RUNS = 20
 FEWEST_RUNS = 5  # of work so slow that LEAST_RUNS would exceed the time given
@@ -178,7 +183,8 @@ def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
 
 
 def _with_energy(result: Result, stage: Stage, window_s: float) -> Result:
-    meter = energy.gpu_meter() if stage.backend == "cuda" else energy.cpu_meter()
+    # The kernel stage runs on the first device.
+    meter = energy.gpu_meter(devices()[0].pci_bus_id) if stage.backend == "cuda" else energy.cpu_meter()
     if meter is None:
         return result
 
@@ -186,7 +192,11 @@ def _with_energy(result: Result, stage: Stage, window_s: float) -> Result:
         stage.work()
         stage.wait()
 
-    spent, runs = energy.measure(meter, work, window_s=window_s)
+    try:
+        spent, runs = energy.measure(meter, work, window_s=window_s)
+    except BackendUnavailableError as error:
+        log.warning("no energy of %s on %s: %s", result.algorithm, result.backend, error)
+        return result
     hashes = runs * stage.hashes
     return replace(
         result,

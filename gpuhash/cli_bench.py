@@ -1,8 +1,9 @@
 """The commands of gpuhash that measure: bench and sweep."""
 
 import statistics
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 
 from gpuhash import bench as benchmark
-from gpuhash import energy, machine, peers, plot, report, stages, tables
+from gpuhash import cuda_device, energy, machine, peers, plot, report, stages, tables
 from gpuhash import sweep as clock_sweep
 from gpuhash.backend import choose
 from gpuhash.bench import SEARCH, Case, Result
@@ -24,6 +25,35 @@ SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
 MOST_BYTES = 1 << 26  # of one batch in the grid of sizes
 WIDTH = 200  # tables are as wide as they are, whatever the terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Where results are kept, each where asked for."""
+
+    json: Path | None
+    csv: Path | None
+    plot: Path | None
+
+    def require(self) -> None:
+        """Find out before a long measurement whether its results can be kept."""
+        if self.plot is not None:
+            plot.require(self.plot)
+        for path in (self.json, self.csv, self.plot):
+            try:
+                if path is not None:
+                    path.open("a").close()
+            except OSError as error:
+                raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
+
+    def write(self, results: list[Result], beside: list[peers.PeerResult]) -> None:
+        """Write results, and those beside other programs."""
+        if self.json is not None:
+            self.json.write_text(report.to_json(machine.describe(), results, beside))
+        if self.csv is not None:
+            self.csv.write_text(report.to_csv(results))
+        if self.plot is not None:
+            plot.write_svg(results, self.plot)
 
 
 def bench(
@@ -58,26 +88,17 @@ def bench(
 ) -> None:
     """Verify, then time: kernel, device resident, end to end; speed, energy, share of the limit."""
     if compare is not None:
-        lines = report.compare(report.load(compare[0]), report.load(compare[1]))
-        if not lines:
-            raise InvalidInputError(f"{compare[0]} and {compare[1]} measured nothing in common")
-        Console(width=WIDTH).print(tables.of_comparison(lines))
+        _compare(*compare)
         return
-    if plot_file is not None:
-        plot.require(plot_file)
-    _require_writable(path for path in (json, csv, plot_file) if path is not None)
+    files = _Files(json=json, csv=csv, plot=plot_file)
+    files.require()
     names = _backends(backend)
     chosen = algorithm_names or [SEARCH, *Algorithm]
     cases = _grid(chosen) if sizes else _cases(chosen, names, message_bytes, tuple(batch or DEFAULT_BATCHES))
     results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_seconds))
     beside = list(_peers(chosen, names)) if with_peers else []
     _print(results, beside, energy_wanted=energy_seconds > 0)
-    if json is not None:
-        json.write_text(report.to_json(machine.describe(), results, beside))
-    if csv is not None:
-        csv.write_text(report.to_csv(results))
-    if plot_file is not None:
-        plot.write_svg(results, plot_file)
+    files.write(results, beside)
 
 
 def sweep(
@@ -85,7 +106,7 @@ def sweep(
     allow_clock_changes: Annotated[
         bool, typer.Option("--allow-clock-changes", help="The GPU is yours alone: lock and reset its clocks.")
     ] = False,
-    gpu: Annotated[int, typer.Option(min=0, help="Number of the GPU.")] = 0,
+    gpu: Annotated[int, typer.Option(min=0, help="Number of the GPU, as gpuhash info lists it.")] = 0,
     steps: Annotated[int, typer.Option(min=1, help="Clocks to measure, evenly over those supported.")] = 8,
     window_s: Annotated[
         float, typer.Option("--seconds", min=1, help="Time per clock, and as long idle.")
@@ -96,19 +117,36 @@ def sweep(
     if not allow_clock_changes:
         clock_sweep.refuse()
     nvml = energy.load_nvml()
-    stage = stages.of_search("cuda", np.random.default_rng(1).bytes(80), stages.SEARCH_NONCES["cuda"])[0]
+    device = cuda_device.device(gpu)
+
+    @cache
+    def stage() -> stages.Stage:
+        header = np.random.default_rng(1).bytes(80)
+        return stages.cuda_search(device, header, stages.SEARCH_NONCES["cuda"])[0]
 
     def work() -> int:
-        stage.work()
-        stage.wait()
-        return stage.hashes
+        stage().work()
+        stage().wait()
+        return stage().hashes
 
     done = clock_sweep.sweep(
-        nvml, work, allow_clock_changes=allow_clock_changes, index=gpu, steps=steps, window_s=window_s
+        nvml,
+        work,
+        allow_clock_changes=allow_clock_changes,
+        pci_bus_id=device.pci_bus_id,
+        steps=steps,
+        window_s=window_s,
     )
     Console(width=120).print(tables.of_sweep(done))
     best = "the default" if done.best.locked_mhz is None else f"{done.best.locked_mhz} MHz"
     typer.echo(f"least energy per hash at {best}: {done.saving_ratio:.1%} less than at the default")
+
+
+def _compare(before: Path, after: Path) -> None:
+    lines = report.compare(report.load(before), report.load(after))
+    if not lines:
+        raise InvalidInputError(f"{before} and {after} measured nothing in common")
+    Console(width=WIDTH).print(tables.of_comparison(lines))
 
 
 def _print(results: list[Result], beside: list[peers.PeerResult], *, energy_wanted: bool) -> None:
@@ -123,16 +161,6 @@ def _print(results: list[Result], beside: list[peers.PeerResult], *, energy_want
         typer.echo(line)
     if beside:
         console.print(tables.of_peers(beside))
-
-
-def _require_writable(paths: Iterable[Path]) -> None:
-    """Find out before a long measurement whether its results can be kept."""
-    for path in paths:
-        try:
-            with path.open("a"):
-                pass
-        except OSError as error:
-            raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _backends(asked: list[str] | None) -> list[str]:

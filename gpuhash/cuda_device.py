@@ -5,7 +5,7 @@ import logging
 from functools import cache, cached_property
 from typing import Any
 
-from gpuhash.errors import BackendUnavailableError
+from gpuhash.errors import BackendUnavailableError, InvalidInputError
 from gpuhash.kernel_calls import MODULE_SOURCES, KernelCall, source
 from gpuhash.variants import Variant, chosen
 
@@ -39,6 +39,14 @@ def devices() -> tuple["CudaDevice", ...]:
     return tuple(CudaDevice(cupy, number) for number in range(count))
 
 
+def device(number: int) -> "CudaDevice":
+    """Return one device by its number, or raise InvalidInputError with those there are."""
+    found = devices()
+    if number >= len(found):
+        raise InvalidInputError(f"there is no GPU {number}; CuPy sees {len(found)}, numbered from 0")
+    return found[number]
+
+
 class CudaDevice:
     """A device, with the kernels compiled for it."""
 
@@ -69,6 +77,11 @@ class CudaDevice:
         """Highest clock of the multiprocessors."""
         return float(self.cupy.cuda.Device(self.number).attributes["ClockRate"]) / 1e3
 
+    @property
+    def pci_bus_id(self) -> str:
+        """Where the device is plugged in: by this NVML knows it too, which numbers devices otherwise."""
+        return str(self.cupy.cuda.Device(self.number).pci_bus_id)
+
     @cached_property
     def capability(self) -> str:
         """Compute capability without the point, such as 90; a name such as gfx90a on AMD."""
@@ -83,12 +96,6 @@ class CudaDevice:
     def current(self) -> Any:
         """Context in which arrays and launches belong to this device."""
         return self.cupy.cuda.Device(self.number)
-
-    def free_bytes(self) -> int:
-        """Memory that can still be allocated, CuPy's own reserve included."""
-        with self.current() as device:
-            free, _total = device.mem_info
-            return int(free) + int(self.cupy.get_default_memory_pool().free_bytes())
 
     def prepare(self) -> None:
         """Compile the kernels; raises BackendUnavailableError when that cannot be done."""

@@ -61,10 +61,10 @@ class Meter(Protocol):
 class NvmlMeter:
     """NVML's energy counter of one GPU."""
 
-    def __init__(self, nvml: Any, index: int) -> None:
+    def __init__(self, nvml: Any, pci_bus_id: str) -> None:
         self._nvml = nvml
-        self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        self.name = f"NVML, GPU {index}"
+        self._handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+        self.name = f"NVML, GPU {pci_bus_id}"
         self.joules()  # raises here, not in the middle of a measurement
 
     def joules(self) -> float:
@@ -82,8 +82,13 @@ class RaplMeter:
     name = "RAPL, all packages"
 
     def __init__(self, root: Path = RAPL_ROOT) -> None:
-        # intel-rapl:0 is a package, intel-rapl:0:0 a part of it; AMD uses the same names.
-        self._folders = sorted(path for path in root.glob("intel-rapl:*") if path.name.count(":") == 1)
+        # A package has parts, such as its cores, and on some machines the platform (psys) contains it: to
+        # count those too would be to count twice. AMD uses the same names.
+        self._folders = [
+            file.parent
+            for file in sorted(root.glob("intel-rapl:*/name"))
+            if file.read_text().startswith("package")
+        ]
         if not self._folders:
             raise BackendUnavailableError(f"no RAPL packages below {root}")
         self._ranges = [self._read(folder, "max_energy_range_uj") for folder in self._folders]
@@ -120,12 +125,12 @@ def load_nvml() -> Any:
     return nvml
 
 
-def gpu_meter(index: int = 0) -> Meter | None:
+def gpu_meter(pci_bus_id: str) -> Meter | None:
     """Return the meter of a GPU, or None where its energy cannot be known."""
     with contextlib.suppress(BackendUnavailableError):
         nvml = load_nvml()
         with contextlib.suppress(nvml.NVMLError):
-            return NvmlMeter(nvml, index)
+            return NvmlMeter(nvml, pci_bus_id)
     return None
 
 

@@ -111,7 +111,7 @@ def of_search(backend: str, header: bytes, count: int) -> list[Stage]:
         cpu = CpuBackend()
         return [replace(whole, name="kernel", work=lambda: cpu.search(header, NO_TARGET, 0, count)), whole]
     if backend == "cuda":
-        return [*_cuda_search(devices()[0], header, count), whole]
+        return [*cuda_search(devices()[0], header, count), whole]
     return [whole]
 
 
@@ -140,7 +140,8 @@ def _cuda_stages(device: CudaDevice, which: Algorithm, messages: Messages) -> li
     return [*_kernel_stages(device, [call], batch.count, kept), whole]
 
 
-def _cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
+def cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
+    """Return the kernel stages of a search on one device, the chosen variant first."""
     with device.current():
         found = device.cupy.zeros(2, np.uint32)
     calls = kernel_calls.search_calls(header, NO_TARGET, 0, count, found=found.data.ptr, capacity=1)

@@ -58,23 +58,25 @@ def sweep(
     work: Callable[[], int],
     *,
     allow_clock_changes: bool,
-    index: int = 0,
+    pci_bus_id: str,
     steps: int = 8,
     window_s: float = 5.0,
     clock: Clock | None = None,
 ) -> Sweep:
     """Measure work, which returns how many hashes it did, at the driver's clock and at steps locked ones.
 
+    work has to run on the GPU in slot pci_bus_id. It is first called when the GPU was seen to be idle, and
+    should touch it only then: in a container, a process does not know itself by the number NVML gives.
     Raises MeasurementRefusedError without allow_clock_changes, without the right to lock clocks, and when
     another process computes on the GPU; BackendUnavailableError when its energy or clocks cannot be read.
     """
     if not allow_clock_changes:
         refuse()
     try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        _require_idle(nvml, handle, index)
+        handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+        _require_idle(nvml, handle, pci_bus_id)
         clocks = _clock_steps(nvml, handle, steps)
-        meter = NvmlMeter(nvml, index)
+        meter = NvmlMeter(nvml, pci_bus_id)
         with _restored_clocks(nvml, handle):
             _try_lock(nvml, handle, clocks[0])
             nvml.nvmlDeviceResetGpuLockedClocks(handle)
@@ -83,7 +85,7 @@ def sweep(
                 nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
                 points.append(_measure(meter, work, mhz, window_s, clock))
     except nvml.NVMLError as error:
-        raise BackendUnavailableError(f"GPU {index} cannot be swept: {error}") from error
+        raise BackendUnavailableError(f"GPU {pci_bus_id} cannot be swept: {error}") from error
     return Sweep(points=tuple(points))
 
 
@@ -115,7 +117,7 @@ def _measure(
     )
 
 
-def _require_idle(nvml: Any, handle: Any, index: int) -> None:
+def _require_idle(nvml: Any, handle: Any, pci_bus_id: str) -> None:
     others = [
         process.pid
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -123,7 +125,9 @@ def _require_idle(nvml: Any, handle: Any, index: int) -> None:
     ]
     if others:
         listed = ", ".join(map(str, others))
-        raise MeasurementRefusedError(f"GPU {index} is in use by process {listed}; a sweep needs it alone")
+        raise MeasurementRefusedError(
+            f"GPU {pci_bus_id} is in use by process {listed}; a sweep needs it alone"
+        )
 
 
 def _clock_steps(nvml: Any, handle: Any, steps: int) -> list[int]:

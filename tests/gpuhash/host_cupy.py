@@ -141,7 +141,7 @@ class HostCupy(types.ModuleType):
 
     def get_default_memory_pool(self) -> Any:
         """Return a pool that keeps nothing."""
-        return types.SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=lambda: None)
+        return types.SimpleNamespace(free_all_blocks=lambda: None)
 
     def RawModule(self, *, code: str, options: tuple[str, ...]) -> Any:  # noqa: N802 - CuPy's name
         """Compile for the host what CuPy would compile for the device."""
@@ -162,12 +162,12 @@ class Device:
     """A device, and the context in which it is the current one."""
 
     compute_capability = "90"
-    mem_info = (1 << 30, 1 << 31)
     attributes: ClassVar = {"ClockRate": 1_980_000}
 
     def __init__(self, cupy: HostCupy, number: int) -> None:
         self.cupy = cupy
         self.id = number
+        self.pci_bus_id = f"0000:{9 - number:02X}:00.0"  # in another order than the numbers
         self.before = 0
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ import pytest
 from gpuhash import bench, ceiling, check, cpu_limit, limits, machine, peers, plot, report, stages, tables
 from gpuhash.bench import SEARCH, Case, Result
 from gpuhash.cpu import CpuBackend
-from gpuhash.errors import GpuhashError, InvalidInputError, WrongHashError
+from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError, WrongHashError
 from gpuhash.reference import Algorithm
 
 CASES = [
@@ -73,6 +73,23 @@ def test_energy_is_unknown_without_a_counter(results: list[Result], monkeypatch:
     assert result.joules_per_hash is None
     document = json.loads(report.to_json(machine.describe(), [result], []))
     assert document["results"][0]["joules_per_hash"] is None
+
+
+def test_a_counter_that_fails_costs_no_result(
+    results: list[Result], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A counter that stands still leaves the energy unknown, and the log says so."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BackendUnavailableError("the counter has not moved for 10.0 s")
+
+    monkeypatch.setattr(bench.energy, "cpu_meter", object)
+    monkeypatch.setattr(bench.energy, "measure", fail)
+
+    result = bench._with_energy(results[1], stages.of_search("cpu", bytes(80), 1000)[0], window_s=1.0)
+
+    assert result == results[1]
+    assert "has not moved" in caplog.text
 
 
 def test_energy_per_hash_comes_from_the_counter(
@@ -188,6 +205,9 @@ def test_peers_are_run_in_turn_with_ours(tmp_path: Path, monkeypatch: pytest.Mon
     assert beside.peer_hashes_per_s == 126.5e6
     assert beside.hashes_per_s == 250e6
     assert beside.ratio == pytest.approx(250 / 126.5)
+    on_gpu = peers.beside_hashcat(SEARCH, "cuda", lambda: 1.0)
+    assert on_gpu is not None
+    assert on_gpu.peer_hashes_per_s == 63.063e6  # of one device, as ours
     openssl = peers.beside_openssl("sha256", "cpu", 64, lambda: 1.0)
     assert openssl is not None
     assert openssl.peer_hashes_per_s == 324e6 / 64

@@ -10,12 +10,13 @@ import pytest
 
 import gpuhash
 from gpuhash import backend as backends
-from gpuhash import ceiling, check, cuda, cuda_device
+from gpuhash import ceiling, check, cli_bench, cuda, cuda_device, energy, stages
 from gpuhash.bench import SEARCH, Case, run
 from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice
 from gpuhash.packing import pack
 from gpuhash.reference import Algorithm, ReferenceBackend
+from gpuhash.sweep import Point, Sweep
 from gpuhash.variants import VARIANTS
 from tests.gpuhash.host_cupy import HostCupy
 
@@ -235,6 +236,34 @@ def test_the_check_of_a_gpu_covers_every_variant(start: Start) -> None:
         "Host 0",
         *(f"Host 0, {variant.module} {variant.name}" for variant in VARIANTS),
     }
+
+
+def test_energy_and_clocks_are_those_of_the_gpu_that_works(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML numbers GPUs in its own way, so the one it is asked about is found by its slot."""
+    cupy = start(device_count=2)
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(cli_bench.energy, "load_nvml", lambda: None)
+    monkeypatch.setattr(energy, "gpu_meter", lambda slot: asked.setdefault("meter", slot) and None)
+    monkeypatch.setitem(stages.SEARCH_NONCES, "cuda", 64)
+
+    def swept(_nvml: object, work: Callable[[], int], **options: object) -> Sweep:
+        asked.update(options, launches_before=len(cupy.launches), hashes=work())
+        point = Point(locked_mhz=None, hashes_per_s=1.0, joules_per_hash=1.0, mean_w=1.0, clock_mhz=None)
+        return Sweep(points=(point,))
+
+    monkeypatch.setattr(cli_bench.clock_sweep, "sweep", swept)
+    cli_bench.sweep(allow_clock_changes=True, gpu=1)
+    list(
+        run([Case(algorithm=SEARCH, count=64, message_bytes=80)], ["cuda"], seconds=0.001, energy_window_s=1)
+    )
+
+    assert asked["pci_bus_id"] == cupy.cuda.Device(1).pci_bus_id
+    assert (asked["launches_before"], cupy.launches[0][0], asked["hashes"]) == (0, 1, 64)
+    assert asked["meter"] == cupy.cuda.Device(0).pci_bus_id
+    with pytest.raises(gpuhash.InvalidInputError, match="no GPU 2; CuPy sees 2"):
+        cli_bench.sweep(allow_clock_changes=True, gpu=2)
 
 
 def test_the_benchmark_times_all_stages_of_a_gpu(start: Start) -> None:

@@ -74,21 +74,24 @@ def test_a_counter_that_stands_still_is_not_zero_energy() -> None:
 
 
 def rapl(root: Path, *packages: tuple[int, int]) -> list[Path]:
-    """Folders as the kernel shows them: energy and range of each package, and a part that does not count."""
-    files = []
+    """Folders as the kernel shows them: each package, its cores, and the platform, which holds them all."""
+    zones = {"intel-rapl:9": ("psys", 1, 10)}
     for number, (joules, span) in enumerate(packages):
-        for name in (f"intel-rapl:{number}", f"intel-rapl:{number}:0"):
-            (root / name).mkdir()
-            (root / name / "energy_uj").write_text(f"{joules}\n")
-            (root / name / "max_energy_range_uj").write_text(f"{span}\n")
-        files.append(root / f"intel-rapl:{number}" / "energy_uj")
-    return files
+        zones[f"intel-rapl:{number}"] = (f"package-{number}", joules, span)
+        zones[f"intel-rapl:{number}:0"] = ("core", joules, span)
+    for folder, (name, joules, span) in zones.items():
+        (root / folder).mkdir()
+        (root / folder / "name").write_text(f"{name}\n")
+        (root / folder / "energy_uj").write_text(f"{joules}\n")
+        (root / folder / "max_energy_range_uj").write_text(f"{span}\n")
+    return [root / f"intel-rapl:{number}" / "energy_uj" for number in range(len(packages))]
 
 
 def test_rapl_adds_packages_and_follows_a_wrap(tmp_path: Path) -> None:
-    """Two packages, one of which wraps around; parts of a package are not counted twice."""
+    """Two packages, one of which wraps around; what holds or is held by a package is not counted again."""
     first, second = rapl(tmp_path, (1_000_000, 9_999_999), (9_000_000, 9_999_999))
     meter = RaplMeter(tmp_path)
+    (tmp_path / "intel-rapl:9" / "energy_uj").write_text("7")
 
     first.write_text("3000000")
     second.write_text("500000")
@@ -109,4 +112,4 @@ def test_missing_counters_are_unknown(tmp_path: Path, monkeypatch: pytest.Monkey
         RaplMeter(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
 
-    assert energy.gpu_meter() is None
+    assert energy.gpu_meter("0000:1B:00.0") is None

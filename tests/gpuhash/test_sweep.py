@@ -13,6 +13,7 @@ from tests.gpuhash.test_energy import World
 
 CLOCKS = (600, 900, 1200, 1500, 1800)
 IDLE_W = 100.0
+SLOT = "0000:1B:00.0"
 
 
 class NvmlError(Exception):
@@ -36,7 +37,7 @@ class ScriptedGpu:
             NVMLError=NvmlError,
             NVMLError_NoPermission=NoPermissionError,
             NVML_CLOCK_SM=1,
-            nvmlDeviceGetHandleByIndex=self.handle,
+            nvmlDeviceGetHandleByPciBusId=self.handle,
             nvmlDeviceGetComputeRunningProcesses=lambda _: self.processes(),
             nvmlDeviceGetSupportedMemoryClocks=lambda _: [800, 2600],
             nvmlDeviceGetSupportedGraphicsClocks=lambda _, memory: list(CLOCKS) if memory == 2600 else [],
@@ -51,11 +52,11 @@ class ScriptedGpu:
         self.world.pass_time(1000 / self.mhz / 10, IDLE_W + 600 * (self.mhz / 1800) ** 3)
         return 1_000_000
 
-    def handle(self, index: int) -> int:
-        """Only GPU 0 exists."""
-        if index:
+    def handle(self, pci_bus_id: str) -> int:
+        """Only one GPU exists."""
+        if pci_bus_id != SLOT:
             raise NvmlError("no such GPU")
-        return index
+        return 1
 
     def processes(self) -> list[types.SimpleNamespace]:
         """List ourselves and the others on the GPU."""
@@ -82,7 +83,13 @@ class ScriptedGpu:
 
 def run(gpu: ScriptedGpu, work: Callable[[], int] | None = None, **options: object) -> object:
     """Sweep a scripted GPU with its own time."""
-    arguments = {"allow_clock_changes": True, "window_s": 3.0, "clock": gpu.world.clock(), **options}
+    arguments = {
+        "allow_clock_changes": True,
+        "pci_bus_id": SLOT,
+        "window_s": 3.0,
+        "clock": gpu.world.clock(),
+        **options,
+    }
     return sweep(gpu.nvml, work or gpu.work, **arguments)
 
 
@@ -168,4 +175,4 @@ def test_a_gpu_in_use_is_left_alone() -> None:
 def test_a_gpu_that_is_not_there_is_an_error() -> None:
     """NVML's words come back in our error."""
     with pytest.raises(BackendUnavailableError, match="no such GPU"):
-        run(ScriptedGpu(), index=3)
+        run(ScriptedGpu(), pci_bus_id="0000:FF:00.0")
