@@ -6,8 +6,6 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -114,10 +112,11 @@ def finish(dataset_root: Path, chain: str, bodies: Bodies, done: Done) -> None:
 def prepare() -> None:
     """Set up a worker process: one core, code compiled, and an end when the parent's comes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets units end
-    pa.set_cpu_count(1)  # the other cores are for the other workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with _one_core():  # gpuhash sees, when it is first used, how many it may use
-        load_kernels()
+    # The other cores are for the other workers.
+    pa.set_cpu_count(1)
+    os.environ["GPUHASH_THREADS"] = "1"
+    load_kernels()
 
 
 def _end_with_parent() -> None:
@@ -126,20 +125,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """Let this process use one core for a while, where the system can say so."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def load_kernels() -> None:
