@@ -126,6 +126,7 @@ class MempoolSync:
         self._reorganising = False
         self._settling = False  # a C was the last thing seen
         self._last_seen = -1  # newest number that reached us
+        self._heard_us = 0  # when the last event was taken
         self._now_us = 0
 
     def start(self) -> list[Output]:
@@ -136,7 +137,7 @@ class MempoolSync:
         """Take one event, in the order of its topic."""
         if event.mempool_sequence is not None:
             self._last_seen = event.mempool_sequence
-        self._now_us = now_us
+        self._now_us = self._heard_us = now_us
         self._waiting.append(event)
         return self._advance()
 
@@ -209,9 +210,9 @@ class MempoolSync:
         return out
 
     def _caught_up(self, snapshot: _Snapshot) -> bool:
-        """Whether every event below the snapshot has reached us, or had its time to."""
+        """Whether every event below the snapshot has reached us, or had its time to: it is silent."""
         has_come = self._last_seen >= snapshot.mempool_sequence - 1
-        return has_come or self._now_us - snapshot.taken_us >= CATCH_UP_US
+        return has_come or self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US
 
     def _want_blocks(self) -> list[WantBlock]:
         """Ask for the blocks that wait, each once."""

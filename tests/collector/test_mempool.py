@@ -123,6 +123,20 @@ def test_kinds_tell_how_an_entry_was_learnt() -> None:
     assert kinds == {name(1): "at_start", name(2): "pushed", name(3): "pulled", name(4): "pushed"}
 
 
+def test_a_backlog_is_not_taken_for_silence() -> None:
+    """However late older events are taken, the snapshot waits for those that follow at once."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 10, [name(1), name(9)], 0, 0)
+    late_us = 3 * CATCH_UP_US
+    first = Event("A", name(1), 8, 0, 1)
+    last = Event("A", name(9), 9, 1, 2)
+    assert spine.event(first, late_us) == []
+    assert spine.tick(late_us + CATCH_UP_US - 1) == []
+    out = spine.event(last, late_us + CATCH_UP_US)
+    assert [each for each in out if isinstance(each, Event | InStep)] == [first, last, InStep(10, 3)]
+
+
 def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
     """After the catch-up time the snapshot stands; older events only become rows."""
     spine = MempoolSync()
