@@ -47,9 +47,9 @@ bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures 
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
 	@$(BIN)/python tests/bench/bench_collector.py --out bench-collector.json
 
-chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1 SCALE=1 JOBS=1 RESUME=1)
-	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --scale $(or $(SCALE),1) \
-	    --jobs $(or $(JOBS),1) $(if $(RESUME),--resume) --json bench-chaos.json --table collector/CHAOS.md
+chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1 JOBS=1 SCALE=1 RESUME=1)
+	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) \
+	    $(if $(SCALE),--scale $(SCALE)) $(if $(RESUME),--resume) --json bench-chaos.json --table collector/CHAOS.md
 
 fuzz: $(READY)  ## Fuzz what reads strangers' bytes, with atheris (SECONDS=60 in all)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt

@@ -24,9 +24,10 @@ from tests.functional.chaos.table import markdown
 ALONE = ("burst", "flood")
 
 
-def play(fault: Fault, *, seed: int, scale: float, keep: Path | None) -> dict[str, Any]:
+def play(fault: Fault, *, seed: int, scale: float | None, keep: Path | None) -> dict[str, Any]:
     """Play one fault and return its row of the report."""
     began_s = time.monotonic()
+    scale = fault.usual_scale if scale is None else scale
     with tempfile.TemporaryDirectory(prefix=f"chaos-{fault.name}-") as temporary:
         folder = keep / fault.name if keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +47,7 @@ def play(fault: Fault, *, seed: int, scale: float, keep: Path | None) -> dict[st
 
 
 def play_all(
-    names: list[str], *, jobs: int, seed: int, scale: float, keep: Path | None
+    names: list[str], *, jobs: int, seed: int, scale: float | None, keep: Path | None
 ) -> Iterator[dict[str, Any]]:
     """Play faults, `jobs` at a time and those that need the machine last and alone; gives their rows."""
     play_one = partial(play, seed=seed, scale=scale, keep=keep)
@@ -85,12 +86,23 @@ def begin(seed: int, earlier: Path | None) -> dict[str, Any]:
     return report | {"faults": found["faults"] if found.items() >= report.items() else []}
 
 
+def command(arguments: argparse.Namespace) -> str:
+    """Say what makes a report like this one; with RESUME, some of it is of earlier runs."""
+    words = ["make chaos", f"SEED={arguments.seed}", f"JOBS={arguments.jobs}"]
+    words += [f"SCALE={arguments.scale:g}"] if arguments.scale is not None else []
+    return " ".join([*words, *["RESUME=1"] * arguments.resume])
+
+
 def main() -> None:
     """Play the faults that are named, or all; exit 1 when one does not hold."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"{', '.join(FAULTS)}; all unless given")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0, help="stretches counts and times; 1 is in full")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        help="stretches counts and times; 1 is in full",
+    )
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--jobs", type=int, default=1, help="faults that are played at the same time")
     parser.add_argument("--resume", action="store_true", help="keep what the report of --json has already")
@@ -104,6 +116,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
     report = begin(arguments.seed, arguments.json if arguments.resume else None)
+    report["command"] = command(arguments)
     done = {row["fault"] for row in report["faults"]} if arguments.resume else set()
     names = arguments.faults or [name for name in FAULTS if name not in done]
     shared = {"seed": arguments.seed, "scale": arguments.scale, "keep": arguments.keep}

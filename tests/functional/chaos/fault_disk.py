@@ -152,7 +152,7 @@ def parquet_truncated(world: World) -> Verdict:
         file.unlink()
     collector.start()
     world.traffic.busy(1)
-    verdict = world.conclude(may_copy=True)
+    verdict = world.conclude()
     verdict.faults += unnamed
     return verdict
 

@@ -46,12 +46,14 @@ def receiver_killed(world: World) -> Verdict:
     n_coins=40_000,
 )
 def kill(world: World) -> Verdict:
-    """Kill and start again; every other time while the one before is being recovered."""
+    """Kill and start again; every other time it may still be starting, and recovering what was before."""
     collector, traffic = world.collector, world.traffic
     n_kills = max(2, round(N_KILLS * world.scale))
     traffic.begin()
     collector.start()
-    for _ in range(n_kills):
+    for number in range(n_kills):
+        if number % 2 == 0:
+            collector.wait_in_step()
         time.sleep(world.draw.uniform(0, LONGEST_RUN_S))
         collector.stop(signal.SIGKILL)
         collector.start(wait=False)

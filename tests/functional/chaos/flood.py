@@ -37,6 +37,7 @@ JUDGED_S = 120.0  # a shorter flood ends before memory has settled
     "10,000 rows a second (events, entries, templates) for 10 minutes; memory must stay flat",
     n_coins=10 * (N_TRANSACTIONS + N_STANDING),
     is_logged=False,
+    usual_scale=0.1,
 )
 def flood(world: World) -> Verdict:
     """Keep the rate; then compare what is there with what the recorder has."""

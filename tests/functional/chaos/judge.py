@@ -57,7 +57,6 @@ class Evidence:
     must_end: frozenset[str] = frozenset()  # reasons of which each must be there
     has_clock: bool = True  # whether the collector's clock was the node's
     wants_check: bool = True  # whether `pool-collector check` is to have its say
-    may_copy: bool = False  # whether a block's rows may be there again, alike: `check` calls that harmless
     node_forgets: bool = False  # whether the node was killed: it loses the blocks it had not yet written
 
 
@@ -74,10 +73,6 @@ def judge(evidence: Evidence) -> Verdict:
     """Judge a dataset whose collector has been stopped."""
     verdict = Verdict()
     rows = read_tables(evidence.dataset)
-    if evidence.may_copy:
-        n_rows = len(rows["transactions"])
-        rows["transactions"] = list({repr(row): row for row in rows["transactions"]}.values())
-        verdict.figures["like copies of transactions"] = n_rows - len(rows["transactions"])
     _grains(rows, verdict)
     runs = nodelog.read(evidence.debug_log)
     sessions = {row["session"] for row in rows["nodes"]} | {row["session"] for row in rows["mempool_events"]}

@@ -18,12 +18,16 @@ class NotHereError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault; `needs` are arguments of make_world; coins for a scale of 1."""
+    """One fault; `needs` are arguments of make_world; coins for a scale of 1.
+
+    `usual_scale` is what `make chaos` plays: a fault that takes long is in full only when asked to be.
+    """
 
     name: str
     sentence: str
     play: Play
     needs: dict[str, Any] = field(default_factory=dict)
+    usual_scale: float = 1.0
 
     def run(self, folder: Path, *, seed: int, scale: float) -> Verdict:
         """Play it on a world of its own and judge what came of it."""
@@ -36,11 +40,11 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, sentence: str, **needs: Any) -> Callable[[Play], Play]:
+def fault(name: str, sentence: str, *, usual_scale: float = 1.0, **needs: Any) -> Callable[[Play], Play]:
     """Enter a function into FAULTS under a name."""
 
     def enter(play: Play) -> Play:
-        FAULTS[name] = Fault(name, sentence, play, needs)
+        FAULTS[name] = Fault(name, sentence, play, needs, usual_scale)
         return play
 
     return enter

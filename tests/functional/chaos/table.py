@@ -3,13 +3,12 @@
 import re
 from typing import Any
 
-COMMAND = "make chaos"
 HOLDS = (
     "The dataset is then compared with the node's debug.log, a bare recorder on a second subscription, and",
     "the node's RPC. *Holds* means: no row lost that was received, none double, every hole named in",
     "`coverage`, every block with its transactions and fees as `getblock` has them, and the mempool as",
-    "`getrawmempool` has it, by replay of the events. Scale 1 is a fault in full; with less, its counts and",
-    "times are so much smaller.",
+    "`getrawmempool` has it, by replay of the events. A fault is played in full, but where a scale is told:",
+    "then its counts and times are so much smaller; `SCALE=1` plays all in full.",
 )
 SAID_CHARACTERS = 300  # of a fault's description
 
@@ -22,7 +21,7 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         "# What the collector survives",
         "",
-        f"Written by `{COMMAND}`; do not edit. Each fault is played on a real node with traffic.",
+        f"Written by `{report['command']}`; do not edit. Each fault is played on a real node with traffic.",
         *HOLDS,
         _check_said(rows),
         "",
