@@ -31,6 +31,9 @@ class Report:
     n_repeated: int = 0  # that were in the files once more
     n_stale: int = 0  # of those found, not on the branch of most work
     n_without_height: int = 0
+    without_height: list[str] = field(
+        default_factory=list
+    )  # hashes of the first of them; they are not written
     n_wanted: int = 0
     n_present_before: int = 0
     n_left_to_live: int = 0  # above where a running live collector began
@@ -93,7 +96,7 @@ class Report:
             (self.n_left_to_live, "blocks left to the live collector that is running"),
             (done.n_present, "blocks were stored by another in the meantime"),
             (done.n_without_fees, "blocks without all their fees: no undo data found"),
-            (self.n_without_height, "blocks whose height cannot be known"),
+            (self.n_without_height, "blocks whose height cannot be known, not written"),
             (len(done.unfinished), "record that the node was still writing; run again for it"),
             (len(self.unknown_to_node), "blocks that the node does not have on its chain"),
         ):

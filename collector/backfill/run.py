@@ -15,7 +15,7 @@ from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
 from collector.backfill.node import NodeWork, cut_tasks, wanted_tasks
 from collector.backfill.pool import open_pool
 from collector.backfill.progress import Watcher
-from collector.backfill.questions import check_chain, connect, foreign_blocks
+from collector.backfill.questions import MOST_LISTED, check_chain, connect, foreign_blocks
 from collector.backfill.report import Report
 from collector.backfill.store import Present, Rejects, live_tip, locked
 from collector.backfill.units import Wish, cut, cut_copies, debris_place, missing_heights
@@ -139,6 +139,8 @@ def _describe(catalogue: Catalogue, wanted: Integers, wish: Wish, report: Report
     has_height = catalogue.heights != UNKNOWN_HEIGHT
     report.n_stale = int(np.sum(has_height & ~catalogue.tree.is_active))
     report.n_without_height = int(np.sum(~has_height))
+    first = np.flatnonzero(~has_height)[:MOST_LISTED]
+    report.without_height = [hash_hex(catalogue.hashes[i].tobytes()) for i in first]
     report.n_wanted = len(wanted)
     report.missing_heights = missing_heights(catalogue, wanted, wish)
 

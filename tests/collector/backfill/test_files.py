@@ -255,6 +255,7 @@ def test_real_blocks_through_a_block_file(
     rows = {hash_hex(row["block_hash"]): row for row in stored.read(BLOCKS).to_pylist()}
     assert report.done.bad == []
     assert len(rows) + report.n_without_height == len(raws)
+    assert set(report.without_height) == set(manifest) - set(rows)
     for block_hash, row in rows.items():
         facts = manifest[block_hash]
         assert row["height"] == int(facts["height"])
