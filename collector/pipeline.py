@@ -22,6 +22,7 @@ from collector.blockdesk import BlockDesk
 from collector.blockflow import reject_row
 from collector.bodies import Bodies
 from collector.clock import monotonic_us
+from collector.config import Settings
 from collector.coverage import Ledger
 from collector.entries import Entry
 from collector.errors import DecodeError
@@ -75,20 +76,18 @@ class Pipeline:
     def __init__(
         self,
         origin: tuple[str, str],
-        chain: str,
+        settings: Settings,
         *,
         lanes: Lanes,
         batches: Batches,
         stored: StoredBlocks,
         ledger: Ledger,
-        fee_batch: int,
-        fee_interval_s: float,
     ) -> None:
         self.origin = origin  # names of the node and of the session
         self.live = LiveSet()
         self.spine = MempoolSync()
         self.blocks = BlockDesk(
-            origin, chain, lanes=lanes, batches=batches, stored=stored, told=self._block_told
+            origin, settings.chain, lanes=lanes, batches=batches, stored=stored, told=self._block_told
         )
         self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
         self.restarted = ""  # what showed that the node is another process than the one watched
@@ -97,7 +96,9 @@ class Pipeline:
         self._ledger = ledger
         self._bodies = Bodies()
         self._events = EventRows(origin, batches, self._outpoints)
-        self._fees = FeeDesk(origin, self.live, lanes.quick, batch=fee_batch, interval_s=fee_interval_s)
+        self._fees = FeeDesk(
+            origin, self.live, lanes.quick, batch=settings.fee_batch, interval_s=settings.fee_interval_s
+        )
         self._spine_wants: set[bytes] = set()
         self._held: deque[_Held] = deque()
         self._event_batch = batches.current  # of the event that the spine gave out last

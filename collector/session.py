@@ -71,23 +71,11 @@ class Session:
         self._ledger = Ledger(node, session)
         self._batches = Batches(journal)
         self._pipeline = Pipeline(
-            origin,
-            settings.chain,
-            lanes=self._lanes,
-            batches=self._batches,
-            stored=stored,
-            ledger=self._ledger,
-            fee_batch=settings.fee_batch,
-            fee_interval_s=settings.fee_interval_s,
+            origin, settings, lanes=self._lanes, batches=self._batches, stored=stored, ledger=self._ledger
         )
+        histogram = self._pipeline.live.histogram
         self._readings = Readings(
-            origin,
-            settings.chain,
-            lanes=self._lanes,
-            batches=self._batches,
-            histogram=self._pipeline.live.histogram,
-            template_interval_s=settings.template_interval_s,
-            stats_interval_s=settings.stats_interval_s,
+            origin, settings, lanes=self._lanes, batches=self._batches, histogram=histogram
         )
         self._observed = Observed(
             self._ledger,

@@ -13,6 +13,7 @@ import structlog
 
 from collector.batches import Batches
 from collector.clock import wall_us
+from collector.config import Settings
 from collector.errors import NodeError
 from collector.lane import Lanes
 from collector.rpc import RpcClient, satoshi
@@ -112,21 +113,19 @@ class Readings:
     def __init__(
         self,
         origin: tuple[str, str],
-        chain: str,
+        settings: Settings,
         *,
         lanes: Lanes,
         batches: Batches,
         histogram: Callable[[], list[Row]],
-        template_interval_s: float,
-        stats_interval_s: float,
     ) -> None:
         self._origin = origin
-        self._chain = chain
+        self._chain = settings.chain
         self._lanes = lanes
         self._batches = batches
         self._histogram = histogram
-        self._template_interval_s = template_interval_s
-        self._stats_interval_s = stats_interval_s
+        self._template_interval_s = settings.template_interval_s
+        self._stats_interval_s = settings.stats_interval_s
         self._template_due_s = self._stats_due_s = time.monotonic()
         self._is_template_open = self._is_stats_open = False
         self._is_new_tip = False
