@@ -100,11 +100,11 @@ def parse_wish(first: str | None, last: str | None) -> Wish:
     """Read --from and --to, each a height or a date; typer.BadParameter when one is neither."""
     first_height, from_time_s = _height_or_time(first, "--from")
     last_height, to_time_s = _height_or_time(last, "--to")
-    if to_time_s is not None:
-        to_time_s += DAY_S
     for low, high in ((first_height, last_height), (from_time_s, to_time_s)):
         if low is not None and high is not None and low > high:
             raise typer.BadParameter(f"--from {first} is behind --to {last}")
+    if to_time_s is not None:
+        to_time_s += DAY_S  # the last day belongs to it
     return Wish(
         first_height=first_height, last_height=last_height, from_time_s=from_time_s, to_time_s=to_time_s
     )

@@ -197,6 +197,7 @@ def test_what_a_live_collector_will_store_is_left_to_it(
         ((), 2, "--blocks-dir"),
         (("--blocks-dir", "BLOCKS", "--from", "yesterday"), 2, "neither a height nor a date"),
         (("--blocks-dir", "BLOCKS", "--from", "9", "--to", "8"), 2, "is behind"),
+        (("--blocks-dir", "BLOCKS", "--from", "2020-01-02", "--to", "2020-01-01"), 2, "is behind"),
         (("--blocks-dir", "BLOCKS", "--workers", "0"), 2, "workers"),
         (("--blocks-dir", "BLOCKS", "--chain", "moon"), 1, "no chain 'moon'"),
         (("--blocks-dir", "BLOCKS", "--chain", "main"), 1, "is of regtest, not of main"),
