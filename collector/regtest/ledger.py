@@ -4,11 +4,12 @@ The sender and the pools share it under one lock, so that a pool's view of the m
 transaction whose fate is just being decided.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collector.errors import RegtestError, RpcError
 from collector.regtest.mining import Block, submit
@@ -33,6 +34,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.sent: dict[str, SentTx] = {}
+        self._arrivals = itertools.count()
         self._lock = threading.Lock()
 
     def send(self, rpc: RpcClient, planned: PlannedTx) -> bool:
@@ -59,7 +61,7 @@ class Ledger:
                 vsize_vb=transaction.vsize_vb,
                 weight_wu=transaction.weight_wu,
                 parents=planned.parents,
-                arrival=len(self.sent),
+                arrival=next(self._arrivals),
                 is_planted=planned.kind == "planted_low",
             )
             self.sent[planned.txid] = SentTx(planned=planned, entry=entry, sent_at_ns=sent_at_ns)
@@ -74,6 +76,12 @@ class Ledger:
     def view(self, rpc: RpcClient) -> View:
         """Return the node's mempool, as far as it is ours; call it within `still`."""
         return {txid: self.sent[txid].entry for txid in rpc.call("getrawmempool") if txid in self.sent}
+
+    def take_back(self, txids: Iterable[str]) -> None:
+        """Let transactions of blocks that lost enter anew, in this order; call it within `still`."""
+        for txid in txids:
+            sent = self.sent[txid]
+            sent.entry = replace(sent.entry, arrival=next(self._arrivals))
 
     def mine(self, rpc: RpcClient, block: Block, txids: Iterable[str]) -> tuple[int, int]:
         """Submit a block within `still`; return our clock (ns) when it was handed over and when accepted."""

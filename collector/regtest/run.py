@@ -10,21 +10,13 @@ from typing import Final
 import structlog
 
 from collector.regtest.ledger import Ledger
-from collector.regtest.mining import RESERVED_WEIGHT_WU, build_block, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.preparation import Prepared, prepare
 from collector.regtest.scenario import PlannedBlock, Scenario
-from collector.regtest.selection import ORDERS, fill
 from collector.regtest.third_parties import publish
 from collector.regtest.traffic import PlannedTx
-from collector.regtest.truth import (
-    BlockTruth,
-    Truth,
-    acceptances,
-    pool_truths,
-    tx_truths,
-    write_rules,
-)
+from collector.regtest.truth import BlockTruth, StaleTruth, Truth, pool_truths, tx_truths, write_rules
+from collector.regtest.work import Work, branch_duration_s, forgive, lose_branch
 from collector.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
@@ -60,7 +52,7 @@ def run_scenario(
     clock = _Clock()
     sender.begin(clock)
     try:
-        blocks = _mine_all(
+        blocks, stale_blocks = _mine_all(
             scenario,
             node.client(),
             ledger,
@@ -83,6 +75,7 @@ def run_scenario(
         ended_at_ns=ended_at_ns,
         pools=pool_truths(scenario, blocks, ledger.sent),
         blocks=blocks,
+        stale_blocks=stale_blocks,
         transactions=tx_truths(ledger.sent),
         prices=prices,
         labels=labels,
@@ -166,69 +159,27 @@ def _mine_all(
     clock: _Clock,
     check: Callable[[], None],
     progress: Progress | None,
-) -> list[BlockTruth]:
-    """Mine every block at its time; a pool looks at the mempool `template_age_s` before that."""
+) -> tuple[list[BlockTruth], list[StaleTruth]]:
+    """Mine every block at its time; a pool looks at the mempool `template_age_s` before that.
+
+    A branch that loses is mined just before the pool of the block that replaces it looks.
+    """
     blocks: list[BlockTruth] = []
+    stale: list[StaleTruth] = []
+    forks = {fork.at_block: fork for fork in scenario.forks}
     due_s = 0.0
-    for block in planned:
+    for number, block in enumerate(planned, start=1):
         template_due_s = max(due_s, due_s + block.interval_s - block.pool.template_age_s)
         due_s += block.interval_s
+        if number in forks:
+            clock.wait_until(template_due_s - branch_duration_s(forks[number]), check)
+            stale += lose_branch(scenario, rpc, ledger, forks[number], extranonce=len(planned) + number)
         clock.wait_until(template_due_s, check)
-        work = _Work(scenario, rpc, ledger, block, extranonce=len(blocks))
+        work = Work(scenario, rpc, ledger, block, extranonce=len(blocks))
         clock.wait_until(due_s, check)
         blocks.append(work.publish(blocks[-1] if blocks else None))
         if progress is not None:
             progress(len(blocks), len(planned))
-    return blocks
-
-
-class _Work:
-    """A block that a pool has built on the mempool as it was then, and publishes when its time has come."""
-
-    def __init__(
-        self, scenario: Scenario, rpc: RpcClient, ledger: Ledger, planned: PlannedBlock, *, extranonce: int
-    ) -> None:
-        self._rpc, self._ledger, self._planned = rpc, ledger, planned
-        pool = planned.pool
-        with ledger.still():
-            self._template_at_ns = time.time_ns()
-            self._view = ledger.view(rpc)
-            template = take_template(rpc)
-        limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU
-        order = [] if planned.is_empty else ORDERS[pool.policy](self._view)
-        self._entries = fill(self._view, order, weight_wu=limit_wu)
-        self._block = build_block(
-            template,
-            self._entries,
-            tag=pool.tag_bytes,
-            payout_script=pool.payout_script,
-            extranonce=extranonce,
-        )
-
-    def publish(self, before: BlockTruth | None) -> BlockTruth:
-        """Submit the block and return its truth; `before` is the block mined last."""
-        block, pool = self._block, self._planned.pool
-        txids = [entry.txid for entry in self._entries]
-        with self._ledger.still():
-            view_at_arrival = self._ledger.view(self._rpc)
-            mined_at_ns, accepted_at_ns = self._ledger.mine(self._rpc, block, txids)
-        return BlockTruth(
-            height=block.height,
-            hash=block.hash,
-            pool=pool.slug,
-            policy=pool.policy,
-            is_empty=not txids,
-            is_planted_empty=self._planned.is_empty,
-            n_tx=len(txids),
-            txids=txids,
-            coinbase_txid=block.coinbase.txid_hex,
-            fees_sat=sum(entry.fee_sat for entry in self._entries),
-            weight_wu=block.weight_wu,
-            template_at_ns=self._template_at_ns,
-            mined_at_ns=mined_at_ns,
-            accepted_at_ns=accepted_at_ns,
-            planned_interval_s=self._planned.interval_s,
-            interval_s=(mined_at_ns - before.mined_at_ns) / 1e9 if before is not None else None,
-            acceptance_at_template=acceptances(self._view, txids),
-            acceptance_at_arrival=acceptances(view_at_arrival, txids),
-        )
+    for lost in stale:
+        forgive(rpc, lost.hash)
+    return blocks, stale

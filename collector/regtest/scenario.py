@@ -127,6 +127,15 @@ class Pool(Section):
         return self
 
 
+class Fork(Section):
+    """A branch of `depth` blocks, all of one pool, that loses to block number `at_block` and what follows."""
+
+    at_block: Annotated[int, Field(ge=1)]  # the first block is 1
+    depth: Annotated[int, Field(ge=1, le=20)]
+    pool: Slug
+    is_empty: bool = False
+
+
 class Prices(Section):
     """Daily prices of an invented exchange: a random walk that ends on the day the scenario does."""
 
@@ -163,6 +172,7 @@ class Scenario(Section):
     interval: Interval
     traffic: Traffic
     pools: Annotated[tuple[Pool, ...], Field(min_length=1, strict=False)]
+    forks: Annotated[tuple[Fork, ...], Field(strict=False)] = ()
     prices: Prices | None = None
     labels: Labels | None = None
 
@@ -175,6 +185,20 @@ class Scenario(Section):
             twice = [value for value, n in Counter(getattr(p, key) for p in self.pools).items() if n > 1]
             if twice:
                 raise ValueError(f"two pools have the same {key.removesuffix('_bytes')} {twice[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_forks(self) -> Self:
+        for fork in self.forks:
+            if fork.pool not in {pool.slug for pool in self.pools}:
+                raise ValueError(f"the fork at block {fork.at_block} names no pool of ours: {fork.pool!r}")
+            if fork.at_block + fork.depth > self.blocks:
+                raise ValueError(
+                    f"the fork at block {fork.at_block} loses to no longer branch: {self.blocks} blocks are "
+                    f"too few for depth {fork.depth}"
+                )
+        if len({fork.at_block for fork in self.forks}) < len(self.forks):
+            raise ValueError("two forks have the same at_block")
         return self
 
     def block_weight_of(self, pool: Pool) -> int:

@@ -24,7 +24,7 @@ class Entry:
     vsize_vb: int
     weight_wu: int
     parents: frozenset[str]  # unconfirmed when it was sent; some may be confirmed by now
-    arrival: int  # position in the order of entry
+    arrival: int  # position in the order of entry; a new one when a block that held it has lost
     is_planted: bool  # a low-feerate transaction somebody paid for out of band
 
 
@@ -52,7 +52,10 @@ class Acceptance:
 
 
 def first_come_order(view: View) -> Order:
-    """First come, first served: a parent always entered before its child."""
+    """First come, first served.
+
+    A parent entered before its child, unless a block that held the parent has lost: such a child waits.
+    """
     return [[entry.txid] for entry in sorted(view.values(), key=lambda entry: entry.arrival)]
 
 
@@ -171,12 +174,14 @@ def _best_first(view: View, feerates: Mapping[str, float]) -> list[str]:
 def _ancestors(view: View) -> dict[str, set[str]]:
     """Every transaction with all its ancestors in the mempool, itself included."""
     families: dict[str, set[str]] = {}
-    for entry in sorted(view.values(), key=lambda entry: entry.arrival):  # parents come first
-        family = {entry.txid}
-        for parent in entry.parents:
-            family |= families.get(parent, set())
-        families[entry.txid] = family
-    return families
+
+    def family(txid: str) -> set[str]:
+        if txid not in families:
+            parents = (family(parent) for parent in view[txid].parents if parent in view)
+            families[txid] = {txid}.union(*parents)
+        return families[txid]
+
+    return {txid: family(txid) for txid in view}
 
 
 def _in_topological_order(txids: Iterable[str], ancestors: Mapping[str, set[str]]) -> list[str]:

@@ -48,6 +48,22 @@ class BlockTruth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StaleTruth:
+    """One block of a branch that lost: the node followed it, and left it for the block of number `at_block`.
+
+    It counts for no pool and mined no transaction.
+    """
+
+    at_block: int  # as in the scenario, from 1
+    height: int
+    hash: str
+    pool: str
+    is_empty: bool
+    txids: list[str]  # in block order, without the coinbase; they went back to the mempool
+    mined_at_ns: int  # submitblock called
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxTruth:
     """One transaction that was sent and taken by the node."""
 
@@ -105,7 +121,8 @@ class Truth:
     started_at_ns: int
     ended_at_ns: int
     pools: list[PoolTruth]
-    blocks: list[BlockTruth]
+    blocks: list[BlockTruth]  # of the active chain
+    stale_blocks: list[StaleTruth]
     transactions: list[TxTruth]
     prices: list[PriceTruth]
     labels: list[LabelTruth]
@@ -132,6 +149,7 @@ class Truth:
 ROWS: Final[dict[str, Callable[..., object]]] = {
     "pools": PoolTruth,
     "blocks": BlockTruth,
+    "stale_blocks": StaleTruth,
     "transactions": TxTruth,
     "prices": PriceTruth,
     "labels": LabelTruth,

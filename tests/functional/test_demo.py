@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import pytest
 from analysis.engine import open_database
 from collector.demo import DATASET, run_demo
 from collector.regtest import RegtestNode, Truth, find_bitcoind, load_scenario
+from collector.regtest.run import TRUTH_FILE
 from collector.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
 from collector.writer import Dataset
 from tests.collector.node_rows import expected_block, expected_transaction
@@ -42,6 +43,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         rpc = node.client()
         tip = rpc.call("getblockcount")
         hashes = rpc.batch([("getblockhash", height) for height in range(tip + 1)])
+        hashes += [stale.hash for stale in Truth.read(out / TRUTH_FILE).stale_blocks]
         verbose = rpc.batch([("getblock", hash_, 3) for hash_ in hashes])
         stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
         said.extend(zip(verbose, stats, strict=True))
@@ -82,7 +84,7 @@ def test_the_scenario_is_as_large_as_promised(played: Played) -> None:
 def test_every_block_has_the_pool_that_mined_it(played: Played) -> None:
     """Hostile tags, tags inside tags, payout against tag, and a pool that nobody knows."""
     label = labels(played.truth)
-    wanted = {block.hash: label[block.pool] for block in played.truth.blocks}
+    wanted = {block.hash: label[block.pool] for block in (*played.truth.blocks, *played.truth.stale_blocks)}
     found = {hash_hex(hash_): pool for hash_, pool in rows(played, "SELECT block_hash, pool FROM block_pool")}
     assert found == wanted
 
@@ -114,10 +116,59 @@ def test_empty_blocks_are_the_planted_ones(played: Played) -> None:
     assert low < planted.total() / len(played.truth.blocks) < high
 
 
+def test_branches_that_lost_are_found_with_their_depth(played: Played) -> None:
+    """Each planted branch is one reorganisation: its lowest block, its pool, and who took its place."""
+    label = labels(played.truth)
+    active = {block.height: block for block in played.truth.blocks}
+    branches = [
+        list(group) for _, group in groupby(played.truth.stale_blocks, key=lambda stale: stale.at_block)
+    ]
+    planted = [
+        (
+            branch[0].hash,
+            branch[0].height,
+            len(branch),
+            [label[stale.pool] for stale in branch],
+            active[branch[0].height].hash,
+            len(branch),
+        )
+        for branch in branches
+    ]
+    assert sorted(len(branch) for branch in branches) == [1, 2]
+    found = rows(
+        played,
+        "SELECT first_hash, from_height, depth, pools, rival_hash, n_disconnected, was_active, lead_s > 0"
+        " FROM stale_branches ORDER BY from_height",
+    )
+    assert [
+        (hash_hex(first), height, depth, pools, hash_hex(rival), n_left)
+        for first, height, depth, pools, rival, n_left, *_ in found
+    ] == planted
+    assert all(was_active and is_earlier for *_, was_active, is_earlier in found)
+    assert rows(played, "SELECT depth, n_branches, n_reorgs FROM reorg_depth") == [(1, 1, 1), (2, 1, 1)]
+
+
+def test_stale_blocks_are_counted_apart_from_the_shares(played: Played) -> None:
+    """stale_rate has each pool's lost blocks; the empty one among them is in no rate of empty blocks."""
+    label = labels(played.truth)
+    lost = Counter(label[stale.pool] for stale in played.truth.stale_blocks)
+    mined = Counter(label[block.pool] for block in played.truth.blocks)
+    found = rows(played, "SELECT pool, n_blocks, n_stale FROM stale_rate WHERE pool != 'all'")
+    assert {pool: (n_blocks, n_stale) for pool, n_blocks, n_stale in found} == {
+        pool: (mined[pool] + lost[pool], lost[pool]) for pool in mined
+    }
+    assert any(stale.is_empty for stale in played.truth.stale_blocks)
+    ((n_blocks,),) = rows(played, "SELECT n_blocks FROM empty_intervals WHERE pool = 'all'")
+    assert n_blocks == len(played.truth.blocks)
+
+
 def test_intervals_are_those_of_the_scenario(played: Played) -> None:
     """Arrival to arrival on the collector's clock is submission to submission on the miner's, to 50 ms."""
     planted = {block.hash: block.interval_s for block in played.truth.blocks if block.interval_s is not None}
-    found = rows(played, "SELECT block_hash, interval_s FROM block_intervals WHERE interval_s IS NOT NULL")
+    found = rows(
+        played,
+        "SELECT block_hash, interval_s FROM block_intervals WHERE is_active AND interval_s IS NOT NULL",
+    )
     measured = {hash_hex(hash_): seconds for hash_, seconds in found}
     assert set(measured) == set(planted)
     off = sorted(abs(measured[hash_] - planted[hash_]) for hash_ in planted)
@@ -168,7 +219,8 @@ def test_every_number_is_what_the_node_says(played: Played) -> None:
     blocks = {row["block_hash"]: row for row in dataset.read(BLOCKS).to_pylist()}
     transactions = dataset.read(TRANSACTIONS).to_pylist()
     said = {hash_bytes(verbose["hash"]): (verbose, stats) for verbose, stats in played.said}
-    assert {hash_hex(hash_) for hash_ in blocks} == {block.hash for block in played.truth.blocks}
+    planted = (*played.truth.blocks, *played.truth.stale_blocks)
+    assert {hash_hex(hash_) for hash_ in blocks} == {block.hash for block in planted}
     for hash_, row in blocks.items():
         expected = expected_block(*said[hash_])
         seen = {name: row[name] for name in expected} | {"header_time": int(row["header_time"].timestamp())}
@@ -183,10 +235,14 @@ def test_every_number_is_what_the_node_says(played: Played) -> None:
 
 
 def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -> None:
-    """mempool_txs has each of them once, pushed, with the fee and size it was made with."""
+    """mempool_txs has each once per stay, pushed, with the fee and size it was made with.
+
+    A transaction of a block that lost stays a second time.
+    """
     found = rows(played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs")
     seen = {hash_hex(txid): (kind, fee_sat, vsize_vb) for txid, kind, fee_sat, vsize_vb in found}
-    assert len(seen) == len(found)
+    again = Counter(txid for stale in played.truth.stale_blocks for txid in stale.txids)
+    assert Counter(hash_hex(txid) for txid, *_ in found) == Counter(seen.keys()) + again
     assert seen == {tx.txid: ("pushed", tx.fee_sat, tx.vsize_vb) for tx in played.truth.transactions}
 
 

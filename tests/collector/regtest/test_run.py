@@ -146,6 +146,24 @@ def test_the_rules_name_every_pool_that_has_any(played: Played, smoke: Scenario)
         assert patterns.get((pool.slug, "payout")) == (pool.payout_script if "payout" in pool.rules else None)
 
 
+def test_branches_that_lost_are_on_the_node_and_not_on_its_chain(played: Played, smoke: Scenario) -> None:
+    """The node names each planted branch with its depth; its blocks hold what the truth says."""
+    node, truth, _ = played
+    rpc = node.client()
+    tips = [tip for tip in rpc.call("getchaintips") if tip["status"] != "active"]
+    wanted = sorted((fork.depth, "valid-fork") for fork in smoke.forks)
+    assert sorted((tip["branchlen"], tip["status"]) for tip in tips) == wanted
+    heights = {number: block.height for number, block in enumerate(truth.blocks, start=1)}
+    places = [
+        (fork.at_block, heights[fork.at_block] + above) for fork in smoke.forks for above in range(fork.depth)
+    ]
+    assert [(stale.at_block, stale.height) for stale in truth.stale_blocks] == places
+    for stale in truth.stale_blocks:
+        seen = rpc.call("getblock", stale.hash, 1)
+        assert (seen["height"], seen["confirmations"], seen["tx"][1:]) == (stale.height, -1, stale.txids)
+    assert sum(len(stale.txids) for stale in truth.stale_blocks) > 10
+
+
 def test_third_parties_publish_what_the_truth_says(played: Played, smoke: Scenario) -> None:
     """Prices end on the day the scenario did; a label names its block's pool unless it is planted wrong."""
     _, truth, out = played

@@ -52,6 +52,13 @@ def coins(count: int) -> Wallet:
         ),
         ('policy = "first_come"', 'policy = "empty_after_fast"', r"pools 4: .*goes with policy"),
         ("missing_share = 0.25", "missing_share = 0.8", r"labels: .*add up to 1\.05, which is above 1"),
+        ('pool = "queue"', 'pool = "quay"', r"scenario: .*fork at block 5 names no pool of ours: 'quay'"),
+        ("at_block = 5", "at_block = 11", r"scenario: .*12 blocks are too few for depth 2"),
+        (
+            "[prices]",
+            '[[forks]]\nat_block = 5\ndepth = 1\npool = "queue"\n[prices]',
+            r"scenario: .*two forks have the same at_block",
+        ),
         ("[interval]", "[interval", r"cannot be read as TOML"),
     ],
 )

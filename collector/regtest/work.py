@@ -1,0 +1,124 @@
+"""What pools do: build a block on the mempool as it is, publish it when it is due, or lose a branch."""
+
+import time
+from collections.abc import Iterator
+
+from collector.regtest.ledger import Ledger
+from collector.regtest.mining import RESERVED_WEIGHT_WU, Block, build_block, submit, take_template
+from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
+from collector.regtest.selection import ORDERS, Entry, View, fill
+from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
+from collector.rpc import RpcClient
+
+# A losing tip stands this long, and so does the tip below it before its rival comes, so that everybody hears
+# of each step.
+HOLD_S = 0.3
+
+
+class Work:
+    """A block that a pool has built on the mempool as it was then, and publishes when it is due."""
+
+    def __init__(
+        self, scenario: Scenario, rpc: RpcClient, ledger: Ledger, planned: PlannedBlock, *, extranonce: int
+    ) -> None:
+        self._rpc, self._ledger, self._planned = rpc, ledger, planned
+        with ledger.still():
+            self._template_at_ns = time.time_ns()
+            self._view = ledger.view(rpc)
+            self._entries, self._block = _assemble(
+                scenario, rpc, self._view, planned.pool, is_empty=planned.is_empty, extranonce=extranonce
+            )
+
+    def publish(self, before: BlockTruth | None) -> BlockTruth:
+        """Submit the block and return its truth; `before` is the block mined last."""
+        block, pool = self._block, self._planned.pool
+        txids = [entry.txid for entry in self._entries]
+        with self._ledger.still():
+            view_at_arrival = self._ledger.view(self._rpc)
+            mined_at_ns, accepted_at_ns = self._ledger.mine(self._rpc, block, txids)
+        return BlockTruth(
+            height=block.height,
+            hash=block.hash,
+            pool=pool.slug,
+            policy=pool.policy,
+            is_empty=not txids,
+            is_planted_empty=self._planned.is_empty,
+            n_tx=len(txids),
+            txids=txids,
+            coinbase_txid=block.coinbase.txid_hex,
+            fees_sat=sum(entry.fee_sat for entry in self._entries),
+            weight_wu=block.weight_wu,
+            template_at_ns=self._template_at_ns,
+            mined_at_ns=mined_at_ns,
+            accepted_at_ns=accepted_at_ns,
+            planned_interval_s=self._planned.interval_s,
+            interval_s=(mined_at_ns - before.mined_at_ns) / 1e9 if before is not None else None,
+            acceptance_at_template=acceptances(self._view, txids),
+            acceptance_at_arrival=acceptances(view_at_arrival, txids),
+        )
+
+
+def branch_duration_s(fork: Fork) -> float:
+    """How long `lose_branch` takes at least."""
+    return (fork.depth + 1) * HOLD_S
+
+
+def lose_branch(
+    scenario: Scenario, rpc: RpcClient, ledger: Ledger, fork: Fork, *, extranonce: int
+) -> list[StaleTruth]:
+    """Mine the blocks of a fork, lowest first, and make the node leave them again.
+
+    Their transactions are back in the mempool afterwards. Nothing is sent meanwhile: a payment that is
+    replaced while a losing block holds it would have two fates.
+    """
+    with ledger.still():
+        stale = list(_mine_branch(scenario, rpc, ledger, fork, extranonce))
+        rpc.call("invalidateblock", stale[0].hash)
+        # The node puts them back in this order: block by block from the lowest on.
+        ledger.take_back(txid for block in stale for txid in block.txids)
+        time.sleep(HOLD_S)
+    return stale
+
+
+def forgive(rpc: RpcClient, block_hash: str) -> None:
+    """Let the node call a branch that lost valid again: it is only shorter than the active chain by now."""
+    rpc.call("reconsiderblock", block_hash)
+
+
+def _mine_branch(
+    scenario: Scenario, rpc: RpcClient, ledger: Ledger, fork: Fork, extranonce: int
+) -> Iterator[StaleTruth]:
+    (pool,) = (pool for pool in scenario.pools if pool.slug == fork.pool)
+    for _ in range(fork.depth):
+        entries, block = _assemble(
+            scenario, rpc, ledger.view(rpc), pool, is_empty=fork.is_empty, extranonce=extranonce
+        )
+        mined_at_ns = time.time_ns()
+        submit(rpc, block)
+        time.sleep(HOLD_S)
+        yield StaleTruth(
+            at_block=fork.at_block,
+            height=block.height,
+            hash=block.hash,
+            pool=pool.slug,
+            is_empty=not entries,
+            txids=[entry.txid for entry in entries],
+            mined_at_ns=mined_at_ns,
+        )
+
+
+def _assemble(
+    scenario: Scenario, rpc: RpcClient, view: View, pool: Pool, *, is_empty: bool, extranonce: int
+) -> tuple[list[Entry], Block]:
+    """Fill and solve a block of `pool` on the node's tip; call it within the ledger's `still`."""
+    template = take_template(rpc)
+    limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU
+    entries = fill(view, [] if is_empty else ORDERS[pool.policy](view), weight_wu=limit_wu)
+    block = build_block(
+        template,
+        entries,
+        tag=pool.tag_bytes,
+        payout_script=pool.payout_script,
+        extranonce=extranonce,
+    )
+    return entries, block
