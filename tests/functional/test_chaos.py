@@ -14,7 +14,7 @@ from tests.functional.chaos.world import make_world
 
 pytestmark = pytest.mark.bitcoind
 SEED = 7
-QUICK = {"receiver_killed": 0.1, "drops": 0.1, "reorgs": 0.2}
+QUICK = {"kill": 0.07, "receiver_killed": 0.1, "drops": 0.1, "reorgs": 0.2}
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collector.verify import warm_up
 from tests.functional.chaos.judge import Verdict
 from tests.functional.chaos.world import World, make_world
 
@@ -32,6 +33,7 @@ class Fault:
     def run(self, folder: Path, *, seed: int, scale: float) -> Verdict:
         """Play it on a world of its own and judge what came of it."""
         needs = dict(self.needs)
+        warm_up()  # else the first collectors would compile, each for itself, and some be killed over it
         needs["n_coins"] = round(needs["n_coins"] * max(scale, 0.1)) + COINS_AT_LEAST
         with make_world(folder, seed=seed, scale=scale, **needs) as world:
             return self.play(world)
