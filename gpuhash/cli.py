@@ -175,3 +175,6 @@ def main() -> None:
     except GpuhashError as error:
         typer.echo(f"gpuhash: {error}", err=True)
         sys.exit(1)
+    except MemoryError as error:
+        typer.echo(f"gpuhash: out of memory: {error}; take fewer or shorter messages", err=True)
+        sys.exit(1)

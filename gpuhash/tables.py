@@ -1,4 +1,4 @@
-"""Results as tables for a terminal. What is not known is n/a, never 0."""
+"""Results as tables for a terminal of 80 columns. What is not known is n/a, never 0."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,11 +11,12 @@ from gpuhash.report import Comparison, Crossover
 from gpuhash.sweep import Point, Sweep
 
 UNKNOWN = "n/a"
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def of_results(results: Sequence[Result]) -> Table:
     """One line per stage of a case; without columns for energy when nothing is known about it."""
-    names = ["algorithm", "bytes", "batch", "backend", "stage", "MH/s", "GB/s", "x reference", "of limit"]
+    names = ["algorithm", "bytes", "batch", "backend", "stage", "hashes/s", "bytes/s", "x ref", "of limit"]
     if any(result.joules_per_hash is not None for result in results):
         names += ["nJ/hash", "net nJ/hash", "W", "MHz"]
     rows = [
@@ -25,8 +26,8 @@ def of_results(results: Sequence[Result]) -> Table:
             str(result.count),
             result.backend,
             result.stage,
-            _number(result.hashes_per_s / 1e6, 3),
-            _number(result.gigabytes_per_s, 3),
+            _rate(result.hashes_per_s),
+            _rate(result.gigabytes_per_s * 1e9),
             _number(result.ratio_to_reference, 2),
             _percent(result.share_of_limit),
             _number(_nano(result.joules_per_hash), 1),
@@ -46,19 +47,19 @@ def of_peers(peers: Iterable[PeerResult]) -> Table:
             peer.algorithm,
             peer.backend,
             peer.peer,
-            _number(peer.hashes_per_s / 1e6, 2),
-            _number(peer.peer_hashes_per_s / 1e6, 2),
+            _rate(peer.hashes_per_s),
+            _rate(peer.peer_hashes_per_s),
             _number(peer.ratio, 3),
             str(peer.rounds),
         )
         for peer in peers
     ]
-    names = ("algorithm", "backend", "peer", "MH/s", "peer MH/s", "ratio", "rounds")
+    names = ("algorithm", "backend", "peer", "hashes/s", "peer's", "ratio", "rounds")
     return _table(names, rows, left=names[:3])
 
 
 def of_comparison(comparisons: Iterable[Comparison]) -> Table:
-    """Two benchmarks side by side."""
+    """Hashes per second of two benchmarks side by side."""
     rows = [
         (
             line.algorithm,
@@ -66,13 +67,13 @@ def of_comparison(comparisons: Iterable[Comparison]) -> Table:
             str(line.count),
             line.backend,
             line.stage,
-            _number(line.before_hashes_per_s / 1e6, 3),
-            _number(line.after_hashes_per_s / 1e6, 3),
+            _rate(line.before_hashes_per_s),
+            _rate(line.after_hashes_per_s),
             _number(line.ratio, 3),
         )
         for line in comparisons
     ]
-    names = ("algorithm", "bytes", "batch", "backend", "stage", "MH/s before", "MH/s after", "ratio")
+    names = ("algorithm", "bytes", "batch", "backend", "stage", "before", "after", "ratio")
     return _table(names, rows, left=("algorithm", "backend", "stage"))
 
 
@@ -121,7 +122,7 @@ def of_crossovers(crossovers: Iterable[Crossover]) -> list[str]:
 
 
 def _table(names: Sequence[str], rows: Iterable[tuple[str, ...]], left: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
     for name in names:
         table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
     for row in rows:
@@ -131,6 +132,12 @@ def _table(names: Sequence[str], rows: Iterable[tuple[str, ...]], left: Sequence
 
 def _number(value: float | None, places: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{places}f}"
+
+
+def _rate(value: float) -> str:
+    """Write something per second in four digits: 73.52 M."""
+    scale, unit = next(((scale, unit) for scale, unit in UNITS if value >= scale), (1.0, ""))
+    return f"{value / scale:#.4g} {unit}".rstrip()
 
 
 def _percent(value: float | None) -> str:

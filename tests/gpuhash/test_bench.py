@@ -1,11 +1,13 @@
 """The benchmark: verified before it is timed, complete, honest about what is unknown. No test of speed."""
 
+import io
 import json
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from gpuhash import bench, ceiling, check, cpu_limit, limits, machine, peers, plot, report, stages, tables
 from gpuhash.bench import SEARCH, Case, Result
@@ -53,6 +55,21 @@ def test_every_stage_of_every_backend_is_reported(results: list[Result]) -> None
         if result.limit_hashes_per_s:
             assert "vector operations" in result.limit_formula
             assert result.share_of_limit == result.hashes_per_s / result.limit_hashes_per_s
+
+
+def test_tables_fit_a_terminal_and_show_no_rate_as_zero(results: list[Result]) -> None:
+    """80 columns hold the longest usual line, and a slow line keeps its digits."""
+    usual = replace(results[0], count=100_000, hashes_per_s=123456.0, ratio_to_reference=12.5)
+    slow = replace(usual, stage="kernel", hashes_per_s=0.0754, gigabytes_per_s=9.4e9 / 1e9)
+    console = Console(width=200, file=io.StringIO(), force_terminal=False)
+    for table in (tables.of_results([usual, slow]), tables.of_comparison(report.compare([usual], [usual]))):
+        console.print(table)
+    text = console.file.getvalue()
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "123.5 k" in text
+    assert "0.07540" in text
+    assert "9.400 G" in text
 
 
 def test_nothing_is_timed_when_a_backend_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,17 @@ def test_verify_prints_digests_that_other_programs_print(run: Run, tmp_path: Pat
     assert (status, out.split()[0]) == (0, "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470")
 
 
+def test_too_little_memory_is_one_line(run: Run) -> None:
+    """A batch that no machine holds is refused without a traceback."""
+    status, _, err = run(
+        "bench", "--no-peers", "--algorithm", "sha256", "--batch", "1", "--message-bytes", str(1 << 50)
+    )
+
+    assert status == 1
+    assert err.splitlines()[-1].startswith("gpuhash: out of memory: ")
+    assert "Traceback" not in err
+
+
 def test_verify_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dash is standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
