@@ -162,8 +162,9 @@ def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
     if case.mixed:
         _flat, offsets = check.random_messages(case.count, seed=1)
         message_bytes = int(offsets[-1]) // case.count
-    # The model is of the chosen variant, and of messages of one length.
-    fits = not case.mixed and not stage.name.startswith("kernel ")
+    # The model is of one device, of the chosen variant, and of messages of one length.
+    several = stage.backend == "cuda" and stage.name == "end-to-end" and len(devices()) > 1
+    fits = not several and not case.mixed and not stage.name.startswith("kernel ")
     top = ceiling.of(stage.backend, case.which, message_bytes) if fits else None
     rate = stage.hashes / median
     return Result(

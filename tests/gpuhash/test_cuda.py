@@ -238,32 +238,46 @@ def test_the_check_of_a_gpu_covers_every_variant(start: Start) -> None:
     }
 
 
-def test_energy_and_clocks_are_those_of_the_gpu_that_works(
+def test_a_sweep_works_on_the_gpu_whose_clocks_it_locks(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVML numbers GPUs in its own way, so the one it is asked about is found by its slot."""
+    """NVML numbers GPUs in its own way, so a GPU is named by its slot; it is opened when the sweep asks."""
     cupy = start(device_count=2)
     asked: dict[str, object] = {}
-    monkeypatch.setattr(cli_bench.energy, "load_nvml", lambda: None)
-    monkeypatch.setattr(energy, "gpu_meter", lambda slot: asked.setdefault("meter", slot) and None)
-    monkeypatch.setitem(stages.SEARCH_NONCES, "cuda", 64)
 
     def swept(_nvml: object, work: Callable[[], int], **options: object) -> Sweep:
         asked.update(options, launches_before=len(cupy.launches), hashes=work())
         point = Point(locked_mhz=None, hashes_per_s=1.0, joules_per_hash=1.0, mean_w=1.0, clock_mhz=None)
         return Sweep(points=(point,))
 
+    monkeypatch.setattr(energy, "load_nvml", lambda: None)
     monkeypatch.setattr(cli_bench.clock_sweep, "sweep", swept)
+    monkeypatch.setitem(stages.SEARCH_NONCES, "cuda", 64)
+
     cli_bench.sweep(allow_clock_changes=True, gpu=1)
-    list(
-        run([Case(algorithm=SEARCH, count=64, message_bytes=80)], ["cuda"], seconds=0.001, energy_window_s=1)
-    )
 
     assert asked["pci_bus_id"] == cupy.cuda.Device(1).pci_bus_id
-    assert (asked["launches_before"], cupy.launches[0][0], asked["hashes"]) == (0, 1, 64)
-    assert asked["meter"] == cupy.cuda.Device(0).pci_bus_id
+    assert (asked["launches_before"], asked["hashes"]) == (0, 64)
+    assert {number for number, _kernel, _blocks in cupy.launches} == {1}
     with pytest.raises(gpuhash.InvalidInputError, match="no GPU 2; CuPy sees 2"):
         cli_bench.sweep(allow_clock_changes=True, gpu=2)
+
+
+def test_energy_and_limit_are_of_the_gpu_that_was_timed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first GPU's counter is read; its limit is not held against what two GPUs do together."""
+    cupy = start(device_count=2)
+    slots: list[str] = []
+    monkeypatch.setattr(energy, "gpu_meter", slots.append)
+    case = Case(algorithm=SEARCH, count=64, message_bytes=80)
+
+    results = list(run([case], ["cuda"], seconds=0.001, energy_window_s=1))
+
+    assert slots == [cupy.cuda.Device(0).pci_bus_id]
+    limits = {result.stage: result.limit_hashes_per_s for result in results if result.backend == "cuda"}
+    assert limits["kernel"] is not None
+    assert limits["end-to-end"] is None
 
 
 def test_the_benchmark_times_all_stages_of_a_gpu(start: Start) -> None:
