@@ -1,10 +1,11 @@
 """Run units in worker processes, so many at a time that memory stays small."""
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Self
 
 from collector.backfill.work import Done, load_kernels, prepare
@@ -42,7 +43,8 @@ class Workers(AbstractContextManager["Workers"]):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self._executor = ProcessPoolExecutor(count, mp_context=context, initializer=prepare)
-        self._started = [self._executor.submit(int) for _ in range(count)]
+        with _interrupts_held():
+            self._started = [self._executor.submit(int) for _ in range(count)]
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +76,16 @@ class Workers(AbstractContextManager["Workers"]):
     def wait_until_ready(self) -> None:
         """Return when every worker can take a unit."""
         wait(self._started)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Keep Ctrl-C, which is for the parent, from processes that begin here: they inherit what is blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def open_pool(workers: int) -> Here | Workers:
