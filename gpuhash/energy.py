@@ -121,7 +121,9 @@ def load_nvml() -> Any:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
     except Exception as error:  # its own exceptions exist only where it could be imported
-        raise BackendUnavailableError(f"no NVML: {error}; pip install nvidia-ml-py") from error
+        raise BackendUnavailableError(
+            f"no NVML: {error}; it comes with the driver, and pip install nvidia-ml-py reads it"
+        ) from error
     return nvml
 
 
