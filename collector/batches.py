@@ -20,11 +20,12 @@ Row = dict[str, Any]
 class Batch:
     """Messages received together, the rows made of them so far, and how many are still to come."""
 
-    __slots__ = ("began_s", "n_messages", "n_open", "rows")
+    __slots__ = ("began_s", "first", "n_messages", "n_open", "rows")
 
     def __init__(self, n_messages: int) -> None:
         self.began_s = time.monotonic()
         self.n_messages = n_messages
+        self.first: dict[str, Message] = {}  # message of each topic
         self.n_open = 0
         self.rows: dict[str, list[Row]] = {}
 
@@ -47,7 +48,9 @@ class Batches:
         """Journal messages, safe from a kill when this returns, as a batch that becomes the current one."""
         self._journal.append_messages(messages)
         self._journal.flush()
-        return self._next(len(messages))
+        batch = self._next(len(messages))
+        batch.first = {message.topic: message for message in reversed(messages)}
+        return batch
 
     def adopt(self, n_messages: int) -> Batch:
         """Begin a batch of messages that the journal handed back."""
@@ -70,6 +73,11 @@ class Batches:
     def n_messages(self) -> int:
         """Messages whose rows are not complete."""
         return sum(batch.n_messages for batch in self._open)
+
+    @property
+    def unfinished(self) -> dict[str, Message]:
+        """The first message of each topic in a batch that is not committed."""
+        return {topic: first for batch in reversed(self._open) for topic, first in batch.first.items()}
 
     @property
     def waiting_s(self) -> float:

@@ -1,15 +1,16 @@
 """Keep account of what was really observed: one open interval per topic, a `coverage` row when it ends.
 
-An interval begins when the subscription stands or the stream is whole again. It ends at its last message, at
-a seal too, where it goes on in the next row: that nothing was lost behind that message only the counter of
-the next one shows, or a look at the node (`prove`). So no claim is ever taken back.
+An interval begins when the subscription stands or the stream is whole again. It ends at its last message:
+that nothing was lost behind that one only the counter of the next shows, or a look at the node (`prove`). A
+seal ends it before the first message whose rows are not committed, and it goes on in the next row. So no
+claim is ever taken back.
 
 `state` goes to the journal with the messages it counts, so that an interval which a kill leaves open still
 becomes a row, closed at the last message that the journal holds.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +40,26 @@ class _Interval:
         self.last_sequence = sequence
         self.n_messages += 1
         self.to_us = max(self.to_us, received_us)
+
+    def parted(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
+        """Part the interval before a message, or at its end when it has not counted that message."""
+        n_later, at_us = 0, self.to_us
+        if before is not None and self.last_sequence is not None:
+            distance = (self.last_sequence - before.sequence + 1) % COUNTER_RANGE
+            if 0 < distance < COUNTER_RANGE // 2:  # else the message is still to be counted
+                n_later = min(distance, self.n_messages)  # an earlier interval counted the others
+                at_us = min(max(before.received_ns // 1000, self.from_us), self.to_us)
+        done, rest = _Interval(self.from_us, at_us), _Interval(at_us, self.to_us)
+        done.before_sequence = self.before_sequence
+        done.n_messages, rest.n_messages = self.n_messages - n_later, n_later
+        if self.last_sequence is not None and done.n_messages:
+            done.first_sequence = self.first_sequence
+            done.last_sequence = (self.last_sequence - n_later) % COUNTER_RANGE
+        if self.last_sequence is not None and rest.n_messages:
+            rest.first_sequence = (self.last_sequence - n_later + 1) % COUNTER_RANGE
+            rest.last_sequence = self.last_sequence
+        rest.before_sequence = done.newest_sequence
+        return done, rest
 
 
 class Ledger:
@@ -79,12 +100,18 @@ class Ledger:
         """End every interval."""
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
-    def seal(self) -> list[Row]:
-        """End every interval that has grown, and begin the next one where it ended, without a hole."""
-        grown = [(topic, each) for topic, each in self._open.items() if each.to_us > each.from_us]
-        rows = [row for topic, _ in grown for row in self.close(topic, "sealed")]
-        for topic, done in grown:
-            self._open[topic] = _Interval(done.to_us, done.to_us, before_sequence=done.newest_sequence)
+    def seal(self, unfinished: Mapping[str, Message]) -> list[Row]:
+        """End every interval that has grown, and begin the next one where it ended, without a hole.
+
+        `unfinished` has, by topic, the first message whose rows are not committed. It and what came behind it
+        belong to the next interval: a row of ours is never in the dataset before those that it vouches for.
+        """
+        rows = []
+        for topic, interval in list(self._open.items()):
+            done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
+            if done.to_us > done.from_us:
+                rows.append(self._row(topic, done, "sealed", None))
+                self._open[topic] = rest
         return rows
 
     @property

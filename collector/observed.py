@@ -78,8 +78,8 @@ class Observed:
         self._guard.ask_on_time()
 
     def seal(self) -> None:
-        """Make rows of what was observed so far."""
-        self.keep(self._ledger.seal())
+        """Make rows of what was observed so far and has its rows committed."""
+        self.keep(self._ledger.seal(self._batches.unfinished))
 
     def end(self, reason: str) -> None:
         """Make rows of everything: the session is over."""

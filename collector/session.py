@@ -183,6 +183,8 @@ class Session:
             self._metrics.resynced(self.origin[0], row["end_reason"])
         self._observed.keep(rows)
         self._metrics.wrote(self._batches.commit())
+        if self._source is not None:
+            self._source.is_held = self._pipeline.is_behind
         waiting_s = self._batches.waiting_s
         if waiting_s > OVERDUE_S and not self._is_overdue:
             log.warning("rows.overdue", node=self.origin[0], n_messages=self._batches.n_messages)
@@ -211,8 +213,8 @@ class Session:
         now_s = time.monotonic()
         if now_s >= self._seal_due_s:
             self._seal_due_s = now_s + self._settings.seal_interval_s
-            self._observed.seal()
             self._commit()
+            self._observed.seal()
             self._seal()
 
     # --- the end

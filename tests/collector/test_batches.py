@@ -33,9 +33,11 @@ def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Data
     second.add("mempool_events", [row(message(2))])
     assert batches.commit() == {}
     assert batches.n_messages == 2
+    assert [each.sequence for each in batches.unfinished.values()] == [1]
     first.add("mempool_events", [row(message(1))])
     first.n_open = 0
     assert batches.commit() == {"mempool_events": 2}
+    assert not batches.unfinished
     journal.seal(dataset)
     assert sealed(dataset) == [1, 2]
 

@@ -1,7 +1,9 @@
 """The account of what was observed: no interval claims more than was received, none is lost."""
 
-from collector.coverage import Ledger
+from collector.coverage import COUNTER_RANGE, Ledger
 from collector.records import Message, Notice
+
+SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 
 def test_a_gap_ends_an_interval_at_its_last_message() -> None:
@@ -34,15 +36,51 @@ def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
     ledger.open("sequence", 10)
     ledger.open("rawblock", 10)
     ledger.count("sequence", 1, 20)
-    (sealed,) = ledger.seal()
+    (sealed,) = ledger.seal({})
     assert (sealed["topic"], sealed["end_reason"]) == ("sequence", "sealed")
     assert (sealed["from_at"], sealed["to_at"], sealed["n_messages"]) == (10, 20, 1)
-    assert ledger.seal() == []  # nothing came since
+    assert ledger.seal({}) == []  # nothing came since
     ledger.prove("sequence", 70)
-    first, second = ledger.close_all("shutdown")
-    assert (first["topic"], first["from_at"], first["to_at"]) == ("rawblock", 10, 10)
-    assert (second["from_at"], second["to_at"], second["n_messages"]) == (20, 70, 0)
-    assert second["first_sequence"] is None
+    grown, still = ledger.close_all("shutdown")
+    assert (still["topic"], still["from_at"], still["to_at"]) == ("rawblock", 10, 10)
+    assert (grown["from_at"], grown["to_at"], grown["n_messages"]) == (20, 70, 0)
+    assert grown["first_sequence"] is None
+
+
+def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
+    """Such messages, and what came behind them, belong to the next interval, which goes on without a hole."""
+    ledger = Ledger("alpha", "s")
+    for topic in ("sequence", "mempool", "rawtx"):
+        ledger.open(topic, 10)
+    for number in range(5, 9):
+        ledger.count("sequence", number, number * 10)
+        ledger.count("rawtx", number, number * 10)
+    ledger.count("mempool", 5, 50)  # the others are not applied yet
+    unfinished = {"sequence": Message("alpha", "s", "sequence", 7, 70_000, b"")}
+    rows = ledger.seal(unfinished) + ledger.close_all("shutdown")
+    spans = [tuple(row[name] for name in ("topic", *SPAN)) for row in rows]
+    assert spans == [
+        ("sequence", 10, 70, 5, 6, 2),
+        ("mempool", 10, 50, 5, 5, 1),
+        ("rawtx", 10, 80, 5, 8, 4),
+        ("sequence", 70, 80, 7, 8, 2),
+        ("mempool", 50, 50, None, None, 0),
+        ("rawtx", 80, 80, None, None, 0),
+    ]
+
+
+def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
+    """Behind a gap, and where the counter begins anew, it is the interval's own messages that count."""
+    ledger = Ledger("alpha", "s")
+    ledger.count("sequence", COUNTER_RANGE - 1, 50)
+    ledger.count("sequence", 0, 60)
+    before_the_gap = {"sequence": Message("alpha", "s", "sequence", COUNTER_RANGE - 9, 20_000, b"")}
+    assert ledger.seal(before_the_gap) == []
+    newest = {"sequence": Message("alpha", "s", "sequence", 0, 60_000, b"")}
+    (row,) = ledger.seal(newest)
+    assert [row[name] for name in SPAN] == [50, 60, COUNTER_RANGE - 1, COUNTER_RANGE - 1, 1]
+    (row,) = ledger.close_all("shutdown")
+    assert [row[name] for name in SPAN] == [60, 60, 0, 0, 1]
 
 
 def test_what_was_received_after_the_last_state_is_counted() -> None:
@@ -80,7 +118,7 @@ def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
     ledger = Ledger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.count("sequence", 7, 20)
-    assert len(ledger.seal()) == 1
+    assert len(ledger.seal({})) == 1
     late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 12, 13)]
     rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
     whole = Ledger("alpha", "s").close_killed(None, late[1:])
