@@ -67,19 +67,11 @@ def configure(
 @app.command()
 def info() -> None:
     """Say what this machine is and what hashes on it."""
-    rows = []
-    for name, value in asdict(machine.describe()).items():
-        if name == "memory_bytes":
-            rows.append(("memory", f"{value / 2**30:.1f} GiB"))
-        else:
-            rows.append((name.replace("_", " "), _plain(value)))
-    try:
-        for device in devices():
-            variants = ", ".join(device.variant(module).name for module in ("sha256", "keccak"))
-            summary = f"{device.name}, {device.sm_count} SMs, compute capability {device.capability}"
-            rows.append((f"gpu {device.number}", f"{summary}; variants {variants}"))
-    except BackendUnavailableError as missing:
-        rows.append(("gpu", str(missing)))
+    facts = asdict(machine.describe())
+    gpus, memory_bytes = facts.pop("gpus"), facts.pop("memory_bytes")
+    rows = [(name.replace("_", " "), _plain(value)) for name, value in facts.items()]
+    rows.append(("memory", f"{memory_bytes / 2**30:.1f} GiB"))
+    rows += [(f"gpu {number}", gpu) for number, gpu in enumerate(gpus)] or [("gpu", _missing_gpu())]
     rows.append(("backend auto", choose("auto").name))
     for name, fact in rows:
         typer.echo(f"{name:14}{fact}")
@@ -160,6 +152,14 @@ def _read(file: Path) -> bytes:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise GpuhashError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _missing_gpu() -> str:
+    try:
+        devices()
+    except BackendUnavailableError as missing:
+        return str(missing)
+    return ""
 
 
 def _plain(value: object) -> str:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from gpuhash.cuda_device import devices
+from gpuhash.errors import BackendUnavailableError
+from gpuhash.kernel_calls import MODULE_SOURCES
 from gpuhash.sharing import usable_cpus, wanted_threads
 
 PACKAGES = ("numpy", "numba", "llvmlite", "pycryptodome", "cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py")
@@ -25,6 +28,7 @@ class Machine:
     system: str
     python: str
     packages: dict[str, str]  # installed version by package name
+    gpus: tuple[str, ...]  # product, size and chosen variants of each, as CuPy numbers them
 
 
 def describe() -> Machine:
@@ -39,6 +43,7 @@ def describe() -> Machine:
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         packages=_installed(),
+        gpus=_gpus(),
     )
 
 
@@ -50,6 +55,18 @@ def _cpu_model_and_flags(cpuinfo: Path) -> tuple[str, frozenset[str]]:
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     return fields.get("model name", ""), frozenset(fields.get("flags", "").split())
+
+
+def _gpus() -> tuple[str, ...]:
+    try:
+        found = devices()
+    except BackendUnavailableError:
+        return ()
+    return tuple(
+        f"{device.name}, {device.sm_count} SMs, compute capability {device.capability}; variants "
+        + ", ".join(device.variant(module).name for module in MODULE_SOURCES)
+        for device in found
+    )
 
 
 def _installed() -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 import gpuhash
 from gpuhash import backend as backends
-from gpuhash import ceiling, check, cli_bench, cuda, cuda_device, energy, stages
+from gpuhash import ceiling, check, cli, cli_bench, cuda, cuda_device, energy, machine, stages
 from gpuhash.bench import SEARCH, Case, run
 from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice
@@ -211,6 +211,17 @@ def test_auto_takes_the_cpu_when_kernels_do_not_compile(
     with caplog.at_level(logging.INFO, "gpuhash"):
         assert backends.choose("auto", pack(batch)).name == "cpu"
     assert "backend auto: cpu, because Host 0: the kernels do not compile" in caplog.text
+
+
+def test_a_machine_names_its_gpus(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    """The document of a benchmark and `gpuhash info` say on which GPUs, compiled how."""
+    start(device_count=2)
+
+    first, second = machine.describe().gpus
+    cli.info()
+
+    assert first == "Host 0, 2 SMs, compute capability 90; variants adds, theta-rho"
+    assert f"gpu 1         {second}\n" in capsys.readouterr().out
 
 
 def test_an_amd_device_gets_the_plain_variants(start: Start) -> None:
