@@ -7,13 +7,19 @@ from collector.check.view import View
 
 
 def check_heights(view: View) -> Outcome:
-    """Look for heights between the first and the last that no block has."""
+    """Look for heights between the first and the last that no block has.
+
+    A node that begins with an empty chain announces block 0, wherever the dataset begins.
+    """
     outcome = Outcome("heights", "every height from the first to the last is there")
     outcome.n_rows = view.count("FROM blocks")
     query = """
         SELECT height + 1, next - 1 FROM (
             SELECT height, lead(height) OVER (ORDER BY height) AS next
-            FROM (SELECT DISTINCT height FROM blocks_known)
+            FROM (
+                SELECT DISTINCT height FROM blocks_known WHERE height > 0
+                    OR block_hash NOT IN (SELECT block_hash FROM block_arrivals WHERE kind = 'pushed')
+            )
         ) WHERE next > height + 1 ORDER BY height
     """
     holes = view.rows(query)

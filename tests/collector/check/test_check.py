@@ -168,6 +168,17 @@ def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Pa
     assert found.n_found == 3
 
 
+def test_block_0_that_an_emptied_node_announced_makes_no_hole(tmp_path: Path) -> None:
+    """It was seen to come, so it is stored; the dataset begins at 100 all the same."""
+    rows = make_rows()
+    rows["blocks"].append({**rows["blocks"][0], "height": 0, "block_hash": name("b0")})
+    rows["transactions"].append({**rows["transactions"][0], "height": 0, "block_hash": name("b0")})
+    missing = outcomes(write(tmp_path / "known", rows))["heights"]
+    rows["block_arrivals"].append({**rows["block_arrivals"][0], "height": 0, "block_hash": name("b0")})
+    announced = outcomes(write(tmp_path / "announced", rows))["heights"]
+    assert (missing.n_found, announced.n_found) == (99, 0)
+
+
 def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> None:
     """Copies that agree are noted, though one knows the fees and says another source."""
     rows = make_rows()
