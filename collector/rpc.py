@@ -144,7 +144,8 @@ class RpcClient:
             try:
                 results.append(_result(call[0], by_number[number]))
             except RpcError as error:
-                results.append(error)
+                # Its traceback holds this frame, and with it every answer, until garbage is collected.
+                results.append(error.with_traceback(None))
             except KeyError:
                 raise NodeError(f"{self.url} left call {number} ({call[0]}) of a batch unanswered") from None
         return results
