@@ -94,6 +94,11 @@ class Entries:
         """Entries that no question has been made for."""
         return len(self._unasked) + len(self._backlog)
 
+    @property
+    def n_new(self) -> int:
+        """Entries that were pushed, and that no question has been made for."""
+        return len(self._unasked)
+
     def entered(self, entry: Entry) -> None:
         """Take a new entry. An older one of the same txid that is still open waits with it."""
         self._succeed(entry)

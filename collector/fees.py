@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from collector.batches import Batch
 from collector.blockflow import BlockFlow
@@ -15,6 +15,9 @@ from collector.lane import Lane, stopped_or_fatal
 from collector.live import LiveSet
 from collector.mempool import Left
 from collector.questions import ask_entries, ask_outputs
+
+MOST_NEW: Final = 10_000  # entries without a question that are worth their memory
+PATIENCE_US: Final = 5_000_000  # for an answer, before more are taken in all the same
 
 
 class FeeDesk:
@@ -42,6 +45,11 @@ class FeeDesk:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether transactions come faster than the node is asked for them, and it does answer."""
+        return self._entries.n_new > MOST_NEW and monotonic_us() - self._asked_us < PATIENCE_US
 
     def entered(self, entry: Entry, owner: Batch) -> None:
         """Take an entry; `owner` stays open until its row is there."""

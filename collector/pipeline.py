@@ -170,6 +170,11 @@ class Pipeline:
         return len(self._held) + self.spine.n_waiting
 
     @property
+    def is_behind(self) -> bool:
+        """Whether it is better to take no more messages for now, if they can wait."""
+        return self._fees.is_behind
+
+    @property
     def n_open(self) -> int:
         """How much waits for an answer or an explanation."""
         return self.n_undecided + len(self._events) + len(self._fees) + len(self.blocks)

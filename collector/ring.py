@@ -48,6 +48,7 @@ _rest = Struct("<QqqHHI")
 _start = Struct("<II")
 _HEADER_BYTES: Final = _start.size + _rest.size
 _FILE_MODE: Final = 0o640
+_UNMAP_BYTES: Final = 8 << 20  # so many are taken between two times of giving pages back
 _PATIENCE_S: Final = 1.0  # for a record that the other processor's cache has not shown yet
 _NO_SPACE: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -84,6 +85,7 @@ class Ring:
         self._number_of = {topic: number for number, topic in enumerate(self._topics)}
         self._at = self._words[_TAIL]  # what `take` reads next
         self._taken: deque[tuple[int, int]] = deque()  # number and end of what was taken and not released
+        self._unmapped_to = self._at
 
     @classmethod
     def create(
@@ -187,6 +189,11 @@ class Ring:
         words[_HEAD] = begin + size
         return True
 
+    @property
+    def is_half_full(self) -> bool:
+        """Whether half of the room is in use."""
+        return 2 * (self._words[_HEAD] - self._words[_TAIL]) > self._capacity
+
     # --- the side that takes
 
     def take(self, limit: int) -> list[Item]:
@@ -223,6 +230,10 @@ class Ring:
         if tail:
             self._words[_RELEASED] = released
             self._words[_TAIL] = tail
+            if tail - self._unmapped_to > _UNMAP_BYTES:
+                self._unmapped_to = tail
+                # The pages stay in the operating system's cache; they need not count as ours as well.
+                self._map.madvise(mmap.MADV_DONTNEED)
 
     @classmethod
     def left_in(cls, path: Path, *, timeout_s: float = 10.0) -> Left:

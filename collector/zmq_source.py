@@ -28,7 +28,7 @@ SUBSCRIBE_SETTLE_S: Final = 0.2
 START_S: Final = 30.0  # for the process to begin, on a machine that is busy
 END_S: Final = 10.0
 TAKEN_AT_ONCE: Final = 1000
-INBOX_ITEMS: Final = 20_000  # what is beyond them stays in the ring
+INBOX_ITEMS: Final = 5_000  # what is beyond them stays in the ring
 BACK_OFF_S: Final = 0.005
 LOOK_S: Final = 0.05  # the longest wait for word from the process, which may be missed
 GATHER_S: Final = 0.005  # what comes in the meantime is taken together; stamps are made before
@@ -53,6 +53,7 @@ class ZmqSource:
         queue_limit: int = 200_000,
     ) -> None:
         self.since_us = 0  # when the subscription stood
+        self.is_held = False  # set by the owner of the inbox: leave messages in the ring, while it has room
         self.node = node
         self.session = session
         self.topics = tuple(endpoints)
@@ -188,8 +189,13 @@ class ZmqSource:
         while items := ring.take(TAKEN_AT_ONCE):
             for item in items:
                 self._inbox.put(item)
-            while self._inbox.qsize() > INBOX_ITEMS and not self._stopping:
+            while self._is_waited_for(ring) and not self._stopping:
                 time.sleep(BACK_OFF_S)
+
+    def _is_waited_for(self, ring: Ring) -> bool:
+        """Whether there is enough in the inbox, and what comes next stays in the ring for now."""
+        has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full
+        return self._inbox.qsize() > INBOX_ITEMS or (self.is_held and has_room)
 
     def _fail(self, detail: str) -> None:
         self._inbox.put(Notice("failed", None, time.time_ns(), detail))
