@@ -4,9 +4,12 @@ A table without files is an empty relation with the contract's types, and a colu
 null, so every query works on every dataset. What cannot be read is named in one sentence.
 """
 
+import fcntl
 import glob
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +22,8 @@ from analysis.errors import DatasetError
 from collector.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, TABLES, Table
 
 CHAIN_PREFIX: Final = "chain="
+# As in collector.writer: whoever moves files of a chain holds this file of its folder alone.
+WRITE_LOCK: Final = ".write.lock"
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,33 @@ class Source:
         """Glob pattern of the files of one table, as DuckDB reads it."""
         return f"{glob.escape(str(self._folder(table)))}/**/*.parquet"
 
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Keep compaction from moving files that were listed; files may be added meanwhile.
+
+        Where the lock file is missing or may not be read, as in a copy, nothing is held.
+        """
+        try:
+            handle = os.open(self._chain_folder / WRITE_LOCK, os.O_RDONLY)
+        except OSError:
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(handle)
+
     def files(self, table: Table) -> Iterator[Path]:
         """Files of one table that are there now."""
         return self._folder(table).rglob("*.parquet")
 
     def _folder(self, table: Table) -> Path:
-        return self.root / f"{CHAIN_PREFIX}{self.chain}" / table.name
+        return self._chain_folder / table.name
+
+    @property
+    def _chain_folder(self) -> Path:
+        return self.root / f"{CHAIN_PREFIX}{self.chain}"
 
 
 def open_dataset(root: Path, chain: str | None = None) -> Source:

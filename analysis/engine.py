@@ -82,7 +82,7 @@ def build(
     rule_set = load_rules(rules)
     source = open_dataset(dataset, chain)
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-    with _appearing(database) as path, connect(path) as connection:
+    with source.steady(), _appearing(database) as path, connect(path) as connection:
         try:
             n_rows = _build(connection, catalog, source, rule_set, progress)
             progress("checks")

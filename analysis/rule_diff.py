@@ -65,7 +65,7 @@ class RuleDiff:
 def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None = None) -> RuleDiff:
     """Attribute every block of a dataset by two rule sets. Raises DatasetError for a folder that is none."""
     source = open_dataset(dataset, chain)
-    with connect() as connection:
+    with source.steady(), connect() as connection:
         create_views(connection, source)
         create_model(connection, load_catalog().by_name["stg_blocks"])
         blocks: pa.Table = connection.sql(ATTRIBUTED).to_arrow_table()

@@ -1,6 +1,8 @@
 """The engine opens datasets, names what it cannot read, and leaves nothing half-written."""
 
+import datetime as dt
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.checks import read_results
+from analysis.dataset import WRITE_LOCK
 from analysis.engine import BuildResult, build, open_database
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
+from collector import writer
+from collector.compaction.run import Outcome, compact
 from collector.schema import TABLES
+from collector.writer import Dataset
 from tests.analysis.world import label_bytes, write_table, write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"
@@ -292,3 +298,42 @@ def test_a_build_can_be_repeated(dataset: Path) -> None:
 def test_errors_are_in_one_tree() -> None:
     """The command line can catch everything that is raised on purpose."""
     assert all(issubclass(error, AnalysisError) for error in (DatasetError, DatabaseError, RulesError))
+
+
+def test_compaction_changes_no_file_of_a_build_that_is_reading(dataset: Path) -> None:
+    """Compaction that begins during a build waits for its end, and then merges the files."""
+    file = only_file(dataset, "blocks")
+    folder = file.parent.with_name("height=000000000-000000999")
+    file.parent.rename(folder)
+    write_table(folder / "b.parquet", TABLES["blocks"], [{"block_hash": "a2", "height": 2}])
+    write_table(folder.with_name("height=000001000-000001999") / "c.parquet", TABLES["blocks"], [])
+    target = Dataset(dataset, "regtest")
+    with target.write_lock():
+        pass
+    outcomes: list[Outcome] = []
+    compaction = threading.Thread(target=lambda: outcomes.extend(compact(target, today=dt.date(2030, 1, 1))))
+    seen: list[list[str]] = []
+
+    def progress(name: str) -> None:
+        if name == "pool_candidates":
+            compaction.start()
+        if name == "checks":
+            compaction.join(1.0)  # enough to merge two files and to reach the swap
+        seen.append(sorted(path.name for path in folder.glob("*.parquet")))
+
+    result = built(dataset, progress=progress)
+    compaction.join()
+    assert result.n_rows["chain_blocks"] == 2
+    assert set(map(tuple, seen)) == {("a.parquet", "b.parquet")}
+    assert [outcome.n_files for outcome in outcomes if outcome.merged] == [2]
+    assert built(dataset).n_rows["chain_blocks"] == 2
+
+
+def test_a_dataset_that_may_only_be_read_is_built(dataset: Path) -> None:
+    """A lock file that may not be opened, or none at all, keeps nobody from reading."""
+    lock = dataset / "chain=regtest" / WRITE_LOCK
+    assert not lock.exists()
+    lock.symlink_to(lock)  # cannot be opened by anyone
+
+    assert built(dataset).n_rows["chain_blocks"] == 1
+    assert WRITE_LOCK == writer.WRITE_LOCK
