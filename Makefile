@@ -39,7 +39,7 @@ lint: $(READY)  ## Check style, types, SQL, and the pinned packages for known vu
 audit: $(READY)  ## Ask the package index for known vulnerabilities of what is pinned
 	@$(BIN)/python tests/audit.py
 
-bench: $(READY)  ## Measure hashing and backfill: ratios on the screen, figures in bench-*.json
+bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on the screen, figures in bench-*.json
 	@$(BIN)/gpuhash check --messages 1000000
 	@$(BIN)/gpuhash bench --peers --json bench-gpuhash.json
 	@$(BIN)/python -m tests.gpuhash.bench_txids
