@@ -1,4 +1,4 @@
-"""Play a scenario on a private chain while the live collector watches.
+"""Play a scenario on a private chain of two nodes while the live collector watches both.
 
 The collector runs as it does for anybody: `pool-collector run` in a process of its own, over real ZMQ and
 RPC, ended by SIGTERM. What the scenario planted is written beside what the collector saw. What invented
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -19,6 +19,7 @@ import structlog
 from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare, run_scenario
 from collector.regtest.third_parties import THIRD_PARTIES
+from collector.regtest.work import Followers
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +31,9 @@ LOG: Final = "collector.log"
 OURS: Final = (MARKER, DATASET, SETTINGS, LOG, "pools", THIRD_PARTIES, "truth.json")
 LICENCE: Final = "invented for the demo"
 
-READY: Final = "mempool.in_step"  # what the collector logs once it follows the node
+FIRST: Final = "first"  # the node that pools mine on
+SECOND: Final = "second"
+READY: Final = "mempool.in_step"  # what the collector logs once it follows a node
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
@@ -48,18 +51,20 @@ def run_demo(
     progress: Progress | None = None,
     inspect: Inspect | None = None,
 ) -> Truth:
-    """Play `scenario` on a fresh node while the collector watches; everything is written below `out`.
+    """Play `scenario` on two fresh nodes while the collector watches; everything is written below `out`.
 
-    `inspect` is called with the node while it still runs, after the collector has ended. Raises RegtestError
-    when `out` holds something else than an earlier demo, or when the collector does not end in order or
-    refuses a file.
+    Pools mine on the first; the second is connected to it. `inspect` is called with the first while it still
+    runs, after the collector has ended. Raises RegtestError when `out` holds something else than an earlier
+    demo, or when the collector does not end in order or refuses a file.
     """
     _make_room(out)
     _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
-    with RegtestNode(bitcoind) as node:
+    with RegtestNode(bitcoind, listen=True) as node, RegtestNode(bitcoind) as second:
+        second.connect(node)
         prepared = prepare(scenario, node)
-        with _Collector(node, out) as collector:
-            truth = run_scenario(scenario, node, out, progress, prepared=prepared)
+        Followers([second]).wait_for(node.client().call("getbestblockhash"))
+        with _Collector({FIRST: node, SECOND: second}, out) as collector:
+            truth = run_scenario(scenario, node, out, progress, prepared=prepared, peers=[second])
             time.sleep(SETTLE_S)
             collector.stop()
         _import_third_parties(scenario, out)
@@ -71,10 +76,11 @@ def run_demo(
 class _Collector:
     """`pool-collector run` as a process; whatever happens, it does not outlive the `with` block."""
 
-    def __init__(self, node: RegtestNode, out: Path) -> None:
+    def __init__(self, nodes: Mapping[str, RegtestNode], out: Path) -> None:
         self._log = out / LOG
+        self._n_nodes = len(nodes)
         settings = out / SETTINGS
-        _write(settings, _settings(node, out / DATASET))
+        _write(settings, _settings(nodes, out / DATASET))
         with self._log.open("wb") as log_file:
             self._process = subprocess.Popen(  # noqa: S603 - our own program and arguments, no shell
                 [sys.executable, "-m", "collector", "run", "--config", str(settings)],
@@ -109,7 +115,7 @@ class _Collector:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while READY not in self._log.read_text(errors="replace"):
+        while self._log.read_text(errors="replace").count(READY) < self._n_nodes:
             if self._process.poll() is not None:
                 raise RegtestError(f"the collector did not start: {self._last_line()}")
             if time.monotonic() > deadline:
@@ -152,25 +158,28 @@ def _import_third_parties(scenario: Scenario, out: Path) -> None:
             raise RegtestError(f"the import of {file} failed: {answer.stderr.strip()}")
 
 
-def _settings(node: RegtestNode, dataset: Path) -> str:
-    """Write settings for a node that lives two minutes: everything happens a little more often."""
-    quoted = {
-        name: json.dumps(str(value))
-        for name, value in {"dataset": dataset, "cookie": node.cookie_path}.items()
-    }
-    return f"""\
+def _settings(nodes: Mapping[str, RegtestNode], dataset: Path) -> str:
+    """Write settings for nodes that live two minutes: everything happens a little more often."""
+    sections = [
+        f"""\
 chain = "regtest"
-dataset = {quoted["dataset"]}
+dataset = {json.dumps(str(dataset))}
 seal_interval_s = 20
 template_interval_s = 5
 stats_interval_s = 5
 log_format = "json"
-
-[[node]]
-name = "demo"
-rpc_url = "{node.rpc_url}"
-cookie_file = {quoted["cookie"]}
 """
+    ]
+    sections += [
+        f"""
+[[node]]
+name = "{name}"
+rpc_url = "{node.rpc_url}"
+cookie_file = {json.dumps(str(node.cookie_path))}
+"""
+        for name, node in nodes.items()
+    ]
+    return "".join(sections)
 
 
 def claim_folder(out: Path) -> None:

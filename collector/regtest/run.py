@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from collector.regtest.scenario import PlannedBlock, Scenario
 from collector.regtest.third_parties import publish
 from collector.regtest.traffic import PlannedTx
 from collector.regtest.truth import BlockTruth, StaleTruth, Truth, pool_truths, tx_truths, write_rules
-from collector.regtest.work import Work, branch_duration_s, forgive, lose_branch
+from collector.regtest.work import Followers, Work, branch_duration_s, forgive, lose_branch
 from collector.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
@@ -36,22 +37,24 @@ def run_scenario(
     progress: Progress | None = None,
     *,
     prepared: Prepared | None = None,
+    peers: Sequence[RegtestNode] = (),
 ) -> Truth:
     """Play the scenario; write `truth.json`, the pools' rules (`pools/`) and what others say into `out`.
 
     `progress(done, total)` is called after each block. What `prepare` made for this node may be given;
-    else it is made here. Raises RegtestError when the node refuses anything that was planned.
+    else it is made here. `peers` are nodes connected to this one, which leave a losing branch when it does.
+    Raises RegtestError when the node refuses anything that was planned.
     """
     prepared = prepared or prepare(scenario, node)
     out.mkdir(parents=True, exist_ok=True)
     write_rules(scenario, out / RULES_FOLDER)
     ledger = Ledger()
+    followers = Followers(peers)
     sender = _Sender(ledger, node.client(), prepared.transactions)
     sender.send_initial()
     started_at_ns = time.time_ns()
     clock = _Clock()
-    sender.begin(clock)
-    try:
+    with sender.sending(clock):
         blocks, stale_blocks = _mine_all(
             scenario,
             node.client(),
@@ -59,18 +62,44 @@ def run_scenario(
             prepared.blocks,
             clock=clock,
             check=sender.check,
+            followers=followers,
             progress=progress,
         )
-    finally:
-        sender.end()
-    sender.check()
+    followers.wait_for(blocks[-1].hash)
+    truth = _sum_up(
+        scenario,
+        ledger,
+        blocks,
+        stale_blocks,
+        out=out,
+        node_version=node.bitcoind.version,
+        started_at_ns=started_at_ns,
+        n_skipped_replacements=sender.n_skipped,
+    )
+    truth.write(out / TRUTH_FILE)
+    log.info("scenario.done", scenario=scenario.name, blocks=len(blocks), sent=len(ledger.sent))
+    return truth
+
+
+def _sum_up(
+    scenario: Scenario,
+    ledger: Ledger,
+    blocks: list[BlockTruth],
+    stale_blocks: list[StaleTruth],
+    *,
+    out: Path,
+    node_version: str,
+    started_at_ns: int,
+    n_skipped_replacements: int,
+) -> Truth:
+    """Put together what happened, once third parties have published what they say of it."""
     ended_at_ns = time.time_ns()
     last_day = datetime.fromtimestamp(ended_at_ns / 1e9, UTC).date()
     prices, labels = publish(scenario, blocks, last_day, out)
-    truth = Truth(
+    return Truth(
         scenario=scenario.name,
         seed=scenario.seed,
-        node_version=node.bitcoind.version,
+        node_version=node_version,
         started_at_ns=started_at_ns,
         ended_at_ns=ended_at_ns,
         pools=pool_truths(scenario, blocks, ledger.sent),
@@ -79,11 +108,8 @@ def run_scenario(
         transactions=tx_truths(ledger.sent),
         prices=prices,
         labels=labels,
-        n_skipped_replacements=sender.n_skipped,
+        n_skipped_replacements=n_skipped_replacements,
     )
-    truth.write(out / TRUTH_FILE)
-    log.info("scenario.done", scenario=scenario.name, blocks=len(blocks), sent=len(ledger.sent))
-    return truth
 
 
 class _Clock:
@@ -114,23 +140,23 @@ class _Sender:
         self._planned = list(planned)
         self._stop = threading.Event()
         self._failure: Exception | None = None
-        self._thread: threading.Thread | None = None
 
     def send_initial(self) -> None:
         """Send at once what is due before the clock starts."""
         while self._planned and self._planned[0].due_s < 0:
             self._send(self._planned.pop(0))
 
-    def begin(self, clock: _Clock) -> None:
-        """Send the rest by the clock."""
-        self._thread = threading.Thread(target=self._work, args=[clock], name=SENDER_THREAD, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop sending; return when the thread is gone."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+    @contextmanager
+    def sending(self, clock: _Clock) -> Iterator[None]:
+        """Send the rest by the clock while the block runs; then raise what went wrong, if anything did."""
+        thread = threading.Thread(target=self._work, args=[clock], name=SENDER_THREAD, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+        self.check()
 
     def check(self) -> None:
         """Raise what went wrong in the thread, if anything did."""
@@ -158,6 +184,7 @@ def _mine_all(
     *,
     clock: _Clock,
     check: Callable[[], None],
+    followers: Followers,
     progress: Progress | None,
 ) -> tuple[list[BlockTruth], list[StaleTruth]]:
     """Mine every block at its time; a pool looks at the mempool `template_age_s` before that.
@@ -173,7 +200,14 @@ def _mine_all(
         due_s += block.interval_s
         if number in forks:
             clock.wait_until(template_due_s - branch_duration_s(forks[number]), check)
-            stale += lose_branch(scenario, rpc, ledger, forks[number], extranonce=len(planned) + number)
+            stale += lose_branch(
+                scenario,
+                rpc,
+                ledger,
+                forks[number],
+                extranonce=len(planned) + number,
+                followers=followers,
+            )
         clock.wait_until(template_due_s, check)
         work = Work(scenario, rpc, ledger, block, extranonce=len(blocks))
         clock.wait_until(due_s, check)
@@ -181,5 +215,5 @@ def _mine_all(
         if progress is not None:
             progress(len(blocks), len(planned))
     for lost in stale:
-        forgive(rpc, lost.hash)
+        forgive(rpc, lost.hash, followers=followers)
     return blocks, stale

@@ -1,10 +1,13 @@
 """What pools do: build a block on the mempool as it is, publish it when it is due, or lose a branch."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
+from collector.errors import RegtestError
 from collector.regtest.ledger import Ledger
 from collector.regtest.mining import RESERVED_WEIGHT_WU, Block, build_block, submit, take_template
+from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
 from collector.regtest.selection import ORDERS, Entry, View, fill
 from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
@@ -12,7 +15,9 @@ from collector.rpc import RpcClient
 
 # A losing tip stands this long, and so does the tip below it before its rival comes, so that everybody hears
 # of each step.
-HOLD_S = 0.3
+HOLD_S: Final = 0.3
+FOLLOW_TIMEOUT_S: Final = 60.0
+FOLLOW_POLL_S: Final = 0.02
 
 
 class Work:
@@ -58,31 +63,67 @@ class Work:
         )
 
 
+class Followers:
+    """Nodes connected to the one that pools mine on: they follow its losing branches and must leave them."""
+
+    def __init__(self, nodes: Iterable[RegtestNode]) -> None:
+        self._rpcs = [node.client() for node in nodes]
+
+    def wait_for(self, block_hash: str) -> None:
+        """Return when the tip of all is `block_hash`; raises RegtestError when that takes too long."""
+        deadline = time.monotonic() + FOLLOW_TIMEOUT_S
+        for rpc in self._rpcs:
+            while rpc.call("getbestblockhash") != block_hash:
+                if time.monotonic() > deadline:
+                    raise RegtestError(
+                        f"the node at {rpc.url} did not follow to block {block_hash} within "
+                        f"{FOLLOW_TIMEOUT_S:g} s; is it connected?"
+                    )
+                time.sleep(FOLLOW_POLL_S)
+
+    def call(self, method: str, block_hash: str) -> None:
+        """Call a method about a block on each."""
+        for rpc in self._rpcs:
+            rpc.call(method, block_hash)
+
+
 def branch_duration_s(fork: Fork) -> float:
     """How long `lose_branch` takes at least."""
     return (fork.depth + 1) * HOLD_S
 
 
 def lose_branch(
-    scenario: Scenario, rpc: RpcClient, ledger: Ledger, fork: Fork, *, extranonce: int
+    scenario: Scenario,
+    rpc: RpcClient,
+    ledger: Ledger,
+    fork: Fork,
+    *,
+    extranonce: int,
+    followers: Followers,
 ) -> list[StaleTruth]:
-    """Mine the blocks of a fork, lowest first, and make the node leave them again.
+    """Mine the blocks of a fork, lowest first, and make the node and its followers leave them again.
 
     Their transactions are back in the mempool afterwards. Nothing is sent meanwhile: a payment that is
     replaced while a losing block holds it would have two fates.
     """
     with ledger.still():
-        stale = list(_mine_branch(scenario, rpc, ledger, fork, extranonce))
+        stale = []
+        for block in _mine_branch(scenario, rpc, ledger, fork, extranonce):
+            followers.wait_for(block.hash)
+            time.sleep(HOLD_S)
+            stale.append(block)
         rpc.call("invalidateblock", stale[0].hash)
+        followers.call("invalidateblock", stale[0].hash)
         # The node puts them back in this order: block by block from the lowest on.
         ledger.take_back(txid for block in stale for txid in block.txids)
         time.sleep(HOLD_S)
     return stale
 
 
-def forgive(rpc: RpcClient, block_hash: str) -> None:
-    """Let the node call a branch that lost valid again: it is only shorter than the active chain by now."""
+def forgive(rpc: RpcClient, block_hash: str, *, followers: Followers) -> None:
+    """Let the nodes call a branch that lost valid again: it is only shorter than the active chain by now."""
     rpc.call("reconsiderblock", block_hash)
+    followers.call("reconsiderblock", block_hash)
 
 
 def _mine_branch(
@@ -95,7 +136,6 @@ def _mine_branch(
         )
         mined_at_ns = time.time_ns()
         submit(rpc, block)
-        time.sleep(HOLD_S)
         yield StaleTruth(
             at_block=fork.at_block,
             height=block.height,

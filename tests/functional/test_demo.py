@@ -130,7 +130,7 @@ def test_branches_that_lost_are_found_with_their_depth(played: Played) -> None:
             len(branch),
             [label[stale.pool] for stale in branch],
             active[branch[0].height].hash,
-            len(branch),
+            2 * len(branch),  # both nodes left each
         )
         for branch in branches
     ]
@@ -146,6 +146,25 @@ def test_branches_that_lost_are_found_with_their_depth(played: Played) -> None:
     ] == planted
     assert all(was_active and is_earlier for *_, was_active, is_earlier in found)
     assert rows(played, "SELECT depth, n_branches, n_reorgs FROM reorg_depth") == [(1, 1, 1), (2, 1, 1)]
+
+
+def test_spread_between_the_nodes_is_measured(played: Played) -> None:
+    """No node has a block before its pool handed it in; blocks and transactions reach both."""
+    planted = (*played.truth.blocks, *played.truth.stale_blocks)
+    mined_at_ns = {block.hash: block.mined_at_ns for block in planted}
+    found = rows(
+        played,
+        "SELECT block_hash, epoch_ns(seen_at), lag_s, spread_s FROM block_propagation WHERE n_nodes > 1",
+    )
+    for hash_, seen_at_ns, lag_s, spread_s in found:
+        assert seen_at_ns >= mined_at_ns[hash_hex(hash_)] // 1000 * 1000  # stored in microseconds
+        assert 0 <= lag_s <= spread_s
+    shared = rows(played, "SELECT node, kind, n_shared FROM node_propagation")
+    n_shared = {(node, kind): count for node, kind, count in shared}
+    # Not each one must be: a node that falls behind for a moment is catching up, which is no arrival.
+    for node in ("first", "second"):
+        assert n_shared[node, "block"] > 0.9 * len(planted)
+        assert n_shared[node, "transaction"] > 0.9 * len(played.truth.transactions)
 
 
 def test_stale_blocks_are_counted_apart_from_the_shares(played: Played) -> None:
@@ -181,7 +200,7 @@ def test_acceptance_of_each_block_is_the_miners_own(played: Played, kind: str) -
     found = rows(
         played,
         "SELECT feerate_kind, block_hash, x, n_top_taken, n_outside, n_outside_taken"
-        " FROM feerate_strategy_block",
+        " FROM feerate_strategy_block WHERE node = 'first'",
     )
     measured = {hash_hex(hash_): numbers for kind_, hash_, *numbers in found if kind_ == kind}
     for block in played.truth.blocks:
@@ -239,7 +258,9 @@ def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -
 
     A transaction of a block that lost stays a second time.
     """
-    found = rows(played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs")
+    found = rows(
+        played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs WHERE node = 'first'"
+    )
     seen = {hash_hex(txid): (kind, fee_sat, vsize_vb) for txid, kind, fee_sat, vsize_vb in found}
     again = Counter(txid for stale in played.truth.stale_blocks for txid in stale.txids)
     assert Counter(hash_hex(txid) for txid, *_ in found) == Counter(seen.keys()) + again
@@ -248,7 +269,11 @@ def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -
 
 def test_replaced_transactions_are_named_with_what_replaced_them(played: Played) -> None:
     """Each removal that the scenario caused has the reason `replaced` and the right txid."""
-    found = rows(played, "SELECT hash, removal_reason, replaced_by FROM stg_mempool_events WHERE event = 'R'")
+    found = rows(
+        played,
+        "SELECT hash, removal_reason, replaced_by FROM stg_mempool_events"
+        " WHERE event = 'R' AND node = 'first'",
+    )
     seen = {hash_hex(txid): (reason, by and hash_hex(by)) for txid, reason, by in found}
     planted = {tx.txid: ("replaced", tx.replaced_by) for tx in played.truth.transactions if tx.replaced_by}
     assert planted
