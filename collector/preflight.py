@@ -26,7 +26,8 @@ EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
 LEAST_VERSION: Final = 230000  # getblock tells what inputs spent since 23.0
 PROBE_S: Final = 2.0
 ZMTP_GREETING: Final = b"\xff"  # ZMTP 3.1, section "Greeting": what no HTTP server begins with
-LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx at once
+LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx at once, and few events
+CROWDED: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
 LIBRARIES: Final = ("pyarrow", "pyzmq", "requests", "numpy")
 STATE: Final = ("loaded", "size", "bytes", "usage", "total_fee", "unbroadcastcount")  # not policy
 log = structlog.get_logger(__name__)
@@ -57,8 +58,8 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
     )
 
 
-def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFacts:
-    """Check the node and collect what its row of `nodes` says.
+def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool = True) -> NodeFacts:
+    """Check the node and collect what its row of `nodes` says; the first time, warn of what is unwise.
 
     Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, NodeError for a node that is
     too old, SettingsError for an address that is no RPC's, or what the client raises.
@@ -70,6 +71,8 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
     node_began_before_s = -client.call("uptime") + time.monotonic()
     notifiers = client.call("getzmqnotifications")
     endpoints = find_endpoints(notifiers, node, client.url)
+    if is_first:
+        warn_of_unwise(node.name, chain, notifiers)
     mempool = client.call("getmempoolinfo")
     policy = {name: value for name, value in mempool.items() if name not in STATE}
     policy |= {name: network[name] for name in ("relayfee", "incrementalfee") if name in network}
@@ -93,7 +96,7 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings) -> NodeFa
 
 
 def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
-    """Raise for a node of another chain, too old, or still downloading; warn of a pruned one."""
+    """Raise for a node of another chain, too old, or still downloading."""
     if chain["chain"] != wanted:
         raise WrongChain(
             f"{name} is on {printable(chain['chain'])!r}, the settings say "
@@ -109,11 +112,20 @@ def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
             f"{name} is still downloading the chain ({float(chain['verificationprogress']):.1%}); "
             "start again when it has caught up"
         )
+
+
+def warn_of_unwise(node: str, chain: Row, notifiers: list[Mapping[str, Any]]) -> None:
+    """Warn of a pruned node, and of queues so small that the node will drop messages from them."""
     if chain.get("pruned"):
         advice = (
             "blocks below it cannot be fetched when they are missing; `backfill` needs a node that has them"
         )
-        log.warning("node.pruned", node=name, from_height=chain.get("pruneheight"), advice=advice)
+        log.warning("node.pruned", node=node, from_height=chain.get("pruneheight"), advice=advice)
+    limits = {str(notifier["type"]).removeprefix("pub"): notifier["hwm"] for notifier in notifiers}
+    small = {topic: limits[topic] for topic in CROWDED if 0 < limits.get(topic, 0) < LEAST_HWM}
+    if small:
+        settings = " and ".join(f"zmqpub{topic}hwm={LEAST_HWM * 10}" for topic in small)
+        log.warning("zmq.small_queue", node=node, advice=f"set {settings} in bitcoin.conf", **small)
 
 
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:
@@ -125,11 +137,6 @@ def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_u
         raise MissingTopic(
             f"node {node.name} does not publish {', '.join(missing)} over ZMQ; add {lines} to its "
             "bitcoin.conf and restart it"
-        )
-    small = {topic: published[topic]["hwm"] for topic in TOPICS if 0 < published[topic]["hwm"] < LEAST_HWM}
-    if small:
-        log.warning(
-            "zmq.small_queue", node=node.name, advice=f"set zmqpub<topic>hwm={LEAST_HWM * 10}", **small
         )
     return {topic: node.zmq.get(topic) or reachable(published[topic]["address"], rpc_url) for topic in TOPICS}
 

@@ -163,7 +163,7 @@ class Watch:
         # What the node says of itself is asked again now that the subscription stands: the tip must be one
         # behind which every change reaches us.
         try:
-            facts = examine(prepared.client, self._node, self._settings)
+            facts = examine(prepared.client, self._node, self._settings, is_first=False)
         except (NodeUnavailable, NodeRefused) as error:
             log.warning("node.away", node=self._node.name, reason=str(error))
             prepared.source.stop()
