@@ -59,12 +59,14 @@ def _lines(node: NodeStatus) -> list[str]:
     ]
     if node.observed_until is not None:
         lines.append(f"  on record until {node.observed_until}, {node.behind_s:.0f} s ago")
-    lines.append(f"  node's tip {node.tip_height}, highest stored block {node.stored_height}")
+    stored = "none" if node.stored_height is None else node.stored_height
+    lines.append(f"  node's tip {node.tip_height}, highest stored block {stored}")
     if node.rows_per_s is not None:
         lines.append(
             f"  last hour on record: {node.rows_per_s:.1f} rows/s, {node.txs_per_s:.1f} transactions/s"
         )
-    lines.append(f"  journal: {node.n_segments} segments, {node.journal_bytes / 1e6:.1f} MB not sealed yet")
+    segments = "1 segment" if node.n_segments == 1 else f"{node.n_segments} segments"
+    lines.append(f"  journal: {segments}, {node.journal_bytes / 1e6:.1f} MB not sealed yet")
     if node.live is not None:
         step = "in step with the mempool" if node.live.get("in_step") else "out of step with the mempool"
         away = ", its RPC does not answer" if node.live.get("rpc_away") else ""
