@@ -1,6 +1,5 @@
 """The command `pool-collector`."""
 
-import gc
 import json
 import os
 import signal
@@ -129,8 +128,6 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     if dry_run:
         _describe(settings)
         return
-    # Rows and mempool live long and have no cycles: looking for some all the time takes a third of the time.
-    gc.set_threshold(100_000, 50, 100)
     stop = threading.Event()
     _stop_on_signals(stop)
     raise typer.Exit(service.run(settings, stop))
@@ -187,7 +184,7 @@ app.command("status")(show_status)
 def main() -> None:
     """Run the command; what the collector raises on purpose is printed without a traceback."""
     try:
-        app()
+        app(prog_name="pool-collector")
     except CollectorError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

@@ -28,7 +28,6 @@ log = structlog.get_logger(__name__)
 def spare_collections() -> None:
     """Let Python look for cycles of garbage seldom: rows are many, and have none."""
     gc.set_threshold(100_000, 50, 100)
-    gc.freeze()
 
 
 def run(settings: Settings, stop: threading.Event) -> int:
