@@ -16,7 +16,7 @@ from collector.live import LiveSet
 from collector.mempool import Left
 from collector.questions import ask_entries, ask_outputs
 
-MOST_NEW: Final = 10_000  # entries without a question that are worth their memory
+MOST_NEW: Final = 4_000  # entries without a question that are worth their memory
 PATIENCE_US: Final = 5_000_000  # for an answer, before more are taken in all the same
 
 

@@ -26,7 +26,8 @@ log = structlog.get_logger(__name__)
 
 
 def spare_collections() -> None:
-    """Let Python look for cycles of garbage seldom: rows are many, and have none."""
+    """Let Python look for cycles of garbage seldom: rows are many, and have none; a start has some."""
+    gc.collect()
     gc.set_threshold(100_000, 50, 100)
 
 
@@ -35,7 +36,6 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
     Raises CollectorError when a node or the dataset cannot be used; then nothing was written.
     """
-    spare_collections()
     metrics = Metrics(node.name for node in settings.node)
     journals = {
         node.name: settings.dataset / "journal" / settings.chain / node.name for node in settings.node
@@ -43,6 +43,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     health = Health(metrics, journals)
     with ExitStack() as at_end:  # undone from the last to the first
         prepared = [_prepared(node, settings, at_end) for node in settings.node]
+        spare_collections()
         if settings.metrics:
             allow_remote = settings.allow_remote_metrics
             at_end.callback(Listener(settings.metrics, metrics, health, allow_remote=allow_remote).close)
