@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         default=0.5, gt=0, description="How far the wall clock must be set to end what `coverage` claims."
     )
     queue_limit: int = Field(
-        default=200_000, ge=1000, description="Messages that may wait in memory; more are a named loss."
+        default=200_000, ge=1000, description="Messages that may wait in the ring; more are a named loss."
     )
     allow_remote_metrics: bool = Field(
         default=False, description="Let `metrics` be an address that other machines reach."
