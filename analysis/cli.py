@@ -242,6 +242,9 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Forma
 
 def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: Format) -> None:
     """Write all rows of a query to standard output; a statement without rows writes nothing."""
+    n_statements = len(connection.extract_statements(query))
+    if n_statements != 1:
+        raise DatabaseError(f"give one query at a time, this is {n_statements}; without any the shell opens")
     relation = connection.sql(query)
     if relation is not None:
         reader = relation.to_arrow_reader()

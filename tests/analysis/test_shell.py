@@ -107,6 +107,14 @@ def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
     assert "6" in run("sql", "SELECT count(*) FROM pool_share", "--database", folder / "a.duckdb").stdout
 
 
+@pytest.mark.parametrize(("query", "count"), [("", 0), ("SELECT 1; SELECT 2", 2)])
+def test_no_query_is_left_out_in_silence(folder: Path, query: str, count: int) -> None:
+    """None and two are refused."""
+    result = run("sql", query, "--database", folder / "a.duckdb")
+    assert result.returncode == 1
+    assert f"one query at a time, this is {count}" in result.stderr
+
+
 def test_the_notebook_runs_from_a_dataset(folder: Path, tmp_path: Path) -> None:
     """Its first cell is three lines, no output is stored, and every cell runs beside a dataset."""
     notebook = json.loads(NOTEBOOK.read_text())
