@@ -11,7 +11,7 @@ from collector.batches import Batches
 from collector.blockflow import BlockFlow
 from collector.clock import monotonic_us
 from collector.entries import GIVE_UP_BLOCK_US, Entry
-from collector.fees import FeeDesk
+from collector.fees import MOST_NEW, PATIENCE_US, FeeDesk
 from collector.journal import Journal
 from collector.known import Known
 from collector.lane import Lane
@@ -72,3 +72,18 @@ def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
     desk.fees.tick(now_us + 2 * GIVE_UP_BLOCK_US, desk.blocks)
     assert owner.n_open == 0
     assert "fee_sat" not in owner.rows["mempool_txs"][0]
+
+
+def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above a number of new entries, and no longer than an answer may take: a node that hangs holds nobody."""
+    for number in range(MOST_NEW + 11):
+        entry = Entry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
+        desk.fees.entered(entry, desk.batches.current)
+    assert not desk.fees.is_behind  # nothing was asked yet
+    desk.fees.tick(monotonic_us(), desk.blocks)  # asks for 10
+    assert desk.fees.is_behind
+    later_us = monotonic_us() + PATIENCE_US
+    monkeypatch.setattr("collector.fees.monotonic_us", lambda: later_us)
+    assert not desk.fees.is_behind

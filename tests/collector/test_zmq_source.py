@@ -296,3 +296,30 @@ def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
         sending.join()
         source.stop()
     assert first[0].sequence == 0
+
+
+@pytest.mark.parametrize("is_let_go", [True, False])
+def test_messages_that_are_held_stay_in_the_ring(
+    publisher: Publisher, tmp_path: Path, *, is_let_go: bool
+) -> None:
+    """They come when they are let go, or when half of the ring's room is in use."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
+    source.is_held = True
+    try:
+        source.connect()
+        ring = ring_for(source, tmp_path)
+        source.keep_in(ring)
+        publisher.send("rawtx", b"", 0)
+        assert take(inbox, 1)[0].sequence == 0
+        for counter in range(1, 9):
+            publisher.send("rawtx", b"", counter)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while ring.n_waiting < 9 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        assert (ring.n_waiting, inbox.qsize()) == (9, 0)
+        source.is_held = not is_let_go
+        publisher.send("rawtx", b"", 9)
+        assert [each.sequence for each in take(inbox, 9)] == list(range(1, 10))
+    finally:
+        source.stop()
