@@ -77,7 +77,7 @@ def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
 def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above a number of new entries, and no longer than an answer may take: a node that hangs holds nobody."""
+    """Above a number of new entries, and no longer than an answer may take: a node that hangs holds none."""
     for number in range(MOST_NEW + 11):
         entry = Entry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
         desk.fees.entered(entry, desk.batches.current)
