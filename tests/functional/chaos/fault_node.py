@@ -108,7 +108,8 @@ def node_restart_empty(world: World) -> Verdict:
 
 @fault("node_killed", "the node is killed (kill -9) and started again", n_coins=12_000)
 def node_killed(world: World) -> Verdict:
-    """Kill the node in the middle of traffic."""
+    """Kill the node in the middle of traffic; it loses what it has not written, not its whole chain."""
+    world.rpc.call("gettxoutsetinfo")  # makes it write what it has
 
     def kill() -> None:
         world.node.kill()
