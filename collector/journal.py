@@ -60,10 +60,8 @@ from collector.space import Space
 from collector.writer import FILE_MODE, NO_SPACE, Dataset, make_folder, sync_folder, to_batch
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
-
 VOUCHING: Final = {"blocks", "coverage"}  # sealed last: who finds their rows expects those of other tables
 _RING_STATE: Final = "_ring/"  # + session: number of the last message from its ring that is in a segment
-
 log = structlog.get_logger(__name__)
 
 
@@ -226,19 +224,21 @@ class Journal:
         return files or []
 
     def close(self) -> None:
-        """Give up the folder. What was flushed is found by the next `recover`.
+        """Give up the folder. What was flushed is found by the next `recover`. May be called twice.
 
         What was not is dropped: after an error it may be half of a step, rows without their mark.
         """
+        if self._lock < 0:
+            return
         try:
             if self._fsync_interval_s is not None:
                 self._fsync()
         finally:
-            if self._ring is not None:
-                self._ring.close()
-            if self._current is not None:
-                self._current.close()
+            for part in (self._ring, self._current):
+                if part is not None:
+                    part.close()
             os.close(self._lock)
+            self._lock = -1
 
     def _adopt(self) -> None:
         """Take over earlier messages, marks and states; one ordinal is one message."""

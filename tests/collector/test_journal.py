@@ -273,3 +273,17 @@ def test_large_bodies_pass(folder: Path, dataset: Dataset) -> None:
         journal.mark_consumed(1)
         journal.seal(dataset)
     assert dataset.read(REJECTS).column("body").to_pylist() == [body]
+
+
+def test_a_second_close_touches_no_file_of_others(folder: Path, dataset: Dataset) -> None:
+    """What was opened meanwhile may have the same number; and a node that failed is closed again."""
+    journal = Journal(folder)
+    journal.recover(dataset)
+    journal.append_messages([message(1)])
+    journal.flush()
+    journal.close()
+    with Journal(folder) as later:
+        journal.close()
+        assert later.recover(dataset) == [message(1)]
+        with pytest.raises(DatasetError, match="in use by another process"):
+            Journal(folder)
