@@ -45,7 +45,9 @@ class Compactor:
             wait_s = seconds_to_midnight(dt.datetime.now(dt.UTC)) + self._delay_s
 
     def _compact(self) -> None:
-        command = [sys.executable, "-m", "collector", "compact", "--json", "--chain", self._dataset.chain]
+        # -P: a folder named `collector` where the user happens to stand is not ours.
+        command = [sys.executable, "-P", "-m", "collector", "compact", "--json"]
+        command += ["--chain", self._dataset.chain]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command, and a path that is one argument
                 [*command, str(self._dataset.root)],
@@ -53,6 +55,7 @@ class Compactor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                errors="replace",  # it names paths, in whatever bytes
             )
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         except OSError as error:
