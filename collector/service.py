@@ -5,7 +5,6 @@ holds up no other. They share the dataset, to which each adds files under names 
 stored blocks, so that a block is stored once.
 """
 
-import gc
 import threading
 from contextlib import ExitStack
 
@@ -16,6 +15,7 @@ from collector.config import NodeSettings, Settings
 from collector.errors import CollectorError
 from collector.health import Health
 from collector.listener import Listener
+from collector.memory import spare_collections
 from collector.metrics import Metrics
 from collector.stored import stored_blocks
 from collector.systemd import Notifier
@@ -23,12 +23,6 @@ from collector.watch import Prepared, Watch, prepare
 from collector.writer import Dataset
 
 log = structlog.get_logger(__name__)
-
-
-def spare_collections() -> None:
-    """Let Python look for cycles of garbage seldom: rows are many, and have none; a start has some."""
-    gc.collect()
-    gc.set_threshold(100_000, 50, 100)
 
 
 def run(settings: Settings, stop: threading.Event) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from threading import Event as Flag
 from typing import Any, Final
 
-import pyarrow as pa
 import structlog
 
 from collector import told
@@ -22,6 +21,7 @@ from collector.config import Settings
 from collector.coverage import Ledger
 from collector.journal import Journal
 from collector.lane import Answered, Lanes
+from collector.memory import give_back
 from collector.metrics import Metrics, NodeState
 from collector.observed import Observed
 from collector.pipeline import Pipeline
@@ -262,8 +262,7 @@ class Session:
     def _seal(self) -> None:
         began_s = time.monotonic()
         files = self._journal.seal(self._dataset)
-        for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
-            pool.release_unused()  # the system's: what anything in this process has freed
+        give_back()
         self._metrics.sealed(self.origin[0], time.monotonic() - began_s, len(files))
         if files:
             log.info("dataset.sealed", node=self.origin[0], n_files=len(files))

@@ -37,13 +37,13 @@ from bench_sizes import bytes_per_row
 from bench_stamps import stamps
 from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
 
-from collector import service
 from collector.blocks import block_rows
 from collector.bodies import Bodies
 from collector.coinbase import bip34_height
 from collector.decode import decode_block
 from collector.entries import Entry, mempool_row
 from collector.journal import Journal
+from collector.memory import spare_collections
 from collector.records import Message
 from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
 from collector.verify import backend_name, verify_block, warm_up
@@ -150,8 +150,8 @@ def chain(folder: Path) -> dict[str, Any]:
     """Receive, decode, verify, journal, seal; each stage done by the class that does it in the collector."""
     node = Node(folder, NODE_CORE)
     os.sched_setaffinity(0, {OUR_CORE})
-    service.spare_collections()
     warm_up()
+    spare_collections()
     with tempfile.TemporaryDirectory() as at:
         dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
