@@ -171,7 +171,7 @@ def _plain(value: object) -> str:
 def main() -> None:
     """Run the command line; exit 1 with one line on failure, 2 for wrong usage."""
     try:
-        app()
+        app(prog_name="gpuhash")
     except GpuhashError as error:
         typer.echo(f"gpuhash: {error}", err=True)
         sys.exit(1)
