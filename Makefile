@@ -21,7 +21,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)  ## Run a node and five scripted pools through collector, analyses and report
+demo: $(READY)  ## Run two nodes and five scripted pools through collector, analyses and report
 	@$(BIN)/pool-collector demo --out data/demo
 	@$(BIN)/pool-analysis build --dataset data/demo/dataset --pools data/demo/pools --database data/demo/demo.duckdb
 	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
