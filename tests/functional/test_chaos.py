@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tests.functional.chaos.catalogue import FAULTS
 from tests.functional.chaos.judge import judge
@@ -15,12 +14,6 @@ from tests.functional.chaos.world import make_world
 pytestmark = pytest.mark.bitcoind
 SEED = 7
 QUICK = {"kill": 0.07, "receiver_killed": 0.1, "drops": 0.1, "reorgs": 0.2}
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """Let the harness log errors only."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 
 
 @pytest.mark.parametrize("name", QUICK)
