@@ -171,12 +171,14 @@ def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
     assert len(events[first]) == 10
     assert events[first] == list(range(events[first][0], events[first][0] + 10))
     assert max(events[second]) < 100 > len(events[second]) > 0
-    (end,) = (
+    ends = [
         row["end_reason"]
-        for row in rows["coverage"]
+        for row in sorted(rows["coverage"], key=lambda row: row["from_at"])
         if (row["session"], row["topic"]) == (first, "sequence") and row["end_reason"] != "sealed"
-    )
-    assert end == "node_restart"
+    ]
+    # What the new run sent may be met as a loss or a new connection before it is known for a new run.
+    assert ends[-1] == "node_restart"
+    assert set(ends[:-1]) <= {"gap", "reconnect"}
     assert mempool_by_rows(rows, second) == in_node
 
 
