@@ -28,6 +28,7 @@ from collector.progress import ScenarioProgress
 from collector.regtest import find_bitcoind, load_scenario
 from collector.rpc import printable
 from collector.schema import TABLES, Table
+from collector.segment import journal_folder
 from collector.status.cli import show_status
 from collector.writer import Dataset
 
@@ -219,7 +220,7 @@ def _describe(settings: Settings) -> None:
     else:
         print(f"would create the dataset {settings.dataset}")
     for node in settings.node:
-        journal = settings.dataset / "journal" / settings.chain / node.name
+        journal = journal_folder(settings.dataset, settings.chain, node.name)
         if any(journal.glob("*.journal")):
             print(f"would first take in what an earlier run left in {journal}")
     print(f"would seal Parquet files every {settings.seal_interval_s:g} s")

@@ -24,7 +24,6 @@ One thread uses a Journal; one Journal uses a folder.
 """
 
 import errno
-import fcntl
 import os
 import threading
 import time
@@ -38,6 +37,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import structlog
 
+from collector import locks
 from collector.errors import DatasetError, NoSpace
 from collector.frames import (
     CONSUMED,
@@ -57,7 +57,7 @@ from collector.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
 from collector.schema import TABLES, Table
 from collector.segment import Segment
 from collector.space import Space
-from collector.writer import FILE_MODE, NO_SPACE, Dataset, make_folder, sync_folder, to_batch
+from collector.writer import NO_SPACE, Dataset, make_folder, sync_folder, to_batch
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
 VOUCHING: Final = {"blocks", "coverage"}  # sealed last: who finds their rows expects those of other tables
@@ -389,12 +389,6 @@ def _lock(folder: Path) -> int:
     """Take the folder for this process; the operating system gives it back when the process ends."""
     with _explained(folder):
         make_folder(folder)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise DatasetError(
-            f"the journal {folder} is in use by another process; stop that one first"
-        ) from None
-    return handle
+        return locks.take(
+            folder / locks.NAME, f"the journal {folder} is in use by another process; stop that one first"
+        )

@@ -35,6 +35,16 @@ _checksum = Struct("<I")
 _FRAME_BYTES: Final = KEY_BYTES + _length.size + _checksum.size
 
 
+def journal_folder(root: Path, chain: str, node: str) -> Path:
+    """Return where the journal of a watched node lies: one per node, so that none waits for another."""
+    return root / "journal" / chain / node
+
+
+def journal_folders(root: Path, chain: str) -> list[Path]:
+    """List the journals that a dataset has, in order of their nodes' names."""
+    return sorted(path for path in (root / "journal" / chain).glob("*") if path.is_dir())
+
+
 class Contents(NamedTuple):
     """What a segment holds: batches by name, in the order they were written."""
 
@@ -168,3 +178,8 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 def _crc(length: int, payload: bytes | memoryview) -> int:
     return zlib.crc32(payload, zlib.crc32(_length.pack(length)))
+
+
+def unsealed_segments(root: Path, chain: str) -> list[Segment]:
+    """List the segments of all journals of a dataset: what is not in Parquet yet."""
+    return [segment for folder in journal_folders(root, chain) for segment in Segment.all_in(folder)]

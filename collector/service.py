@@ -17,6 +17,7 @@ from collector.health import Health
 from collector.listener import Listener
 from collector.memory import spare_collections
 from collector.metrics import Metrics
+from collector.segment import Segment, journal_folder, journal_folders
 from collector.stored import stored_blocks
 from collector.systemd import Notifier
 from collector.watch import Prepared, Watch, prepare
@@ -32,7 +33,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     """
     metrics = Metrics(node.name for node in settings.node)
     journals = {
-        node.name: settings.dataset / "journal" / settings.chain / node.name for node in settings.node
+        node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
     }
     health = Health(metrics, journals)
     with ExitStack() as at_end:  # undone from the last to the first
@@ -72,10 +73,12 @@ def _prepared(node: NodeSettings, settings: Settings, at_end: ExitStack) -> Prep
 def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
     """Say which journals belong to nodes that are not watched (any more): they are left as they are."""
     names = {node.name for node in settings.node}
-    for journal in sorted((dataset.root / "journal" / dataset.chain).glob("*/*.journal")):
-        if journal.parent.name not in names:
+    for folder in journal_folders(dataset.root, dataset.chain):
+        if folder.name in names:
+            continue
+        for segment in Segment.all_in(folder):
             log.warning(
-                "journal.left_alone", path=str(journal), advice="watch a node of that name to recover it"
+                "journal.left_alone", path=str(segment.path), advice="watch a node of that name to recover it"
             )
 
 

@@ -23,6 +23,7 @@ from collector.preflight import client_for, examine
 from collector.records import Message
 from collector.rpc import RpcClient
 from collector.schema import BLOCKS
+from collector.segment import journal_folder
 from collector.session import BEGAN_STATE, Session
 from collector.stored import StoredBlocks
 from collector.verify import warm_up
@@ -106,7 +107,7 @@ class Watch:
         self._journal.close()
 
     def _open_journal(self) -> tuple[Journal, list[Message]]:
-        folder = self._dataset.root / "journal" / self._dataset.chain / self._node.name
+        folder = journal_folder(self._dataset.root, self._dataset.chain, self._node.name)
         journal = Journal(folder, fsync_interval_s=self._settings.fsync_interval_s, stop=self._stop)
         try:
             return journal, journal.recover(self._dataset)

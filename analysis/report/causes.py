@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.curves import PLAIN_LABEL, Axis, Line, Point, panel
+from analysis.report.curves import PLAIN_LABEL, Axis, Line, Point, banded, panel
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Figure, Table
 from analysis.report.parts import on_arrivals, on_blocks
@@ -85,15 +85,7 @@ def _hazard_figure(marts: Marts, rows: Sequence[Row], clock: str) -> Figure:
 
 def _steps(rows: Sequence[Row], name: str) -> list[Point]:
     """Give one step per bin, and an end for the last."""
-    points = [
-        Point(
-            x=row["from_s"],
-            y=row[f"{name}_per_s"],
-            low=row[f"{name}_low_per_s"],
-            high=row[f"{name}_high_per_s"],
-        )
-        for row in rows
-    ]
+    points = [banded(row["from_s"], row, name, "per_s") for row in rows]
     end = rows[-1]["to_s"] or rows[-1]["from_s"] * OPEN_BIN_FACTOR
     last = points[-1]
     return [*points, Point(x=end, y=last.y, low=last.low, high=last.high)]

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from analysis.report.charts import RatioAxis, RatioRow
-from analysis.report.curves import DURATION_LABEL, PERCENT_AXIS, PLAIN_LABEL, Axis, Line, Point, panel
+from analysis.report.curves import DURATION_LABEL, PERCENT_AXIS, PLAIN_LABEL, Axis, Line, Point, banded, panel
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Figure, LegendEntry, Panel, Table
 from analysis.report.parts import (
@@ -103,12 +103,7 @@ def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
 
 def _age_points(ages: Sequence[Row], pool: str, kind: str, name: str) -> list[Point]:
     return [
-        Point(
-            x=row["age_s"],
-            y=row[f"{name}_ratio"],
-            low=row[f"{name}_low_ratio"],
-            high=row[f"{name}_high_ratio"],
-        )
+        banded(row["age_s"], row, name, "ratio")
         for row in ages
         if row["pool"] == pool and row["feerate_kind"] == kind
     ]

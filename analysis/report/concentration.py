@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.curves import PERCENT_AXIS, Axis, Line, Point, panel
+from analysis.report.curves import PERCENT_AXIS, Axis, Line, Point, banded, panel
 from analysis.report.data import Marts, Row
 from analysis.report.model import Figure, Panel, Section, Table
 from analysis.report.parts import on_blocks
@@ -87,15 +87,7 @@ def _top_figure(marts: Marts) -> Figure:
             for row in marts.rows("owner_share")
             if row["grouped_by"] == group and row["position"] is not None and row["position"] <= MAX_TOP
         ]
-        points = [
-            Point(
-                x=row["position"],
-                y=row["cumulative_ratio"],
-                low=row["cumulative_low_ratio"],
-                high=row["cumulative_high_ratio"],
-            )
-            for row in rows
-        ]
+        points = [banded(row["position"], row, "cumulative", "ratio") for row in rows]
         if points and not any(list(line.points) == points for line in lines):
             lines.append(
                 Line(label=name, colour=f"var(--pool-{index + 1})", points=points, is_dashed=group == "proxy")

@@ -10,6 +10,7 @@ import altair as alt
 from markupsafe import Markup
 
 from analysis.report.charts import MAX_POINTED_DAYS, PERCENT_LABEL, Drawing
+from analysis.report.data import Row
 from analysis.report.model import LegendEntry, Panel
 from analysis.report.parts import NARROW_PX, PANEL_PX, WIDE_PX
 from analysis.report.svg import INK, MUTED, draw
@@ -56,6 +57,11 @@ class Point:
     y: float | None
     low: float | None = None
     high: float | None = None
+
+
+def banded(x: X, row: Row, name: str, unit: str) -> Point:
+    """Return a row's `<name>_<unit>` at x, with its interval, `<name>_low_<unit>` to `<name>_high_<unit>`."""
+    return Point(x=x, y=row[f"{name}_{unit}"], low=row[f"{name}_low_{unit}"], high=row[f"{name}_high_{unit}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from analysis.report.charts import RatioAxis, RatioRow
-from analysis.report.curves import HASHRATE_LABEL, Axis, Event, Line, Point, panel
+from analysis.report.curves import HASHRATE_LABEL, Axis, Event, Line, Point, banded, panel
 from analysis.report.data import Marts, Row
 from analysis.report.model import Figure, Section, Table
 from analysis.report.parts import MAX_CHART_POOLS, colour, on_blocks, ratio_panel
@@ -63,15 +63,7 @@ def _of_network(rows: Sequence[Row]) -> list[Row]:
 
 def _course_figure(marts: Marts) -> Figure:
     course = marts.course("hashrate")
-    observed = [
-        Point(
-            x=day,
-            y=row["observed_hashes_per_s"],
-            low=row["observed_low_hashes_per_s"],
-            high=row["observed_high_hashes_per_s"],
-        )
-        for day, row in course
-    ]
+    observed = [banded(day, row, "observed", "hashes_per_s") for day, row in course]
     paper = [Point(x=day, y=row["paper_hashes_per_s"]) for day, row in course]
     lines = [
         Line(label="observed", colour=OBSERVED_COLOUR, points=observed),

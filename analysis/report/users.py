@@ -12,6 +12,7 @@ from analysis.report.curves import (
     Axis,
     Line,
     Point,
+    banded,
     duration_ticks,
     panel,
 )
@@ -116,16 +117,7 @@ def _has(rows: list[Row], decile: int) -> bool:
 
 
 def _line(rows: list[Row], decile: int, name: str) -> Line:
-    points = [
-        Point(
-            x=row["at_s"],
-            y=row[f"{name}_ratio"],
-            low=row[f"{name}_low_ratio"],
-            high=row[f"{name}_high_ratio"],
-        )
-        for row in rows
-        if row["decile"] == decile
-    ]
+    points = [banded(row["at_s"], row, name, "ratio") for row in rows if row["decile"] == decile]
     tint = _tint(DRAWN_DECILES.index(decile))
     return Line(label=f"decile {decile}", colour=tint, points=points, shape="step")
 

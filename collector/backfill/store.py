@@ -6,7 +6,6 @@ left by a run that was killed, and goes. One backfill at a time holds the lock o
 may write beside it, and what it has stored or journalled is left to it.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -20,18 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from collector import locks
 from collector.backfill.chunk import Bad, Chunk
 from collector.backfill.encode import blocks_table, transactions_table
 from collector.backfill.stages import Stages
 from collector.errors import DatasetError
 from collector.schema import BLOCKS, HEIGHT_SPAN, NODES, REJECTS, TRANSACTIONS, Table
-from collector.segment import Segment
-from collector.writer import FILE_MODE, Dataset, make_folder
+from collector.segment import Segment, journal_folders
+from collector.writer import Dataset, make_folder
 
 NODE: Final = "backfill"  # in `rejects`: no watched node, and no session of one
 LOCK: Final = ".backfill.lock"
 DIGEST_BYTES: Final = 8
-JOURNAL: Final = "journal"
 
 _OWN = re.compile(r"backfill-\d+-\d+-[0-9a-f]{16}\.parquet")
 
@@ -40,14 +39,11 @@ _OWN = re.compile(r"backfill-\d+-\d+-[0-9a-f]{16}\.parquet")
 def locked(dataset: Dataset) -> Iterator[None]:
     """Hold the dataset for this backfill. Raises DatasetError when another one does."""
     make_folder(dataset.folder)
-    handle = os.open(dataset.folder / LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    handle = locks.take(
+        dataset.folder / LOCK,
+        f"another backfill or import is writing to {dataset.root}; wait until it has ended",
+    )
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise DatasetError(
-            f"another backfill or import is writing to {dataset.root}; wait until it has ended"
-        ) from None
-    else:
         _remove_orphans(dataset)
         yield
     finally:
@@ -72,7 +68,7 @@ class Present:
         """Read what is new in the folders of these heights, or in all and in the journals."""
         if heights is None:
             # The journals first: what is sealed in between is then found in its file.
-            for folder in _journals(self._dataset):
+            for folder in journal_folders(self._dataset.root, self._dataset.chain):
                 for batch in _journalled(folder, BLOCKS):
                     self._hashes.update(batch.column("block_hash").to_pylist())
         with self._dataset.steady():
@@ -182,7 +178,11 @@ def live_tip(dataset: Dataset) -> int | None:
 
     It stores every block that comes after its start, and may have one in hand that it has not written down.
     """
-    running = [folder for folder in _journals(dataset) if _is_in_use(folder)]
+    running = [
+        folder
+        for folder in journal_folders(dataset.root, dataset.chain)
+        if locks.is_held(folder / locks.NAME)
+    ]
     if not running:
         return None
     names = {folder.name for folder in running}
@@ -192,26 +192,6 @@ def live_tip(dataset: Dataset) -> int | None:
             sessions += batch.to_pylist()
     last = {row["node"]: row for row in sorted(sessions, key=lambda row: row["started_at"])}
     return min((row["tip_height"] for row in last.values()), default=0)
-
-
-def _journals(dataset: Dataset) -> list[Path]:
-    return sorted(path for path in (dataset.root / JOURNAL / dataset.chain).glob("*") if path.is_dir())
-
-
-def _is_in_use(folder: Path) -> bool:
-    """Whether a live collector holds the lock of its journal."""
-    try:
-        handle = os.open(folder / "lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)
 
 
 def _journalled(folder: Path, table: Table) -> Iterator[pa.RecordBatch]:

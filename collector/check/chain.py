@@ -2,7 +2,7 @@
 
 from collector.check.grain import reverse
 from collector.check.links import backfill_command
-from collector.check.model import SHOWN, Outcome
+from collector.check.model import Outcome
 from collector.check.view import View
 
 
@@ -41,23 +41,21 @@ def check_parents(view: View) -> Outcome:
         WHERE parent_height <> height - 1
             OR (parent_height IS NULL AND height - 1 IN (SELECT height FROM blocks_known))
     """
-    n_found, examples = view.examples(query, SHOWN)
-    for block_hash, height, prev_hash, parent_height in examples:
+
+    def tell(block_hash: str, height: int, prev_hash: str, parent_height: int | None) -> tuple[str, str]:
         name = f"block {reverse(block_hash)} at height {height}"
         if parent_height is None:
-            outcome.breach(
+            return (
                 f"the parent {reverse(prev_hash)} of {name} is missing",
                 backfill_command(view, height - 1, height - 1)
                 + "; of a stale block only the blocks folder of a node that saw it may have the parent",
-                0,
             )
-        else:
-            outcome.breach(
-                f"{name} follows one at height {parent_height}",
-                "move the files with either out of the dataset and backfill them again",
-                0,
-            )
-    outcome.n_found += n_found
+        return (
+            f"{name} follows one at height {parent_height}",
+            "move the files with either out of the dataset and backfill them again",
+        )
+
+    outcome.breaches(view.examples(query), tell)
     return outcome
 
 
@@ -66,14 +64,13 @@ def check_verdicts(view: View) -> Outcome:
     outcome = Outcome("verdicts", "every block passed the check of work, txids, merkle root and commitment")
     outcome.n_rows = view.count("FROM blocks")
     query = "SELECT lower(hex(block_hash)), height, verdict FROM blocks WHERE verdict <> 'valid'"
-    n_found, examples = view.examples(query, SHOWN)
-    for block_hash, height, verdict in examples:
-        outcome.breach(
+    outcome.breaches(
+        view.examples(query),
+        lambda block_hash, height, verdict: (
             f"block {reverse(block_hash)} at height {height}: {verdict}",
             f"move the file that has it out of the dataset, then {backfill_command(view, height, height)}",
-            0,
-        )
-    outcome.n_found += n_found
+        ),
+    )
     return outcome
 
 
@@ -86,26 +83,24 @@ def check_arrivals(view: View) -> Outcome:
         FROM block_arrivals a JOIN blocks b USING (block_hash)
         WHERE a.height <> b.height OR a.prev_hash <> b.prev_hash
     """
-    n_found, examples = view.examples(query, SHOWN)
-    for block_hash, said, stored in examples:
-        outcome.breach(
+    outcome.breaches(
+        view.examples(query),
+        lambda block_hash, said, stored: (
             f"block {reverse(block_hash)} arrived at height {said}, is stored at {stored}",
             "restore the file of block_arrivals from a copy",
-            0,
-        )
-    outcome.n_found += n_found
+        ),
+    )
     absent = """
         SELECT DISTINCT lower(hex(block_hash)), height FROM block_arrivals
         ANTI JOIN blocks_known USING (block_hash) WHERE kind = 'pushed'
     """
-    n_absent, examples = view.examples(absent, SHOWN)
-    for block_hash, height in examples:
-        outcome.note(
+    outcome.notes(
+        view.examples(absent),
+        lambda block_hash, height: (
             f"block {reverse(block_hash)} arrived and is not stored",
             "run a backfill, which fetches it when it is active"
             if height is None
             else f"{backfill_command(view, height, height)}, when it is active",
-            0,
-        )
-    outcome.n_found += n_absent
+        ),
+    )
     return outcome

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from collector.check.model import SHOWN, Outcome
+from collector.check.model import Outcome
 from collector.check.view import View
 from collector.schema import BLOCKS, TABLES, TRANSACTIONS, Table
 
@@ -90,10 +90,13 @@ def check_grain(view: View) -> Outcome:
         query = (
             f"SELECT {keys}, count(*) FROM {table.name} GROUP BY {', '.join(table.grain)} HAVING count(*) > 1"  # noqa: S608 - names are the contract's
         )
-        n_found, examples = view.examples(query, SHOWN)
-        for *key, count in examples:
-            outcome.breach(f"{table.name}: {count} rows of {', '.join(map(str, key))}", KEEP_ONE, 0)
-        outcome.n_found += n_found
+        outcome.breaches(
+            view.examples(query),
+            lambda *row, name=table.name: (
+                f"{name}: {row[-1]} rows of {', '.join(map(str, row[:-1]))}",
+                KEEP_ONE,
+            ),
+        )
     return outcome
 
 
@@ -108,17 +111,20 @@ def _stored_twice(view: View, table: Table, outcome: Outcome) -> None:
     n_double = view.count(f"SELECT {keys} FROM {table.name} GROUP BY {keys} HAVING count(*) > 1")  # noqa: S608 - the same
     if not n_double:
         return
-    n_wrong, wrong = view.examples(f"FROM ({query}) AS t(block_hash, agree) WHERE NOT agree", SHOWN)
-    for block_hash, _ in wrong:
-        outcome.breach(
-            f"{table.name}: rows of block {reverse(block_hash)} contradict each other", KEEP_ONE, 0
-        )
-    outcome.n_found += n_wrong
-    if n_double > n_wrong:
+    wrong = view.examples(f"SELECT block_hash FROM ({query}) AS t(block_hash, agree) WHERE NOT agree")  # noqa: S608 - the same
+    outcome.breaches(
+        wrong,
+        lambda block_hash: (
+            f"{table.name}: rows of block {reverse(block_hash)} contradict each other",
+            KEEP_ONE,
+        ),
+    )
+    n_agree = n_double - wrong.n_rows
+    if n_agree:
         outcome.note(
-            f"{table.name}: {n_double - n_wrong} are there twice and agree: stored live and by a backfill",
+            f"{table.name}: {n_agree} are there twice and agree: stored live and by a backfill",
             "harmless: analysis takes one, with fees if known; `pool-collector compact` drops like copies",
-            n_double - n_wrong,
+            n_agree,
         )
 
 

@@ -1,8 +1,6 @@
 """What the journals of a dataset hold that is not in Parquet yet: it is no breach that it is not."""
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from collector import locks
 from collector.frames import MESSAGES, STATES
 from collector.schema import TABLES
-from collector.segment import Segment
+from collector.segment import Segment, journal_folders
 
 STATE_OF_COVERAGE = "coverage/"
 
@@ -33,21 +32,11 @@ class Journals:
         return {path.stem for path in self.segments}
 
 
-def folders(root: Path, chain: str) -> list[Path]:
-    """Folders of the journals of a chain, one per node."""
-    return sorted(path for path in (root / "journal" / chain).glob("*") if path.is_dir())
-
-
-def segments(root: Path, chain: str) -> list[Segment]:
-    """Segments of a chain that are not sealed."""
-    return [segment for folder in folders(root, chain) for segment in Segment.all_in(folder)]
-
-
 def read_journals(root: Path, chain: str) -> Journals:
     """Read every journal of a chain. A segment that is sealed meanwhile is left out."""
     found = Journals()
-    for folder in folders(root, chain):
-        if is_held(folder / "lock"):
+    for folder in journal_folders(root, chain):
+        if locks.is_held(folder / locks.NAME):
             found.running.add(folder.name)
         for segment in Segment.all_in(folder):
             try:
@@ -57,22 +46,6 @@ def read_journals(root: Path, chain: str) -> Journals:
             found.segments.append(segment.path)
             _take(found, folder.name, batches)
     return found
-
-
-def is_held(lock: Path) -> bool:
-    """Whether a process holds a lock file."""
-    try:
-        handle = os.open(lock, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)
 
 
 def _take(found: Journals, node: str, batches: dict[str, list[pa.RecordBatch]]) -> None:

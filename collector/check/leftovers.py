@@ -4,9 +4,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from collector.check.journals import folders, is_held
+from collector import locks
 from collector.check.model import Outcome
 from collector.check.view import View
+from collector.segment import journal_folders
 
 YOUNG_S: Final = 3600.0  # a file under way is not older
 
@@ -46,7 +47,7 @@ def _journals(view: View, outcome: Outcome) -> None:
                 f"the journal {segment} is not sealed and no collector runs",
                 f"`pool-collector run` with a node named {segment.parent.name} seals it",
             )
-    for folder in folders(view.dataset.root, view.dataset.chain):
+    for folder in journal_folders(view.dataset.root, view.dataset.chain):
         for path in sorted(folder.glob("*.ring")):
             if folder.name not in running:
                 outcome.note(
@@ -63,7 +64,7 @@ def _journals(view: View, outcome: Outcome) -> None:
 def _compaction(view: View, outcome: Outcome) -> None:
     work = view.dataset.root / ".compaction" / view.dataset.chain
     left = [path for path in work.glob("*") if path.is_dir()]
-    if left and not is_held(work / "lock"):
+    if left and not locks.is_held(work / locks.NAME):
         outcome.note(
             f"a killed compaction left {len(left)} folders in {work}",
             "the next `pool-collector compact` removes them",

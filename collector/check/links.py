@@ -3,7 +3,7 @@
 from typing import Final
 
 from collector.check.grain import reverse
-from collector.check.model import SHOWN, Outcome
+from collector.check.model import Outcome
 from collector.check.view import View
 
 OF_A_NODE: Final = (
@@ -46,22 +46,25 @@ def check_transactions(view: View) -> Outcome:
     """
     if view.is_backfilling:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
-    n_found, examples = view.examples(query, SHOWN)
-    for block_hash, height, n_said, n_there, wrong in examples:
+
+    def tell(block_hash: str, height: int, n_said: int, n_there: int, wrong: str) -> tuple[str, str]:
         name = f"block {reverse(block_hash)}"
         if wrong == "no block":
-            what, mend = f"{n_there} transactions of {name}, which is not in blocks", "backfill"
-        elif wrong == "count":
-            what, mend = f"{name} has {n_said} transactions, {n_there or 0} are there", "drop"
-        else:
-            what, mend = f"{name}: its {wrong} and that of its transactions differ", "drop"
-        advice = {
-            "backfill": "a killed backfill left them: run it again, it removes or completes them",
-            "drop": f"move the files of blocks and transactions with height {height} out of the dataset, "
-            f"then {backfill_command(view, height, height)}",
-        }
-        outcome.breach(what, advice[mend], 0)
-    outcome.n_found += n_found
+            return (
+                f"{n_there} transactions of {name}, which is not in blocks",
+                "a killed backfill left them: run it again, it removes or completes them",
+            )
+        return (
+            f"{name} has {n_said} transactions, {n_there or 0} are there"
+            if wrong == "count"
+            else f"{name}: its {wrong} and that of its transactions differ",
+            (
+                f"move the files of blocks and transactions with height {height} out of the dataset, "
+                f"then {backfill_command(view, height, height)}"
+            ),
+        )
+
+    outcome.breaches(view.examples(query), tell)
     return outcome
 
 
@@ -78,15 +81,16 @@ def check_templates(view: View) -> Outcome:
         ) x USING (node, taken_at)
         WHERE t.n_tx IS NULL OR coalesce(x.n_tx, 0) <> t.n_tx OR x.last <> t.n_tx
     """
-    n_found, examples = view.examples(query, SHOWN)
-    for node, taken_at, n_said, n_there in examples:
-        what = f"template of {node} at {taken_at} has {n_said or 'no row in templates, and'} "
-        outcome.breach(
-            f"{what}{'' if n_said is None else 'transactions, '}{n_there or 0} are there",
+    outcome.breaches(
+        view.examples(query),
+        lambda node, taken_at, n_said, n_there: (
+            (
+                f"template of {node} at {taken_at} has {n_said or 'no row in templates, and'} "
+                f"{'' if n_said is None else 'transactions, '}{n_there or 0} are there"
+            ),
             "restore the files of that day from a copy; a template cannot be had again",
-            0,
-        )
-    outcome.n_found += n_found
+        ),
+    )
     return outcome
 
 
@@ -99,14 +103,13 @@ def check_sessions(view: View) -> Outcome:
             SELECT node, session, count(*) FROM {name} ANTI JOIN nodes_known USING (node, session)
             WHERE node <> '{BACKFILL}' GROUP BY node, session
         """  # noqa: S608 - names are the contract's
-        n_found, examples = view.examples(query, SHOWN)
-        for node, session, count in examples:
-            outcome.breach(
+        outcome.breaches(
+            view.examples(query),
+            lambda node, session, count, name=name: (
                 f"{name}: {count} rows of session {session} of {node}, which is not in nodes",
                 "restore the file of nodes from a copy; without it nothing says which node it was",
-                0,
-            )
-        outcome.n_found += n_found
+            ),
+        )
     return outcome
 
 

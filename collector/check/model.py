@@ -1,12 +1,15 @@
 """What a check says."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 OK: Final = "ok"
 NOTE: Final = "note"  # worth knowing, and no breach of the contract
 BREACH: Final = "breach"
 SHOWN: Final = 5  # findings of a kind that are named one by one
+
+Tell = Callable[..., tuple[str, str]]  # from the columns of a row: what is wrong, and what to do about it
 
 
 class Finding(NamedTuple):
@@ -14,6 +17,13 @@ class Finding(NamedTuple):
 
     what: str
     mend: str
+
+
+class Found(NamedTuple):
+    """What a query found: how many rows, and the first of them."""
+
+    n_rows: int
+    examples: Sequence[tuple[Any, ...]]
 
 
 @dataclass
@@ -34,6 +44,19 @@ class Outcome:
     def note(self, what: str, mend: str, count: int = 1) -> None:
         """Note what is worth knowing and no breach."""
         self._add(NOTE, what, mend, count)
+
+    def breaches(self, found: Found, tell: Tell) -> None:
+        """Note what a query found as breaches: all are counted, the examples are told."""
+        self._add_found(BREACH, found, tell)
+
+    def notes(self, found: Found, tell: Tell) -> None:
+        """Note what a query found, and no breach."""
+        self._add_found(NOTE, found, tell)
+
+    def _add_found(self, status: str, found: Found, tell: Tell) -> None:
+        for row in found.examples:
+            self._add(status, *tell(*row), count=0)
+        self.n_found += found.n_rows
 
     def _add(self, status: str, what: str, mend: str, count: int) -> None:
         self.status = BREACH if BREACH in {status, self.status} else NOTE

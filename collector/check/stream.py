@@ -5,7 +5,7 @@ What the journals still hold counts as there. Times are compared only where the 
 
 from typing import Final
 
-from collector.check.model import SHOWN, Outcome
+from collector.check.model import Outcome
 from collector.check.view import View
 
 LOST: Final = "nothing can: such messages are gone, and `coverage` should have a hole there; report it"
@@ -64,10 +64,13 @@ def check_intervals(view: View) -> Outcome:
             OR (is_steady AND next_from_at < to_at)
             OR (is_steady AND end_reason = 'sealed' AND (next_from_at <> to_at OR next_session <> session))
     """
-    n_found, examples = view.examples(query, SHOWN)
-    for node, topic, session, from_at, wrong in examples:
-        outcome.breach(f"{topic} of {node}, session {session}, from {from_at}: {wrong}", LOST, 0)
-    outcome.n_found += n_found
+    outcome.breaches(
+        view.examples(query),
+        lambda node, topic, session, from_at, wrong: (
+            f"{topic} of {node}, session {session}, from {from_at}: {wrong}",
+            LOST,
+        ),
+    )
     return outcome
 
 
@@ -106,14 +109,13 @@ def check_messages(view: View) -> Outcome:
             ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
         WHERE c.last_sequence IS NULL OR p.sequence > c.last_sequence
     """  # noqa: S608 - queries of ours
-    n_found, examples = view.examples(outside, SHOWN)
-    for node, session, sequence in examples:
-        outcome.breach(
+    outcome.breaches(
+        view.examples(outside),
+        lambda node, session, sequence: (
             f"message {sequence} of {node}, session {session}, lies in no interval of coverage",
             "restore the file of coverage from a copy; without it the time counts as not observed",
-            0,
-        )
-    outcome.n_found += n_found
+        ),
+    )
     return outcome
 
 
@@ -126,19 +128,23 @@ def check_numbers(view: View) -> Outcome:
     view.rows(f"CREATE OR REPLACE TEMP TABLE steps AS {_STEPS}")
     outcome.n_rows = view.count("FROM steps WHERE event IN ('A', 'R')")
     backwards = "SELECT node, session, sequence, step FROM steps WHERE step < 0"
-    n_found, examples = view.examples(backwards, SHOWN)
-    for node, session, sequence, step in examples:
-        outcome.breach(f"{node}, session {session}: message {sequence} goes back by {-step}", LOST, 0)
-    n_wrong, examples = view.examples(_UNEXPLAINED, SHOWN)
-    for node, session, sequence, skipped, least, most in examples:
-        explained = f"{least}" if least == most else f"{least} to {most}"
-        outcome.breach(
-            f"{node}, session {session}: up to message {sequence} {skipped} numbers were skipped, "
-            f"blocks explain {explained}",
+    outcome.breaches(
+        view.examples(backwards),
+        lambda node, session, sequence, step: (
+            f"{node}, session {session}: message {sequence} goes back by {-step}",
             LOST,
-            0,
-        )
-    outcome.n_found += n_found + n_wrong
+        ),
+    )
+    outcome.breaches(
+        view.examples(_UNEXPLAINED),
+        lambda node, session, sequence, skipped, least, most: (
+            (
+                f"{node}, session {session}: up to message {sequence} {skipped} numbers were skipped, "
+                f"blocks explain {least if least == most else f'{least} to {most}'}"
+            ),
+            LOST,
+        ),
+    )
     return outcome
 
 
@@ -154,15 +160,16 @@ def check_first_seen(view: View) -> Outcome:
             AND t.txid = e.hash
         WHERE e.hash IS NULL OR e.received_at <> t.entered_at
     """
-    n_found, examples = view.examples(query, SHOWN)
-    for node, session, number, is_absent in examples:
-        wrong = "has no message" if is_absent else "has a message of another moment"
-        outcome.breach(
-            f"{node}, session {session}: the entry with mempool sequence {number} {wrong}",
+    outcome.breaches(
+        view.examples(query),
+        lambda node, session, number, is_absent: (
+            (
+                f"{node}, session {session}: the entry with mempool sequence {number} has "
+                f"{'no message' if is_absent else 'a message of another moment'}"
+            ),
             "restore the files of mempool_events and mempool_txs of that day from a copy",
-            0,
-        )
-    outcome.n_found += n_found
+        ),
+    )
     return outcome
 
 

@@ -13,11 +13,14 @@ from typing import Any, Final, TypeVar
 import duckdb
 import pyarrow as pa
 
+from collector import locks
 from collector.backfill.store import LOCK
-from collector.check.journals import Journals, is_held, messages_table, read_journals, segments
+from collector.check.journals import Journals, messages_table, read_journals
+from collector.check.model import SHOWN, Found
 from collector.errors import DatasetError
 from collector.query import rows_of
 from collector.schema import TABLES
+from collector.segment import unsealed_segments
 from collector.writer import Dataset
 
 TRIES: Final = 5
@@ -49,10 +52,10 @@ class View:
         """Count the rows of a query."""
         return int(self.rows(f"SELECT count(*) FROM ({query})")[0][0])  # noqa: S608 - a query of ours
 
-    def examples(self, query: str, limit: int) -> tuple[int, list[tuple[Any, ...]]]:
-        """Return how many rows a query has, and some of them."""
-        found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {limit}")  # noqa: S608 - a query of ours
-        return (int(found[0][-1]), [row[:-1] for row in found]) if found else (0, [])
+    def examples(self, query: str) -> Found:
+        """Return how many rows a query has, and as many of them as are shown."""
+        found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {SHOWN}")  # noqa: S608 - a query of ours
+        return Found(int(found[0][-1]), [row[:-1] for row in found]) if found else Found(0, [])
 
 
 def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
@@ -76,7 +79,7 @@ def take_files(dataset: Dataset) -> Files:
     for _ in range(TRIES):
         journals = read_journals(dataset.root, dataset.chain)
         listed = {name: dataset.paths(table) for name, table in TABLES.items()}
-        later = {segment.stem for segment in segments(dataset.root, dataset.chain)}
+        later = {segment.stem for segment in unsealed_segments(dataset.root, dataset.chain)}
         if journals.stems == later:
             break
     unsealed = journals.stems | later
@@ -108,7 +111,7 @@ def open_view(
     connection.register("journalled", messages_table(journals.messages))
     connection.execute("CREATE OR REPLACE TEMP TABLE journal_messages AS FROM journalled")
     connection.unregister("journalled")
-    return View(dataset, files, connection, is_held(dataset.folder / LOCK))
+    return View(dataset, files, connection, locks.is_held(dataset.folder / LOCK))
 
 
 def _open_intervals(journals: Journals) -> list[pa.RecordBatch]:

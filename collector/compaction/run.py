@@ -10,7 +10,6 @@ to it; what was added since the merge is linked into the new one first.
 """
 
 import datetime as dt
-import fcntl
 import os
 import re
 import secrets
@@ -27,13 +26,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
+from collector import locks
 from collector.backfill.store import locked
 from collector.compaction.merge import Merged, merge
 from collector.compaction.swap import exchange, require_exchange
 from collector.errors import DatasetError
 from collector.query import query_engine
 from collector.schema import HEIGHT_SPAN, TABLES, Table
-from collector.writer import FILE_MODE, Dataset, make_folder, sync_folder
+from collector.segment import unsealed_segments
+from collector.writer import Dataset, make_folder, sync_folder
 
 WORK: Final = ".compaction"
 # A reader that has opened the old folder, and not yet read the names in it, must not find it empty.
@@ -142,8 +143,7 @@ def _make_staged(staged: Path, folder: Path) -> None:
 def _sources(dataset: Dataset, folder: Path) -> list[Path]:
     """List the files that no journal will seal again; them first: a segment is there before its files."""
     files = sorted(folder.glob("*.parquet"))
-    journals = dataset.root / "journal" / dataset.chain
-    unsealed = {path.stem for path in journals.glob("*/*.journal")}
+    unsealed = {segment.stem for segment in unsealed_segments(dataset.root, dataset.chain)}
     return [path for path in files if path.stem not in unsealed]
 
 
@@ -188,16 +188,13 @@ def _alone(work: Path) -> Iterator[None]:
     """Hold the folder of work. Raises DatasetError when another compaction does, or it cannot be made."""
     try:
         make_folder(work)
-        handle = os.open(work / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
+        handle = locks.take(
+            work / locks.NAME,
+            f"another compaction of {work.parent.parent} is running; wait until it has ended",
+        )
     except OSError as error:
         raise DatasetError(f"cannot use {work}: {error.strerror or error}; free space or rights") from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise DatasetError(
-            f"another compaction of {work.parent.parent} is running; wait until it has ended"
-        ) from None
-    else:
         yield
     finally:
         os.close(handle)

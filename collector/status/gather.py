@@ -11,11 +11,12 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
-from collector.check.journals import is_held
+from collector import locks
 from collector.check.links import OF_A_NODE
 from collector.check.view import Files, View, open_view, take_files
 from collector.query import query_engine
 from collector.schema import TABLES, Table
+from collector.segment import journal_folder
 from collector.status.live import ask_metrics
 from collector.status.model import Gap, NodeStatus, Status, TableStatus
 from collector.writer import Dataset
@@ -104,7 +105,7 @@ def _nodes(view: View, now_us: int) -> list[NodeStatus]:
     nodes = []
     for name, session, n_sessions, started_us, software, settings, tip_height in rows:
         status = NodeStatus(name, session, n_sessions, _moment(started_us), software, is_running=False)
-        status.is_running = is_held(_journal(view.dataset, name) / "lock")
+        status.is_running = locks.is_held(_journal(view.dataset, name) / locks.NAME)
         status.tip_height = max(tips.get(name) or 0, tip_height)
         status.stored_height = stored
         _observed(view, status, now_us)
@@ -120,7 +121,7 @@ def _nodes(view: View, now_us: int) -> list[NodeStatus]:
 
 
 def _journal(dataset: Dataset, node: str) -> Path:
-    return dataset.root / "journal" / dataset.chain / node
+    return journal_folder(dataset.root, dataset.chain, node)
 
 
 def _observed(view: View, status: NodeStatus, now_us: int) -> None:

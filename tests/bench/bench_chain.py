@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.mining import build_block, submit, take_template
+from collector.regtest.mining import Block, Template, build_block, submit, take_template
 from collector.regtest.scripts import p2wsh, payment_script
 from collector.regtest.selection import Entry
 from collector.regtest.transaction import Transaction, TxInput, TxOutput
@@ -34,6 +34,7 @@ DONE_FILE = "made.json"
 OPTIONS = ("-txindex=1", "-blockmaxweight=4000000", "-dbcache=300", "-rpcworkqueue=256", "-rpcthreads=8")
 
 Coin = tuple[bytes, int, int]  # txid, output, value
+Sent = tuple[Transaction, int]  # with its fee
 
 
 class Maker:
@@ -124,7 +125,8 @@ def _mine(rpc: RpcClient, maker: Maker, n_tx: int) -> None:
             _submit(rpc, list(maker.block(TX_PER_BLOCK)))
 
 
-def _submit(rpc: RpcClient, body: list[tuple[Transaction, int]]) -> Transaction:
+def build_bench_block(template: Template, body: list[Sent], extranonce: int = 0) -> Block:
+    """Build and solve a block of these transactions on a template."""
     entries = [
         Entry(
             txid=transaction.txid_hex,
@@ -138,6 +140,10 @@ def _submit(rpc: RpcClient, body: list[tuple[Transaction, int]]) -> Transaction:
         )
         for transaction, fee_sat in body
     ]
-    block = build_block(take_template(rpc), entries, tag=b"/bench/", payout_script=COIN_SCRIPT, extranonce=0)
+    return build_block(template, entries, tag=b"/bench/", payout_script=COIN_SCRIPT, extranonce=extranonce)
+
+
+def _submit(rpc: RpcClient, body: list[Sent]) -> Transaction:
+    block = build_bench_block(take_template(rpc), body)
     submit(rpc, block)
     return block.coinbase

@@ -67,14 +67,20 @@ def work(raw: bytes | None) -> None:
             assert verify_block(decode_block(raw), "regtest") == "valid"
 
 
-def delays_of_collector(sender: Any, raw: bytes | None) -> dict[str, float]:
-    """Stamp through `ZmqSource`."""
+def started(sender: Any) -> tuple[Any, Any, Any]:
+    """Start a sender; returns its process, its port, and what to set to end it."""
     context = multiprocessing.get_context("spawn")
     port, until = context.Value("i", 0), context.Event()
     process = sender(target=send_stamped, args=(port, until))
     process.start()
     while not port.value:
         time.sleep(0.01)
+    return process, port, until
+
+
+def delays_of_collector(sender: Any, raw: bytes | None) -> dict[str, float]:
+    """Stamp through `ZmqSource`."""
+    process, port, until = started(sender)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory() as at, Journal(Path(at) / "journal") as journal:
         source = ZmqSource("bench", "s", {"rawtx": f"tcp://127.0.0.1:{port.value}"}, inbox=inbox)
@@ -95,12 +101,7 @@ def delays_of_collector(sender: Any, raw: bytes | None) -> dict[str, float]:
 
 def delays_of_thread(sender: Any, raw: bytes | None) -> dict[str, float]:
     """Stamp in a thread of this process."""
-    context = multiprocessing.get_context("spawn")
-    port, until = context.Value("i", 0), context.Event()
-    process = sender(target=send_stamped, args=(port, until))
-    process.start()
-    while not port.value:
-        time.sleep(0.01)
+    process, port, until = started(sender)
     socket = zmq.Context().socket(zmq.SUB)
     socket.subscribe(b"")
     socket.connect(f"tcp://127.0.0.1:{port.value}")

@@ -18,23 +18,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import zmq
-from bench_chain import COIN_SCRIPT, Maker
+from bench_chain import COIN_SCRIPT, TX_PER_BLOCK, Maker, Sent, build_bench_block
 
-from collector.regtest.mining import Block, Template, build_block
-from collector.regtest.selection import Entry
+from collector.regtest.mining import Block, Template
 from collector.regtest.transaction import Transaction, TxInput, TxOutput
 
 TOPICS = ("sequence", "rawtx", "rawblock")
 COIN_SAT = 5_000_000
 COINS = 60_000  # more than the maker wants to keep
-TX_PER_BLOCK = 2_500
 REGTEST_BITS = bytes.fromhex("ffff7f20")
 REGTEST_TARGET = 0x7FFFFF << (8 * 29)
 FIRST_HEIGHT = 200
 FIRST_TIP = bytes(range(32))
 _frame = struct.Struct("<BI")  # topic, size of the body
-
-Sent = tuple[Transaction, int]  # with its fee
 
 
 class Traffic(NamedTuple):
@@ -100,20 +96,7 @@ def _mined(sent: list[Sent], height: int, tip: bytes) -> Block:
         min_time=0,
         subsidy_sat=2_500_000_000,
     )
-    entries = [
-        Entry(
-            txid=transaction.txid_hex,
-            raw=transaction.raw,
-            fee_sat=fee_sat,
-            vsize_vb=0,
-            weight_wu=transaction.weight_wu,
-            parents=frozenset(),
-            arrival=0,
-            is_planted=False,
-        )
-        for transaction, fee_sat in sent
-    ]
-    return build_block(template, entries, tag=b"/bench/", payout_script=COIN_SCRIPT, extranonce=height)
+    return build_bench_block(template, sent, extranonce=height)
 
 
 def _coins(sat: int) -> str:

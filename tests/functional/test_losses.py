@@ -224,9 +224,7 @@ def test_a_half_open_connection_is_found_and_made_anew(
     rows = read(collector.dataset)
     (session,) = {row["session"] for row in rows["nodes"]}
     ends = {(row["topic"], row["end_reason"]) for row in rows["coverage"]}
-    assert {("sequence", "silent"), ("rawtx", "silent"), ("rawblock", "silent")} & ends >= {
-        ("sequence", "silent")
-    }
+    assert ("sequence", "silent") in ends
     assert mempool_by_rows(rows, session) == in_node
     assert hash_bytes(hidden) in {row["block_hash"] for row in rows["blocks"]}
     assert any(row["kind"] == "pulled" for row in rows["mempool_events"])
@@ -237,16 +235,22 @@ def test_a_half_open_connection_is_found_and_made_anew(
             assert row["to_at"] < last
 
 
+def watching_five(node: RegtestNode, wallet: Any, new_collector: Callable[..., Any], relay: Relay) -> Any:
+    """Start a collector that looks at the node often, and send five transactions through the relay."""
+    time.sleep(SETTLE_S)
+    collector = new_collector(WATCHFUL)
+    collector.use(relay.endpoints)
+    collector.start()
+    send(node.client(), wallet, 5)
+    return collector
+
+
 def test_a_topic_that_falls_silent_alone_is_found(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
     """The connection lives, the others go on, no event comes: named, polled, covered when it is back."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=18)
-    time.sleep(SETTLE_S)
-    collector = new_collector(WATCHFUL)
-    collector.use(relay.endpoints)
-    collector.start()
-    send(rpc, wallet, 5)
+    collector = watching_five(node, wallet, new_collector, relay)
     time.sleep(SETTLE_S)
     relay.losing = {"sequence"}
     before = collector.log.stat().st_size
@@ -276,11 +280,7 @@ def test_a_loss_that_nothing_follows_is_found(
 ) -> None:
     """The last messages before a silence are lost: no counter shows it, a look at the node does."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=19)
-    time.sleep(SETTLE_S)
-    collector = new_collector(WATCHFUL)
-    collector.use(relay.endpoints)
-    collector.start()
-    send(rpc, wallet, 5)
+    collector = watching_five(node, wallet, new_collector, relay)
     time.sleep(0.1)
     relay.losing = {"sequence"}
     before = collector.log.stat().st_size
