@@ -170,7 +170,8 @@ class ZmqSource:
 
     def _run(self, ring: Ring) -> None:
         """Fill the inbox until the process ends, and with all that it put into the ring."""
-        pipe = self._running.stdout
+        process = self._running
+        pipe = process.stdout
         assert pipe is not None  # noqa: S101 - Popen was told to make it
         try:
             while True:
@@ -181,6 +182,7 @@ class ZmqSource:
                     time.sleep(GATHER_S)
             self._forward(ring)
             if not self._stopping:
+                process.wait(END_S)  # its pipe ends a moment before it does
                 self._fail("the process that receives has ended; its error is above")
         except Exception as error:  # noqa: BLE001 - whatever ends this thread must end the service
             self._fail(f"{type(error).__name__}: {error}")
