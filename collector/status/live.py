@@ -25,11 +25,13 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
 
     The address is from the dataset, which may be from elsewhere: only this machine is asked.
     """
-    host = address.rpartition(":")[0].strip("[]")
-    if not is_loopback(host):
+    url = metrics_url(address)
+    if url is None:
         return {}
     try:
-        answer = requests.get(f"http://{address}/metrics", timeout=TIMEOUT_S, allow_redirects=False)
+        with requests.Session() as session:
+            session.trust_env = False  # what is on this machine is not behind its proxy
+            answer = session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
         answer.raise_for_status()
         families = list(text_string_to_metric_families(answer.text))
     except (requests.RequestException, ValueError):
@@ -43,3 +45,10 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
             node = found.setdefault(sample.labels.get("node", ""), {})
             node[name] = max(sample.value, node.get(name, sample.value))  # of several topics the newest
     return found
+
+
+def metrics_url(address: str) -> str | None:
+    """Return the URL of the metrics at `address`; None unless that is a port of this machine and no more."""
+    host, _, port = address.rpartition(":")
+    is_ours = is_loopback(host.strip("[]")) and port.isascii() and port.isdigit()
+    return f"http://{address}/metrics" if is_ours else None

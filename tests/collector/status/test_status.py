@@ -15,7 +15,7 @@ from collector.metrics import Metrics, NodeState
 from collector.records import Message
 from collector.schema import BLOCKS
 from collector.status.gather import gather
-from collector.status.live import ask_metrics
+from collector.status.live import ask_metrics, metrics_url
 from collector.writer import Dataset
 from tests.collector.check.made_dataset import START_US, at_us, make_rows, write
 
@@ -95,14 +95,32 @@ def test_a_running_collector_shows_its_journal_and_no_gap_at_the_end(dataset: Da
         assert node.gaps == []
 
 
-def test_what_metrics_say_now_is_shown_per_node(served: tuple[str, Metrics]) -> None:
-    """Gauges of each node; only this machine is ever asked, and nobody's answer is no error."""
+def test_what_metrics_say_now_is_shown_per_node(
+    served: tuple[str, Metrics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gauges of each node, past any proxy; only this machine is ever asked, and no answer is no error."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     address, metrics = served
     metrics.state("n", NodeState(in_step=True, away=False, n_mempool=5, n_queued=3, n_waiting=2))
     said = ask_metrics(address)["n"]
     assert (said["in_step"], said["rpc_away"], said["queued_messages"]) == (1, 0, 3)
     assert ask_metrics("192.0.2.1:9733") == {}
     assert ask_metrics("127.0.0.1:1") == {}
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("[::1]:9733", "http://[::1]:9733/metrics"),
+        ("127.0.0.1:9733@example.org", None),  # a name and a password, and then another machine
+        ("127.0.0.1:9733/../x", None),
+        ("0.0.0.0:9733", None),
+        ("nothing", None),
+    ],
+)
+def test_a_dataset_from_elsewhere_makes_nobody_else_be_asked(address: str, url: str | None) -> None:
+    """An address in a dataset is what somebody wrote."""
+    assert metrics_url(address) == url
 
 
 def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> None:
