@@ -5,7 +5,10 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+import stamina
 import structlog
+
+log = structlog.get_logger(__name__)
 
 
 def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -14,6 +17,12 @@ def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]
         if isinstance(value, str) and not value.isprintable():
             event[name] = "".join(char for char in value if char.isprintable() or char in "\n\t")
     return event
+
+
+def say_what_is_awaited(details: stamina.instrumentation.RetryDetails) -> None:
+    """Say once that a call is tried again, and why; stamina's own hook says it each time."""
+    if details.retry_num == 1:
+        log.warning("node.awaited", reason=str(details.caused_by))
 
 
 def configure_logging(log_format: str = "auto", log_level: str = "info") -> None:
@@ -39,3 +48,4 @@ def configure_logging(log_format: str = "auto", log_level: str = "info") -> None
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of the moment
         cache_logger_on_first_use=False,
     )
+    stamina.instrumentation.set_on_retry_hooks([say_what_is_awaited])

@@ -207,6 +207,11 @@ class RpcClient:
                 f"there is no cookie file {self._cookie_file}; the node at {self.url} writes it when it "
                 "starts: is it running, and with this datadir?"
             ) from None
+        except PermissionError:
+            raise NodeRefused(
+                f"may not read the cookie file {self._cookie_file}; rpccookieperms=group in bitcoin.conf "
+                "opens it to the node's group, which must be able to enter each folder above it too"
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
             raise NodeRefused(f"cannot read the cookie file {self._cookie_file}: {reason}") from None

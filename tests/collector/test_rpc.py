@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
+from collector.log import configure_logging
 from collector.rpc import RpcClient, satoshi
 
 Answer = tuple[int, bytes]
@@ -156,8 +158,9 @@ def test_each_failure_has_its_error(
         RpcClient(server.url, cookie_file=cookie).call("getblockcount")
 
 
-def test_patience_outlasts_a_start(server: Server, cookie: Path) -> None:
-    """With patience a call waits through the warm-up; without it fails at once."""
+def test_patience_outlasts_a_start(server: Server, cookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With patience a call waits through the warm-up, and says so once; without it fails at once."""
+    configure_logging("json")
     answers = [(500, b'{"error":{"code":-28,"message":"Loading"}}')] * 2
 
     def answer(body: Any, _login: str) -> Answer:
@@ -166,6 +169,11 @@ def test_patience_outlasts_a_start(server: Server, cookie: Path) -> None:
     server.script = answer
     assert RpcClient(server.url, cookie_file=cookie, patience_s=20).call("uptime") == ["uptime"]
     assert len(server.requests) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (json.loads(line)["event"], json.loads(line)["reason"]) == (
+        "node.awaited",
+        "the node is starting: Loading",
+    )
 
 
 def test_nobody_there_is_said_with_the_address(server: Server, cookie: Path) -> None:
@@ -193,6 +201,18 @@ def test_a_missing_or_odd_cookie_is_said(server: Server, tmp_path: Path) -> None
     with pytest.raises(NodeRefused) as refusal:
         RpcClient(server.url, cookie_file=odd).call("uptime")
     assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
+def test_a_cookie_of_others_is_said_with_what_opens_it(server: Server, cookie: Path) -> None:
+    """Bitcoin Core opens it to its user alone unless told otherwise."""
+    cookie.chmod(0o600)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(NodeRefused, match=r"may not read .*\.cookie; rpccookieperms=group"):
+            RpcClient(server.url, cookie_file=cookie).call("uptime")
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize(
