@@ -97,6 +97,7 @@ def test_the_unit_lets_it_do_little(unit: dict[str, list[str]]) -> None:
         "NoNewPrivileges": "yes",
         "ProtectSystem": "strict",
         "Restart": "on-failure",
+        "LimitCORE": "0",
     }
     assert {name: unit[name] for name in expected} == {name: [value] for name, value in expected.items()}
     assert unit["RestrictAddressFamilies"] == ["AF_INET AF_INET6 AF_UNIX"]  # AF_UNIX: NOTIFY_SOCKET
