@@ -183,10 +183,10 @@ def replicate(
     format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
-    from analysis.replication import paper  # noqa: PLC0415 - fits take a second to import
+    from analysis.replication import finding, paper  # noqa: PLC0415 - fits take a second to import
 
     findings = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
-    _write(paper.COLUMNS, [finding.row for finding in findings], format_)
+    _write(finding.COLUMNS, [finding.row for finding in findings], format_)
 
 
 @app.command("diff-rules")

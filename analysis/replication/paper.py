@@ -1,57 +1,38 @@
 """The statements of arXiv:1902.07549, each beside the same figure from the data its authors published."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 import duckdb
-import numpy as np
 
 from analysis.engine import connect
-from analysis.events import event_effect
-from analysis.growth import fit_growth, growth_segments
 from analysis.pools import RuleSet
+from analysis.replication import economy
+from analysis.replication.finding import Finding, interval, one_row, percent
 from analysis.replication.published import load
-from analysis.statistics import Numbers, wilson_intervals
-
-Verdict = Literal["replicated", "differs", "cannot be replicated"]
 
 POOL_COUNTS: Final = {"AntPool": 27_026, "F2Pool": 19_282, "BTC.com": 17_488, "ViaBTC": 12_100}
 LABELLED: Final = 0.9818
 TOP_25: Final = 0.94
 TOP_3: Final = 1 / 3
-HALVING_DAY: Final = "2016-07-09"
-HALVING_WINDOW_DAYS: Final = 30
-SIGNIFICANCE: Final = 0.05
-SHOWN_DAYS: Final = 3
+RUN_BLOCKS: Final = 144
 # Columns of the hashrate file that are not one pool.
 NO_POOL: Final = ("ALL", "Unknown", "others")
-# Column of the hashrate file, what it is, and the R2 that the paper gives.
-GROWTHS: Final[tuple[tuple[str, str, float | None], ...]] = (
-    ("ALL", "the network", 0.95),
-    ("AntPool", "AntPool", None),
-    ("F2Pool", "F2Pool", None),
-    ("BTCCOM", "BTC.com", None),
-    ("ViaBTC", "ViaBTC", None),
-)
-COLUMNS: Final = ("statement", "paper", "ours", "verdict", "reason")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One statement of the paper, its figure, ours on the authors' data, and why the two may differ."""
-
-    statement: str
-    paper: str
-    ours: str
-    verdict: Verdict
-    reason: str
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        """Values in the order of COLUMNS."""
-        return tuple(getattr(self, column) for column in COLUMNS)
+# Runs of $1 heights without a break, and those of which the three largest labels have a part above $2.
+TOP_3_OF_RUNS: Final = """
+    WITH counts AS (
+        SELECT height // $1 AS run, label, count(*) AS n_blocks
+        FROM paper_labels GROUP BY run, label
+    ),
+    runs AS (SELECT run, sum(n_blocks) AS n_blocks FROM counts GROUP BY run HAVING sum(n_blocks) = $1),
+    largest AS (
+        SELECT run, list_sum(max(n_blocks, 3)) AS n_top
+        FROM counts WHERE label != 'unknown' GROUP BY run
+    )
+    SELECT count(*), count(*) FILTER (WHERE n_top > $2 * n_blocks) FROM runs INNER JOIN largest USING (run)
+"""
 
 
 def replicate(folder: Path, rules: RuleSet) -> list[Finding]:
@@ -67,32 +48,38 @@ def replicate(folder: Path, rules: RuleSet) -> list[Finding]:
 
 
 def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    n_rows, n_named, first, last = _row(
+    n_rows, n_named, first, last = one_row(
         connection,
         """
         SELECT count(*), count(*) FILTER (WHERE label != 'unknown'), min(height), max(height)
         FROM paper_labels
         """,
     )
-    (last_sized,) = _row(connection, "SELECT max(height) FROM paper_sizes")
+    last_sized, n_sized = one_row(
+        connection,
+        "SELECT max(height), count(DISTINCT height) FILTER (WHERE height > $1) FROM paper_sizes",
+        last,
+    )
     n_heights, n_window = last - first + 1, last_sized - first + 1
     found = n_named / n_rows
-    needed = (LABELLED * n_window - n_named) / (n_window - n_rows)
+    least, most = (n_named + n_sized) / n_window, (n_named + n_window - n_rows) / n_window
     yield Finding(
         statement="Blocks that carry a pool label",
-        paper=_percent(LABELLED),
-        ours=f"{_percent(found)} ({n_named:,} of {n_rows:,}; {_interval(n_named, n_rows)})",
+        paper=percent(LABELLED),
+        ours=f"{percent(found)} ({n_named:,} of {n_rows:,}; {interval(n_named, n_rows)})",
         verdict="replicated" if round(found, 4) == LABELLED else "differs",
         reason=f"Published labels end at height {last}, the paper's window near {last_sized};"
-        f" {n_heights - n_rows} heights of {n_heights:,} are missing from the file. The paper's figure holds"
-        f" if {_percent(needed)} of the {n_window - n_rows:,} blocks without a published label had one.",
+        f" {n_heights - n_rows} heights of {n_heights:,} are missing from the file. Of the"
+        f" {n_window - n_rows:,} blocks without a published label the size files name {n_sized:,}, so over"
+        f" the whole window it is {percent(least)} to {percent(most)}, and the paper's figure"
+        f" {'can' if least <= LABELLED <= most else 'cannot'} be right.",
     )
 
 
 def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     """Count each pool's blocks over both files: each lacks blocks that the other has."""
     for label, expected in POOL_COUNTS.items():
-        n_labels, n_sizes, n_both = _row(
+        n_labels, n_sizes, n_both = one_row(
             connection,
             """
             SELECT count(labels.height), count(sizes.height), count(*)
@@ -112,7 +99,7 @@ def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]
 
 
 def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    n_top, n_all, n_names = _row(
+    n_top, n_all, n_names, n_top_as_published = one_row(
         connection,
         """
         WITH counts AS (
@@ -123,22 +110,28 @@ def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         ranked AS (
             SELECT *, row_number() OVER (ORDER BY n_blocks DESC, pool) AS position
             FROM counts WHERE pool != 'unknown'
+        ),
+        published AS (
+            SELECT count(*) AS n_blocks FROM paper_labels
+            WHERE label != 'unknown' GROUP BY label ORDER BY n_blocks DESC LIMIT 25
         )
         SELECT
             sum(n_blocks) FILTER (WHERE position <= 25),
             (SELECT count(*) FROM paper_labels),
-            count(*)
+            count(*),
+            (SELECT sum(n_blocks) FROM published)
         FROM ranked
         """,
     )
     found = n_top / n_all
     yield Finding(
         statement="Blocks of the 25 largest pools",
-        paper=f"over {_percent(TOP_25, 0)}",
-        ours=f"{_percent(found)} ({_interval(n_top, n_all)})",
+        paper=f"over {percent(TOP_25, 0)}",
+        ours=f"{percent(found)} ({interval(n_top, n_all)})",
         verdict="replicated" if found > TOP_25 else "differs",
-        reason=f"Labels that our rules know as one pool are merged, which leaves {n_names} pools. Blocks"
-        " without a label count in the total. The paper does not say which labels it merged.",
+        reason=f"Labels that our rules know as one pool are merged, which leaves {n_names} pools; with the"
+        f" labels as they are it is {percent(n_top_as_published / n_all)}. Blocks without a label count in"
+        " the total. The paper does not say which labels it merged.",
     )
 
 
@@ -160,76 +153,35 @@ def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         """,
         [list(NO_POOL)],
     ).fetchall()
+    n_runs, n_over = one_row(connection, TOP_3_OF_RUNS, RUN_BLOCKS, TOP_3)
     below = [day for day, share in days if share <= TOP_3]
-    named = ", ".join(sorted(below)[:SHOWN_DAYS]) + (" ..." if len(below) > SHOWN_DAYS else "")
     yield Finding(
         statement="Hashrate of the three largest pools, each day",
         paper="over one third every day",
         ours=f"over one third on {len(days) - len(below):,} of {len(days):,} days;"
-        f" least {_percent(days[0][1])}",
+        f" least {percent(days[0][1])}",
         verdict="differs" if below else "replicated",
-        reason=(f"Not on {named}. " if below else "")
-        + "Pools inside the columns 'Unknown' and 'others' cannot be told apart, so ours is a lower bound.",
-    )
-
-
-def _growth(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    for label, name, published in GROWTHS:
-        days, values = _series(
-            connection, "SELECT day, hashes_per_s FROM paper_hashrates WHERE label = $1 ORDER BY day", label
-        )
-        fit = fit_growth(days, values)
-        if fit is None:
-            continue
-        segments = growth_segments(days, values)
-        rates = ", ".join(f"{segment.lambda_per_day:.4f}" for segment in segments)
-        yield Finding(
-            statement=f"Hashrate of {name} grows exponentially",
-            paper=f"R2 = {published} (conference version)" if published else "exponential",
-            ours=f"R2 = {fit.r_squared:.3f}, adjusted {fit.adjusted_r_squared:.3f},"
-            f" lambda = {fit.lambda_per_day:.5f} per day"
-            f" ({fit.lambda_low_per_day:.5f} to {fit.lambda_high_per_day:.5f}), {fit.n_days:,.0f} days",
-            verdict="replicated" if not published or fit.r_squared >= published else "differs",
-            reason="ln H = lambda t + c on days above 0. The trend is there; but residuals lean on each other"
-            f" (Durbin-Watson {fit.durbin_watson:.2f}) and the series breaks into {len(segments)} pieces"
-            f" with lambda {rates}, so no single rate describes it.",
-        )
-
-
-def _halving(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    days, prices = _series(connection, "SELECT day, price_usd FROM paper_prices ORDER BY day")
-    event = float(np.datetime64(HALVING_DAY).astype(int))
-    window = HALVING_WINDOW_DAYS
-    effect = event_effect(days, prices, event, window)
-    if effect is not None:
-        yield Finding(
-            statement="The price is not sensitive to the halving",
-            paper="not sensitive",
-            ours=f"{_change(effect.log_change)} from {window} days before to {window} after; placebo dates"
-            f" {_change(effect.placebo_low)} to {_change(effect.placebo_high)}, p = {effect.p_value:.2f}",
-            verdict="replicated" if effect.p_value > SIGNIFICANCE else "differs",
-            reason=f"One halving ({HALVING_DAY}) against {effect.n_placebos:.0f} other dates, whose windows"
-            " overlap: only a change far beyond the usual ones could be seen.",
-        )
-    yield Finding(
-        statement="Fees are not sensitive to the halving",
-        paper="not sensitive",
-        ours="none",
-        verdict="cannot be replicated",
-        reason="No fees were published. The revenue file gives fees and subsidy as one sum in USD, and no"
-        " file has the times of blocks with which the subsidy could be taken out.",
+        reason=(f"Not on {', '.join(sorted(below))}. " if below else "")
+        + "Pools inside the columns 'Unknown' and 'others' cannot be told apart, so ours is a lower bound. In"
+        f" the label file the three largest have over one third of {n_over:,} of {n_runs:,} runs of"
+        f" {RUN_BLOCKS} blocks, about a day each.",
     )
 
 
 def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    n_empty, n_blocks, *_ = _row(
-        connection, "SELECT count(*) FILTER (WHERE n_tx = 1), count(*) FROM paper_sizes"
-    )
+    rows = connection.execute(
+        """
+        SELECT label, count(*) FILTER (WHERE n_tx = 1) AS n_empty, count(*)
+        FROM paper_sizes GROUP BY label ORDER BY n_empty DESC, label
+        """
+    ).fetchall()
+    n_empty, n_blocks = (sum(row[place] for row in rows) for place in (1, 2))
+    pools = ", ".join(f"{label} {empty:,} of {blocks:,}" for label, empty, blocks in rows)
     yield Finding(
         statement="Intervals before empty blocks are significantly shorter",
         paper="significantly lower",
         ours=f"none; {n_empty:,} of {n_blocks:,} blocks of four pools are empty"
-        f" ({_percent(n_empty / n_blocks)}, {_interval(n_empty, n_blocks)})",
+        f" ({percent(n_empty / n_blocks)}, {interval(n_empty, n_blocks)}): {pools}",
         verdict="cannot be replicated",
         reason="The files have no time of any block, neither of arrival nor of the header. The mart"
         " empty_intervals measures it on a dataset of one's own.",
@@ -256,33 +208,10 @@ STATEMENTS: Final[tuple[Callable[[duckdb.DuckDBPyConnection], Iterator[Finding]]
     _blocks_of_pools,
     _top_25,
     _top_3,
-    _growth,
-    _halving,
+    economy.growth,
+    economy.unit_revenue,
+    economy.threshold,
+    economy.halving,
     _empty,
     _feerates,
 )
-
-
-def _row(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Any, ...]:
-    row = connection.execute(query, list(parameters)).fetchone()
-    return row or ()
-
-
-def _series(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Numbers, Numbers]:
-    """Days since 1970-01-01 and values."""
-    rows = connection.execute(query, list(parameters)).fetchall()
-    days = np.array([np.datetime64(day).astype(int) for day, _ in rows], dtype=float)
-    return days, np.array([value for _, value in rows], dtype=float)
-
-
-def _percent(ratio: float, digits: int = 2) -> str:
-    return f"{100 * ratio:.{digits}f} %"
-
-
-def _change(log_change: float) -> str:
-    return f"{100 * (np.exp(log_change) - 1):+.0f} %"
-
-
-def _interval(successes: int, trials: int) -> str:
-    low, high = wilson_intervals(np.array([float(successes)]), np.array([float(trials)]))
-    return f"95 % {_percent(low[0])} to {_percent(high[0])}"

@@ -1,18 +1,23 @@
 """`replicate paper` gives the figures of the authors' files, and says what is wrong with other files."""
 
 import csv
+import datetime as dt
 import io
 import json
+import math
+import random
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from analysis.errors import PublishedDataError
 from analysis.pools import RuleSet, default_rules_dir, load_rules
-from analysis.replication.paper import Finding, replicate
+from analysis.replication.finding import Finding
+from analysis.replication.paper import replicate
 from analysis.replication.spreadsheet import read_rows
 
 NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -58,6 +63,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def published(rules: RuleSet, data_dir: Path) -> list[Finding]:
+    """Check every statement on the authors' own files, once."""
+    return replicate(data_dir / "paper", rules)
+
+
 def by_statement(findings: list[Finding], beginning: str) -> Finding:
     """Give the one finding whose statement begins so."""
     (finding,) = [finding for finding in findings if finding.statement.startswith(beginning)]
@@ -65,9 +76,9 @@ def by_statement(findings: list[Finding], beginning: str) -> Finding:
 
 
 @pytest.mark.data
-def test_the_papers_statements_on_the_authors_data(rules: RuleSet, data_dir: Path) -> None:
+def test_the_papers_statements_on_the_authors_data(published: list[Finding]) -> None:
     """Figures and verdicts, statement by statement, counted by hand from the published files."""
-    findings = replicate(data_dir / "paper", rules)
+    findings = published
 
     ours = {finding.statement: (finding.ours, finding.verdict) for finding in findings}
     for label, count in (
@@ -81,16 +92,111 @@ def test_the_papers_statements_on_the_authors_data(rules: RuleSet, data_dir: Pat
     assert labelled.ours.startswith("98.51 % (143,964 of 146,148")
     assert labelled.verdict == "differs"
     assert "88 heights of 146,236 are missing" in labelled.reason
-    assert by_statement(findings, "Blocks of the 25").verdict == "replicated"
+    assert "the size files name 5,193, so over the whole window it is 95.14 % to 98.61 %" in labelled.reason
+    top_25 = by_statement(findings, "Blocks of the 25")
+    assert top_25.verdict == "replicated"
+    assert "with the labels as they are it is 96.76 %" in top_25.reason
     top_3 = by_statement(findings, "Hashrate of the three")
     assert top_3.ours == "over one third on 1,037 of 1,044 days; least 32.44 %"
     assert top_3.verdict == "differs"
-    assert by_statement(findings, "Hashrate of the network").ours.startswith("R2 = 0.969")
+    assert "988 of 992 runs" in top_3.reason
     assert by_statement(findings, "The price").verdict == "replicated"
-    assert "950 of 75,490 blocks" in by_statement(findings, "Intervals before").ours
+    empty = by_statement(findings, "Intervals before")
+    assert "950 of 75,490 blocks" in empty.ours
+    assert "AntPool 562 of 26,932" in empty.ours
     cannot = [finding.statement for finding in findings if finding.verdict == "cannot be replicated"]
     assert len(cannot) == 4
     assert all(finding.reason for finding in findings)
+
+
+@pytest.mark.data
+def test_the_papers_growth_and_revenue_on_the_authors_data(published: list[Finding]) -> None:
+    """Slopes and R2 as an ordinary regression gives them on the published series."""
+    findings = published
+
+    growth = {finding.statement: finding for finding in findings if "exponentially" in finding.statement}
+    for name, r_squared, rate in (
+        ("the network", 0.969, 0.00427),
+        ("AntPool", 0.913, 0.00376),
+        ("F2Pool", 0.805, 0.00301),
+        ("BTC.com", 0.910, 0.00733),
+        ("ViaBTC", 0.873, 0.00559),
+    ):
+        finding = growth[f"Hashrate of {name} grows exponentially"]
+        assert f"R2 = {r_squared:.3f}" in finding.ours
+        assert f"lambda = {rate:.5f} per day" in finding.ours
+        assert finding.verdict == "replicated"
+    trap = by_statement(findings, "Hashrate outgrows")
+    assert "of revenue in USD 0.00295 per day" in trap.ours
+    assert "of revenue per unit -0.00133 per day" in trap.ours
+    assert trap.verdict == "replicated"
+    assert by_statement(findings, "Each pool grows").ours.startswith("lambda above 0 for 4 of 4 pools")
+    threshold = by_statement(findings, "Hashrate grows when")
+    assert threshold.ours.startswith("331 USD per PH/s and day")
+    assert threshold.verdict == "differs"
+
+
+def write_series(folder: Path, days: Iterable[tuple[dt.date, float, float]]) -> None:
+    """Write hashrate (of the network, the pools a part of it) and revenue of each day."""
+    header = "Time,AntPool,F2Pool,Unknown,ViaBTC,others,,ALL,ANTPOOL,F2POOL,VIABTC,BTCCOM"
+    rates, revenues = [header], []
+    for day, rate, revenue in days:
+        parts = f"{rate / 4},{rate / 8},{rate / 8},{rate / 4},0,,{rate},0,0,0,{rate / 4}"
+        rates.append(f"{day} 00:00:00 UTC,{parts}")
+        revenues.append(f"{day:%m/%d/%Y},{revenue}")
+    (folder / "hash_rate.csv").write_text("\n".join(rates) + "\n")
+    (folder / "mining_revenue.csv").write_text("\n".join(revenues) + "\n")
+
+
+@pytest.mark.parametrize(("pays_per_unit", "verdict"), [(True, "replicated"), (False, "differs")])
+def test_a_planted_threshold_is_found_and_its_absence_too(
+    folder: Path, rules: RuleSet, *, pays_per_unit: bool, verdict: str
+) -> None:
+    """Hashrate grows by a tenth in periods that follow a good one, or without regard to what a unit earns."""
+    draw = random.Random(9)  # noqa: S311 - a test wants repeatable chance
+    days, rate, begin = [], 1e18, dt.date(2016, 2, 25)
+    for period in range(60):
+        unit = draw.choice([200.0, 600.0])
+        days += [
+            (begin + dt.timedelta(days=14 * period + day), rate, unit * rate / 1e15) for day in range(14)
+        ]
+        is_good = unit == 600 if pays_per_unit else draw.random() < 0.5
+        rate *= (1.1 if is_good else 1.0) * draw.uniform(0.99, 1.01)
+    write_series(folder, days)
+
+    threshold = by_statement(replicate(folder, rules), "Hashrate grows when")
+
+    assert threshold.verdict == verdict
+    if pays_per_unit:
+        assert threshold.ours.startswith("200 USD per PH/s and day (95 % 200 to 200)")
+        assert "+0.0 % below and +1" not in threshold.ours
+        assert "below and +10." in threshold.ours or "below and +9." in threshold.ours
+
+
+@pytest.mark.parametrize(("revenue_growth", "verdict"), [(0.001, "replicated"), (0.006, "differs")])
+def test_the_trap_needs_hashrate_to_outgrow_revenue(
+    folder: Path, rules: RuleSet, revenue_growth: float, verdict: str
+) -> None:
+    """Hashrate grows by 0.4 % a day; revenue by less, or by more."""
+    draw = random.Random(8)  # noqa: S311 - a test wants repeatable chance
+    begin = dt.date(2016, 2, 25)
+    write_series(
+        folder,
+        [
+            (
+                begin + dt.timedelta(days=day),
+                1e18 * math.exp(0.004 * day + draw.gauss(0, 0.02)),
+                1e6 * math.exp(revenue_growth * day + draw.gauss(0, 0.02)),
+            )
+            for day in range(120)
+        ],
+    )
+
+    findings = replicate(folder, rules)
+
+    assert by_statement(findings, "Hashrate outgrows").verdict == verdict
+    assert by_statement(findings, "Each pool grows").verdict == verdict
+    assert by_statement(findings, "Hashrate of AntPool grows").verdict == "replicated"
 
 
 def test_figures_follow_the_files(folder: Path, rules: RuleSet) -> None:

@@ -1,0 +1,153 @@
+"""The paper's statements on hashrate, revenue and the halving, on the series its authors published."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import duckdb
+import numpy as np
+
+from analysis.events import event_effect
+from analysis.growth import GrowthFit, fit_growth, growth_segments
+from analysis.replication.finding import SIGNIFICANCE, Finding, change, series
+from analysis.threshold import threshold_fit
+
+HASHES_PER_PH: Final = 1e15
+HALVING_DAY: Final = "2016-07-09"
+HALVING_WINDOW_DAYS: Final = 30
+# Days over which the protocol sees growth: about 2016 blocks.
+PERIOD_DAYS: Final = 14
+# Where the paper gives no R2, the line must explain this part of the variance.
+LEAST_R_SQUARED: Final = 0.5
+# Column of the hashrate file, what it is, and the R2 that the paper gives.
+GROWTHS: Final[tuple[tuple[str, str, float | None], ...]] = (
+    ("ALL", "the network", 0.95),
+    ("AntPool", "AntPool", None),
+    ("F2Pool", "F2Pool", None),
+    ("BTCCOM", "BTC.com", None),
+    ("ViaBTC", "ViaBTC", None),
+)
+HASHRATES: Final = "SELECT day, hashes_per_s FROM paper_hashrates WHERE label = $1 ORDER BY day"
+REVENUES: Final = """
+    SELECT day, hashes_per_s, revenue_usd
+    FROM paper_hashrates INNER JOIN paper_revenues USING (day)
+    WHERE label = 'ALL' AND hashes_per_s > 0 ORDER BY day
+"""
+
+
+def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    """Fit an exponential to the hashrate of the network and of four pools."""
+    for label, name, published in GROWTHS:
+        days, values = series(connection, HASHRATES, label)
+        fit = fit_growth(days, values)
+        if fit is None:
+            continue
+        segments = growth_segments(days, values)
+        rates = ", ".join(f"{segment.lambda_per_day:.4f}" for segment in segments)
+        holds = fit.lambda_low_per_day > 0 and fit.r_squared >= (published or LEAST_R_SQUARED)
+        yield Finding(
+            statement=f"Hashrate of {name} grows exponentially",
+            paper=f"R2 = {published} (conference version)" if published else "exponential",
+            ours=f"R2 = {fit.r_squared:.3f}, adjusted {fit.adjusted_r_squared:.3f},"
+            f" lambda = {_rate(fit)}, {fit.n_days:,.0f} days",
+            verdict="replicated" if holds else "differs",
+            reason="ln H = lambda t + c on days above 0. The trend is there; but residuals lean on each other"
+            f" (Durbin-Watson {fit.durbin_watson:.2f}) and the series breaks into {len(segments)} pieces"
+            f" with lambda {rates}, so no single rate describes it.",
+        )
+
+
+def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    """Compare growth of hashrate, of revenue and of revenue per unit of hashrate."""
+    days, hashrates, revenues = series(connection, REVENUES)
+    network, whole, unit = (fit_growth(days, y) for y in (hashrates, revenues, revenues / hashrates))
+    pools = [(name, fit_growth(*series(connection, HASHRATES, label))) for label, name, _ in GROWTHS[1:]]
+    grown = {name: fit for name, fit in pools if fit is not None}
+    if network is None or whole is None or unit is None or not grown:
+        return
+    falls = unit.lambda_high_per_day < 0
+    yield Finding(
+        statement="Hashrate outgrows what it earns (Malthusian trap)",
+        paper="revenue per unit of hashrate falls while hashrate grows",
+        ours=f"lambda of hashrate {_rate(network)}; of revenue in USD {_rate(whole)}; of revenue per unit"
+        f" {_rate(unit)}; {unit.n_days:,.0f} days",
+        verdict="replicated" if falls and network.lambda_low_per_day > 0 else "differs",
+        reason="ln y = lambda t + c on days that both files have. The price rose and fell by far more than"
+        f" this trend (R2 of revenue per unit {unit.r_squared:.2f}), and one halving is part of it.",
+    )
+    growing = [name for name, fit in grown.items() if fit.lambda_low_per_day > 0]
+    yield Finding(
+        statement="Each pool grows although a unit earns less (prisoner's dilemma)",
+        paper="pools keep adding hashrate",
+        ours=f"lambda above 0 for {len(growing)} of {len(grown)} pools:"
+        f" {'; '.join(f'{name} {_rate(fit)}' for name, fit in grown.items())}",
+        verdict="replicated" if falls and len(growing) == len(grown) else "differs",
+        reason="These figures agree with the dilemma; they do not show that a pool would earn more if all"
+        " held back, for which no file has costs.",
+    )
+
+
+def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    """Estimate the revenue per unit above which hashrate grows, and test that there is one."""
+    days, hashrates, revenues = series(connection, REVENUES)
+    levels, logs = _periods(days, revenues / hashrates * HASHES_PER_PH), np.log(_periods(days, hashrates))
+    growths = np.diff(logs)
+    known = ~np.isnan(levels[:-1]) & ~np.isnan(growths)
+    fit = threshold_fit(levels[:-1][known], growths[known])
+    if fit is None:
+        return
+    is_as_said = fit.p_value <= SIGNIFICANCE and fit.above_mean > fit.below_mean
+    yield Finding(
+        statement="Hashrate grows when revenue per unit is above a threshold",
+        paper="grows above, not below",
+        ours=f"{fit.threshold:,.0f} USD per PH/s and day (95 % {fit.low:,.0f} to {fit.high:,.0f}); per"
+        f" {PERIOD_DAYS} days hashrate changes by {change(fit.below_mean, 1)} below and"
+        f" {change(fit.above_mean, 1)} above it; p = {fit.p_value:.2f}",
+        verdict="replicated" if is_as_said else "differs",
+        reason=f"Means of {known.sum()} periods of {PERIOD_DAYS} days, each with the growth to the next. "
+        + (
+            "The split is better than one between unrelated series."
+            if is_as_said
+            else "Series shifted against each other, which have nothing to do with one another, are parted as"
+            " well as that too often to call it a threshold."
+        ),
+    )
+
+
+def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    """Compare the change of the price at the halving with that at placebo dates."""
+    days, prices = series(connection, "SELECT day, price_usd FROM paper_prices ORDER BY day")
+    event = float(np.datetime64(HALVING_DAY).astype(int))
+    window = HALVING_WINDOW_DAYS
+    effect = event_effect(days, prices, event, window)
+    if effect is not None:
+        yield Finding(
+            statement="The price is not sensitive to the halving",
+            paper="not sensitive",
+            ours=f"{change(effect.log_change)} from {window} days before to {window} after; placebo dates"
+            f" {change(effect.placebo_low)} to {change(effect.placebo_high)}, p = {effect.p_value:.2f}",
+            verdict="replicated" if effect.p_value > SIGNIFICANCE else "differs",
+            reason=f"One halving ({HALVING_DAY}) against {effect.n_placebos:.0f} other dates, whose windows"
+            " overlap: only a change far beyond the usual ones could be seen.",
+        )
+    yield Finding(
+        statement="Fees are not sensitive to the halving",
+        paper="not sensitive",
+        ours="none",
+        verdict="cannot be replicated",
+        reason="No fees were published. The revenue file gives fees and subsidy as one sum in USD, and no"
+        " file has the times of blocks with which the subsidy could be taken out.",
+    )
+
+
+def _periods(days: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Mean of each period of days from the first on; NaN for one that lacks a fifth of its days or more."""
+    places = ((days - days[0]) // PERIOD_DAYS).astype(int)
+    counts = np.bincount(places)
+    means = np.bincount(places, weights=values) / np.maximum(counts, 1)
+    return np.where(counts > 0.8 * PERIOD_DAYS, means, np.nan)
+
+
+def _rate(fit: GrowthFit) -> str:
+    """Write a growth rate with its interval."""
+    low, high = fit.lambda_low_per_day, fit.lambda_high_per_day
+    return f"{fit.lambda_per_day:.5f} per day (95 % {low:.5f} to {high:.5f})"
