@@ -10,10 +10,12 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -35,6 +37,38 @@ PREFIX: Final = "POOL_COLLECTOR_"
 NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # it names a folder
 TCP_ENDPOINT: Final = re.compile(r"tcp://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 MOST_PORT: Final = 65535
+LONGEST_S: Final = 86_400.0  # of any interval: a day
+MOST_QUEUED: Final = 100_000_000
+
+
+def _named(name: str) -> str:
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ValueError(
+            f"{name!r} would be no good name of a folder; write up to 32 of a-z, 0-9, _ and -, "
+            "and none of the last two first"
+        )
+    return name
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, str | Path) or str(value) == "" or "\0" in str(value):
+        raise ValueError(f"{value!r} is no path; write it in quotes")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(f"nobody has the home folder of {str(value)!r}; write the whole path") from None
+
+
+def _as_tables(value: object) -> object:
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(each, dict | NodeSettings) for each in value
+    ):
+        raise ValueError("this is a list of tables, one for each node; in TOML each begins with [[node]]")
+    return value
+
+
+# Text of a file, a variable or a flag becomes a path once, whatever its source.
+SomePath = Annotated[Path, BeforeValidator(_path)]
 
 
 class NodeSettings(BaseModel):
@@ -42,26 +76,23 @@ class NodeSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    name: str = Field(default="node", pattern=NAME_PATTERN, description="Name in the dataset.")
+    name: Annotated[str, AfterValidator(_named)] = Field(default="node", description="Name in the dataset.")
     rpc_url: str | None = Field(default=None, description="Address of its RPC; else from bitcoin.conf.")
-    cookie_file: Path | None = Field(default=None, description="Its cookie file; else in its datadir.")
-    datadir: Path | None = Field(default=None, description="Its datadir; else ~/.bitcoin.")
-    conf: Path | None = Field(default=None, description="Its bitcoin.conf; else in its datadir.")
+    cookie_file: SomePath | None = Field(default=None, description="Its cookie file; else in its datadir.")
+    datadir: SomePath | None = Field(default=None, description="Its datadir; else ~/.bitcoin.")
+    conf: SomePath | None = Field(default=None, description="Its bitcoin.conf; else in its datadir.")
     zmq: dict[Literal["sequence", "rawtx", "rawblock"], str] = Field(
         default_factory=dict, description="Address per topic, where it differs from what the node says."
     )
-    ca_file: Path | None = Field(
+    ca_file: SomePath | None = Field(
         default=None, description="Certificates (PEM) to check an https RPC by; else the usual authorities."
     )
-    rpc_timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for one RPC answer.")
+    rpc_timeout_s: float = Field(
+        default=30.0, gt=0, le=LONGEST_S, description="Longest wait for one RPC answer."
+    )
     allow_remote_rpc: bool = Field(
         default=False, description="Send credentials to another machine without TLS."
     )
-
-    @field_validator("cookie_file", "datadir", "conf", "ca_file")
-    @classmethod
-    def _at_home(cls, path: Path | None) -> Path | None:
-        return None if path is None else path.expanduser()
 
     @field_validator("zmq")
     @classmethod
@@ -83,31 +114,54 @@ class Settings(BaseSettings):
     chain: Literal["main", "test", "testnet4", "signet", "regtest"] = Field(
         default="main", description="Chain that every node must be on."
     )
-    dataset: Path = Field(default=Path("data/dataset"), description="Folder of the dataset.")
-    node: tuple[NodeSettings, ...] = Field(
+    dataset: SomePath = Field(default=Path("data/dataset"), description="Folder of the dataset.")
+    node: Annotated[tuple[NodeSettings, ...], BeforeValidator(_as_tables)] = Field(
         default=(NodeSettings(),), min_length=1, description="The nodes to watch, each a [[node]] table."
     )
     startup_patience_s: float = Field(
-        default=10.0, ge=0, description="How long to wait for a node that does not answer at the start."
+        default=10.0,
+        ge=0,
+        le=LONGEST_S,
+        description="How long to wait for a node that does not answer at the start.",
     )
-    seal_interval_s: float = Field(default=300.0, gt=0, description="How often Parquet files are written.")
+    seal_interval_s: float = Field(
+        default=300.0, gt=0, le=LONGEST_S, description="How often Parquet files are written."
+    )
     fsync_interval_s: float = Field(
-        default=1.0, ge=0, description="How much a power cut may cost of the journal; 0 waits for the disk."
+        default=1.0,
+        ge=0,
+        le=LONGEST_S,
+        description="How much a power cut may cost of the journal; 0 waits for the disk.",
     )
-    fee_batch: int = Field(default=2000, ge=1, description="Most mempool entries asked for at once.")
-    fee_interval_s: float = Field(default=0.2, ge=0, description="Shortest time between two such questions.")
+    fee_batch: int = Field(
+        default=2000, ge=1, le=MOST_QUEUED, description="Most mempool entries asked for at once."
+    )
+    fee_interval_s: float = Field(
+        default=0.2, ge=0, le=LONGEST_S, description="Shortest time between two such questions."
+    )
     template_interval_s: float = Field(
-        default=30.0, gt=0, description="How often a block template is taken, besides at each new tip."
+        default=30.0,
+        gt=0,
+        le=LONGEST_S,
+        description="How often a block template is taken, besides at each new tip.",
     )
-    stats_interval_s: float = Field(default=60.0, gt=0, description="How often mempool statistics are taken.")
+    stats_interval_s: float = Field(
+        default=60.0, gt=0, le=LONGEST_S, description="How often mempool statistics are taken."
+    )
     watchdog_interval_s: float = Field(
-        default=15.0, gt=0, description="How often the node is compared with what it published."
+        default=15.0, gt=0, le=LONGEST_S, description="How often the node is compared with what it published."
     )
     clock_step_s: float = Field(
-        default=0.5, gt=0, description="How far the wall clock must be set to end what `coverage` claims."
+        default=0.5,
+        gt=0,
+        le=LONGEST_S,
+        description="How far the wall clock must be set to end what `coverage` claims.",
     )
     queue_limit: int = Field(
-        default=200_000, ge=1000, description="Messages that may wait in the ring; more are a named loss."
+        default=200_000,
+        ge=1000,
+        le=MOST_QUEUED,
+        description="Messages that may wait in the ring; more are a named loss.",
     )
     allow_remote_metrics: bool = Field(
         default=False, description="Let `metrics` be an address that other machines reach."
@@ -122,11 +176,6 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severity that is logged."
     )
-
-    @field_validator("dataset")
-    @classmethod
-    def _at_home(cls, path: Path) -> Path:
-        return path.expanduser()
 
     @field_validator("metrics")
     @classmethod
@@ -217,7 +266,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"there is no settings file {file}") from None
     except OSError as error:
         raise SettingsError(
-            f"cannot read the settings file {file}: {error.strerror}; check its rights"
+            f"cannot read the settings file {file}: {error.strerror}; give a TOML file that you may read"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
