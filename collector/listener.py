@@ -2,11 +2,13 @@
 
 import json
 import socket
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
+import structlog
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -17,6 +19,7 @@ from collector.rpc import is_loopback
 
 PATHS: Final = b"/metrics, /healthz and /readyz are here\n"
 IDLE_S: Final = 5.0  # a peer that says nothing holds a thread no longer
+log = structlog.get_logger(__name__)
 
 
 class Listener:
@@ -57,6 +60,12 @@ def _server_class(host: str) -> type[ThreadingHTTPServer]:
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
 
+        def handle_error(self, *_: object) -> None:
+            """Log what went wrong; a peer that hangs up before it has its answer is no event."""
+            error = sys.exception()
+            if not isinstance(error, ConnectionError):
+                log.error("metrics.failed", exc_info=error)
+
     return Server
 
 
@@ -65,11 +74,12 @@ def _handler(metrics: Metrics, health: Health) -> type[BaseHTTPRequestHandler]:
         timeout = IDLE_S
 
         def do_GET(self) -> None:
-            if self.path == "/metrics":
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
-            elif self.path == "/healthz":
+            elif path == "/healthz":
                 self._say("alive", health.stalled())
-            elif self.path == "/readyz":
+            elif path == "/readyz":
                 self._say("ready", health.unready())
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", PATHS)

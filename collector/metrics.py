@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter as TopicCounts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -202,7 +203,8 @@ class _Disk(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         free = GaugeMetricFamily(PREFIX + "disk_free_bytes", "Free space where the dataset is.")
-        free.add_metric([], shutil.disk_usage(self._dataset).free)
+        with suppress(OSError):  # the folder is gone: that must not take all other numbers with it
+            free.add_metric([], shutil.disk_usage(self._dataset).free)
         yield free
         journal = GaugeMetricFamily(
             PREFIX + "journal_bytes", "Size of what is received and not yet sealed.", labels=["node"]

@@ -1,6 +1,8 @@
 """Numbers, health and readiness over HTTP, on loopback only."""
 
 import os
+import socket
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +170,25 @@ def test_a_thread_that_hangs_is_noticed() -> None:
     assert late.stalled() == ["node alpha: its thread has not turned for 121 s"]
     early = Health(metrics, {}, clock=lambda: began_s + health_module.STALLED_S - 1)
     assert early.stalled() == []
+
+
+def test_numbers_go_on_when_the_dataset_is_gone(tmp_path: Path) -> None:
+    """Its free space is left out, and nothing else."""
+    metrics = Metrics(["alpha"])
+    metrics.watch_disk(tmp_path / "gone", {"alpha": tmp_path / "gone" / "journal"})
+    names = {family.name for family in metrics.registry.collect() if family.samples}
+    assert "pool_collector_disk_free_bytes" not in names
+    assert {"pool_collector_journal_bytes", "pool_collector_in_step"} <= names
+
+
+def test_a_peer_that_hangs_up_is_no_event(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither a line in the log nor a traceback, and the next one is answered."""
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", service.listener.port)) as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by reset
+            peer.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert service.get("/readyz?verbose=1").status_code == 503
+    assert capfd.readouterr().err == ""
 
 
 def test_other_paths_are_not_found(service: Service) -> None:
