@@ -23,7 +23,7 @@ from collector.demo import DATASET, claim_folder, run_demo
 from collector.errors import CollectorError
 from collector.imports.cli import import_external
 from collector.log import configure_logging
-from collector.preflight import client_for, examine
+from collector.preflight import client_for, examine, refuse_twins
 from collector.progress import ScenarioProgress
 from collector.regtest import find_bitcoind, load_scenario
 from collector.rpc import printable
@@ -126,6 +126,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
         log_level=log_level,
     )
     configure_logging(settings.log_format, settings.log_level)
+    refuse_twins(settings)
     if dry_run:
         _describe(settings)
         return

@@ -58,6 +58,20 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
     )
 
 
+def refuse_twins(settings: Settings) -> None:
+    """Raise SettingsError when two nodes are one: every row would be there under both names."""
+    names: dict[tuple[str, ...], str] = {}
+    for node in settings.node:
+        url = find_access(node, settings.chain).rpc_url
+        place = (url, *(node.zmq.get(topic, "") for topic in TOPICS))
+        if place in names:
+            raise SettingsError(
+                f"nodes {names[place]} and {node.name} are the same one, at {url}; "
+                "give each [[node]] its own rpc_url or datadir"
+            )
+        names[place] = node.name
+
+
 def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool = True) -> NodeFacts:
     """Check the node and collect what its row of `nodes` says; the first time, warn of what is unwise.
 

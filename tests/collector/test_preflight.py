@@ -1,11 +1,14 @@
-"""What a node is warned of before it is watched."""
+"""What a node is refused for, or warned of, before it is watched."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from collector.preflight import warn_of_unwise
+from collector.config import load_settings
+from collector.errors import SettingsError
+from collector.preflight import refuse_twins, warn_of_unwise
 
 
 def notifiers(**limits: int) -> list[dict[str, Any]]:
@@ -38,3 +41,14 @@ def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:
     with capture_logs() as said:
         warn_of_unwise("alpha", {"pruned": True, "pruneheight": 700}, notifiers())
     assert [(warning["event"], warning["from_height"]) for warning in said] == [("node.pruned", 700)]
+
+
+def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
+    """Two tables with nothing but names both find the node of this user; other places make them two."""
+    file = tmp_path / "c.toml"
+    table = '[[node]]\nname = "{}"\ndatadir = "{}"\nrpc_url = "http://127.0.0.1:{}"\n'
+    file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 1))
+    with pytest.raises(SettingsError, match=r"nodes a and b are the same one, at http://127\.0\.0\.1:1"):
+        refuse_twins(load_settings(file))
+    file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 2))
+    refuse_twins(load_settings(file))
