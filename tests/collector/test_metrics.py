@@ -172,6 +172,18 @@ def test_a_thread_that_hangs_is_noticed() -> None:
     assert early.stalled() == []
 
 
+def test_a_hole_is_counted_from_zero(service: Service) -> None:
+    """Prometheus sees no increase in a number that begins at 1: the first hole would alert nobody."""
+    values = service.values()
+    for reason in ("gap", "overflow", "reconnect", "silent", "clock_step"):
+        assert values[f"pool_collector_losses_total,beta,{reason},rawtx"] == 0
+        assert values[f"pool_collector_resyncs_total,beta,{reason}"] == 0
+    service.metrics.lost("beta", "rawtx", "gap")
+    later = service.values()
+    assert later.keys() == values.keys()
+    assert later["pool_collector_losses_total,beta,gap,rawtx"] == 1
+
+
 def test_numbers_go_on_when_the_dataset_is_gone(tmp_path: Path) -> None:
     """Its free space is left out, and nothing else."""
     metrics = Metrics(["alpha"])
