@@ -21,9 +21,9 @@ create macro seconds_between(from_time, to_time) as
 -- Test
 select seconds_between(timestamptz '2026-01-01 00:00:00+00', timestamptz '2026-01-01 00:00:01.5+00') = 1.5;
 
--- Interval of a ratio of sums over blocks, from a list of (taken, offered) per block; nulls below min_blocks.
+-- Interval of a part of sums over blocks, from a list of (taken, offered) per block; nulls below min_blocks.
 create macro block_ratio_interval(blocks, min_blocks) as
-ratio_interval(
+part_interval(
     case
         when len(blocks) >= min_blocks
             then list_transform(blocks, lambda block: cast(block.taken as double))
@@ -32,6 +32,18 @@ ratio_interval(
 );
 -- Test
 select block_ratio_interval([struct_pack(taken := 1, offered := 2)], 5).low is null;
+
+-- The same of a ratio that may be above 1.
+create macro block_multiple_interval(blocks, min_blocks) as
+ratio_interval(
+    case
+        when len(blocks) >= min_blocks
+            then list_transform(blocks, lambda block: cast(block.taken as double))
+    end,
+    list_transform(blocks, lambda block: cast(block.offered as double))
+);
+-- Test
+select block_multiple_interval([struct_pack(taken := 3, offered := 2)], 5).high is null;
 
 -- Chance that none of n_own blocks, placed anywhere among n_all, is among the first n_silent: a hypergeometric zero.
 create macro silence_chance(n_all, n_own, n_silent) as

@@ -346,7 +346,7 @@ def _feerates(world: World) -> Rows:
                 took = np.array(
                     [max(0, getattr(b, taken) - (loss if name == "top_x" else 0)) for b in measured], float
                 )
-                ends = statistics.ratio_interval(took, offered)
+                ends = statistics.part_interval(took, offered)
                 row |= {of: int(offered.sum()), taken: int(took.sum())}
                 row[f"{name}_ratio"] = float(took.sum() / offered.sum()) if measured else None
                 row[f"{name}_low_ratio"], row[f"{name}_high_ratio"] = ends or (None, None)

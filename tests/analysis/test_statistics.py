@@ -89,34 +89,53 @@ def test_rank_test_in_sql_is_null_without_a_sample() -> None:
     assert rows[2][0] == 2
 
 
-def test_ratio_interval_by_hand() -> None:
+def test_part_interval_by_hand() -> None:
     """1 of 2 and 3 of 4: leaving one out gives 3/4 and 1/2: a standard error of 1/8, of a ratio of 2/3."""
     t = float(stats.t.ppf(0.975, 1))
     half = t / 8 / (2 / 9)
     expected = tuple(1 / (1 + np.exp(-(np.log(2) + sign * half))) for sign in (-1, 1))
 
-    assert statistics.ratio_interval(np.array([1.0, 3]), np.array([2.0, 4])) == pytest.approx(expected)
+    assert statistics.part_interval(np.array([1.0, 3]), np.array([2.0, 4])) == pytest.approx(expected)
 
 
-def test_ratio_interval_of_more_than_the_whole_is_symmetric() -> None:
+@pytest.mark.parametrize("of", [statistics.ratio_interval, statistics.part_interval])
+def test_interval_of_more_than_the_whole_is_symmetric(of: Any) -> None:
     """Where a pair is above 1 there is no logit: the same error, on both sides of 2/3 plus 1."""
     half = float(stats.t.ppf(0.975, 1)) / 8
 
-    found = statistics.ratio_interval(np.array([3.0, 7]), np.array([2.0, 4]))
+    found = of(np.array([3.0, 7]), np.array([2.0, 4]))
 
     assert found == pytest.approx((5 / 3 - half, 5 / 3 + half))
 
 
+def test_a_multiple_below_one_may_still_be_above() -> None:
+    """What is no part of a whole is not kept below 1, though every pair happens to be."""
+    parts, wholes = np.array([90.0, 99, 95, 98, 97]), np.full(5, 100.0)
+
+    assert statistics.part_interval(parts, wholes).high < 1  # type: ignore[union-attr]  # five pairs with spread
+    assert statistics.ratio_interval(parts, wholes).high > 1  # type: ignore[union-attr]  # the same
+
+
+@pytest.mark.parametrize("n_pairs", [2, 5, 100])
+def test_none_of_many_blocks_bounds_the_part_from_above(n_pairs: int) -> None:
+    """0 of n, and n of n, blocks: Wilson's interval, on which SciPy agrees."""
+    wholes = np.arange(3.0, 3 + n_pairs)
+    expected = stats.binomtest(0, n_pairs).proportion_ci(method="wilson")
+
+    assert statistics.part_interval(0 * wholes, wholes) == pytest.approx((0, expected.high))
+    assert statistics.part_interval(wholes, wholes) == pytest.approx((1 - expected.high, 1))
+
+
 @pytest.mark.parametrize("n_blocks", [5, 8, 11, 23, 40])
 @pytest.mark.parametrize(("a", "b"), [(8, 2), (18, 2), (4, 6), (1, 99)])
-def test_ratio_interval_covers_the_true_ratio_as_often_as_it_says(n_blocks: int, a: int, b: int) -> None:
+def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a: int, b: int) -> None:
     """Of 1,000 samples of blocks whose ratios vary by block, the interval holds the truth in 90 to 97 %."""
     rng = np.random.default_rng(7)
     hits = 0
     for _ in range(1000):
         offered = rng.integers(500, 3000, n_blocks).astype(float)
         taken = rng.binomial(offered.astype(int), rng.beta(a, b, n_blocks)).astype(float)
-        interval = statistics.ratio_interval(taken, offered)
+        interval = statistics.part_interval(taken, offered)
         assert interval is not None
         hits += interval.low <= a / (a + b) <= interval.high
     assert 900 <= hits <= 970
@@ -124,9 +143,10 @@ def test_ratio_interval_covers_the_true_ratio_as_often_as_it_says(n_blocks: int,
 
 @pytest.mark.parametrize(
     ("taken", "offered"),
-    [([], []), ([5], [10]), ([5, 10, 15], [10, 20, 30]), ([0, 0, 0], [3, 4, 5]), ([0, 1], [0, 2])],
-    ids=["none", "one", "equal-ratios", "all-zero", "nothing-offered"],
+    [([], []), ([5], [10]), ([5, 10, 15], [10, 20, 30]), ([0], [3]), ([0, 1], [0, 2])],
+    ids=["none", "one", "equal-ratios", "one-zero", "nothing-offered"],
 )
-def test_ratio_interval_says_nothing_where_there_is_no_spread(taken: list[int], offered: list[int]) -> None:
+def test_intervals_say_nothing_where_there_is_no_spread(taken: list[int], offered: list[int]) -> None:
     """No interval is made up where nothing tells a width."""
-    assert statistics.ratio_interval(np.array(taken, float), np.array(offered, float)) is None
+    for interval in (statistics.ratio_interval, statistics.part_interval):
+        assert interval(np.array(taken, float), np.array(offered, float)) is None

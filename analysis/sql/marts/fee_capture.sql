@@ -2,7 +2,7 @@
 summary = "How much of the fees that could be had each pool takes."
 method = """
 Sums of fee_capture_block over the pool's blocks on the active chain, nodes added up, with a jackknife interval over
-blocks as in feerate_strategy. captured_ratio leaves out empty blocks, which hold nothing; captured_full_ratio counts
+blocks as in feerate_strategy; what several nodes say of one block is one observation. captured_ratio leaves out empty blocks, which hold nothing; captured_full_ratio counts
 them, so it also tells what empty and small blocks cost a pool. template_multiple compares with what a stock node
 would have mined at the same weight, over the blocks for which there is a template.
 """
@@ -27,37 +27,44 @@ enough_data = "BOOLEAN  at least min_capture_blocks blocks"
 */
 with
 
-measured as (
+by_block as (
     select
         block_hash,
-        node,
-        seen_fees_sat,
-        bound_same_weight_sat,
-        bound_full_sat,
-        case when template_multiple is not null then fees_sat end as compared_fees_sat,
-        template_same_weight_sat,
-        unnest([pool, 'all']) as label
+        pool,
+        sum(seen_fees_sat) as seen_fees_sat,
+        sum(bound_same_weight_sat) as bound_same_weight_sat,
+        sum(bound_full_sat) as bound_full_sat,
+        sum(fees_sat) filter (where template_multiple is not null) as compared_fees_sat,
+        sum(template_same_weight_sat) filter (where template_multiple is not null) as template_same_weight_sat
     from fee_capture_block
     where is_active
+    group by block_hash, pool
+),
+
+measured as (
+    select
+        *,
+        unnest([pool, 'all']) as label
+    from by_block
 ),
 
 counts as (
     select
         label,
-        count(distinct block_hash) as n_blocks,
-        list(struct_pack(taken := seen_fees_sat, offered := bound_same_weight_sat) order by block_hash, node) filter (
+        count(*) as n_blocks,
+        list(struct_pack(taken := seen_fees_sat, offered := bound_same_weight_sat) order by block_hash) filter (
             where bound_same_weight_sat > 0
         ) as same_weight,
-        list(struct_pack(taken := seen_fees_sat, offered := bound_full_sat) order by block_hash, node) filter (
+        list(struct_pack(taken := seen_fees_sat, offered := bound_full_sat) order by block_hash) filter (
             where bound_full_sat > 0
         ) as full_weight,
         list(
-            struct_pack(taken := compared_fees_sat, offered := template_same_weight_sat) order by block_hash, node
+            struct_pack(taken := compared_fees_sat, offered := template_same_weight_sat) order by block_hash
         ) filter (where compared_fees_sat is not null) as template,
         sum(seen_fees_sat) filter (where bound_same_weight_sat > 0)
         / nullif(sum(bound_same_weight_sat), 0) as captured_ratio,
         sum(seen_fees_sat) / nullif(sum(bound_full_sat), 0) as captured_full_ratio,
-        count(distinct block_hash) filter (where compared_fees_sat is not null) as n_template_blocks,
+        count(compared_fees_sat) as n_template_blocks,
         sum(compared_fees_sat)
         / sum(template_same_weight_sat) filter (where compared_fees_sat is not null) as template_multiple
     from measured
@@ -69,7 +76,7 @@ judged as (
         *,
         block_ratio_interval(same_weight, getvariable('min_capture_blocks')) as captured_interval,
         block_ratio_interval(full_weight, getvariable('min_capture_blocks')) as full_interval,
-        block_ratio_interval(template, getvariable('min_capture_blocks')) as template_interval
+        block_multiple_interval(template, getvariable('min_capture_blocks')) as template_interval
     from counts
 )
 
