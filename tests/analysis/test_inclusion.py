@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from analysis.inclusion import inclusion_model
 
@@ -15,27 +16,29 @@ def test_coefficient_of_one_yes_or_no_factor_is_the_log_odds_ratio() -> None:
     result = inclusion_model(taken, np.arange(80.0), factor, nothing, nothing)
 
     assert result is not None
-    error = np.sqrt(2 / 30 + 2 / 10)
-    expected = (np.log(9), np.log(9) - 1.96 * error, np.log(9) + 1.96 * error)
+    half = stats.t.ppf(0.975, 79) * np.sqrt((2 / 30 + 2 / 10) * 80 / 79)
+    expected = (np.log(9), np.log(9) - half, np.log(9) + half)
     assert result[:3] == pytest.approx(expected, rel=0.01)
     assert result[3:] == pytest.approx([0] * 6, abs=1e-6)
 
 
-def test_planted_coefficients_lie_in_their_intervals_about_as_often_as_said() -> None:
-    """Of 100 worlds of 20 blocks, each interval holds the planted coefficient in 88 to 100."""
+@pytest.mark.parametrize("n_blocks", [5, 20])
+def test_planted_coefficients_lie_in_their_intervals_about_as_often_as_said(n_blocks: int) -> None:
+    """Of 100 worlds of blocks more and less choosy, each interval holds its truth in 88 or more."""
     rng = np.random.default_rng(3)
     hits = np.zeros(3)
     planted = np.array([4.0, 1.0, 0.0])
+    blocks = np.repeat(np.arange(float(n_blocks)), 40)
     for _ in range(100):
-        factors = rng.uniform(size=(3, 800))
-        chance = 1 / (1 + np.exp(2.5 - planted @ factors))
-        taken = (rng.uniform(size=800) < chance).astype(float)
-        result = inclusion_model(taken, np.repeat(np.arange(20.0), 40), *factors)
+        factors = rng.uniform(size=(3, len(blocks)))
+        chance = 1 / (1 + np.exp(2.5 + rng.normal(0, 0.3, n_blocks)[blocks.astype(int)] - planted @ factors))
+        taken = (rng.uniform(size=len(blocks)) < chance).astype(float)
+        result = inclusion_model(taken, blocks, *factors)
         assert result is not None
         terms = np.reshape(result, (3, 3))
         hits += (terms[:, 1] <= planted) & (planted <= terms[:, 2])
 
-    assert (hits >= 88).all()
+    assert (hits >= 88).all(), hits
 
 
 @pytest.mark.parametrize(
