@@ -6,8 +6,8 @@ part of it compared is its first transactions that weigh no more than the block'
 smaller blocks for reasons of its own. The bound is that of the linear relaxation of the knapsack problem (G. B.
 Dantzig, 1957, doi:10.1287/opre.5.2.266): the mempool at the block's cut by feerate, best first, until the weight is
 used up, the last one in part; it ignores that parents come first, so no block made of this mempool can have more. The
-bound is told for the block's own weight and for the full 4,000,000 WU. A transaction counts 4 * vsize - 3, the least
-weight of that vsize, so that rounding cannot break the bound. seen_fees_sat are fees of the block's transactions that
+bound is told for the block's own weight and for the full 4,000,000 WU. A transaction whose weight the mempool did not
+tell counts 4 * vsize - 3, the least weight of that vsize, so that rounding cannot break the bound. seen_fees_sat are fees of the block's transactions that
 were waiting, which is what the bound speaks of. Spans and buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
@@ -71,7 +71,7 @@ spanned as (
         first_cut_no,
         last_cut_no,
         fee_sat,
-        4 * vsize_vb - 3 as weight_wu,
+        coalesce(weight_wu, 4 * vsize_vb - 3) as weight_wu,
         unnest(
             range(
                 first_cut_no // getvariable('capture_cuts_per_span'),

@@ -2,7 +2,7 @@
 summary = "Every stay of a transaction in a node's mempool, and the blocks during which it waited."
 method = """
 A stay begins with a row of mempool_txs and ends with the first of: an R for it, the C of a block that holds it,
-the last block of the session (a new session lists its mempool anew). It waits at every cut between, the ending C
+the end of the session (a new session lists its mempool anew). It waits at every cut between, the ending C
 included: that block found it in the mempool. An R whose reason is `conflict` belongs to the block whose C
 follows, so the transaction still waited at that cut. Order is the order of the `sequence` stream where the stay
 began or ended with a message of it (see mempool_cuts), else our clock. A fee that the mempool did not tell is
@@ -17,7 +17,8 @@ txid = "BLOB  transaction id, internal byte order"
 entered_at = "TIMESTAMP WITH TIME ZONE  our clock, as in mempool_txs"
 first_seen_kind = "VARCHAR  pushed, pulled or at_start; only pushed is a time of entry"
 fee_sat = "BIGINT  base fee; null when never learnt"
-vsize_vb = "BIGINT  virtual size; null when never learnt"
+vsize_vb = "BIGINT  virtual size as the mempool counts it; null when never learnt"
+weight_wu = "BIGINT  BIP141 weight; null when the mempool did not tell"
 parents = "BLOB[]  txids of its parents in the mempool at entry; null when it has none"
 left_reason = "VARCHAR  mined, or the removal_reason of its R; null while it waits or when the session ended"
 first_cut_no = "BIGINT  first cut at which it waited; above last_cut_no when it left before any block"
@@ -28,11 +29,39 @@ left_position = "HUGEINT  place at which it left; null where left_reason is"
 */
 with
 
+-- The times from one cut to the next, in steps of six minutes. A lookup in them is a join by hash; an ASOF join would
+-- sort all stays once more.
+cut_spans as (
+    select
+        node,
+        cut_no,
+        position,
+        lag(position, 1, 0) over in_order as previous_position,
+        unnest(
+            range(
+                epoch_us(
+                    coalesce(
+                        lag(connected_at) over in_order,
+                        least(
+                            connected_at,
+                            (select min(stg_mempool_txs.entered_at) from stg_mempool_txs),
+                            (select min(stg_mempool_events.received_at) from stg_mempool_events)
+                        )
+                    )
+                ) // 360000000,
+                epoch_us(connected_at) // 360000000 + 1
+            )
+        ) as step_no
+    from mempool_cuts
+    window in_order as (partition by node order by cut_no)
+),
+
 additions as (
     select
         node,
         session,
         mempool_sequence,
+        received_at,
         stream_position(received_at, sequence) as position
     from stg_mempool_events
     where event = 'A' and kind = 'pushed'
@@ -47,7 +76,9 @@ entries as (
         entry.first_seen_kind,
         entry.fee_sat,
         entry.vsize_vb,
+        entry.weight_wu,
         case when len(entry.parents) > 0 then entry.parents end as parents,
+        epoch_us(coalesce(additions.received_at, entry.entered_at)) // 360000000 as step_no,
         coalesce(additions.position, stream_position(entry.entered_at, 0)) as position
     from stg_mempool_txs as entry
     left join additions
@@ -69,26 +100,45 @@ numbered as (
 removals as (
     select
         node,
+        session,
         hash as txid,
+        epoch_us(received_at) // 360000000 as step_no,
         stream_position(received_at, sequence) as position,
         coalesce(removal_reason, 'unknown') as left_reason
     from stg_mempool_events
     where event = 'R'
 ),
 
-exits as (
+node_ends as (
+    select
+        node,
+        max(cut_no) as last_cut_no
+    from mempool_cuts
+    group by node
+),
+
+-- What left behind the last cut waited there.
+exits as materialized (
     select
         removals.node,
         removals.txid,
         removals.position,
         removals.left_reason,
-        mempool_cuts.cut_no - if(removals.left_reason = 'conflict', 0, 1) as last_cut_no,
+        coalesce(
+            cut_spans.cut_no - if(removals.left_reason = 'conflict', 0, 1), node_ends.last_cut_no, 0
+        ) as last_cut_no,
         null as mined_cut_no,
         null as fee_sat,
         null as vsize_vb
     from removals
-    asof left join mempool_cuts
-        on removals.node = mempool_cuts.node and removals.position < mempool_cuts.position
+    left join cut_spans
+        on
+            removals.node = cut_spans.node
+            and removals.step_no = cut_spans.step_no
+            and removals.position >= cut_spans.previous_position
+            and removals.position < cut_spans.position
+    left join node_ends
+        on removals.node = node_ends.node
     union all
     select
         mempool_cuts.node,
@@ -105,22 +155,60 @@ exits as (
     where not stg_transactions.is_coinbase
 ),
 
+happenings as (
+    select
+        node,
+        session,
+        position,
+        cut_no
+    from mempool_cuts
+    union all
+    select
+        node,
+        session,
+        position,
+        null as cut_no
+    from removals
+),
+
 sessions as (
     select
         node,
         session,
-        max(cut_no) as last_cut_no
-    from mempool_cuts
+        max(cut_no) as last_cut_no,
+        max(position) as last_position
+    from happenings
     group by node, session
 ),
 
 begun as (
     select
         numbered.*,
-        mempool_cuts.cut_no as first_cut_no
+        cut_spans.cut_no as first_cut_no
     from numbered
-    asof left join mempool_cuts
-        on numbered.node = mempool_cuts.node and numbered.position < mempool_cuts.position
+    left join cut_spans
+        on
+            numbered.node = cut_spans.node
+            and numbered.step_no = cut_spans.step_no
+            and numbered.position >= cut_spans.previous_position
+            and numbered.position < cut_spans.position
+),
+
+repeated as (
+    select
+        node,
+        txid
+    from exits
+    group by node, txid
+    having count(*) > 1
+),
+
+-- Nearly everything leaves once; where something did not, the first exit after each entry is looked for.
+single_exits as (
+    select exits.*
+    from exits
+    anti join repeated
+        on exits.node = repeated.node and exits.txid = repeated.txid
 ),
 
 -- No ASOF join here: DuckDB 2.0.0 matches rows of other keys when a BLOB is one of several equal columns.
@@ -138,12 +226,14 @@ first_exits as (
             ),
             exits.position
         ) as exit
-    from begun
+    from repeated
     inner join exits
+        on repeated.node = exits.node and repeated.txid = exits.txid
+    inner join begun
         on
-            begun.node = exits.node
-            and begun.txid = exits.txid
-            and begun.position < exits.position
+            exits.node = begun.node
+            and exits.txid = begun.txid
+            and exits.position > begun.position
     group by begun.stay_no
 ),
 
@@ -151,9 +241,25 @@ first_exits as (
 bounded as (
     select
         begun.*,
-        first_exits.exit,
-        coalesce(sessions.last_cut_no, 0) as session_last_cut_no
+        case
+            when single_exits.position is null then first_exits.exit
+            else struct_pack(
+                left_reason := single_exits.left_reason,
+                last_cut_no := single_exits.last_cut_no,
+                mined_cut_no := single_exits.mined_cut_no,
+                position := single_exits.position,
+                fee_sat := single_exits.fee_sat,
+                vsize_vb := single_exits.vsize_vb
+            )
+        end as exit,
+        coalesce(sessions.last_cut_no, 0) as session_last_cut_no,
+        coalesce(single_exits.position, first_exits.exit.position) <= sessions.last_position as has_ended
     from begun
+    left join single_exits
+        on
+            begun.node = single_exits.node
+            and begun.txid = single_exits.txid
+            and begun.position < single_exits.position
     left join first_exits
         on begun.stay_no = first_exits.stay_no
     left join sessions
@@ -169,12 +275,13 @@ select
     first_seen_kind,
     coalesce(fee_sat, exit.fee_sat) as fee_sat,
     coalesce(vsize_vb, exit.vsize_vb) as vsize_vb,
+    weight_wu,
     parents,
-    case when exit.last_cut_no <= session_last_cut_no then exit.left_reason end as left_reason,
+    case when has_ended then exit.left_reason end as left_reason,
     first_cut_no,
     least(coalesce(exit.last_cut_no, session_last_cut_no), session_last_cut_no) as last_cut_no,
     case when exit.mined_cut_no <= session_last_cut_no then exit.mined_cut_no end as mined_cut_no,
     position,
-    case when exit.last_cut_no <= session_last_cut_no then exit.position end as left_position
+    case when has_ended then exit.position end as left_position
 from bounded
 order by stay_no
