@@ -2,7 +2,8 @@
 summary = "How each pool's blocks differ from our node's templates, as a curve over the template's age."
 method = """
 Sums of template_audit_block over the pool's blocks on the active chain, bin by bin of template age, nodes added up.
-Empty blocks promise nothing and are left out. score_ratio has a jackknife interval over blocks as in feerate_strategy.
+Empty blocks promise nothing and are left out. score_ratio has a jackknife interval over blocks as in
+feerate_strategy; what several nodes say of one block is one observation.
 A pool of a stock node matches best at the age at which it refreshes its work; a pool that never matches orders its
 transactions in another way, and its missing and extra ones say nothing about single transactions.
 """
@@ -13,7 +14,7 @@ min_audit_blocks = {value = 5, doc = "blocks; fewer give no interval"}
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 from_age_s = "DOUBLE  s, where the bin of template age begins"
 pool_name = "VARCHAR  name of the pool"
-n_blocks = "BIGINT  blocks compared, node by node"
+n_blocks = "BIGINT  blocks compared"
 mean_age_s = "DOUBLE  s, mean age of the templates"
 n_promised = "BIGINT  transactions that the templates promised"
 n_matched = "BIGINT  promised and in the block"
@@ -30,12 +31,31 @@ enough_data = "BOOLEAN  at least min_audit_blocks blocks"
 */
 with
 
+by_block as (
+    select
+        block_hash,
+        pool,
+        from_age_s,
+        avg(age_s) as age_s,
+        sum(n_block) as n_block,
+        sum(n_promised) as n_promised,
+        sum(n_matched) as n_matched,
+        sum(n_missing) as n_missing,
+        sum(n_missing_conflicting) as n_missing_conflicting,
+        sum(n_missing_unexplained) as n_missing_unexplained,
+        sum(n_extra) as n_extra,
+        sum(n_extra_unseen) as n_extra_unseen,
+        sum(n_extra_prioritised) as n_extra_prioritised
+    from template_audit_block
+    where is_active and n_block > 0
+    group by block_hash, pool, from_age_s
+),
+
 labelled as (
     select
         *,
         unnest([pool, 'all']) as label
-    from template_audit_block
-    where is_active and n_block > 0
+    from by_block
 ),
 
 counts as (
@@ -54,7 +74,7 @@ counts as (
         cast(sum(n_extra_unseen) as bigint) as n_unseen,
         cast(sum(n_extra_prioritised) as bigint) as n_prioritised,
         list(
-            struct_pack(taken := n_matched, offered := n_matched + n_missing_unexplained) order by block_hash, node
+            struct_pack(taken := n_matched, offered := n_matched + n_missing_unexplained) order by block_hash
         ) filter (where n_matched + n_missing_unexplained > 0) as scores
     from labelled
     group by label, from_age_s

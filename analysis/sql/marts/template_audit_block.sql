@@ -4,11 +4,12 @@ method = """
 The node's templates on the block's parent, taken before the block came, are sorted into bins of age at
 `audit_edges_s`; of each bin the newest is compared. All ages are kept: choosing the best match would flatter the pool.
 What the template promises is its beginning, as heavy as the block's transactions: a pool may choose smaller blocks.
-A promised transaction that the block lacks is, first match: `conflicting`, it left our mempool before or at the block
-as replaced or in conflict with what was mined; `tail`, it is in the last tail_ratio of the promised weight, where
+A promised transaction that the block lacks is, first match: `conflicting`, it left our mempool before the block as
+replaced, or at it in conflict with what was mined; `tail`, it is in the last tail_ratio of the promised weight, where
 small differences of order decide; `fresh`, it entered less than fresh_s before the block, and pools do not refresh
-their work at once; else `unexplained`. A transaction of the block that was not promised is `unseen`, it was not in
-our mempool; `fresh`, it entered after the template; `tail`, the template has it, no more than tail_ratio behind the
+their work at once (what lay in the mempool when we came is never fresh); else `unexplained`. A transaction of the
+block that was not promised is `unseen`, it was not in our mempool; `fresh`, it, or a descendant that pays more than it
+and is in the block, entered after the template; `tail`, the template has it, no more than tail_ratio behind the
 promised part; else `prioritised`. Rules after the block audit of mempool (github.com/mempool/mempool) and
 github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is matched / (matched +
 unexplained). Only blocks at which the mempool is known; the coinbase does not count.
@@ -38,12 +39,12 @@ n_missing_fresh = "BIGINT  missing that had just entered"
 n_missing_unexplained = "BIGINT  missing without an excuse"
 n_extra = "BIGINT  in the block and not promised"
 n_extra_unseen = "BIGINT  extra that was not in our mempool"
-n_extra_fresh = "BIGINT  extra that entered after the template"
+n_extra_fresh = "BIGINT  extra that entered, or found who pays for it, after the template"
 n_extra_tail = "BIGINT  extra that the template has just behind what was promised"
 n_extra_prioritised = "BIGINT  extra that was waiting and worth less than what was promised"
 score_ratio = "DOUBLE  0..1, matched / (matched + missing without an excuse); null when both are 0"
 */
-with
+with recursive
 
 edges as (
     select unnest(cast(string_split(getvariable('audit_edges_s'), ' ') as double[])) as from_age_s
@@ -148,27 +149,32 @@ promised as (
     where template_rows.weight_up_to_here_wu <= template_rows.limit_wu
 ),
 
--- The stay in which the template found it: the last that began before. Its row is missing only where we lagged.
+-- The stay in which the template found it: the last that began before, else, where we lagged, the first behind.
 missing_stays as (
     select
         promised.node,
         promised.cut_no,
         promised.from_age_s,
         promised.txid,
-        arg_max(
+        arg_min(
             struct_pack(
                 entered_at := mempool_residence.entered_at,
+                first_seen_kind := mempool_residence.first_seen_kind,
                 left_reason := mempool_residence.left_reason,
                 last_cut_no := mempool_residence.last_cut_no
             ),
-            mempool_residence.entered_at
+            if(
+                mempool_residence.entered_at <= promised.taken_at,
+                seconds_between(mempool_residence.entered_at, promised.taken_at),
+                1e12 + seconds_between(promised.taken_at, mempool_residence.entered_at)
+            )
         ) as stay
     from promised
     inner join mempool_residence
         on
             promised.node = mempool_residence.node
             and promised.txid = mempool_residence.txid
-            and promised.taken_at >= mempool_residence.entered_at
+            and promised.connected_at >= mempool_residence.entered_at
     where not promised.is_matched
     group by promised.node, promised.cut_no, promised.from_age_s, promised.txid
 ),
@@ -181,11 +187,13 @@ judged_promises as (
         case
             when promised.is_matched then 'matched'
             when
-                missing_stays.stay.left_reason in ('replaced', 'conflict')
-                and missing_stays.stay.last_cut_no <= promised.cut_no
+                missing_stays.stay.left_reason = 'replaced' and missing_stays.stay.last_cut_no < promised.cut_no
+                or missing_stays.stay.left_reason = 'conflict' and missing_stays.stay.last_cut_no <= promised.cut_no
                 then 'conflicting'
             when promised.weight_up_to_here_wu > (1 - getvariable('tail_ratio')) * promised.limit_wu then 'tail'
-            when seconds_between(missing_stays.stay.entered_at, promised.connected_at) < getvariable('fresh_s')
+            when
+                missing_stays.stay.first_seen_kind != 'at_start'
+                and seconds_between(missing_stays.stay.entered_at, promised.connected_at) < getvariable('fresh_s')
                 then 'fresh'
             else 'unexplained'
         end as verdict
@@ -239,26 +247,86 @@ mined_stays as (
         node,
         mined_cut_no as cut_no,
         txid,
+        arg_max(stay_no, entered_at) as stay_no,
         max(entered_at) as entered_at
     from mempool_residence
     where mined_cut_no is not null
     group by node, mined_cut_no, txid
 ),
 
-judged_extra as (
+extra_stays as (
     select
-        extra.node,
-        extra.cut_no,
-        extra.from_age_s,
-        case
-            when mined_stays.txid is null then 'unseen'
-            when mined_stays.entered_at > extra.taken_at then 'fresh'
-            when extra.weight_up_to_here_wu <= (1 + getvariable('tail_ratio')) * extra.limit_wu then 'tail'
-            else 'prioritised'
-        end as verdict
+        extra.*,
+        mined_stays.stay_no,
+        mined_stays.entered_at
     from extra
     left join mined_stays
         on extra.node = mined_stays.node and extra.cut_no = mined_stays.cut_no and extra.txid = mined_stays.txid
+),
+
+links as (
+    select
+        mempool_links.child_no,
+        mempool_links.parent_no,
+        child.fee_sat / child.vsize_vb as child_feerate_sat_vb,
+        parent.fee_sat / parent.vsize_vb as parent_feerate_sat_vb
+    from mempool_links
+    inner join mempool_residence as child
+        on mempool_links.child_no = child.stay_no
+    inner join mempool_residence as parent
+        on mempool_links.parent_no = parent.stay_no
+    where child.mined_cut_no is not null and parent.mined_cut_no is not null
+),
+
+-- What entered after the template, and ancestors for which it pays: no template of that age could choose them.
+paid_late (cut_no, from_age_s, stay_no, feerate_sat_vb) as (
+    select
+        extra_stays.cut_no,
+        extra_stays.from_age_s,
+        links.parent_no as stay_no,
+        links.child_feerate_sat_vb as feerate_sat_vb
+    from extra_stays
+    inner join links
+        on extra_stays.stay_no = links.child_no
+    where
+        extra_stays.entered_at > extra_stays.taken_at
+        and links.child_feerate_sat_vb > links.parent_feerate_sat_vb
+    union
+    select
+        paid_late.cut_no,
+        paid_late.from_age_s,
+        links.parent_no as stay_no,
+        paid_late.feerate_sat_vb
+    from paid_late
+    inner join links
+        on paid_late.stay_no = links.child_no and paid_late.feerate_sat_vb > links.parent_feerate_sat_vb
+),
+
+late as (
+    select distinct
+        cut_no,
+        from_age_s,
+        stay_no
+    from paid_late
+),
+
+judged_extra as (
+    select
+        extra_stays.node,
+        extra_stays.cut_no,
+        extra_stays.from_age_s,
+        case
+            when extra_stays.stay_no is null then 'unseen'
+            when extra_stays.entered_at > extra_stays.taken_at or late.stay_no is not null then 'fresh'
+            when extra_stays.weight_up_to_here_wu <= (1 + getvariable('tail_ratio')) * extra_stays.limit_wu then 'tail'
+            else 'prioritised'
+        end as verdict
+    from extra_stays
+    left join late
+        on
+            extra_stays.stay_no = late.stay_no
+            and extra_stays.cut_no = late.cut_no
+            and extra_stays.from_age_s = late.from_age_s
 ),
 
 extra_counts as (
