@@ -3,10 +3,12 @@ summary = "Transactions of a block that pay far less than what the block left be
 method = """
 The yardstick is the newest template of the node on the block's parent (template_audit_block), the part that weighs no
 more than the block: margin_sat_vb is the margin_quantile of its transactions' own feerates, above the cheap parents
-that rich children pull in. A transaction of the block is a candidate when it was waiting in our mempool, its package
-feerate at the block (mempool_packages) is below low_factor * margin_sat_vb, and the block lacks promised transactions
-that were not in conflict, so that room was taken from somebody. Blocks whose transactions weigh more than the template
-are not judged: everybody found room. A candidate is a suspicion: a pool that does not order by feerate at all makes
+that rich children pull in. A transaction of the block is a candidate when its package feerate is below
+low_factor * margin_sat_vb and the block lacks promised transactions that were not in conflict, so that room was taken
+from somebody. `waiting` ones lay in our mempool, and their package feerate is that at the block (mempool_packages);
+`unseen` ones never did, as what pools are given directly or what pays too little to be relayed, and theirs is the
+effective feerate on the block alone (stg_transactions). Blocks whose transactions weigh more than the template are not
+judged: everybody found room. A candidate is a suspicion: a pool that does not order by feerate at all makes
 candidates of all it takes, which out_of_band shows as a high candidate_ratio together with a low template score.
 """
 grain = ["block_hash", "node", "txid"]
@@ -17,6 +19,7 @@ low_factor = {value = 0.7, doc = "part of the margin below which a transaction i
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 txid = "BLOB  transaction id, internal byte order"
+kind = "VARCHAR  waiting: lay in our mempool; unseen: never did"
 height = "INTEGER  blocks between this one and genesis"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 fee_sat = "BIGINT  its fee"
@@ -77,6 +80,7 @@ mined as (
     select
         margins.*,
         mempool_residence.txid,
+        'waiting' as kind,
         mempool_residence.fee_sat,
         mempool_residence.vsize_vb,
         case
@@ -97,21 +101,51 @@ mined as (
             mempool_residence.stay_no = mempool_packages.stay_no
             and mempool_cuts.cut_no between mempool_packages.first_cut_no and mempool_packages.last_cut_no
     where mempool_cuts.is_measured
+),
+
+unseen as (
+    select
+        margins.*,
+        stg_transactions.txid,
+        'unseen' as kind,
+        stg_transactions.fee_sat,
+        stg_transactions.vsize_vb,
+        cast(null as double) as waited_s,
+        coalesce(
+            stg_transactions.effective_feerate_sat_vb,
+            stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
+        ) as package_feerate_sat_vb
+    from margins
+    inner join stg_transactions
+        on margins.block_hash = stg_transactions.block_hash
+    anti join mined
+        on
+            margins.block_hash = mined.block_hash
+            and margins.node = mined.node
+            and stg_transactions.txid = mined.txid
+    where not stg_transactions.is_coinbase
+),
+
+judged as (
+    select * from mined
+    union all by name
+    select * from unseen
 )
 
 select
-    mined.block_hash,
-    mined.node,
-    mined.txid,
+    judged.block_hash,
+    judged.node,
+    judged.txid,
+    judged.kind,
     block_pool.height,
     block_pool.pool,
-    mined.fee_sat,
-    mined.vsize_vb,
-    mined.package_feerate_sat_vb,
-    mined.margin_sat_vb,
-    mined.waited_s
-from mined
+    judged.fee_sat,
+    judged.vsize_vb,
+    judged.package_feerate_sat_vb,
+    judged.margin_sat_vb,
+    judged.waited_s
+from judged
 inner join block_pool
-    on mined.block_hash = block_pool.block_hash
-where mined.package_feerate_sat_vb < getvariable('low_factor') * mined.margin_sat_vb
-order by block_pool.height, mined.block_hash, mined.node, mined.package_feerate_sat_vb, mined.txid
+    on judged.block_hash = block_pool.block_hash
+where judged.package_feerate_sat_vb < getvariable('low_factor') * judged.margin_sat_vb
+order by block_pool.height, judged.block_hash, judged.node, judged.package_feerate_sat_vb, judged.txid
