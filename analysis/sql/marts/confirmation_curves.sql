@@ -1,9 +1,10 @@
 /*
 summary = "The waiting of users by feerate decile: survival and incidence curves, all in one row."
 method = """
-competing_risks of analysis/survival.py on confirmation_spells, nodes added up: the times of `delay_grid_s`, the
+competing_risks of analysis/survival.py on the counted spells of confirmation_spells: the times of `delay_grid_s`, the
 Kaplan-Meier curve of not being mined yet, and the cumulative incidences of being mined, replaced, expired or gone for
-another reason. confirmation_delay has one row per time, confirmation_decile the sums.
+another reason. Transactions that entered between the same two blocks share their fate, so the intervals are robust
+against likeness within batches of consecutive block intervals, not those of independent transactions. confirmation_delay has one row per time, confirmation_decile the sums.
 """
 cost = """
 All delays are sorted, decile by decile and once more for all together, and go to SciPy as lists, which makes a
@@ -14,7 +15,7 @@ grain = ["decile"]
 delay_grid_s = {value = "0 1 2 5 10 30 60 120 300 600 1200 1800 3600 7200 14400 43200 86400 259200 604800 1209600", doc = "s after entry"}
 [columns]
 decile = "BIGINT  1 pays least, 10 most; 0 for all, those of unknown feerate included"
-curves = "STRUCT(at_s DOUBLE[], n_at_risk DOUBLE[], waiting DOUBLE[], waiting_low DOUBLE[], waiting_high DOUBLE[], mined DOUBLE[], mined_low DOUBLE[], mined_high DOUBLE[], replaced DOUBLE[], expired DOUBLE[], other DOUBLE[], half_mined_s DOUBLE)  lists of equal length"
+curves = "STRUCT(at_s DOUBLE[], n_at_risk DOUBLE[], waiting DOUBLE[], waiting_low DOUBLE[], waiting_high DOUBLE[], mined DOUBLE[], mined_low DOUBLE[], mined_high DOUBLE[], replaced DOUBLE[], replaced_low DOUBLE[], replaced_high DOUBLE[], expired DOUBLE[], expired_low DOUBLE[], expired_high DOUBLE[], other DOUBLE[], half_mined_s DOUBLE)  lists of equal length"
 */
 with
 
@@ -22,8 +23,10 @@ spells as (
     select
         unnest(if(decile is null, [0], [0, decile])) as decile,
         delay_s,
+        wait_no,
         list_position(['mined', 'replaced', 'expired', 'other'], outcome) as cause
     from confirmation_spells
+    where is_counted
 )
 
 select
@@ -31,6 +34,7 @@ select
     competing_risks(
         list(delay_s order by delay_s, cause),
         list(cast(coalesce(cause, 0) as double) order by delay_s, cause),
+        list(cast(wait_no as double) order by delay_s, cause),
         cast(string_split(any_value(getvariable('delay_grid_s')), ' ') as double[])
     ) as curves
 from spells

@@ -1,12 +1,14 @@
 /*
 summary = "What became of the transactions of each feerate decile."
 method = """
-Counts of confirmation_spells, nodes added up. accepted_ratio is mined ones among those whose end was seen, with
-Wilson's interval; it is too high where many are censored, because being mined is the fastest end, and
+Counts of the counted spells of confirmation_spells. accepted_ratio is mined ones among those whose end was seen, with
+a jackknife interval over the block intervals of their entry; it is too high where many are censored, because being mined is the fastest end, and
 confirmation_delay does not have that fault. half_mined_s is the time by which half of the decile was mined, by the
 cumulative incidence, which counts those that never will be.
 """
 grain = ["decile"]
+[parameters]
+min_intervals = {value = 5, doc = "block intervals; fewer give no interval"}
 [columns]
 decile = "BIGINT  1 pays least, 10 most; 0 for all, those of unknown feerate included"
 n_entered = "BIGINT  spells"
@@ -29,8 +31,29 @@ spells as (
     select
         unnest(if(decile is null, [0], [0, decile])) as decile,
         feerate_sat_vb,
+        wait_no,
         outcome
     from confirmation_spells
+    where is_counted
+),
+
+waits as (
+    select
+        decile,
+        wait_no,
+        count(*) filter (where outcome = 'mined') as taken,
+        count(*) filter (where outcome != 'censored') as offered
+    from spells
+    group by decile, wait_no
+),
+
+wait_lists as (
+    select
+        decile,
+        list(struct_pack(taken := taken, offered := offered) order by wait_no) as waits
+    from waits
+    where offered > 0
+    group by decile
 ),
 
 counts as (
@@ -51,9 +74,11 @@ counts as (
 
 judged as (
     select
-        *,
-        wilson_interval(n_mined, n_entered - n_censored) as accepted_interval
+        counts.*,
+        block_ratio_interval(wait_lists.waits, getvariable('min_intervals')) as accepted_interval
     from counts
+    left join wait_lists
+        on counts.decile = wait_lists.decile
 )
 
 select

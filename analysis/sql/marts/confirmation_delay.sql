@@ -2,9 +2,9 @@
 summary = "How many transactions still wait, are mined, replaced or expired, by feerate decile and time."
 method = """
 The curves of confirmation_curves, time by time. waiting_ratio is the Kaplan-Meier estimate of not being mined yet if
-nothing else could happen, with a log-log interval; mined_ratio, replaced_ratio, expired_ratio and other_ratio are
-cumulative incidences (Aalen-Johansen) of what does happen, so they and those that still wait add up to 1. Null where
-nobody was watched for so long.
+nothing else could happen; mined_ratio, replaced_ratio, expired_ratio and other_ratio are cumulative incidences
+(Aalen-Johansen) of what does happen, so they and those that still wait add up to 1. Null where nobody was watched for
+so long. Intervals are null for entries in fewer than 5 block intervals.
 """
 grain = ["decile", "at_s"]
 [columns]
@@ -18,7 +18,11 @@ mined_ratio = "DOUBLE  0..1, mined by then"
 mined_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 mined_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 replaced_ratio = "DOUBLE  0..1, replaced by then, conflicts included"
+replaced_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+replaced_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 expired_ratio = "DOUBLE  0..1, expired or evicted by then"
+expired_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+expired_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 other_ratio = "DOUBLE  0..1, gone for another reason by then"
 */
 with
@@ -35,7 +39,11 @@ rows as (
         unnest(curves.mined_low) as mined_low_ratio,
         unnest(curves.mined_high) as mined_high_ratio,
         unnest(curves.replaced) as replaced_ratio,
+        unnest(curves.replaced_low) as replaced_low_ratio,
+        unnest(curves.replaced_high) as replaced_high_ratio,
         unnest(curves.expired) as expired_ratio,
+        unnest(curves.expired_low) as expired_low_ratio,
+        unnest(curves.expired_high) as expired_high_ratio,
         unnest(curves.other) as other_ratio
     from confirmation_curves
 )
@@ -51,7 +59,11 @@ select
     mined_low_ratio,
     mined_high_ratio,
     replaced_ratio,
+    replaced_low_ratio,
+    replaced_high_ratio,
     expired_ratio,
+    expired_low_ratio,
+    expired_high_ratio,
     other_ratio
 from rows
 order by decile, at_s

@@ -3,10 +3,11 @@ summary = "How long each transaction waited, how that ended, and when we stopped
 method = """
 Stays of mempool_residence whose entry was pushed while our copy of the mempool was in step: what was waiting before
 we came has an unknown beginning and is left out. A spell ends with the stay, as mined, replaced (conflicts with a
-mined transaction included), expired or other; if that is later than the last moment until which everything was seen,
-it is censored there: the end of the uninterrupted observation or the session's last block. Deciles are by the
-transaction's own feerate among those of its node and UTC day of entry, 1 pays least, so a rise of all fees moves
-nobody. Spells without a known fee have no decile.
+mined transaction included), expired or other; one that is open at the end of the uninterrupted observation is censored
+there. A block that became stale confirms nothing: the spell goes on to what came after it (mempool_returns), and is
+censored at that block when nothing did. Deciles are by the transaction's own feerate among those of its node and UTC day of entry, 1
+pays least, so a rise of all fees moves nobody. Spells without a known fee have no decile. What several nodes saw
+would count several times: is_counted names the spells at the node that saw the transaction first.
 """
 cost = """
 Deciles within a day sort all stays by feerate; a scan sorts nothing.
@@ -20,17 +21,10 @@ feerate_sat_vb = "DOUBLE  sat/vB, own fee / vsize; null when never learnt"
 decile = "BIGINT  1 (pays least) to 10, of its node and day; null without a feerate"
 delay_s = "DOUBLE  s from entry to the end of the spell"
 outcome = "VARCHAR  mined, replaced, expired, other or censored"
+wait_no = "BIGINT  block interval of entry: cut_no of the node's next block; spells of one share its fate"
+is_counted = "BOOLEAN  at the node that saw the transaction first; curves and sums are of these"
 */
 with
-
-last_cuts as (
-    select
-        node,
-        session,
-        max(connected_at) as last_cut_at
-    from mempool_cuts
-    group by node, session
-),
 
 in_step as (
     select
@@ -42,43 +36,68 @@ in_step as (
     where topic = 'mempool'
 ),
 
+-- Of several nodes, the one that saw it first; with one node there is nothing to choose and nothing to group.
+first_nodes as (
+    select
+        txid,
+        arg_min(node, (entered_at, node)) as node
+    from mempool_residence
+    where first_seen_kind = 'pushed' and (select count(distinct stg_nodes.node) from stg_nodes) > 1
+    group by txid
+),
+
 entered as (
     select
         stay.stay_no,
         stay.node,
+        stay.txid,
         stay.entered_at,
+        stay.first_cut_no,
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
-        stay.left_reason,
-        stay.left_position // 4294967296 - epoch_us(stay.entered_at) as left_after_us,
-        epoch_us(least(in_step.to_at, last_cuts.last_cut_at)) - epoch_us(stay.entered_at) as seen_for_us
+        if(mempool_returns.stay_no is null, stay.left_reason, mempool_returns.left_reason) as left_reason,
+        if(mempool_returns.stay_no is null, stay.left_position, mempool_returns.left_position)
+        // 4294967296 - epoch_us(stay.entered_at) as left_after_us,
+        epoch_us(in_step.to_at) - epoch_us(stay.entered_at) as seen_for_us
     from mempool_residence as stay
     asof inner join in_step
         on stay.node = in_step.node and stay.session = in_step.session and stay.entered_at >= in_step.from_at
-    inner join last_cuts
-        on stay.node = last_cuts.node and stay.session = last_cuts.session
-    where stay.first_seen_kind = 'pushed' and stay.entered_at <= in_step.to_at
+    left join mempool_returns
+        on stay.stay_no = mempool_returns.stay_no
+    where
+        stay.first_seen_kind = 'pushed'
+        and stay.entered_at <= in_step.to_at
+        and (mempool_returns.stay_no is null or mempool_returns.stay_no = mempool_returns.first_stay_no)
 )
 
 select
-    stay_no,
-    node,
-    cast(entered_at as date) as day,
-    feerate_sat_vb,
+    entered.stay_no,
+    entered.node,
+    cast(entered.entered_at as date) as day,
+    entered.feerate_sat_vb,
     case
-        when feerate_sat_vb is not null
+        when entered.feerate_sat_vb is not null
             then ntile(10) over (
-                partition by node, cast(entered_at as date), feerate_sat_vb is null
-                order by feerate_sat_vb, stay_no
+                partition by entered.node, cast(entered.entered_at as date), entered.feerate_sat_vb is null
+                order by entered.feerate_sat_vb, entered.stay_no
             )
     end as decile,
-    cast(greatest(least(coalesce(left_after_us, seen_for_us), seen_for_us), 0) as bigint) / 1e6 as delay_s,
+    cast(
+        greatest(least(coalesce(entered.left_after_us, entered.seen_for_us), entered.seen_for_us), 0) as bigint
+    ) / 1e6 as delay_s,
     case
-        when left_after_us is null or left_after_us > seen_for_us then 'censored'
-        when left_reason = 'mined' then 'mined'
-        when left_reason in ('replaced', 'conflict') then 'replaced'
-        when left_reason = 'expired_or_evicted' then 'expired'
+        when
+            entered.left_after_us is null
+            or entered.left_after_us > entered.seen_for_us
+            or entered.left_reason = 'undone'
+            then 'censored'
+        when entered.left_reason = 'mined' then 'mined'
+        when entered.left_reason in ('replaced', 'conflict') then 'replaced'
+        when entered.left_reason = 'expired_or_evicted' then 'expired'
         else 'other'
-    end as outcome
+    end as outcome,
+    coalesce(entered.first_cut_no, 0) as wait_no,
+    coalesce(entered.node = first_nodes.node, true) as is_counted
 from entered
-where seen_for_us >= 0
-order by stay_no
+left join first_nodes
+    on entered.txid = first_nodes.txid
+order by entered.stay_no

@@ -1,14 +1,18 @@
 /*
 summary = "What users sent on each day: fees, sizes, replacements and children that pay for parents."
 method = """
-Stays of mempool_residence whose entry was pushed, by node and UTC day of entry on our clock. n_replaced are those
+Stays of mempool_residence whose entry was pushed, by node and UTC day of entry on our clock; what came back from a
+stale block (mempool_returns) was sent before and is left out. n_replaced are those
 that a later transaction replaced; n_signalling those that signal BIP125 themselves. A transaction with an unconfirmed
 parent is a child; it pays for its parent (CPFP) when its own feerate is above that of one of its parents waiting at
 entry. Fees and sizes are quartiles; those of unknown fee are left out of fees and feerates. accepted_ratio is mined
-ones among those whose end was seen (confirmation_spells), with Wilson's interval; as in confirmation_decile it is too
-high on days of which many are still waiting.
+ones among those whose end was seen (confirmation_spells); as in confirmation_decile it is too high on days of which
+many are still waiting. Intervals are jackknives over the block intervals of entry, with feerate_strategy's method:
+what enters between the same two blocks is alike.
 """
 grain = ["node", "day"]
+[parameters]
+min_day_intervals = {value = 5, doc = "block intervals of a day; fewer give no interval"}
 [columns]
 node = "VARCHAR  name of the watched node"
 day = "DATE  UTC day of entry, our clock"
@@ -25,12 +29,18 @@ size_median_vb = "DOUBLE  vB, median"
 size_q3_vb = "DOUBLE  vB, upper quartile"
 n_signalling = "BIGINT  signal BIP125 replaceability"
 signalling_ratio = "DOUBLE  0..1, of those of which we know"
+signalling_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+signalling_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 n_replaced = "BIGINT  were replaced, conflicts not counted"
 replaced_ratio = "DOUBLE  0..1, of all that entered"
+replaced_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+replaced_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 n_children = "BIGINT  had an unconfirmed parent"
 child_ratio = "DOUBLE  0..1, of all that entered"
 n_cpfp = "BIGINT  paid a higher feerate than a parent that was waiting"
 cpfp_ratio = "DOUBLE  0..1, of all that entered"
+cpfp_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+cpfp_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 n_mined = "BIGINT  were mined before we lost sight of them"
 n_censored = "BIGINT  end not seen"
 accepted_ratio = "DOUBLE  0..1, n_mined of those whose end was seen; null when there are none"
@@ -49,12 +59,17 @@ entered as (
         stay.fee_sat,
         stay.vsize_vb,
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
-        stay.left_reason,
+        coalesce(stay.first_cut_no, 0) as wait_no,
+        if(mempool_returns.stay_no is null, stay.left_reason, mempool_returns.left_reason) as left_reason,
         entry.signals_rbf
     from mempool_residence as stay
     inner join stg_mempool_txs as entry
         on stay.node = entry.node and stay.txid = entry.txid and stay.entered_at = entry.entered_at
-    where stay.first_seen_kind = 'pushed'
+    left join mempool_returns
+        on stay.stay_no = mempool_returns.stay_no
+    where
+        stay.first_seen_kind = 'pushed'
+        and (mempool_returns.stay_no is null or mempool_returns.stay_no = mempool_returns.first_stay_no)
 ),
 
 child_links as (
@@ -80,15 +95,24 @@ payers as (
     where child_links.feerate_sat_vb > parent.fee_sat / nullif(parent.vsize_vb, 0)
 ),
 
-counts as (
+middles as (
+    select
+        node,
+        cast(entered_at as date) as day,
+        quantile_cont(fee_sat, [0.25, 0.5, 0.75]) as fees_sat,
+        quantile_cont(feerate_sat_vb, [0.25, 0.5, 0.75]) as feerates_sat_vb,
+        quantile_cont(vsize_vb, [0.25, 0.5, 0.75]) as sizes_vb
+    from entered
+    group by node, cast(entered_at as date)
+),
+
+waits as (
     select
         entered.node,
         cast(entered.entered_at as date) as day,
+        entered.wait_no,
         count(*) as n_entered,
         count(entered.fee_sat) as n_known_fee,
-        quantile_cont(entered.fee_sat, [0.25, 0.5, 0.75]) as fees_sat,
-        quantile_cont(entered.feerate_sat_vb, [0.25, 0.5, 0.75]) as feerates_sat_vb,
-        quantile_cont(entered.vsize_vb, [0.25, 0.5, 0.75]) as sizes_vb,
         count(entered.signals_rbf) as n_known_signal,
         count(*) filter (where entered.signals_rbf) as n_signalling,
         count(*) filter (where entered.left_reason = 'replaced') as n_replaced,
@@ -101,14 +125,47 @@ counts as (
         on entered.stay_no = payers.stay_no
     left join confirmation_spells as spell
         on entered.stay_no = spell.stay_no
-    group by entered.node, cast(entered.entered_at as date)
+    group by entered.node, cast(entered.entered_at as date), entered.wait_no
+),
+
+counts as (
+    select
+        node,
+        day,
+        cast(sum(n_entered) as bigint) as n_entered,
+        cast(sum(n_known_fee) as bigint) as n_known_fee,
+        cast(sum(n_known_signal) as bigint) as n_known_signal,
+        cast(sum(n_signalling) as bigint) as n_signalling,
+        cast(sum(n_replaced) as bigint) as n_replaced,
+        cast(sum(n_children) as bigint) as n_children,
+        cast(sum(n_cpfp) as bigint) as n_cpfp,
+        cast(sum(n_mined) as bigint) as n_mined,
+        cast(sum(n_ended) as bigint) as n_ended,
+        list(struct_pack(taken := n_signalling, offered := n_known_signal) order by wait_no) filter (
+            where n_known_signal > 0
+        ) as signalling,
+        list(struct_pack(taken := n_replaced, offered := n_entered) order by wait_no) as replaced,
+        list(struct_pack(taken := n_cpfp, offered := n_entered) order by wait_no) as cpfp,
+        list(struct_pack(taken := n_mined, offered := n_ended) order by wait_no) filter (
+            where n_ended > 0
+        ) as accepted
+    from waits
+    group by node, day
 ),
 
 judged as (
     select
-        *,
-        wilson_interval(n_mined, n_ended) as accepted_interval
+        counts.*,
+        middles.fees_sat,
+        middles.feerates_sat_vb,
+        middles.sizes_vb,
+        block_ratio_interval(counts.signalling, getvariable('min_day_intervals')) as signalling_interval,
+        block_ratio_interval(counts.replaced, getvariable('min_day_intervals')) as replaced_interval,
+        block_ratio_interval(counts.cpfp, getvariable('min_day_intervals')) as cpfp_interval,
+        block_ratio_interval(counts.accepted, getvariable('min_day_intervals')) as accepted_interval
     from counts
+    inner join middles
+        on counts.node = middles.node and counts.day = middles.day
 )
 
 select
@@ -127,12 +184,18 @@ select
     sizes_vb[3] as size_q3_vb,
     n_signalling,
     n_signalling / nullif(n_known_signal, 0) as signalling_ratio,
+    signalling_interval.low as signalling_low_ratio,
+    signalling_interval.high as signalling_high_ratio,
     n_replaced,
     n_replaced / n_entered as replaced_ratio,
+    replaced_interval.low as replaced_low_ratio,
+    replaced_interval.high as replaced_high_ratio,
     n_children,
     n_children / n_entered as child_ratio,
     n_cpfp,
     n_cpfp / n_entered as cpfp_ratio,
+    cpfp_interval.low as cpfp_low_ratio,
+    cpfp_interval.high as cpfp_high_ratio,
     n_mined,
     n_entered - n_ended as n_censored,
     n_mined / nullif(n_ended, 0) as accepted_ratio,

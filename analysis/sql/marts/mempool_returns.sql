@@ -1,0 +1,133 @@
+/*
+summary = "Transactions that a block took which was stale in the end, and what became of each of them then."
+method = """
+A transaction is not confirmed by a block that loses. What a stale block had taken returns to the mempool when the node
+leaves that block, as a new stay, unless a block of the other branch has it, which takes it without a word. So stays
+of one transaction at one node belong together where one was mined by a stale block and the next began behind it. The
+transaction's end is that of the last of these stays; where that, too, was mined by a stale block, it is the first cut
+behind its entry of a block on the active chain (chain_blocks) that has it. Where there is none, it is `undone`: out
+of sight since that stale block.
+"""
+grain = ["stay_no"]
+[columns]
+stay_no = "BIGINT  names a row of mempool_residence"
+first_stay_no = "BIGINT  the stay with which the transaction's waiting began; the same for all that belong together"
+left_reason = "VARCHAR  how the last of them ended, mined or undone where a block took it; null while it waits"
+left_position = "HUGEINT  place in the node's stream of that end; null while it waits"
+*/
+with
+
+stale_cuts as (
+    select
+        mempool_cuts.node,
+        mempool_cuts.cut_no
+    from mempool_cuts
+    inner join chain_blocks
+        on mempool_cuts.block_hash = chain_blocks.block_hash
+    where not chain_blocks.is_active
+),
+
+undone as (
+    select distinct
+        stay.node,
+        stay.txid
+    from mempool_residence as stay
+    inner join stale_cuts
+        on stay.node = stale_cuts.node and stay.mined_cut_no = stale_cuts.cut_no
+),
+
+stays as (
+    select
+        stay.stay_no,
+        stay.node,
+        stay.txid,
+        stay.position,
+        stay.left_reason,
+        stay.left_position,
+        stale_cuts.cut_no is not null as is_undone
+    from mempool_residence as stay
+    semi join undone
+        on stay.node = undone.node and stay.txid = undone.txid
+    left join stale_cuts
+        on stay.node = stale_cuts.node and stay.mined_cut_no = stale_cuts.cut_no
+),
+
+marked as (
+    select
+        *,
+        coalesce(lag(is_undone) over in_order, false) as is_return
+    from stays
+    window in_order as (partition by node, txid order by position, stay_no)
+),
+
+numbered as (
+    select
+        *,
+        count(*) filter (where not is_return) over in_order as journey_no
+    from marked
+    window in_order as (partition by node, txid order by position, stay_no)
+),
+
+journeys as (
+    select
+        node,
+        txid,
+        journey_no,
+        arg_min(stay_no, (position, stay_no)) as first_stay_no,
+        min(position) as position,
+        arg_max(
+            struct_pack(left_reason := left_reason, left_position := left_position, is_undone := is_undone),
+            (position, stay_no)
+        ) as last
+    from numbered
+    group by node, txid, journey_no
+    having bool_or(is_undone)
+),
+
+confirmations as (
+    select
+        mempool_cuts.node,
+        stg_transactions.txid,
+        mempool_cuts.position
+    from stg_transactions
+    semi join undone
+        on stg_transactions.txid = undone.txid
+    inner join chain_blocks
+        on stg_transactions.block_hash = chain_blocks.block_hash
+    inner join mempool_cuts
+        on stg_transactions.block_hash = mempool_cuts.block_hash
+    where chain_blocks.is_active
+),
+
+confirmed as (
+    select
+        journeys.first_stay_no,
+        min(confirmations.position) as position
+    from journeys
+    inner join confirmations
+        on
+            journeys.node = confirmations.node
+            and journeys.txid = confirmations.txid
+            and journeys.position < confirmations.position
+    where journeys.last.is_undone
+    group by journeys.first_stay_no
+)
+
+select
+    numbered.stay_no,
+    journeys.first_stay_no,
+    case
+        when not journeys.last.is_undone then journeys.last.left_reason
+        when confirmed.position is not null then 'mined'
+        else 'undone'
+    end as left_reason,
+    coalesce(confirmed.position, journeys.last.left_position) as left_position
+from numbered
+inner join journeys
+    on
+        numbered.node = journeys.node
+        and numbered.txid = journeys.txid
+        and numbered.journey_no = journeys.journey_no
+left join confirmed
+    on journeys.first_stay_no = confirmed.first_stay_no
+order by numbered.stay_no
