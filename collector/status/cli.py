@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -14,6 +14,10 @@ from collector.places import ChainOption, DatasetArgument, open_existing
 from collector.rpc import printable
 from collector.status.gather import gather
 from collector.status.model import NodeStatus, Status, TableStatus
+
+MOST_GAPS: Final = 20  # of a node, on a screen
+TO_THE_MINUTE: Final = len("2024-10-04 00:00")
+UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def show_status(
@@ -33,7 +37,11 @@ def show_status(
 def _print(status: Status) -> None:
     state = "a collector is running" if status.is_running else "no collector is running"
     print(f"{status.dataset}, chain {status.chain}: {state}\n")
-    grid = Grid("table", "files", "rows", "MB", "first", "last", box=None)
+    grid = Grid("table", box=None)
+    for number in ("files", "rows", "MB"):
+        grid.add_column(number, justify="right")
+    for span in ("first", "last"):
+        grid.add_column(span)
     for table in status.tables:
         if table.n_files:
             grid.add_row(*_cells(table))
@@ -48,7 +56,8 @@ def _print(status: Status) -> None:
 
 def _cells(table: TableStatus) -> tuple[str, ...]:
     size = f"{table.n_bytes / 1e6:.1f}"
-    return table.name, str(table.n_files), str(table.n_rows), size, table.first or "", table.last or ""
+    span = ((end or "")[:TO_THE_MINUTE] for end in (table.first, table.last))
+    return table.name, str(table.n_files), str(table.n_rows), size, *span
 
 
 def _lines(node: NodeStatus) -> list[str]:
@@ -58,7 +67,7 @@ def _lines(node: NodeStatus) -> list[str]:
         f"  session {node.session}, the last of {node.n_sessions}, began {node.started_at}",
     ]
     if node.observed_until is not None:
-        lines.append(f"  on record until {node.observed_until}, {node.behind_s:.0f} s ago")
+        lines.append(f"  on record until {node.observed_until}, {lasted(node.behind_s or 0)} ago")
     stored = "none" if node.stored_height is None else node.stored_height
     lines.append(f"  node's tip {node.tip_height}, highest stored block {stored}")
     if node.rows_per_s is not None:
@@ -74,7 +83,18 @@ def _lines(node: NodeStatus) -> list[str]:
         waiting = int(node.live.get("waiting_messages", 0))
         lines.append(f"  now: {step}{away}; {queued} messages queued, {waiting} waiting for their rows")
     lines.append(f"  gaps in the last day: {len(node.gaps) or 'none'}")
-    for gap in node.gaps:
+    newest = sorted(node.gaps, key=lambda gap: gap.from_at)[-MOST_GAPS:]
+    if len(newest) < len(node.gaps):
+        lines.append(f"    the last {MOST_GAPS} of them; --json has all")
+    for gap in newest:
         until = gap.to_at or "now"
-        lines.append(f"    {gap.topic}: {gap.from_at} to {until}, {gap.duration_s:.1f} s ({gap.reason})")
+        lines.append(f"    {gap.topic}: {gap.from_at} to {until}, {lasted(gap.duration_s)} ({gap.reason})")
     return lines
+
+
+def lasted(duration_s: float) -> str:
+    """Write a duration in the unit that people would use."""
+    for unit_s, name in UNITS:
+        if duration_s >= 2 * unit_s:
+            return f"{duration_s / unit_s:.1f} {name}"
+    return f"{duration_s:.1f} s"

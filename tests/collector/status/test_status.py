@@ -129,7 +129,28 @@ def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> Non
     assert shown.exit_code == 0
     assert "no collector is running" in shown.stdout
     assert "on record until 2024-10-04 00:00:07" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines()[1:])) <= 80  # the first has a path
     said = CliRunner().invoke(app, ["status", str(dataset.root), "--json"])
     assert json.loads(said.stdout)["nodes"][0]["tip_height"] == 102
     none = CliRunner().invoke(app, ["status", str(dataset.root.parent)])
     assert isinstance(none.exception, DatasetError)
+
+
+def test_many_gaps_do_not_fill_the_screen(tmp_path: Path) -> None:
+    """The newest are shown, with durations in a unit people use; all of them are in the JSON."""
+    now_us = time.time_ns() // 1000
+    rows = make_rows()
+    minutes = [(-20 * number - 10, -20 * number - 5) for number in range(30)]
+    rows["coverage"] = [
+        rows["coverage"][0]
+        | {"from_at": now_us + begin * 60_000_000, "to_at": now_us + end * 60_000_000, "end_reason": "gap"}
+        for begin, end in minutes
+    ]
+    root = write(tmp_path / "d", rows).root
+    shown = CliRunner().invoke(app, ["status", str(root)]).stdout
+    assert "gaps in the last day: 30\n    the last 20 of them; --json has all" in shown
+    assert shown.count(", 15.0 min (gap)") == 19
+    assert "to now, 5.0 min (gap)" in shown
+    assert "on record until" in shown
+    said = json.loads(CliRunner().invoke(app, ["status", str(root), "--json"]).stdout)
+    assert len(said["nodes"][0]["gaps"]) == 30
