@@ -4,11 +4,14 @@ Counts of blocks per owner go in, one list per row; a list that says nothing giv
 
     concentration(counts)                   hhi, nakamoto, gini, entropy_bits
     concentration_intervals(counts)         the same with _low and _high: 95 % by bootstrap over blocks
+    top_intervals(counts, n_blocks)         low and high of the share of the n largest, for each n
+    gini_range(counts, n_unknown)           least and most, over every way to give out the unknown blocks
     homogeneity_test(counts, other_counts)  chi-square test that two periods have the same shares
     adjusted_p_values(p_values)             Benjamini and Hochberg's correction for many tests
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import numpy as np
@@ -16,9 +19,21 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy import stats
 
-from analysis.statistics import CONFIDENCE, SEED, Numbers, by_row, create_functions
+from analysis.statistics import (
+    CONFIDENCE,
+    INTERVAL,
+    SEED,
+    Interval,
+    Numbers,
+    by_row,
+    create_functions,
+    wilson_intervals,
+)
 
 N_RESAMPLES: Final = 999
+N_BIAS_RESAMPLES: Final = 299
+BIAS_FACTORS: Final = (1, 3)
+MAJORITY: Final = 0.5
 MIN_EXPECTED: Final = 5
 
 INDICES: Final = ("hhi", "nakamoto", "gini", "entropy_bits")
@@ -76,30 +91,90 @@ def concentration(counts: Numbers) -> tuple[float, ...] | None:
 
 
 def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
-    """Bounds of the 95 % interval of each index, in the order of BOUNDS.
+    """Bounds of the 95 % interval of each index, in the order of BOUNDS; they hold the estimate.
 
     Bootstrap over blocks: drawing blocks with replacement is one multinomial draw of the counts (999 draws,
-    seeded). A sample looks more concentrated than its source, and a draw more so than the sample, by as much
-    again: the quantiles are moved by twice that bias and clipped to what n owners allow. Those of nakamoto, a
-    whole number, are taken as they are. In simulated days of 144 blocks the interval holds the truth in 87 %
-    (gini) to 97 % of samples, in simulated epochs in 91 to 98 %. None for fewer than two owners.
+    seeded). A sample looks more concentrated than its source, and a draw more so than the sample, by about as
+    much again, so the quantiles are moved by that bias: everything from once to three times it is inside. The
+    bounds of nakamoto are those at which `top_intervals` reach one half. Owners without a block in the sample
+    are not known to it: gini is that of the owners seen. In simulated days of 144 blocks and epochs of 2,016,
+    of unequal and of equal owners, the interval holds the truth in 91 % and more of samples, that of gini
+    in 77 % and more; below 20 blocks most owners are unseen, and entropy is held in half of the samples only.
+    None for fewer than two owners.
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 10 and 13.
     """
     counts = counts[counts > 0]
-    n_owners = len(counts)
-    if n_owners < 2:  # noqa: PLR2004 - one owner has no spread
+    if len(counts) < 2:  # noqa: PLR2004 - one owner has no spread
         return None
-    n_blocks = int(counts.sum())
-    draws = np.random.default_rng(SEED).multinomial(n_blocks, counts / n_blocks, size=N_RESAMPLES)
+    of_draws, found = indices(_draws(counts, N_RESAMPLES)), indices(counts)
     tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    of_draws = indices(draws)
     low, high = np.quantile(of_draws, tails, axis=0, method="inverted_cdf")
-    twice_bias = 2 * (of_draws.mean(axis=0) - indices(counts))
-    twice_bias[INDICES.index("nakamoto")] = 0
-    least = np.array([1 / n_owners, 1, 0, 0])
-    most = np.array([1, n_owners, 1 - 1 / n_owners, np.log2(n_owners)])
-    bounds = np.stack([low, high], axis=-1) - twice_bias[:, None]
-    return tuple(map(float, bounds.clip(least[:, None], most[:, None]).ravel()))
+    bias = of_draws.mean(axis=0) - found
+    low = np.minimum(np.min([low - factor * bias for factor in BIAS_FACTORS], axis=0), found)
+    high = np.maximum(np.max([high - factor * bias for factor in BIAS_FACTORS], axis=0), found)
+    tops = top_intervals(np.sort(counts)[::-1], counts.sum())
+    nakamoto = INDICES.index("nakamoto")
+    low[nakamoto] = 1 + sum(top.high <= MAJORITY for top in tops)
+    high[nakamoto] = min(1 + sum(top.low <= MAJORITY for top in tops), len(counts))
+    most = np.array([1, len(counts), 1, np.log2(counts.sum())])
+    return tuple(map(float, np.stack([low.clip(0, most), high.clip(0, most)], axis=-1).ravel()))
+
+
+def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
+    """95 % interval of the share of the n largest owners together, n = 1, 2, ...; counts fall.
+
+    counts are blocks per named owner, n_blocks all blocks, unknown ones included. Wilson's interval takes for
+    granted that the owners found largest are the largest: among near equals the luckiest are, and their sum
+    is too large by what bootstrap draws are above it. The lower bound is moved by twice that bias. In
+    simulated days and epochs of unequal and of equal owners it holds the truth in 91 % and more of samples,
+    where Wilson's alone does in 0 to 99 %.
+    """
+    counts = counts[counts > 0]
+    if not len(counts):
+        return []
+    found = counts.cumsum()
+    low, high = wilson_intervals(found, np.full(len(counts), n_blocks))
+    draws = _draws(np.append(counts, n_blocks - found[-1]), N_BIAS_RESAMPLES)[:, :-1]
+    of_draws = np.sort(draws, axis=1)[:, ::-1].cumsum(axis=1).mean(axis=0)
+    moved = low - 2 * np.maximum(of_draws - found, 0) / n_blocks
+    return [Interval(*map(float, pair)) for pair in zip(np.maximum(moved, 0), high, strict=True)]
+
+
+def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
+    """Least and most that gini can be when unknown blocks belong to owners in counts or to newcomers.
+
+    For m newcomers gini is largest when they have one block each and the largest owner the rest, and
+    smallest when the blocks fill up those with fewest, as water would (both because gini is Schur-convex);
+    the least is of parts of blocks, so a little below what whole ones allow. None where there is no block.
+    """
+    ascending = np.sort(counts[counts > 0])
+    total = ascending.sum() + n_unknown
+    if total <= 0:
+        return None
+    newcomers = np.arange(0 if len(ascending) else 1, n_unknown + 1)
+    n_owners = len(ascending) + newcomers
+    placed = np.arange(1, len(ascending) + 1) * ascending
+    # Sums of place times blocks, owners in rising order: what gini is made of.
+    rich = newcomers * (newcomers + 1) / 2 + newcomers * ascending.sum() + placed.sum()
+    rich = rich + n_owners * (n_unknown - newcomers)
+    even = np.full(len(newcomers), np.inf)
+    for n_reached in range(len(ascending) + 1):  # owners that the water reaches
+        n_level = newcomers + n_reached
+        level = (n_unknown + ascending[:n_reached].sum()) / np.maximum(n_level, 1)
+        above = placed[n_reached:].sum() + newcomers * ascending[n_reached:].sum()
+        is_level = (n_level > 0) & (level >= ascending[:n_reached].max(initial=0))
+        is_level &= level <= ascending[n_reached:].min(initial=np.inf)
+        even = np.where(is_level, level * n_level * (n_level + 1) / 2 + above, even)
+    least, most = (2 * placed / total / n_owners - (n_owners + 1) / n_owners for placed in (even, rich))
+    return Interval(max(float(least.min()), 0.0), float(most.max()))
+
+
+def _draws(counts: Numbers, n_draws: int) -> Numbers:
+    """Draw as many blocks as there are, with replacement, n_draws times: (n_draws, n owners), seeded."""
+    n_blocks = counts.sum()
+    return (
+        np.random.default_rng(SEED).multinomial(int(n_blocks), counts / n_blocks, size=n_draws).astype(float)
+    )
 
 
 def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest | None:
@@ -143,6 +218,18 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
                 _sql(BOUND_TYPE),
             ),
             (
+                "gini_range",
+                lambda column, unknown: _paired(gini_range, INTERVAL, column, unknown),
+                [*counts, "BIGINT"],
+                _sql(INTERVAL),
+            ),
+            (
+                "top_intervals",
+                lambda column, n_blocks: _paired(top_intervals, pa.list_(INTERVAL), column, n_blocks),
+                [*counts, "BIGINT"],
+                f"{_sql(INTERVAL)}[]",
+            ),
+            (
                 "homogeneity_test",
                 lambda column, other: by_row(homogeneity_test, TEST_TYPE, column, other),
                 counts * 2,
@@ -151,6 +238,24 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
             ("adjusted_p_values", _adjusted_column, ["DOUBLE[]"], "DOUBLE[]"),
         ),
     )
+
+
+def _paired(
+    statistic: Callable[[Numbers, float], Any],
+    type_: pa.DataType,
+    lists: pa.ChunkedArray,
+    sizes: pa.ChunkedArray,
+) -> pa.Array:
+    """Give a statistic of a list of counts and a number, row by row."""
+    rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
+    found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
+    return pa.array([_as_dicts(each) for each in found], type_)
+
+
+def _as_dicts(found: Interval | list[Interval] | None) -> Any:
+    if isinstance(found, list):
+        return [interval._asdict() for interval in found]
+    return None if found is None else found._asdict()
 
 
 def _adjusted_column(lists: pa.ChunkedArray) -> pa.Array:

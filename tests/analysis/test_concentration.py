@@ -1,6 +1,7 @@
 """Indices of concentration are what their definitions say, and their intervals hold the truth."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -58,19 +59,77 @@ def test_the_two_bounds_enclose_every_way_to_give_out_unknown_blocks(
         assert sign * true[index] <= sign * together[index] + 1e-9
 
 
-@pytest.mark.parametrize(("n_blocks", "least_hits"), [(144, 170), (2016, 180)])
-def test_intervals_hold_the_truth_about_as_often_as_they_say(n_blocks: int, least_hits: int) -> None:
-    """Of 200 samples from known shares, each interval holds the truth in 85 % of days and 90 % of epochs."""
-    shares = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.07])
-    truth = concentration.indices(shares * 100)
+def ways(n_blocks: int, n_owners: int) -> Iterator[tuple[int, ...]]:
+    """Give every way to give out blocks to owners."""
+    if n_owners == 1:
+        yield (n_blocks,)
+        return
+    for first in range(n_blocks + 1):
+        for others in ways(n_blocks - first, n_owners - 1):
+            yield (first, *others)
+
+
+@pytest.mark.parametrize(
+    ("counts", "n_unknown"),
+    [([4, 2, 2], 2), ([4, 4], 2), ([], 3), ([3], 0), ([1, 1, 6], 4), ([2, 5, 9], 3), ([7, 1], 0)],
+)
+def test_gini_lies_in_its_range_however_unknown_blocks_are_given_out(
+    counts: list[int], n_unknown: int
+) -> None:
+    """The most is that of the worst way; the least is not above that of the best, and near it."""
+    found = [
+        concentration.indices([count for count in map(sum, zip(truth, way, strict=True)) if count])[2]
+        for truth in [[*counts, *[0] * n_unknown]]
+        for way in ways(n_unknown, len(truth))
+    ]
+
+    bounds = concentration.gini_range(np.array(counts, float), n_unknown)
+
+    assert bounds == pytest.approx((min(found), max(found)), abs=1e-12)
+
+
+UNEQUAL = (0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.07)
+EQUAL = (1 / 12,) * 12
+
+
+@pytest.mark.parametrize("shares", [UNEQUAL, EQUAL], ids=["unequal", "equal"])
+@pytest.mark.parametrize("n_blocks", [144, 2016])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(n_blocks: int, shares: Any) -> None:
+    """Of 100 samples from known shares each interval holds the truth in 90; of equal owners gini in 75."""
+    truth = concentration.indices(np.array(shares) * 1200)
+    top_3 = sum(shares[:3])
     rng = np.random.default_rng(5)
-    hits = np.zeros(4)
-    for _ in range(200):
-        bounds = concentration.concentration_intervals(rng.multinomial(n_blocks, shares).astype(float))
+    hits, top_hits = np.zeros(4), 0
+    for _ in range(100):
+        counts = np.sort(rng.multinomial(n_blocks, shares).astype(float))[::-1]
+        bounds = concentration.concentration_intervals(counts)
         assert bounds is not None
         low, high = np.reshape(bounds, (4, 2)).T
-        hits += (low <= truth) & (truth <= high)
-    assert (hits >= least_hits).all(), hits
+        hits += (low <= truth + 1e-9) & (truth <= high + 1e-9)
+        top = concentration.top_intervals(counts, n_blocks)[2]
+        top_hits += top.low <= top_3 <= top.high
+    least = np.array([90, 85, 75 if shares == EQUAL else 90, 90])
+    assert (hits >= least).all(), hits
+    assert top_hits >= 88
+
+
+@given(Counts.filter(lambda counts: len(counts) > 1))
+def test_intervals_hold_the_estimate(counts: list[int]) -> None:
+    """No index lies outside its own interval."""
+    bounds = concentration.concentration_intervals(np.array(counts, float))
+    assert bounds is not None
+    low, high = np.reshape(bounds, (4, 2)).T
+    found = concentration.indices(counts)
+    assert (low <= found + 1e-9).all()
+    assert (found <= high + 1e-9).all()
+
+
+def test_top_intervals_are_wilsons_where_the_order_is_certain() -> None:
+    """Two owners far apart, and unknown blocks in the total: the bounds are those of the proportions."""
+    first, second = concentration.top_intervals(np.array([600.0, 200.0]), 1000)
+
+    assert first == pytest.approx(stats.binomtest(600, 1000).proportion_ci(method="wilson"), abs=1e-3)
+    assert second == pytest.approx(stats.binomtest(800, 1000).proportion_ci(method="wilson"), abs=1e-3)
 
 
 def test_homogeneity_of_a_worked_example() -> None:
@@ -116,8 +175,9 @@ def test_p_values_are_corrected_for_their_number(connection: duckdb.DuckDBPyConn
 def test_sql_gives_nulls_where_there_is_nothing(connection: duckdb.DuckDBPyConnection) -> None:
     """No list, no block, and one owner, in a column of other rows."""
     rows = connection.execute(
-        "SELECT concentration(c).hhi, concentration_intervals(c).hhi_low IS NULL"
-        " FROM (VALUES (NULL), ([]), ([0]), ([7]), ([1, 1])) AS t(c)"
+        "SELECT concentration(c).hhi, concentration_intervals(c).hhi_low IS NULL, gini_range(c, 0).high,"
+        " len(top_intervals(c, 7)) FROM (VALUES (NULL), ([]), ([0]), ([7]), ([1, 1])) AS t(c)"
     ).fetchall()
 
-    assert rows == [(None, True), (None, True), (None, True), (1.0, True), (0.5, False)]
+    nothing = (None, True, None, 0)
+    assert rows == [nothing, nothing, nothing, (1.0, True, 0.0, 1), (0.5, False, 0.0, 2)]

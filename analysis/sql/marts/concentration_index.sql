@@ -2,11 +2,13 @@
 summary = "HHI, Nakamoto coefficient, Gini and entropy per day, difficulty epoch and over all, with intervals and with unknown as a bound."
 method = """
 The indices (analysis/concentration.py) are of the blocks that are named. The 95 % interval is a bootstrap over
-blocks: 999 seeded multinomial draws, quantiles moved by twice the bias; it tells how well this many blocks show the shares behind
-them, for the owners seen in the period, and is null for fewer than two owners. Unknown blocks give a bound
-instead of a pool: *_if_apart takes each as a miner of its own, *_if_largest gives all to the largest owner. For
-hhi, nakamoto and entropy_bits these two enclose every way to give out the unknown blocks; gini compares the
-owners seen and can leave that range. A period without a named block has nulls, one without blocks has no row.
+blocks: 999 seeded multinomial draws, quantiles moved by their bias; that of nakamoto is where the intervals of the
+top n reach one half. It tells how well this many blocks show the shares behind them, and is null for fewer than
+two owners. Owners without a block in the period are not seen: gini is that of the owners seen, and over few
+blocks entropy is too low. Unknown blocks give a bound instead of a pool: *_if_apart takes each as a miner of its
+own, *_if_largest gives all to the largest owner. For hhi, nakamoto and entropy_bits these two enclose every way to
+give out the unknown blocks; gini can leave that range, so gini_least and gini_most are its own bounds over every
+way. A period without a named block has nulls, one without blocks has no row.
 The draws take about 3 ms per period and grouping, nearly all of this mart's time.
 """
 grain = ["grouped_by", "period_kind", "period"]
@@ -33,6 +35,8 @@ gini_low = "DOUBLE  lower bound of the 95 % interval"
 gini_high = "DOUBLE  upper bound of the 95 % interval"
 gini_if_apart = "DOUBLE  of all blocks, each unknown one from a miner of its own"
 gini_if_largest = "DOUBLE  of all blocks, every unknown one from the largest owner"
+gini_least = "DOUBLE  of all blocks, least over every way to give out the unknown ones"
+gini_most = "DOUBLE  of all blocks, most over every way to give out the unknown ones"
 entropy_bits = "DOUBLE  Shannon entropy of the shares, base 2, of the named blocks"
 entropy_bits_low = "DOUBLE  lower bound of the 95 % interval"
 entropy_bits_high = "DOUBLE  upper bound of the 95 % interval"
@@ -65,7 +69,8 @@ indices as (
         ) as apart,
         concentration(
             list_concat([coalesce(owner_counts[1], 0) + unknown_block_count], owner_counts[2:])
-        ) as largest
+        ) as largest,
+        gini_range(owner_counts, unknown_block_count) as gini_bounds
     from counts
 )
 
@@ -92,6 +97,8 @@ select
     bounds.gini_high,
     apart.gini as gini_if_apart,
     largest.gini as gini_if_largest,
+    gini_bounds.low as gini_least,
+    gini_bounds.high as gini_most,
     named.entropy_bits,
     bounds.entropy_bits_low,
     bounds.entropy_bits_high,

@@ -4,7 +4,8 @@ method = """
 If a pool kept one share through the whole window, its n blocks would be any n of the N blocks, each choice equally
 likely. The chance that none of them is among the first (or last) s blocks is then C(N - s, n) / C(N, n),
 exactly. Below max_p_value the silence is no chance: the pool was born after the window began, or died before it
-ended. Neither can be told of a pool with few blocks, nor is a pool dead that came back, was renamed, or
+ended. It is small because every pool is tested twice: of 50 pools of constant share one in ten windows flags one. A
+pool that only grows or shrinks, and has few blocks, can look born or dead. Neither can be told of a pool with few blocks, nor is a pool dead that came back, was renamed, or
 changed its tag: pool_rename has what speaks for that. Unknown is not a pool and has no row.
 """
 grain = ["pool"]

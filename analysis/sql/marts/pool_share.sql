@@ -4,7 +4,7 @@ method = """
 Share = blocks of the pool / all blocks of the active chain, unknown ones included. The interval is Wilson's
 score interval for a binomial proportion (E. B. Wilson, 1927), pool by pool. Unknown blocks are one row of
 their own, flagged and never ranked: they belong to an unknown number of miners, so any pool's true share may
-be larger by as much as the unknown share.
+be larger by as much as the unknown share (share_if_theirs_ratio).
 """
 grain = ["pool"]
 [columns]
@@ -17,6 +17,7 @@ total_block_count = "BIGINT  blocks on the active chain, all pools and unknown"
 share_ratio = "DOUBLE  0..1"
 share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+share_if_theirs_ratio = "DOUBLE  0..1, share if all unknown blocks were its own; null for unknown"
 */
 with
 
@@ -37,6 +38,7 @@ counts as (
 shares as (
     select
         *,
+        coalesce(sum(block_count) filter (where is_unknown) over (), 0) as unknown_block_count,
         wilson_interval(block_count, total_block_count) as share_interval
     from counts
 )
@@ -50,6 +52,7 @@ select
     total_block_count,
     block_count / total_block_count as share_ratio,
     share_interval.low as share_low_ratio,
-    share_interval.high as share_high_ratio
+    share_interval.high as share_high_ratio,
+    case when not is_unknown then (block_count + unknown_block_count) / total_block_count end as share_if_theirs_ratio
 from shares
 order by is_unknown, block_count desc, pool

@@ -18,6 +18,7 @@ total_block_count = "BIGINT  blocks of the day on the active chain, all pools an
 share_ratio = "DOUBLE  0..1"
 share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+share_if_theirs_ratio = "DOUBLE  0..1, share if all unknown blocks were its own; null for unknown"
 */
 with
 
@@ -48,6 +49,7 @@ counts as (
 shares as (
     select
         *,
+        coalesce(sum(block_count) filter (where is_unknown) over (partition by day), 0) as unknown_block_count,
         wilson_interval(block_count, total_block_count) as share_interval
     from counts
 )
@@ -62,6 +64,7 @@ select
     total_block_count,
     block_count / total_block_count as share_ratio,
     share_interval.low as share_low_ratio,
-    share_interval.high as share_high_ratio
+    share_interval.high as share_high_ratio,
+    case when not is_unknown then (block_count + unknown_block_count) / total_block_count end as share_if_theirs_ratio
 from shares
 order by day, is_unknown, block_count desc, pool

@@ -40,7 +40,11 @@ periods as (
     from owner_share
     where period_kind != 'all'
     group by grouped_by, period_kind, period, first_height, total_block_count
-    window in_order as (partition by grouped_by, period_kind order by first_height)
+    -- Days by the calendar: header times may fall behind those of lower blocks, so heights would mix days up.
+    window in_order as (
+        partition by grouped_by, period_kind
+        order by case when period_kind = 'day' then period end, first_height
+    )
 ),
 
 -- Every owner of either period, with its blocks in both.
