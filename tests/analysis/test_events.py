@@ -26,7 +26,24 @@ def test_a_planted_change_is_measured_and_stands_out() -> None:
     assert effect.placebo_low > effect.log_change
     # 24 of 30 days suffice on either side, and a placebo's windows end where the event's begin.
     assert effect.n_placebos == len([place for place in range(24, 376) if abs(place - 200) > 60])
-    assert effect.p_value == 1 / (effect.n_placebos + 1)
+    # None is as far; all of them count as one for every 30 days.
+    assert effect.p_value == pytest.approx(1 / (effect.n_placebos / 30 + 1))
+
+
+def test_another_event_is_no_placebo() -> None:
+    """A series is halved on one day and falls to an eighth on another: neither is a placebo of the other."""
+    days = np.arange(800.0) + 17_000
+    noise = np.random.default_rng(1).normal(0, 0.05, len(days))
+    values = np.exp(noise) * 0.5 ** (1.0 * (days >= 17_200) + 3.0 * (days >= 17_500))
+
+    alone = event_effect(days, values, 17_200, 30)
+    both = event_effect(days, values, 17_200, 30, [17_200, 17_500])
+
+    assert alone is not None
+    assert both is not None
+    assert alone.placebo_low < -0.5 < both.placebo_low
+    assert alone.n_placebos - both.n_placebos == 121
+    assert alone.p_value > both.p_value == pytest.approx(1 / (both.n_placebos / 30 + 1))
 
 
 def test_the_effect_is_the_difference_of_the_two_means() -> None:
@@ -50,14 +67,15 @@ def test_standing_still_is_a_change_of_a_series_that_grows() -> None:
     assert effect is not None
     assert effect.log_change == pytest.approx(0)
     assert effect.placebo_low > 0.2
-    assert effect.p_value == 1 / (effect.n_placebos + 1)
+    assert effect.p_value == pytest.approx(1 / (effect.n_placebos / 30 + 1))
 
 
-def test_nothing_is_found_where_nothing_happened() -> None:
-    """Of 100 random walks about 5 % give a p-value below 0.05."""
-    effects = [event_effect(DAYS, walk(seed), 17_200, 14) for seed in range(100)]
+@pytest.mark.parametrize("window_days", [14, 30])
+def test_nothing_is_found_where_nothing_happened(window_days: int) -> None:
+    """Of 100 random walks at most about 5 % give a p-value below 0.05, however few windows there are."""
+    effects = [event_effect(DAYS, walk(seed), 17_200, window_days) for seed in range(100)]
     assert all(effects)
-    assert sum(effect.p_value < 0.05 for effect in effects if effect) <= 13
+    assert sum(effect.p_value < 0.05 for effect in effects if effect) <= 9
 
 
 @pytest.mark.parametrize("event", [16_000, 17_000, 17_020, 17_399, 18_000])
@@ -76,6 +94,7 @@ def test_sql_gives_nulls_where_there_is_nothing() -> None:
     """No series, no event."""
     with connect() as connection:
         rows = connection.execute(
-            "SELECT event_effect(NULL, NULL, 1.0, 30).p_value, event_effect([1.0], [1.0], NULL, 30).p_value"
+            "SELECT event_effect(NULL, NULL, 1.0, 30, NULL).p_value,"
+            " event_effect([1.0], [1.0], NULL, 30, []).p_value"
         ).fetchall()
     assert rows == [(None, None)]

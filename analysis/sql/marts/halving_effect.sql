@@ -2,11 +2,13 @@
 summary = "Event study of halvings: did price, fees, revenue or hashrate change then more than at placebo dates?"
 method = """
 Change of the mean logarithm from window_days before to window_days after the day, the day itself left out, against
-the same at every other day whose windows stay clear of it (analysis/events.py). p_value is the part of placebo
-dates at least as far from their median; their windows overlap, so it overstates the evidence. Halvings are those that
+the same at every other day whose windows stay clear of this and every other halving (analysis/events.py). p_value is
+the part of placebo dates at least as far from their median; their windows overlap, so they count as n_placebos /
+window_days dates, and p_value cannot be smaller than one of so many. Halvings are those that
 the dataset shows (subsidy halved from one active block to the next) and, on the main chain, the days of
 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone suffice. Series are daily: price_usd from
-price_day, the others from revenue and hashrate of the network. A metric without enough days has nulls.
+price_day, the others from revenue (its rates per day, so that a day of which the dataset has a part is no fall) and
+hashrate of the network. A metric without enough days has nulls.
 """
 grain = ["halving_day", "metric"]
 [parameters]
@@ -59,9 +61,9 @@ series as (
         cast(period as date) as day,
         unnest(['fees_sat', 'revenue_sat', 'revenue_usd', 'hashprice_usd']) as metric,
         unnest([
-            cast(fees_sat as double),
-            cast(revenue_sat as double),
-            revenue_usd,
+            fees_sat_per_day,
+            revenue_sat_per_day,
+            revenue_usd_per_day,
             hashprice_usd_per_ph_day
         ]) as amount
     from revenue
@@ -85,6 +87,11 @@ lists as (
     group by metric
 ),
 
+events as (
+    select list(cast(halving_day - date '1970-01-01' as double) order by halving_day) as days
+    from halvings
+),
+
 effects as (
     select
         halvings.halving_day,
@@ -93,10 +100,12 @@ effects as (
             lists.days,
             lists.amounts,
             cast(halvings.halving_day - date '1970-01-01' as double),
-            cast(getvariable('window_days') as bigint)
+            cast(getvariable('window_days') as bigint),
+            events.days
         ) as effect
     from halvings
     cross join lists
+    cross join events
 )
 
 select

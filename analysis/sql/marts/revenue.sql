@@ -5,7 +5,10 @@ Sums of block_revenue over blocks whose fees are known; they are counts of every
 so they have no interval: what a pool would have earned with other luck is in the interval of its share. Hashprice =
 revenue / hashes that these blocks take on average, for 1 PH/s during a day (8.64e19 hashes): it depends on
 difficulty, subsidy, fees and price, not on luck. USD columns cover only blocks on days with a price
-(priced_block_count) and are null without one. share_ratio is the owner's part of the period's revenue.
+(priced_block_count) and are null without one. share_ratio is the owner's part of the period's revenue. Sums of a
+period of which the dataset has only a part, or of which some fees or prices are unknown, are too small to be held
+against another's; the *_per_day rates are not: earnings of a block whose fees (and price) are known, times the
+owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]
@@ -25,6 +28,9 @@ revenue_sat = "BIGINT  both"
 fee_ratio = "DOUBLE  0..1, fees / revenue"
 share_ratio = "DOUBLE  0..1, of the revenue of all owners in the period"
 revenue_usd = "DOUBLE  USD; null without a priced block"
+fees_sat_per_day = "DOUBLE  sat per day; null without a timed block"
+revenue_sat_per_day = "DOUBLE  sat per day; null without a timed block"
+revenue_usd_per_day = "DOUBLE  USD per day; null without a timed block or a priced one"
 hashprice_sat_per_ph_day = "DOUBLE  sat for 1 PH/s during a day; null without difficulty"
 hashprice_usd_per_ph_day = "DOUBLE  USD for 1 PH/s during a day; null without difficulty or price"
 */
@@ -97,6 +103,21 @@ sums as (
         sum(priced_hashes) as priced_hashes
     from block_periods
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
+),
+
+timed as (
+    select
+        sums.*,
+        case
+            when hashrate.elapsed_s > 0 then hashrate.timed_block_count * 86400 / hashrate.elapsed_s
+        end as blocks_per_day
+    from sums
+    inner join hashrate
+        on
+            sums.grouped_by = hashrate.grouped_by
+            and sums.period_kind = hashrate.period_kind
+            and sums.period = hashrate.period
+            and sums.owner = hashrate.owner
 )
 
 select
@@ -116,7 +137,10 @@ select
     fees_sat / nullif(revenue_sat, 0) as fee_ratio,
     revenue_sat / nullif(sum(revenue_sat) over (partition by grouped_by, period_kind, period), 0) as share_ratio,
     revenue_usd,
+    fees_sat / nullif(fee_block_count, 0) * blocks_per_day as fees_sat_per_day,
+    revenue_sat / nullif(fee_block_count, 0) * blocks_per_day as revenue_sat_per_day,
+    revenue_usd / nullif(priced_block_count, 0) * blocks_per_day as revenue_usd_per_day,
     revenue_sat * 8.64e19 / nullif(paid_hashes, 0) as hashprice_sat_per_ph_day,
     revenue_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day
-from sums
+from timed
 order by grouped_by, period_kind, first_height, is_unknown, block_count desc, owner

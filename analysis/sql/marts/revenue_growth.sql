@@ -2,7 +2,7 @@
 summary = "Prisoner's dilemma and Malthusian trap as figures: growth of hashrate, of revenue and of revenue per unit."
 method = """
 ln y = lambda t + c over days (analysis/growth.py), for hashrate (hashrate.observed_hashes_per_s), revenue and hashprice
-(revenue). The Malthusian trap says that hashrate grows until what a unit of it earns has fallen: hashrate
+(revenue; rates per day, so a day of which the dataset has only a part counts for what it earned in its time). The Malthusian trap says that hashrate grows until what a unit of it earns has fallen: hashrate
 lambda above revenue lambda, hashprice lambda below 0. The prisoner's dilemma says that each pool grows all the
 same: its own hashrate lambda above 0 while its hashprice lambda is below 0. A figure is only as good as its interval,
 and a window without a change of price or subsidy cannot tell either. Series of fewer than min_days days are left out.
@@ -38,8 +38,8 @@ daily as (
         period,
         unnest(['revenue_sat', 'revenue_usd', 'hashprice_sat', 'hashprice_usd']) as metric,
         unnest([
-            cast(revenue_sat as double),
-            revenue_usd,
+            revenue_sat_per_day,
+            revenue_usd_per_day,
             hashprice_sat_per_ph_day,
             hashprice_usd_per_ph_day
         ]) as amount

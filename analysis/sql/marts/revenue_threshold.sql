@@ -1,12 +1,14 @@
 /*
 summary = "Does hashrate grow when a unit of it earns more than a threshold? Estimated and tested over difficulty epochs."
 method = """
-Level: the network's hashprice in an epoch (revenue). Response: growth of the network until the next epoch, ln of
-the ratio of their difficulties, which is what the protocol measured. Two means by least squares, one at levels up
+Level: the network's hashprice in an epoch (revenue). Response: ln of the next epoch's difficulty / this one's, which
+is what the protocol measured: mean hashrate of this epoch against that of the one before. Two means by least squares, one at levels up
 to the threshold, one above (analysis/threshold.py): interval by B. E. Hansen, 2000; p-value by circular shifts. The
 statement of arXiv:1902.07549, that hashrate grows when unit revenue is above a threshold, is borne out where
-p_value is small and above_growth > below_growth. A higher difficulty lowers the hashprice of the next epoch by itself,
-but not of the epoch whose level is used. Only epochs that follow each other are paired.
+p_value is small and above_growth > below_growth. Level and response share this epoch's difficulty: luck of some 2 %
+that makes it too high lowers both, which is a little in favour of the statement. The later_* columns are free of that:
+the same fit with the growth one epoch later as the response, so that the level comes first. Only epochs that follow
+each other are paired.
 """
 grain = ["unit"]
 [columns]
@@ -19,6 +21,10 @@ below_growth = "DOUBLE  mean growth per epoch, ln, at or below the threshold"
 above_growth = "DOUBLE  mean growth per epoch, ln, above it"
 r_squared = "DOUBLE  0..1, part of the variance of growth that the split explains"
 p_value = "DOUBLE  0..1, small: there is a threshold"
+later_threshold_per_ph_day = "DOUBLE  threshold of the growth one epoch later; null for fewer than 20 epochs"
+later_below_growth = "DOUBLE  mean of that growth, ln, at or below its threshold"
+later_above_growth = "DOUBLE  mean of that growth, ln, above it"
+later_p_value = "DOUBLE  0..1, small: that growth has a threshold"
 */
 with
 
@@ -44,12 +50,15 @@ pairs as (
         levels.epoch,
         levels.unit,
         levels.hashprice,
-        ln(following.mean_difficulty / difficulties.mean_difficulty) as growth
+        ln(following.mean_difficulty / difficulties.mean_difficulty) as growth,
+        ln(later.mean_difficulty / following.mean_difficulty) as later_growth
     from levels
     inner join difficulties
         on levels.epoch = difficulties.epoch
     inner join difficulties as following
         on levels.epoch + 1 = following.epoch
+    left join difficulties as later
+        on levels.epoch + 2 = later.epoch
     where levels.hashprice is not null
 ),
 
@@ -57,7 +66,11 @@ fits as (
     select
         unit,
         count(*) as n_epochs,
-        threshold_fit(list(hashprice order by epoch), list(growth order by epoch)) as fit
+        threshold_fit(list(hashprice order by epoch), list(growth order by epoch)) as fit,
+        threshold_fit(
+            list(hashprice order by epoch) filter (where later_growth is not null),
+            list(later_growth order by epoch) filter (where later_growth is not null)
+        ) as later
     from pairs
     group by unit
 )
@@ -71,6 +84,10 @@ select
     fit.below_mean as below_growth,
     fit.above_mean as above_growth,
     fit.r_squared,
-    fit.p_value
+    fit.p_value,
+    later.threshold as later_threshold_per_ph_day,
+    later.below_mean as later_below_growth,
+    later.above_mean as later_above_growth,
+    later.p_value as later_p_value
 from fits
 order by unit
