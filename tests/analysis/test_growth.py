@@ -53,13 +53,20 @@ def test_the_fit_is_least_squares_with_the_textbook_statistics() -> None:
     assert fit.normality_p_value == pytest.approx(stats.jarque_bera(residuals).pvalue)
 
 
+@pytest.mark.parametrize("n_days", [40, 200])
 @pytest.mark.parametrize("leaning", [0.0, 0.7])
-def test_the_interval_of_lambda_holds_the_truth_about_as_often_as_it_says(leaning: float) -> None:
-    """Of 200 series the interval holds lambda in at least 88 %, also where residuals lean on each other."""
-    fits = [growth.fit_growth(DAYS, np.exp(0.01 * DAYS + noise(seed, leaning))) for seed in range(200)]
+def test_the_interval_of_lambda_holds_the_truth_about_as_often_as_it_says(
+    leaning: float, n_days: int
+) -> None:
+    """Of 200 series the interval holds lambda in at least 90 %, also where residuals lean on each other."""
+    days = DAYS[:n_days]
+    series = [np.exp(0.01 * days + noise(seed, leaning)[:n_days]) for seed in range(200)]
+    fits = [growth.fit_growth(days, values) for values in series]
     hits = sum(fit.lambda_low_per_day <= 0.01 <= fit.lambda_high_per_day for fit in fits if fit)
-    assert hits >= 176
-    assert np.mean([fit.durbin_watson for fit in fits if fit]) == pytest.approx(2 * (1 - leaning), abs=0.15)
+    assert hits >= 180
+    # A line takes a part of the correlation away, the more so the shorter the series.
+    found = np.mean([fit.durbin_watson for fit in fits if fit])
+    assert found == pytest.approx(2 * (1 - leaning), abs=0.15 if n_days == len(DAYS) else 0.4)
 
 
 @pytest.mark.parametrize("values", [[], [1.0] * 9, [0.0] * 50, [7.0] * 50])
@@ -79,12 +86,11 @@ def test_a_planted_break_is_found_within_a_few_days() -> None:
     assert (first.lambda_per_day, second.lambda_per_day) == pytest.approx((0.02, 0), abs=0.001)
 
 
-def test_breaks_are_rarely_found_where_there_are_none() -> None:
-    """At most 5 of 100 straight series with independent residuals are cut."""
-    n_cut = sum(
-        len(growth.growth_segments(DAYS, np.exp(0.01 * DAYS + noise(seed, 0)))) > 1 for seed in range(100)
-    )
-    assert n_cut <= 5
+@pytest.mark.parametrize("leaning", [0.0, 0.7])
+def test_breaks_are_rarely_found_where_there_are_none(leaning: float) -> None:
+    """At most 3 of 30 straight series are cut, also where residuals lean on each other."""
+    series = [np.exp(0.01 * DAYS + noise(seed, leaning)) for seed in range(30)]
+    assert sum(len(growth.growth_segments(DAYS, values)) > 1 for values in series) <= 3
 
 
 def test_cuts_are_the_best_of_all() -> None:

@@ -2,8 +2,8 @@
 summary = "Pieces of constant growth between the break points of each owner's hashrate."
 method = """
 The series of hashrate_growth, cut where a change of growth pays for the parameters it takes (J. Bai and P. Perron,
-2003; number of cuts by the criterion of Liu, Wu and Zidek, 1997; analysis/growth.py). One segment: no break was
-found. A break is where two lines meet worst, not a date with an interval; hold it against what happened then.
+2003; number of cuts by the criterion of Liu, Wu and Zidek, 1997, allowing for residuals that depend on the day before;
+analysis/growth.py). One segment: no break was found. A break is where two lines meet worst, not a date with an interval; hold it against what happened then.
 """
 grain = ["grouped_by", "owner", "segment"]
 [parameters]
