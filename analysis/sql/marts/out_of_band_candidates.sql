@@ -5,7 +5,7 @@ The yardstick is the newest template of the node on the block's parent (template
 more than the block: margin_sat_vb is the margin_quantile of its transactions' own feerates, above the cheap parents
 that rich children pull in. A transaction of the block is a candidate when its package feerate is below
 low_factor * margin_sat_vb and the block lacks promised transactions that were not in conflict, so that room was taken
-from somebody. `waiting` ones lay in our mempool, and their package feerate is that at the block (mempool_packages);
+from somebody. `prioritised` ones lay in our mempool, and their package feerate is that at the block (mempool_packages);
 `unseen` ones never did, as what pools are given directly or what pays too little to be relayed, and theirs is the
 effective feerate on the block alone (stg_transactions). Blocks whose transactions weigh more than the template are not
 judged: everybody found room. A candidate is a suspicion: a pool that does not order by feerate at all makes
@@ -19,7 +19,7 @@ low_factor = {value = 0.7, doc = "part of the margin below which a transaction i
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 txid = "BLOB  transaction id, internal byte order"
-kind = "VARCHAR  waiting: lay in our mempool; unseen: never did"
+kind = "VARCHAR  prioritised: lay in our mempool; unseen: never did"
 height = "INTEGER  blocks between this one and genesis"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 fee_sat = "BIGINT  its fee"
@@ -80,7 +80,7 @@ mined as (
     select
         margins.*,
         mempool_residence.txid,
-        'waiting' as kind,
+        'prioritised' as kind,
         mempool_residence.fee_sat,
         mempool_residence.vsize_vb,
         case
