@@ -1,15 +1,15 @@
 /*
 summary = "How deep reorganisations went, and how often each depth comes about."
 method = """
-Branches of stale_branches by depth: all of them, and those that a node of ours had followed, which are its
-reorganisations. per_1000_blocks relates the latter to the blocks of the active chain that were pushed to us; its
+Branches of stale_branches that are not open: by the heights they span, and by the blocks that a node of ours had
+followed, which are its reorganisations. per_1000_blocks relates the latter to the blocks of the active chain that were pushed to us; its
 interval is Garwood's for a Poisson count (analysis/rates.py).
 """
 grain = ["depth"]
 [columns]
-depth = "BIGINT  heights that the branch spans"
-n_branches = "BIGINT  branches that lost"
-n_reorgs = "BIGINT  those of them that a node of ours had followed"
+depth = "BIGINT  blocks"
+n_branches = "BIGINT  branches of so many heights that lost"
+n_reorgs = "BIGINT  reorganisations in which a node of ours left so many blocks"
 per_1000_blocks = "DOUBLE  reorganisations per 1,000 blocks; null when none was pushed"
 per_1000_low = "DOUBLE  lower bound of the 95 % interval"
 per_1000_high = "DOUBLE  upper bound of the 95 % interval"
@@ -22,12 +22,28 @@ observed as (
     where is_active
 ),
 
+depths as (
+    select
+        depth,
+        1 as n_branches,
+        0 as n_reorgs
+    from stale_branches
+    where not is_open
+    union all
+    select
+        followed_depth as depth,
+        0 as n_branches,
+        1 as n_reorgs
+    from stale_branches
+    where not is_open and followed_depth > 0
+),
+
 counts as (
     select
         depth,
-        count(*) as n_branches,
-        count(*) filter (where was_active) as n_reorgs
-    from stale_branches
+        cast(sum(n_branches) as bigint) as n_branches,
+        cast(sum(n_reorgs) as bigint) as n_reorgs
+    from depths
     group by depth
 ),
 

@@ -2,16 +2,17 @@
 summary = "Every branch that lost: how long it was, whose blocks, and whether a node of ours had followed it."
 method = """
 A branch begins with a stale block (chain_blocks) whose parent is on the active chain or not in the dataset, and holds
-all stale blocks that descend from it; depth is the number of heights it spans. was_active says that a node of ours
-connected a block of it, so that leaving it was a reorganisation of that depth for the node; n_disconnected counts the
-disconnections that nodes reported. lead_s is how long before its rival on the active chain its first block reached
+all stale blocks that descend from it; depth is the number of heights it spans. A node of ours that had connected
+blocks of it had to leave them: followed_depth is the most that any node had connected, the depth of its
+reorganisation. n_disconnected counts the disconnections that nodes reported. A branch as high as the active chain has
+not lost yet (is_open): the next block decides. lead_s is how long before its rival on the active chain its first block reached
 us, below 0 when it came later; both must have been pushed.
 """
 grain = ["first_hash"]
 [columns]
 first_hash = "BLOB  its lowest block, internal byte order"
 from_height = "INTEGER  height of its lowest block"
-depth = "BIGINT  heights it spans; a reorganisation of so many blocks where was_active"
+depth = "BIGINT  heights it spans"
 n_blocks = "BIGINT  its blocks, forks of its own included"
 pools = "VARCHAR[]  slugs of its blocks by height"
 rival_hash = "BLOB  the active block at from_height; null when the dataset lacks it"
@@ -19,6 +20,8 @@ rival_pool = "VARCHAR  slug of that block's pool"
 first_arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us, our clock; null when only fetched"
 lead_s = "DOUBLE  s before the rival; null where either arrival is unknown"
 was_active = "BOOLEAN  a node of ours had connected a block of it"
+followed_depth = "BIGINT  most blocks of it that one node of ours had connected; 0 for none"
+is_open = "BOOLEAN  as high as the active chain, so that it may still win"
 n_disconnected = "BIGINT  disconnections of its blocks, node by node"
 */
 with recursive
@@ -66,15 +69,30 @@ branches as (
     group by first_hash
 ),
 
-connections as (
+node_connections as (
     select
         members.first_hash,
-        count(*) filter (where event.event = 'connected') as n_connected,
+        event.node,
+        count(distinct members.block_hash) filter (where event.event = 'connected') as n_connected,
         count(*) filter (where event.event = 'disconnected') as n_disconnected
     from members
     inner join stg_block_arrivals as event
         on members.block_hash = event.block_hash
-    group by members.first_hash
+    group by members.first_hash, event.node
+),
+
+connections as (
+    select
+        first_hash,
+        max(n_connected) as followed_depth,
+        cast(sum(n_disconnected) as bigint) as n_disconnected
+    from node_connections
+    group by first_hash
+),
+
+tip as (
+    select max(height) as height
+    from chain_blocks
 )
 
 select
@@ -87,9 +105,12 @@ select
     rival_pool.pool as rival_pool,
     stale.arrived_at as first_arrived_at,
     seconds_between(stale.arrived_at, rival.arrived_at) as lead_s,
-    coalesce(connections.n_connected > 0, false) as was_active,
+    coalesce(connections.followed_depth > 0, false) as was_active,
+    coalesce(connections.followed_depth, 0) as followed_depth,
+    stale.height + branches.depth > tip.height as is_open,
     coalesce(connections.n_disconnected, 0) as n_disconnected
 from branches
+cross join tip
 inner join stale
     on branches.first_hash = stale.block_hash
 left join chain_blocks as rival

@@ -3,7 +3,8 @@ summary = "How many of each pool's blocks were lost to a rival."
 method = """
 Only blocks that a node pushed to us: a stale block that nobody announced is not known, and blocks that were fetched or
 read from disk are nearly all of the active chain and would lower the rate. Even so it is a lower bound, for a node
-announces a rival of its tip only when it becomes its tip. Wilson's interval, as in pool_share.
+announces a rival of its tip only when it becomes its tip. Heights at which a race is still open (stale_branches) are
+left out. Wilson's interval, as in pool_share.
 """
 grain = ["pool"]
 [columns]
@@ -17,17 +18,24 @@ stale_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 */
 with
 
+open_race as (
+    select coalesce(min(from_height), 2147483647) as from_height
+    from stale_branches
+    where is_open
+),
+
 blocks_of as (
     select
-        is_active,
+        block_intervals.is_active,
         unnest(
             [
-                struct_pack(label := pool, label_name := pool_name),
+                struct_pack(label := block_intervals.pool, label_name := block_intervals.pool_name),
                 struct_pack(label := 'all', label_name := 'all blocks')
             ]
         ) as whose
     from block_intervals
-    where arrived_at is not null
+    cross join open_race
+    where block_intervals.arrived_at is not null and block_intervals.height < open_race.from_height
 ),
 
 counts as (
