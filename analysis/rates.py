@@ -2,6 +2,7 @@
 
     poisson_interval(count)     95 % interval of the expected number of events, given how many there were
     fisher_test(a, b, c, d)     odds ratio (a / b) / (c / d) with its 95 % interval and the exact p-value
+    stratified_test(a, b, c, d) the same of lists, one table per element, compared within each
 
 They take whole columns; a row for which the statistic does not exist gives a struct of nulls.
 """
@@ -12,9 +13,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.statistics import CONFIDENCE, INTERVAL, Numbers, create_functions
+from analysis.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_functions
 
 FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low", "odds_high", "p_value")])
+
+FISHER_SQL: Final = "STRUCT(odds DOUBLE, odds_low DOUBLE, odds_high DOUBLE, p_value DOUBLE)"
 
 
 class FisherTest(NamedTuple):
@@ -57,6 +60,39 @@ def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
     return FisherTest(estimate, low, high, float(stats.fisher_exact(table).pvalue))
 
 
+def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTest | None:
+    """Compare a of a + b with c of c + d within each of several tables; None where no table can differ.
+
+    Odds ratio, and test with correction for continuity: N. Mantel and W. Haenszel, 1959,
+    doi:10.1093/jnci/22.4.719; interval: J. Robins, N. Breslow and S. Greenland, 1986, doi:10.2307/2531052.
+    SciPy has neither.
+    """
+    from scipy import stats  # noqa: PLC0415 - as above
+
+    n = a + b + c + d
+    spread = (a + b) * (c + d) * (a + c) * (b + d)
+    is_told = spread > 0
+    if not is_told.any():
+        return None
+    a, b, c, d, n, spread = (each[is_told] for each in (a, b, c, d, n, spread))
+    excess = abs(float((a - (a + b) * (a + c) / n).sum()))
+    statistic = max(excess - 0.5, 0) ** 2 / float((spread / (n**2 * (n - 1))).sum())
+    p_value = float(stats.chi2.sf(statistic, 1))
+    same, other = a * d / n, b * c / n
+    top, bottom = float(same.sum()), float(other.sum())
+    if not top or not bottom:
+        return FisherTest(top / bottom if bottom else np.nan, np.nan, np.nan, p_value)
+    straight, crossed = (a + d) / n, (b + c) / n
+    variance = (
+        (straight * same).sum() / (2 * top**2)
+        + (straight * other + crossed * same).sum() / (2 * top * bottom)
+        + (crossed * other).sum() / (2 * bottom**2)
+    )
+    half = stats.norm.ppf((1 + CONFIDENCE) / 2) * np.sqrt(variance)
+    odds = top / bottom
+    return FisherTest(odds, float(odds * np.exp(-half)), float(odds * np.exp(half)), p_value)
+
+
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the functions of this module known to one connection."""
     create_functions(
@@ -67,7 +103,13 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
                 "fisher_test",
                 _fisher_column,
                 ["BIGINT"] * 4,
-                "STRUCT(odds DOUBLE, odds_low DOUBLE, odds_high DOUBLE, p_value DOUBLE)",
+                FISHER_SQL,
+            ),
+            (
+                "stratified_test",
+                lambda a, b, c, d: by_row(stratified_test, FISHER, a, b, c, d),
+                ["BIGINT[]"] * 4,
+                FISHER_SQL,
             ),
         ),
     )

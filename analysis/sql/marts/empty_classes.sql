@@ -1,8 +1,8 @@
 /*
 summary = "Evidence classes of the empty blocks of each pool."
 method = """
-Counts of empty_evidence. excluded_empty_ratio is the rate of empty blocks after leaving out those found while
-nothing was waiting, from the numerator and the denominator; its interval is Wilson's.
+Counts of empty_evidence. excluded_empty_ratio is the rate of empty blocks after leaving out the blocks of either
+kind found while nothing was waiting (fillable_empty_ratio of empty_rate, over all); its interval is Wilson's.
 """
 grain = ["pool"]
 [columns]
@@ -13,7 +13,7 @@ n_mempool_empty = "BIGINT  empty blocks found while nothing was waiting"
 n_validationless = "BIGINT  empty blocks soon after their parent"
 n_idle = "BIGINT  empty blocks long after their parent"
 n_unknown = "BIGINT  empty blocks of which mempool or time is not known"
-excluded_empty_ratio = "DOUBLE  0..1, empty blocks without n_mempool_empty"
+excluded_empty_ratio = "DOUBLE  0..1, empty blocks, without blocks at which nothing was waiting; null when none is left"
 excluded_empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 excluded_empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 */
@@ -22,12 +22,7 @@ with
 blocks_of as (
     select
         empty_evidence.evidence,
-        unnest(
-            [
-                struct_pack(label := block_intervals.pool, label_name := block_intervals.pool_name),
-                struct_pack(label := 'all', label_name := 'all blocks')
-            ]
-        ) as whose
+        unnest([block_intervals.pool, 'all']) as pool
     from block_intervals
     left join empty_evidence
         on block_intervals.block_hash = empty_evidence.block_hash
@@ -36,35 +31,29 @@ blocks_of as (
 
 counts as (
     select
-        whose.label,
-        whose.label_name,
-        count(*) as n_blocks,
-        count(evidence) as n_empty,
-        count(*) filter (where evidence = 'mempool_empty') as n_mempool_empty,
+        pool,
         count(*) filter (where evidence = 'validationless') as n_validationless,
         count(*) filter (where evidence = 'idle') as n_idle,
         count(*) filter (where evidence = 'unknown') as n_unknown
     from blocks_of
-    group by whose.label, whose.label_name
-),
-
-judged as (
-    select
-        *,
-        wilson_interval(n_empty - n_mempool_empty, n_blocks - n_mempool_empty) as excluded_interval
-    from counts
+    group by pool
 )
 
 select
-    label as pool,
-    label_name as pool_name,
-    n_blocks,
-    n_mempool_empty,
-    n_validationless,
-    n_idle,
-    n_unknown,
-    (n_empty - n_mempool_empty) / nullif(n_blocks - n_mempool_empty, 0) as excluded_empty_ratio,
-    excluded_interval.low as excluded_empty_low_ratio,
-    excluded_interval.high as excluded_empty_high_ratio
-from judged
-order by label != 'all', n_blocks desc, label
+    counts.pool,
+    empty_rate.owner_name as pool_name,
+    empty_rate.n_blocks,
+    empty_rate.n_empty_nothing_waiting as n_mempool_empty,
+    counts.n_validationless,
+    counts.n_idle,
+    counts.n_unknown,
+    empty_rate.fillable_empty_ratio as excluded_empty_ratio,
+    empty_rate.fillable_empty_low_ratio as excluded_empty_low_ratio,
+    empty_rate.fillable_empty_high_ratio as excluded_empty_high_ratio
+from counts
+inner join empty_rate
+    on
+        counts.pool = empty_rate.owner
+        and empty_rate.grouped_by = case when counts.pool = 'all' then 'network' else 'pool' end
+        and empty_rate.period_kind = 'all'
+order by counts.pool != 'all', empty_rate.n_blocks desc, counts.pool

@@ -6,7 +6,8 @@ Blocks of the active chain. The rate of empty blocks has Wilson's 95 % interval.
 are compared by the Mann-Whitney U test (two-sided, ties corrected) and the rank-biserial correlation
 2 U / (n m) - 1, where U counts the pairs in which the empty block took longer: -1 when every empty block came
 faster than every other, 0 when neither kind tends to be faster. With fewer than min_timed timed blocks of
-either kind there is no test, and enough_data is false.
+either kind there is no test, and enough_data is false. Every block counts here, also one at which nothing was
+waiting; empty_timing and empty_rate leave those out.
 """
 grain = ["pool"]
 [parameters]

@@ -5,7 +5,9 @@ A pool knows its own block before anybody else and need not wait for it to be do
 blocks come from mining ahead of validation, they should be rarer after its own blocks. Blocks of the active chain
 whose parent is in the dataset. Blocks of unknown pools, and blocks after one, are left out: two unknown blocks need
 not be of one miner. So are blocks at which nothing was waiting. The two rates have Wilson's intervals; they are
-compared by Fisher's exact test (analysis/rates.py), odds below 1 meaning rarer after its own.
+compared by Fisher's exact test (analysis/rates.py), odds below 1 meaning rarer after its own. Large pools follow
+themselves more often, so 'all' mixes how often a pool does with how often its blocks are empty: its stratified_*
+columns compare within each pool (N. Mantel and W. Haenszel, 1959).
 """
 grain = ["pool"]
 [columns]
@@ -25,6 +27,10 @@ odds = "DOUBLE  odds of an empty block after the same pool / after another; null
 odds_low = "DOUBLE  lower bound of the 95 % interval"
 odds_high = "DOUBLE  upper bound of the 95 % interval; null when unbounded"
 p_value = "DOUBLE  0..1, two-sided; null where a row or a column of the table is empty"
+stratified_odds = "DOUBLE  'all' only: the same odds within pools; null where no pool has both kinds of either"
+stratified_odds_low = "DOUBLE  lower bound of the 95 % interval; null when odds are 0"
+stratified_odds_high = "DOUBLE  upper bound of the 95 % interval; null when odds are 0"
+stratified_p_value = "DOUBLE  0..1, two-sided, with correction for continuity"
 */
 with
 
@@ -58,9 +64,21 @@ counts as (
     group by whose.label, whose.label_name
 ),
 
+strata as (
+    select stratified_test(
+        list(n_empty_after_same order by label),
+        list(n_after_same - n_empty_after_same order by label),
+        list(n_empty_after_other order by label),
+        list(n_after_other - n_empty_after_other order by label)
+    ) as test
+    from counts
+    where label != 'all'
+),
+
 judged as (
     select
-        *,
+        counts.*,
+        case when counts.label = 'all' then strata.test end as stratified,
         wilson_interval(n_empty_after_same, n_after_same) as same_interval,
         wilson_interval(n_empty_after_other, n_after_other) as other_interval,
         fisher_test(
@@ -70,6 +88,7 @@ judged as (
             n_after_other - n_empty_after_other
         ) as test
     from counts
+    cross join strata
 )
 
 select
@@ -88,6 +107,10 @@ select
     test.odds,
     test.odds_low,
     test.odds_high,
-    test.p_value
+    test.p_value,
+    stratified.odds as stratified_odds,
+    stratified.odds_low as stratified_odds_low,
+    stratified.odds_high as stratified_odds_high,
+    stratified.p_value as stratified_p_value
 from judged
 order by label != 'all', n_after_same + n_after_other desc, label
