@@ -97,9 +97,10 @@ def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
     seeded). A sample looks more concentrated than its source, and a draw more so than the sample, by about as
     much again, so the quantiles are moved by that bias: everything from once to three times it is inside. The
     bounds of nakamoto are those at which `top_intervals` reach one half. Owners without a block in the sample
-    are not known to it: gini is that of the owners seen. In simulated days of 144 blocks and epochs of 2,016,
-    of unequal and of equal owners, the interval holds the truth in 91 % and more of samples, that of gini
-    in 77 % and more; below 20 blocks most owners are unseen, and entropy is held in half of the samples only.
+    are not known to it: gini is that of the owners seen, and of few blocks entropy is too low. In simulated
+    days of 144 blocks and epochs of 2,016 the intervals of hhi and entropy hold the truth in 95 % and more
+    of samples, that of nakamoto in 86 % and more; that of gini in 96 % and more of unequal owners, in 68 to
+    82 % of equal ones. Of 30 equal owners and 20 blocks entropy and nakamoto are missed nearly always.
     None for fewer than two owners.
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 10 and 13.
     """
@@ -126,7 +127,7 @@ def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
     counts are blocks per named owner, n_blocks all blocks, unknown ones included. Wilson's interval takes for
     granted that the owners found largest are the largest: among near equals the luckiest are, and their sum
     is too large by what bootstrap draws are above it. The lower bound is moved by twice that bias. In
-    simulated days and epochs of unequal and of equal owners it holds the truth in 91 % and more of samples,
+    simulated days and epochs of unequal and of equal owners it holds the truth in 88 % and more of samples,
     where Wilson's alone does in 0 to 99 %.
     """
     counts = counts[counts > 0]

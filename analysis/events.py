@@ -38,7 +38,7 @@ def event_effect(
     median, the event counted among them: in a series that grows, standing still is a change. Placebo windows
     overlap: dates within a window of each other say nearly the same, so all of them count as
     n_placebos / window_days dates, and p is never below 1 / (that + 1). In simulated random walks and series
-    that lean on their past, of 200 to 3,000 days, 0 to 8 % of p-values are below 0.05. None where less than
+    that lean on their past, of 200 to 3,000 days, 0 to 5 % of p-values are below 0.05. None where less than
     80 % of the days of either window have a value above 0, or there are fewer than 19 placebos.
     """
     is_positive = values > 0
