@@ -37,7 +37,7 @@ lint: $(READY)  ## Check style, types, SQL, and the pinned packages for known vu
 	@$(BIN)/python tests/audit.py
 
 audit: $(READY)  ## Ask the package index for known vulnerabilities of what is pinned
-	@$(BIN)/python tests/audit.py
+	@$(BIN)/python tests/audit.py --strict
 
 bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on the screen, figures in bench-*.json
 	@$(BIN)/gpuhash check --messages 1000000

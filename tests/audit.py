@@ -1,13 +1,16 @@
 """Ask for known vulnerabilities of what requirements.lock pins. Part of `make lint`, alone as `make audit`.
 
-    python tests/audit.py [LOCK]
+    python tests/audit.py [--strict] [LOCK]
 
 Status 1 when a service knows one. Two services are asked, PyPI's and OSV; what neither can answer, because it
-is out of reach or the index carries no such data, is named as not audited, and is no failure: a checkout
-without a network must be able to lint. It takes a minute at most.
+is out of reach or the index carries no such data, is named as not audited. That is no failure, since a
+checkout without a network must be able to lint; with --strict, for those who ask for an audit, it is one. It
+takes a minute at most.
 """
 
+import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +33,7 @@ class Verdict(NamedTuple):
 
 
 NOTHING = Verdict(0, (), ())
+UNKNOWN = "whether a pinned package is vulnerable is not known; `make audit` asks again"
 
 
 def read(report: Mapping[str, Any]) -> Verdict:
@@ -74,7 +78,13 @@ def ask(service: str, lock: Path, deadline_s: float) -> Verdict | str:
     try:
         return read(json.loads(result.stdout))
     except ValueError:
-        return (result.stderr.strip().splitlines() or ["no answer"])[-1]
+        return _why((result.stderr.strip().splitlines() or ["no answer"])[-1])
+
+
+def _why(said: str) -> str:
+    """Shorten what the HTTP library says of a service that it cannot reach."""
+    host = re.search(r"ConnectionPool\(host='([^']+)'", said)
+    return f"{host[1]} is out of reach" if host else said
 
 
 def audit(lock: Path) -> tuple[int, list[str]]:
@@ -101,7 +111,7 @@ def judged(verdict: Verdict, unanswered: list[str]) -> tuple[int, list[str]]:
     if verdict.vulnerable:
         return 1, ["vulnerable:", *verdict.vulnerable]
     if verdict.n_audited == 0:
-        return 0, unanswered
+        return 0, [*unanswered, UNKNOWN]
     lines = [f"audited: {verdict.n_audited} packages, no known vulnerability"]
     if verdict.not_audited:
         lines.append(f"not audited: {', '.join(verdict.not_audited)}")
@@ -110,10 +120,14 @@ def judged(verdict: Verdict, unanswered: list[str]) -> tuple[int, list[str]]:
 
 def main() -> None:
     """Audit the lock file of this checkout, or another one."""
-    status, lines = audit(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "requirements.lock")
+    parser = argparse.ArgumentParser(prog="audit", description=__doc__.partition("\n")[0])
+    parser.add_argument("lock", nargs="?", type=Path, default=ROOT / "requirements.lock")
+    parser.add_argument("--strict", action="store_true", help="status 1 too when nobody could be asked")
+    arguments = parser.parse_args()
+    status, lines = audit(arguments.lock)
     for line in lines:
         print(line)
-    sys.exit(status)
+    sys.exit(status or (arguments.strict and UNKNOWN in lines))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The audit of dependencies: fails for what is vulnerable, and calls nothing clean that nobody looked at."""
 
-import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit import judged, read
+from tests.audit import UNKNOWN, judged, read
 
 CLEAN = {"name": "a", "version": "1", "vulns": []}
 FAULT = {"id": "PYSEC-1", "fix_versions": ["2"], "aliases": [], "description": "d"}
@@ -33,20 +33,23 @@ def test_a_report_is_judged_by_what_was_looked_at(dependencies: list[Any], statu
     assert ("no known" in "\n".join(lines)) == (CLEAN in dependencies and status == 0)
 
 
-def test_without_a_network_it_says_so_and_lints_on(repo_root: Path, tmp_path: Path) -> None:
-    """An index nobody can reach gives a line per service and status 0."""
+@pytest.mark.parametrize(("flags", "status"), [([], 0), (["--strict"], 1)])
+def test_without_a_network_it_says_so_and_lints_on(
+    repo_root: Path, tmp_path: Path, flags: list[str], status: int
+) -> None:
+    """An index nobody can reach gives a line per service, and a failure only where that was asked for."""
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"attrs==26.1.0 --hash=sha256:{'0' * 64}\n")
     nowhere = "http://127.0.0.1:9"
     result = subprocess.run(
-        [sys.executable, repo_root / "tests" / "audit.py", lock],
+        [sys.executable, repo_root / "tests" / "audit.py", *flags, lock],
         env={"PATH": "/usr/bin:/bin", "HTTPS_PROXY": nowhere, "HTTP_PROXY": nowhere, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert result.returncode == 0, result.stderr
-    assert [line.partition(":")[0] for line in result.stdout.splitlines()] == [
-        "not audited by pypi",
-        "not audited by osv",
-    ], json.dumps([result.stdout, result.stderr])
+    assert result.returncode == status, result.stderr
+    *services, last = result.stdout.splitlines()
+    assert last == UNKNOWN, result.stderr
+    for service, line in zip(["pypi", "osv"], services, strict=True):
+        assert re.fullmatch(rf"not audited by {service}: [a-z.]+ is out of reach", line)
