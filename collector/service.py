@@ -15,7 +15,7 @@ from collector.config import NodeSettings, Settings
 from collector.errors import CollectorError
 from collector.health import Health
 from collector.listener import Listener
-from collector.memory import spare_collections
+from collector.memory import spare_collections, spare_pandas
 from collector.metrics import Metrics
 from collector.segment import Segment, journal_folder, journal_folders
 from collector.stored import stored_blocks
@@ -31,6 +31,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
     Raises CollectorError when a node or the dataset cannot be used; then nothing was written.
     """
+    spare_pandas()
     metrics = Metrics(node.name for node in settings.node)
     journals = {
         node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node

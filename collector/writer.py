@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import structlog
 
@@ -380,9 +379,9 @@ def _pruning_columns(table: Table) -> list[str]:
 def _read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
     """Read a file, or those of these columns that it has."""
     try:
-        # partitioning=None: the folder `height=<first>-<last>` is no column.
-        file = pads.dataset(path, format="parquet", partitioning=None)
-        return file.to_table(None if names is None else [name for name in names if name in file.schema.names])
+        with pq.ParquetFile(path) as file:
+            wanted = None if names is None else [name for name in names if name in file.schema_arrow.names]
+            return file.read(wanted)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DatasetError(f"cannot read {path}: {reason}; move it away to go on without it") from None
