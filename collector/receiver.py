@@ -129,13 +129,19 @@ class Receiver:
 
     def _receive(self) -> int:
         """Take messages as they come, for a while; returns how many."""
-        receive, now_ns, take, wake = self._socket.recv_multipart, time.time_ns, self._take, self._wake
+        receive, now_ns, take, wake = self._socket.recv, time.time_ns, self._take, self._wake
+        now_s = time.monotonic
         taken = 0
-        until_s = time.monotonic() + LOOK_S
+        until_s = now_s() + LOOK_S
         with suppress(zmq.Again):
-            while time.monotonic() < until_s:
-                frames = receive()
-                take(frames, now_ns())
+            while now_s() < until_s:
+                frame = receive(copy=False)
+                received_ns = now_ns()
+                frames = [frame.bytes]
+                while frame.more:  # what recv_multipart does, in half the time
+                    frame = receive(copy=False)
+                    frames.append(frame.bytes)
+                take(frames, received_ns)
                 wake()
                 taken += 1
         return taken
@@ -199,6 +205,9 @@ class Receiver:
             detail = f"counter is {sequence}, expected {expected}"
             self._note(Notice(reason, topic, received_ns, detail))
         body = frames[1]
+        is_flowing = not self._dropped and not self._notices and self._ring.n_waiting < self._queue_limit
+        if is_flowing and self._ring.put(topic, sequence, received_ns, body):
+            return
         has_room = self._ring.n_waiting < self._queue_limit and self._ring.has_room(len(body))
         if has_room and topic in self._dropped:
             self._note_dropped(topic, received_ns)
