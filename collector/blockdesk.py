@@ -16,7 +16,6 @@ from collector.clock import monotonic_us, wall_us
 from collector.errors import NodeError
 from collector.known import Known
 from collector.lane import Lanes, stopped_or_fatal
-from collector.live import outpoint
 from collector.questions import ask_behind, ask_block, ask_tip
 from collector.schema import hash_bytes, hash_hex
 from collector.stored import StoredBlocks
@@ -98,8 +97,7 @@ class BlockDesk:
         block = self.flow.body(block_hash)
         if block is None:
             return []
-        inputs = (spent for body in block.transactions[1:] for spent in body.inputs)
-        return [outpoint(spent.prev_txid, spent.prev_index) for spent in inputs]
+        return [spent for body in block.transactions[1:] for spent in body.outpoints]
 
     # --- questions to the node
 

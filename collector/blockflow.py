@@ -18,11 +18,11 @@ import structlog
 from collector.arrivals import Arrivals
 from collector.batches import Batch
 from collector.blocks import block_rows, fees_from_getblock
+from collector.bulk import read_block
 from collector.coinbase import bip34_height
-from collector.decode import Block, decode_block
+from collector.decode import Block
 from collector.errors import DecodeError
 from collector.known import Known, KnownBlocks
-from collector.live import outpoint
 from collector.rpc import satoshi
 from collector.schema import hash_bytes, hash_hex
 from collector.stored import StoredBlocks
@@ -103,7 +103,7 @@ class BlockFlow:
 
     def received(self, raw: bytes) -> Block:
         """Decode and verify the body of a `rawblock` message; raises DecodeError when either fails."""
-        block = decode_block(raw)
+        block = read_block(raw)
         verdict = verify_block(block, self._chain)
         if verdict != "valid":
             raise DecodeError(f"block {hash_hex(block.block_hash)}: {verdict}")
@@ -153,7 +153,7 @@ class BlockFlow:
         wanted = self._wanted[block_hash]
         if answer.raw is not None:
             try:
-                self._keep(decode_block(answer.raw), answer.raw)
+                self._keep(read_block(answer.raw), answer.raw)
             except DecodeError as error:
                 self._reject(batch, wanted, wall_us, str(error), answer.raw)
                 self.failed(block_hash)
@@ -285,9 +285,9 @@ class BlockFlow:
 def _values_spent(block: Block, verbose: Mapping[str, Any]) -> dict[bytes, int]:
     """Return the value of each output that a block spent, in satoshi, by outpoint."""
     return {
-        outpoint(spent.prev_txid, spent.prev_index): satoshi(told["prevout"]["value"])
+        spent: satoshi(told["prevout"]["value"])
         for transaction, said in zip(block.transactions[1:], verbose["tx"][1:], strict=False)
-        for spent, told in zip(transaction.inputs, said["vin"], strict=False)
+        for spent, told in zip(transaction.outpoints, said["vin"], strict=False)
     }
 
 

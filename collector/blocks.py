@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from collector.coinbase import output_type, subsidy_sat, witness_commitment
-from collector.decode import Block, Transaction
+from collector.decode import TXID_BYTES, Block, Transaction
 from collector.errors import DecodeError
 from collector.feerate import effective_feerates
 from collector.rpc import satoshi
@@ -102,7 +102,8 @@ def _parents(transactions: Sequence[Transaction]) -> list[list[int]]:
     position = {transaction.txid: index for index, transaction in enumerate(transactions)}
     parents: list[list[int]] = []
     for index, transaction in enumerate(transactions):
-        found = {position[spent.prev_txid] for spent in transaction.inputs if spent.prev_txid in position}
+        spent = [outpoint[:TXID_BYTES] for outpoint in transaction.outpoints]
+        found = {position[txid] for txid in spent if txid in position}
         parents.append(sorted(parent for parent in found if parent < index))
     return parents
 
@@ -116,8 +117,8 @@ def _transaction_columns(transaction: Transaction) -> Row:
         "size_bytes": transaction.size_bytes,
         "weight_wu": transaction.weight_wu,
         "vsize_vb": transaction.vsize_vb,
-        "n_inputs": len(transaction.inputs),
-        "n_outputs": len(transaction.outputs),
+        "n_inputs": transaction.n_inputs,
+        "n_outputs": transaction.n_outputs,
         "output_value_sat": transaction.output_value_sat,
         "has_witness": transaction.has_witness,
         "signals_rbf": transaction.signals_rbf,
@@ -127,6 +128,7 @@ def _transaction_columns(transaction: Transaction) -> Row:
 
 def _block_columns(block: Block) -> Row:
     header, coinbase, others = block.header, block.coinbase, block.transactions[1:]
+    outputs = coinbase.outputs
     return {
         "block_hash": block.block_hash,
         "prev_hash": header.prev_hash,
@@ -140,14 +142,12 @@ def _block_columns(block: Block) -> Row:
         "weight_wu": block.weight_wu,
         "n_tx": len(block.transactions),
         "n_segwit_tx": sum(transaction.has_witness for transaction in others),
-        "n_inputs": sum(len(transaction.inputs) for transaction in others),
-        "n_outputs": sum(len(transaction.outputs) for transaction in block.transactions),
+        "n_inputs": sum(transaction.n_inputs for transaction in others),
+        "n_outputs": sum(transaction.n_outputs for transaction in block.transactions),
         "output_value_sat": sum(transaction.output_value_sat for transaction in others),
         "coinbase_txid": coinbase.txid,
         "coinbase_value_sat": coinbase.output_value_sat,
         "coinbase_script": coinbase.inputs[0].script,
-        "coinbase_outputs": [
-            {"value_sat": output.value_sat, "script": output.script} for output in coinbase.outputs
-        ],
-        "witness_commitment": witness_commitment(coinbase.outputs),
+        "coinbase_outputs": [{"value_sat": output.value_sat, "script": output.script} for output in outputs],
+        "witness_commitment": witness_commitment(outputs),
     }

@@ -5,9 +5,12 @@ or disconnected. A body that was seen not long ago is not decoded again.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
-from collector.decode import Transaction, decode_transaction
+from collector.bulk import decode_transactions
+from collector.decode import Transaction
+from collector.errors import DecodeError
 
 KEEP_US: Final = 10_000_000  # a body that no event asks for by then is a block's, or a coinbase
 SEEN: Final = 200_000
@@ -23,17 +26,28 @@ class Bodies:
         self._newer: set[int] = set()
         self._older: set[int] = set()
 
-    def received(self, raw: bytes, received_us: int) -> Transaction | None:
-        """Decode a body, unless it was seen before. Raises DecodeError."""
-        digest = hash(raw)
-        if digest in self._newer or digest in self._older:
-            return None
-        body = decode_transaction(raw)
-        self._newer.add(digest)
+    def received(self, raws: Sequence[bytes], received_us: int) -> list[Transaction | DecodeError | None]:
+        """Decode bodies: for each the transaction, or what is wrong with it, or None: it was seen before."""
+        digests = [hash(raw) for raw in raws]
+        first: dict[int, int] = {}
+        for at, digest in enumerate(digests):
+            if digest not in self._newer and digest not in self._older:
+                first.setdefault(digest, at)
+        bodies = decode_transactions([raws[at] for at in first.values()])
+        found: list[Transaction | DecodeError | None] = [None] * len(raws)
+        faulty: dict[int, DecodeError] = {}
+        for (digest, at), body in zip(first.items(), bodies, strict=True):
+            if isinstance(body, DecodeError):
+                faulty[digest] = body
+                continue
+            found[at] = body
+            self._newer.add(digest)
+            self._bodies[body.txid] = body, received_us
+        if faulty:  # each time it comes
+            found = [faulty.get(digest, body) for digest, body in zip(digests, found, strict=True)]
         if len(self._newer) > SEEN:
             self._older, self._newer = self._newer, set()
-        self._bodies[body.txid] = body, received_us
-        return body
+        return found
 
     def get(self, txid: bytes) -> Transaction | None:
         """Return the body of a transaction."""

@@ -1,9 +1,9 @@
 """Turn the bytes of transactions and blocks, as the network carries them, into records.
 
-The walk is our own because everything the collector sees goes through it and python-bitcoinlib takes about
-six times as long; the tests hold the two against each other. Hashes are in internal byte order.
-Nothing but DecodeError comes out of a decoder, whatever the bytes are, and a count is believed only as far
-as the bytes that are left could hold it.
+This is the decoder for one at a time, and the one that says what is wrong. What comes in numbers goes through
+`collector.bulk`, which makes the same records and accepts the same bytes; the tests hold both against
+python-bitcoinlib. Hashes are in internal byte order. Nothing but DecodeError comes out of a decoder, whatever
+the bytes are, and a count is believed only as far as the bytes that are left could hold it.
 
 Beyond the format itself this demands what every transaction and block that a node passes on fulfils: at
 least one input and one output, amounts of 0 to 21 million coins, lengths in their shortest form, and a
@@ -17,7 +17,6 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - the module calls its exception `error`
 from typing import Final, NamedTuple
 
-import gpuhash
 from collector.errors import DecodeError
 from collector.schema import hash_hex
 
@@ -25,11 +24,16 @@ HEADER_BYTES: Final = 80
 MAX_MONEY_SAT: Final = 21_000_000 * 100_000_000
 NO_HASH: Final = bytes(32)
 NO_INDEX: Final = 0xFFFFFFFF
+TXID_BYTES: Final = 32
+OUTPOINT_BYTES: Final = 36
+VALUE_BYTES: Final = 8
 
 # The least that one of each takes, to refuse counts that the remaining bytes cannot hold.
 _INPUT_BYTES: Final = 41
 _OUTPUT_BYTES: Final = 9
 _TRANSACTION_BYTES: Final = 60
+_VERSION_BYTES: Final = 4
+_MARKER_BYTES: Final = 2  # BIP 144: marker and flag, when there is witness data
 _SHORT_SIZE: Final = 252  # the last length that is written in one byte
 _RBF_SEQUENCE: Final = 0xFFFFFFFE  # BIP 125: anything below signals
 _MAX_INT64: Final = (1 << 63) - 1
@@ -39,6 +43,7 @@ _input = Struct(
     "<32sIBI"
 ).unpack_from  # with an empty script; else the size of the script, and not the sequence
 _output = Struct("<qB").unpack_from
+_outpoint = Struct("<32sI").pack
 _new = tuple.__new__  # a named tuple without the call of a function in Python
 _header = Struct("<i32s32sIII").unpack_from
 _long_sizes: Final = {
@@ -65,7 +70,7 @@ class TxOut(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """One transaction; witness data is measured and hashed, not kept. Hashes in internal byte order."""
+    """One transaction, hashes in internal byte order; inputs and outputs are read when they are asked for."""
 
     txid: bytes
     wtxid: bytes  # of the serialisation with witness; equals txid when there is none
@@ -73,10 +78,36 @@ class Transaction(NamedTuple):
     locktime: int
     size_bytes: int  # with witness
     stripped_bytes: int  # without witness
-    inputs: tuple[TxIn, ...]
-    outputs: tuple[TxOut, ...]
+    n_inputs: int
+    n_outputs: int
     output_value_sat: int
     has_witness: bool
+    is_coinbase: bool  # its one input spends nothing
+    signals_rbf: bool  # that it may be replaced, BIP 125; a coinbase never does
+    spent: bytes  # its outpoints back to back, 36 bytes each as in `live.outpoint`
+    values_sat: bytes  # of its outputs back to back, 8 bytes each, little-endian
+    source: bytes  # what it was read from, and where in it
+    begin: int
+
+    @property
+    def inputs(self) -> tuple[TxIn, ...]:
+        """Its inputs."""
+        return _inputs(self.source, self._inputs_at)[0]
+
+    @property
+    def outputs(self) -> tuple[TxOut, ...]:
+        """Its outputs."""
+        _, pos = _inputs(self.source, self._inputs_at)
+        return _outputs(self.source, pos)[0]
+
+    @property
+    def outpoints(self) -> list[bytes]:
+        """The outpoints that it spends, as in `live.outpoint`."""
+        return [self.spent[at : at + OUTPOINT_BYTES] for at in range(0, len(self.spent), OUTPOINT_BYTES)]
+
+    @property
+    def _inputs_at(self) -> int:
+        return self.begin + (_VERSION_BYTES + _MARKER_BYTES if self.has_witness else _VERSION_BYTES)
 
     @property
     def weight_wu(self) -> int:
@@ -87,20 +118,6 @@ class Transaction(NamedTuple):
     def vsize_vb(self) -> int:
         """Weight / 4, rounded up; sigops not counted."""
         return (self.stripped_bytes * 3 + self.size_bytes + 3) // 4
-
-    @property
-    def is_coinbase(self) -> bool:
-        """True when its one input spends nothing."""
-        first = self.inputs[0]
-        return first.prev_index == NO_INDEX and first.prev_txid == NO_HASH and len(self.inputs) == 1
-
-    @property
-    def signals_rbf(self) -> bool:
-        """True when it signals BIP 125 replaceability itself; a coinbase never does."""
-        for spent in self.inputs:
-            if spent.sequence < _RBF_SEQUENCE:
-                return not self.is_coinbase
-        return False
 
 
 class Header(NamedTuple):
@@ -148,37 +165,25 @@ def decode_transaction(raw: bytes) -> Transaction:
     walk = _guarded(raw, 0)
     if walk.end != len(raw):
         raise DecodeError(f"{len(raw) - walk.end} bytes follow the transaction of {walk.end} bytes")
-    stripped = walk.stripped(raw)
-    txid = _sha256d(stripped)
-    wtxid = _sha256d(raw) if walk.witness_at else txid
-    return walk.transaction(txid, wtxid, len(stripped))
+    return walk.transaction(raw)
 
 
 def decode_block(raw: bytes) -> Block:
-    """Decode one serialised block; all its txids and wtxids are hashed in one batch. Raises DecodeError.
+    """Decode one serialised block. Raises DecodeError.
 
     Whether the header commits to what was decoded is another question: see `verify.verify_block`.
     """
     header, block_hash = decode_header(raw)
     walks, transactions_at = _walk_block(raw)
-    stripped = [walk.stripped(raw) for walk in walks]
-    whole = [raw[walk.start : walk.end] for walk in walks if walk.witness_at]
-    digests = gpuhash.txids(*gpuhash.join(stripped + whole)).tobytes()
-    txids = [digests[at : at + 32] for at in range(0, 32 * len(walks), 32)]
-    witness_hashes = (digests[at : at + 32] for at in range(32 * len(walks), len(digests), 32))
-    transactions = tuple(
-        walk.transaction(txid, next(witness_hashes) if walk.witness_at else txid, len(body))
-        for walk, txid, body in zip(walks, txids, stripped, strict=True)
-    )
+    transactions = tuple(walk.transaction(raw) for walk in walks)
     _check_contents(transactions, block_hash)
-    coinbase = walks[0]
     return Block(
         header=header,
         block_hash=block_hash,
         transactions=transactions,
         size_bytes=len(raw),
-        stripped_bytes=transactions_at + sum(map(len, stripped)),
-        coinbase_witness=_stack(raw, coinbase.witness_at) if coinbase.witness_at else (),
+        stripped_bytes=transactions_at + sum(transaction.stripped_bytes for transaction in transactions),
+        coinbase_witness=coinbase_stack(raw, walks[0].witness_at),
     )
 
 
@@ -194,26 +199,36 @@ class _Walk(NamedTuple):
     output_value_sat: int
     witness_at: int  # where the first witness stack begins, and with it the end of the outputs; 0: none
 
-    def stripped(self, raw: bytes) -> bytes:
+    def _stripped(self, raw: bytes) -> bytes:
         """Return the serialisation without witness, whose hash is the txid."""
         start, end = self.start, self.end
         if not self.witness_at:
             return raw[start:end]
         return raw[start : start + 4] + raw[start + 6 : self.witness_at] + raw[end - 4 : end]
 
-    def transaction(self, txid: bytes, wtxid: bytes, stripped_bytes: int) -> Transaction:
-        """Make the record, once its hashes are known."""
+    def transaction(self, raw: bytes) -> Transaction:
+        """Make the record; raw is what was walked."""
+        stripped = self._stripped(raw)
+        txid = _sha256d(stripped)
+        first = self.inputs[0]
+        is_coinbase = first.prev_index == NO_INDEX and first.prev_txid == NO_HASH and len(self.inputs) == 1
         return Transaction(
             txid,
-            wtxid,
+            _sha256d(raw[self.start : self.end]) if self.witness_at else txid,
             self.version,
             self.locktime,
             self.end - self.start,
-            stripped_bytes,
-            self.inputs,
-            self.outputs,
+            len(stripped),
+            len(self.inputs),
+            len(self.outputs),
             self.output_value_sat,
             self.witness_at > 0,
+            is_coinbase,
+            not is_coinbase and any(spent.sequence < _RBF_SEQUENCE for spent in self.inputs),
+            b"".join([_outpoint(spent.prev_txid, spent.prev_index) for spent in self.inputs]),
+            b"".join([output.value_sat.to_bytes(8, "little") for output in self.outputs]),
+            raw,
+            self.start,
         )
 
 
@@ -351,8 +366,10 @@ def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
     return pos
 
 
-def _stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
-    """Read the witness stack at pos, which the walk has found sound."""
+def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
+    """Read the witness stack of a coinbase that was found sound; 0 is no place: it has none."""
+    if not pos:
+        return ()
     count, pos = _size(raw, pos)
     items = []
     for _ in range(count):

@@ -325,8 +325,8 @@ def mempool_row(node: str, session: str, entry: Entry) -> Row:
             size_bytes=body.size_bytes,
             weight_wu=body.weight_wu,
             vsize_vb=body.vsize_vb,
-            n_inputs=len(body.inputs),
-            n_outputs=len(body.outputs),
+            n_inputs=body.n_inputs,
+            n_outputs=body.n_outputs,
             output_value_sat=body.output_value_sat,
             signals_rbf=body.signals_rbf,
         )

@@ -7,14 +7,11 @@ because its children may ask for the value of its outputs.
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from struct import pack
 from typing import Any, Final
 
-from collector.decode import Transaction
+from collector.decode import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES, Transaction
 
 KEEP_LEFT_US: Final = 30_000_000
-OUTPOINT_BYTES: Final = 36
-VALUE_BYTES: Final = 8
 FEERATE_BOUNDS: Final = (
     *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0, 30.0, 40.0, 50.0),
@@ -72,9 +69,7 @@ class LiveSet:
         """Note what a transaction spends and pays, if it is in the mempool."""
         live = self._live.get(txid)
         if live is not None and not live.spent:
-            live.spent = b"".join([outpoint(spent.prev_txid, spent.prev_index) for spent in body.inputs])
-            values_sat = [output.value_sat for output in body.outputs]
-            live.values_sat = pack(f"<{len(values_sat)}q", *values_sat)
+            live.spent, live.values_sat = body.spent, body.values_sat
 
     def learn_fee(self, txid: bytes, fee_sat: int, vsize_vb: int) -> None:
         """Note a transaction's fee, if it is in the mempool."""
@@ -113,7 +108,8 @@ class LiveSet:
     def parents(self, body: Transaction) -> list[bytes]:
         """Return the txids of a transaction's parents that are in the mempool, each once."""
         live = self._live
-        return list(dict.fromkeys(spent.prev_txid for spent in body.inputs if spent.prev_txid in live))
+        parents = (spent[:TXID_BYTES] for spent in body.outpoints)
+        return list(dict.fromkeys(parent for parent in parents if parent in live))
 
     def histogram(self) -> list[dict[str, Any]]:
         """Return the non-empty bins, as `mempool_stats.histogram` holds them."""

@@ -10,7 +10,7 @@ The wall clock stamps; every wait is on the monotonic clock.
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +30,7 @@ from collector.eventrows import EventRows
 from collector.fees import FeeDesk
 from collector.known import Known
 from collector.lane import Lanes, stopped_or_fatal
-from collector.live import LiveSet, outpoint
+from collector.live import LiveSet
 from collector.mempool import (
     Entered,
     Event,
@@ -118,23 +118,28 @@ class Pipeline:
         self._apply(self.spine.start())
 
     def message(self, message: Message, batch: Batch) -> None:
-        """Take one message, which is in the journal as part of `batch`."""
+        """Take one message of another topic than `rawtx`, which is in the journal as part of `batch`."""
         now_us = monotonic_us()
         if message.topic == "sequence":
             batch.n_open += 1
             self._held.append(_Held(now_us + HOLD_US, message, batch))
             return
         try:
-            if message.topic == "rawtx":
-                body = self._bodies.received(message.body, now_us)
-                if body is not None:
-                    self._fees.learn_body(body.txid, body)
-            else:
-                block = self.blocks.flow.received(message.body)
-                self.blocks.happened(block.block_hash, "seen", message.received_ns // 1000, batch)
-                self._offer_block(block.block_hash, self.blocks.txids_of(block.block_hash))
+            block = self.blocks.flow.received(message.body)
         except DecodeError as error:
             self._reject(message, str(error), batch)
+            return
+        self.blocks.happened(block.block_hash, "seen", message.received_ns // 1000, batch)
+        self._offer_block(block.block_hash, self.blocks.txids_of(block.block_hash))
+
+    def bodies(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Take the messages of `rawtx` among those of `batch`, before the others: all decoded together."""
+        bodies = self._bodies.received([message.body for message in messages], monotonic_us())
+        for message, body in zip(messages, bodies, strict=True):
+            if isinstance(body, DecodeError):
+                self._reject(message, str(body), batch)
+            elif body is not None:
+                self._fees.learn_body(body.txid, body)
 
     def notice(self, notice: Notice) -> None:
         """Take what was noticed about the stream, in its order."""
@@ -335,7 +340,7 @@ class Pipeline:
         body = self._bodies.get(txid)
         if body is None:
             return self.live.outpoints(txid)
-        return frozenset(outpoint(spent.prev_txid, spent.prev_index) for spent in body.inputs)
+        return frozenset(body.outpoints)
 
     def _block_told(self, block_hash: bytes, known: Known | None, txids: list[bytes]) -> None:
         self._fees.block_told(block_hash, known)

@@ -118,8 +118,10 @@ class Session:
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
         batch = self._batches.adopt(len(messages))
+        self._pipeline.bodies([message for message in messages if message.topic == "rawtx"], batch)
         for message in messages:
-            self._pipeline.message(message, batch)
+            if message.topic != "rawtx":
+                self._pipeline.message(message, batch)
         self._pipeline.release()
         self._await_answers(FINISH_S)
         self._pipeline.blocks.fill()
@@ -164,9 +166,11 @@ class Session:
         messages = [item for item in items if type(item) is Message]
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
+        self._pipeline.bodies([message for message in messages if message.topic == "rawtx"], batch)
         for item in items:
             if type(item) is Message:
-                self._pipeline.message(item, batch)
+                if item.topic != "rawtx":
+                    self._pipeline.message(item, batch)
             elif type(item) is Notice:
                 self._pipeline.notice(item)
             else:

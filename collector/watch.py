@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector import told
+from collector.bulk import warm_up
 from collector.config import NodeSettings, Settings
 from collector.coverage import Ledger
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
@@ -26,7 +27,6 @@ from collector.schema import BLOCKS
 from collector.segment import journal_folder
 from collector.session import BEGAN_STATE, Session
 from collector.stored import StoredBlocks
-from collector.verify import warm_up
 from collector.writer import Dataset
 from collector.zmq_source import ZmqSource
 

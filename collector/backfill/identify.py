@@ -33,12 +33,16 @@ def transaction_ids(data: Bytes, walked: Walked) -> tuple[Bytes, Bytes]:
     limits[blocks["first_tx"] + np.arange(len(blocks))] = blocks["begin"]
     limits[-1] = len(data)
     wtxids = np.take(gpuhash.txids(data, limits), rows, axis=0)
+    return txids_beside(wtxids, data, txs), wtxids
+
+
+def txids_beside(wtxids: Bytes, data: Bytes, txs: Records) -> Bytes:
+    """Return txids, uint8[n_txs, 32]: hash anew what has witness data, and take the wtxid of the rest."""
     with_witness = np.flatnonzero(txs["witness_at"])
     txids = wtxids.copy()
     if len(with_witness):
-        flat, stripped_limits = _without_witness(data, txs[with_witness])
-        txids[with_witness] = gpuhash.txids(flat, stripped_limits)
-    return txids, wtxids
+        txids[with_witness] = gpuhash.txids(*_without_witness(data, txs[with_witness]))
+    return txids
 
 
 def failed_blocks(

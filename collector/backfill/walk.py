@@ -1,7 +1,7 @@
-"""Walk the bytes of many blocks at once and note where everything is.
+"""Walk the bytes of many blocks, or transactions, at once and note where everything is.
 
-The walk accepts exactly what `collector.decode.decode_block` accepts; it says of a block that it is at fault,
-and the decoder, asked again, says why. Positions are in the one array that holds all blocks of a chunk.
+The walk accepts exactly what `collector.decode` accepts; it says of a block or a transaction that it is at
+fault, and the decoder, asked again, says why. Positions are in the one array that holds all that is walked.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.backfill.compiled import Bytes, Integers, Record, Records, compiled
-from collector.decode import HEADER_BYTES, MAX_MONEY_SAT
+from collector.decode import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
 
 BLOCK: Final = np.dtype(
     [
@@ -46,7 +46,6 @@ FAIL: Final = -1
 INPUT_BYTES: Final = 41
 OUTPUT_BYTES: Final = 9
 TRANSACTION_BYTES: Final = 60
-OUTPOINT_BYTES: Final = 36
 FINAL_SEQUENCE: Final = 0xFFFFFFFE  # BIP 125: anything below signals
 NO_INDEX: Final = 0xFFFFFFFF
 MAX_INT64: Final = (1 << 63) - 1
@@ -75,6 +74,32 @@ def walk(data: Bytes, limits: Integers) -> Walked:
     )
     n_txs, n_inputs, n_outputs = _walk_blocks(data, limits, room)
     return Walked(room.blocks, room.txs[:n_txs], room.spends[:n_inputs], room.scripts[:n_outputs])
+
+
+def walk_transactions(data: Bytes, limits: Integers) -> Walked:
+    """Walk the transactions data[limits[i]:limits[i + 1]], of no block; FAIL is the `end` of a faulty one."""
+    room = Walked(
+        np.empty(0, BLOCK),
+        np.empty(len(limits) - 1, TX),
+        np.empty(len(data) // INPUT_BYTES + 1, np.int64),
+        np.empty((len(data) // OUTPUT_BYTES + 1, 2), np.int64),
+    )
+    n_inputs, n_outputs = _walk_transactions(data, limits, room)
+    return Walked(room.blocks, room.txs, room.spends[:n_inputs], room.scripts[:n_outputs])
+
+
+@compiled
+def _walk_transactions(data: Bytes, limits: Integers, room: Walked) -> tuple[int, int]:
+    n_inputs = n_outputs = 0
+    for k in range(len(room.txs)):
+        tx = room.txs[k]
+        tx.first_input, tx.first_output = n_inputs, n_outputs
+        if _walk_transaction(data, limits[k], limits[k + 1], tx, room) == limits[k + 1]:
+            n_inputs += tx.n_inputs
+            n_outputs += tx.n_outputs
+        else:
+            tx.end = FAIL
+    return n_inputs, n_outputs
 
 
 @compiled

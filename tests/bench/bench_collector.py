@@ -39,14 +39,15 @@ from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
 
 from collector.blocks import block_rows
 from collector.bodies import Bodies
+from collector.bulk import read_block, warm_up
 from collector.coinbase import bip34_height
-from collector.decode import decode_block
 from collector.entries import Entry, mempool_row
+from collector.errors import DecodeError
 from collector.journal import Journal
-from collector.memory import spare_collections
+from collector.memory import spare_collections, spare_pandas
 from collector.records import Message
 from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
-from collector.verify import backend_name, verify_block, warm_up
+from collector.verify import backend_name, verify_block
 from collector.writer import Dataset
 from collector.zmq_source import ZmqSource
 from gpuhash import machine
@@ -152,6 +153,7 @@ def chain(folder: Path) -> dict[str, Any]:
     os.sched_setaffinity(0, {OUR_CORE})
     warm_up()
     spare_collections()
+    spare_pandas()
     with tempfile.TemporaryDirectory() as at:
         dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -192,18 +194,8 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
             messages.append(inbox.get_nowait())
         journal.append_messages(messages)
         journal.flush()
-        rows = []
-        for message in messages:
-            received_us = message.received_ns // 1000
-            if message.topic == "rawblock":
-                n_tx += store_block(message.body, journal)
-                continue
-            body = bodies.received(message.body, received_us)
-            if body is not None:
-                bodies.take(body.txid)
-                rows.append(
-                    mempool_row("bench", "s", Entry(body.txid, "pushed", received_us, None, body, None))
-                )
+        n_tx += sum(store_block(message.body, journal) for message in messages if message.topic == "rawblock")
+        rows = entry_rows([message for message in messages if message.topic == "rawtx"], bodies)
         journal.append("mempool_txs", rows)
         journal.mark_consumed(len(messages))
         journal.flush()
@@ -212,9 +204,22 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
     return n_tx
 
 
+def entry_rows(messages: list[Message], bodies: Bodies) -> list[dict[str, Any]]:
+    """Decode bodies and make the row of each transaction that is new."""
+    received_us = [message.received_ns // 1000 for message in messages]
+    decoded = bodies.received([message.body for message in messages], received_us[-1] if messages else 0)
+    rows = []
+    for body, at_us in zip(decoded, received_us, strict=True):
+        assert not isinstance(body, DecodeError), body
+        if body is not None:
+            bodies.take(body.txid)
+            rows.append(mempool_row("bench", "s", Entry(body.txid, "pushed", at_us, None, body, None)))
+    return rows
+
+
 def store_block(raw: bytes, journal: Journal) -> int:
     """Decode and verify a block and make its rows; returns its transactions."""
-    block = decode_block(raw)
+    block = read_block(raw)
     verdict = verify_block(block, "regtest")
     assert verdict == "valid"
     row, rows = block_rows(
