@@ -1,7 +1,7 @@
 """What the journal keeps beside rows, in Arrow: messages, spans of consumed ordinals, named states."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -49,9 +49,11 @@ def messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
     return {ordinal: Message(*fields) for ordinal, *fields in zip(*columns, strict=True)}
 
 
-def consumed_batch(ordinals: Iterable[int]) -> pa.RecordBatch:
-    """Make a batch of the spans that ordinals lie in."""
-    rows = [{"first": first, "last": last} for first, last in merged((i, i) for i in ordinals)]
+def consumed_batch(ordinals: Sequence[int]) -> pa.RecordBatch:
+    """Make a batch of the spans that ordinals lie in, which ascend."""
+    is_one = ordinals[-1] - ordinals[0] == len(ordinals) - 1
+    spans = [(ordinals[0], ordinals[-1])] if is_one else merged((i, i) for i in ordinals)
+    rows = [{"first": first, "last": last} for first, last in spans]
     return pa.RecordBatch.from_pylist(rows, schema=_CONSUMED_SCHEMA)
 
 

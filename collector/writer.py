@@ -30,7 +30,7 @@ import structlog
 
 from collector.errors import DatasetError, NoSpace
 from collector.schema import CHAINS, DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, HEIGHT_SPAN, Table
-from collector.schema.model import HASH
+from collector.schema.model import HASH, Column
 
 # Few enough rows that statistics exclude most of a large file, enough that they compress well.
 ROW_GROUP_ROWS: Final = 65_536
@@ -190,7 +190,7 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null where the
     contract has none and a value outside a closed set.
     """
-    given = set().union(*rows)
+    given = set().union(*{tuple(row) for row in rows})  # a few kinds of rows, not each of them
     _refuse_unknown(table, given)
     arrays = []
     for column in table.columns:
@@ -199,8 +199,7 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
             arrays.append(pa.nulls(len(rows), column.type))
             continue
         try:
-            values = [row.get(name) for row in rows] if column.nullable else [row[name] for row in rows]
-            arrays.append(pa.array(values, column.type))
+            arrays.append(pa.array(_values(rows, column), column.type))
         except KeyError:
             raise DatasetError(f"a row of {table.name} has no {name}") from None
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -208,6 +207,16 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
     check_values(table, batch)
     return batch
+
+
+def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> list[Any]:
+    """Values of a column, None where a row leaves out what may be null; KeyError where it may not be."""
+    try:
+        return [row[column.name] for row in rows]
+    except KeyError:
+        if not column.nullable:
+            raise
+        return [row.get(column.name) for row in rows]
 
 
 def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
