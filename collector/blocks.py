@@ -35,6 +35,7 @@ def block_rows(
     transactions = block.transactions
     fees = _checked_fees(block, fees)
     parents = _parents(transactions)
+    types = block.output_types or _output_types(transactions)
     rates = effective_feerates([transaction.vsize_vb for transaction in transactions], fees, parents)
     rows = [
         {
@@ -42,6 +43,7 @@ def block_rows(
             "height": height,
             "tx_index": index,
             **_transaction_columns(transaction),
+            "output_types": types[index],
             "input_value_sat": None if fee is None else transaction.output_value_sat + fee,
             "fee_sat": fee,
             "is_coinbase": index == 0,
@@ -108,6 +110,10 @@ def _parents(transactions: Sequence[Transaction]) -> list[list[int]]:
     return parents
 
 
+def _output_types(transactions: Sequence[Transaction]) -> list[list[str]]:
+    return [[output_type(output.script) for output in transaction.outputs] for transaction in transactions]
+
+
 def _transaction_columns(transaction: Transaction) -> Row:
     return {
         "txid": transaction.txid,
@@ -122,7 +128,6 @@ def _transaction_columns(transaction: Transaction) -> Row:
         "output_value_sat": transaction.output_value_sat,
         "has_witness": transaction.has_witness,
         "signals_rbf": transaction.signals_rbf,
-        "output_types": [output_type(output.script) for output in transaction.outputs],
     }
 
 

@@ -13,6 +13,7 @@ import gpuhash
 from collector import verify
 from collector.backfill.compiled import Bytes, Integers, compiled
 from collector.backfill.identify import HASH_BYTES, stripped_bytes, transaction_ids, txids_beside
+from collector.backfill.scripts import output_types
 from collector.backfill.walk import FAIL, Walked, walk, walk_transactions
 from collector.decode import (
     OUTPOINT_BYTES,
@@ -25,6 +26,7 @@ from collector.decode import (
     decode_transaction,
 )
 from collector.errors import DecodeError
+from collector.schema import OUTPUT_TYPES
 
 FEW: Final = 8  # up to so many take longer together than one by one
 _new = tuple.__new__  # a named tuple without the call of a function in Python
@@ -63,6 +65,7 @@ def read_block(raw: bytes) -> Block:
         size_bytes=len(raw),
         stripped_bytes=begins[0] + int(stripped_bytes(walked.txs).sum()),
         coinbase_witness=coinbase_stack(raw, int(walked.txs[0]["witness_at"])),
+        output_types=_output_types(data, walked),
     )
 
 
@@ -73,6 +76,7 @@ def warm_up() -> None:
     walk(data, limits)
     walked = walk_transactions(data, limits)
     _gather(data, walked.spends, walked.scripts, data, data)
+    output_types(data, walked.scripts)
 
 
 def _alone(raw: bytes) -> Transaction | DecodeError:
@@ -117,6 +121,12 @@ def _records(
         strict=False,  # some repeat without end
     )
     return map(_new, repeat(Transaction), columns)
+
+
+def _output_types(data: Bytes, walked: Walked) -> tuple[list[str], ...]:
+    names = [OUTPUT_TYPES[number] for number in output_types(data, walked.scripts).tolist()]
+    limits = np.append(walked.txs["first_output"], len(names)).tolist()
+    return tuple(names[begin:end] for begin, end in pairwise(limits))
 
 
 def _cut(values: Bytes, limits: Integers) -> list[bytes]:

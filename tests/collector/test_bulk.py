@@ -1,10 +1,13 @@
 """Many at once against one by one: the same records, and the same said of what is broken."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.blocks import block_rows
 from collector.bodies import Bodies
 from collector.bulk import FEW, decode_transactions, read_block
 from collector.decode import Block, Transaction, decode_block, decode_transaction
@@ -21,10 +24,21 @@ def alone(raw: bytes) -> Transaction | str:
         return str(error)
 
 
-def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> Block | str:
-    """Decode a block, or say why not."""
+def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> tuple[Any, ...] | str:
+    """Decode a block, or say why not; types of outputs as the rows have them."""
     try:
-        return decode(raw)
+        block = decode(raw)
+        rows = block_rows(
+            block,
+            chain="regtest",
+            height=1,
+            height_source="rpc",
+            source="zmq",
+            verdict="valid",
+            verified_by="cpu",
+            fees=None,
+        )
+        return replace(block, output_types=None), rows
     except DecodeError as error:
         return str(error)
 
