@@ -178,6 +178,7 @@ def _candidate_table(marts: Marts) -> Table:
             field("n_blocks_with", "With candidates"),
             field("n_txs", "Transactions"),
             field("n_candidates", "Candidates"),
+            field("n_unseen_candidates", "Never in our mempool"),
             *ratio("candidate", "Part"),
             field("median_discount_ratio", "Feerate / margin", percent),
         ],
@@ -195,6 +196,7 @@ def _list_table(marts: Marts) -> Table:
         Head("Height", lambda row: count(row["height"])),
         [
             Show("Pool", lambda row: marts.name(row["pool"]), kind="text"),
+            Show("Kind", lambda row: row["kind"], kind="text"),
             Show("txid", lambda row: bytes(row["txid"])[::-1].hex()[:16] + "…", kind="text"),
             field("fee_sat", "Fee", unit="sat"),
             field("vsize_vb", "Size", unit="vB"),

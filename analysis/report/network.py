@@ -87,8 +87,8 @@ def _depth_table(marts: Marts) -> Table:
         "Reorganisations by depth",
         Head("Depth", lambda row: count(row["depth"])),
         [
-            field("n_branches", "Branches"),
-            field("n_reorgs", "Followed by a node of ours"),
+            field("n_branches", "Branches that long"),
+            field("n_reorgs", "Reorganisations of a node of ours"),
             *measured("per_1000_blocks", "Per 1,000 blocks", decimal, "per_1000_low", "per_1000_high"),
         ],
         marts.rows("reorg_depth"),
@@ -99,10 +99,10 @@ def _depth_table(marts: Marts) -> Table:
 def _branch_table(marts: Marts) -> Table:
     return mart_table(
         "branch-table",
-        "Every branch that lost",
+        "Every branch off the active chain",
         Head("Height", lambda row: count(row["from_height"])),
         [
-            field("depth", "Depth"),
+            field("depth", "Length"),
             Show(
                 "Pools", lambda row: ", ".join(marts.name(pool) for pool in row["pools"] or ()), kind="text"
             ),
@@ -112,12 +112,17 @@ def _branch_table(marts: Marts) -> Table:
                 kind="text",
             ),
             Show("Lead", lambda row: _lead(row["lead_s"])),
-            Show("Followed", lambda row: "yes" if row["was_active"] else "no", kind="text"),
+            field("followed_depth", "Followed by us"),
+            Show("Race", lambda row: "open" if row["is_open"] else "lost", kind="text"),
         ],
         marts.rows("stale_branches"),
         mart="stale_branches",
         n_records=marts.totals["stale_branches"],
-        note="Lead: how long before its rival it reached us; below zero it came later.",
+        note=(
+            "Lead: how long before its rival it reached us; below zero it came later. Followed: blocks that "
+            "a node of ours had connected and had to leave. A race is open while the branch is as high as "
+            "the active chain."
+        ),
         is_folded=True,
     )
 

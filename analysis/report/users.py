@@ -65,7 +65,9 @@ def users_section(marts: Marts) -> Section:
             "the part "
             "not mined yet if nothing else could happen. Cumulative incidence: what did happen, mined, "
             "replaced "
-            "or expired. A transaction whose end we did not see counts until we lost sight of it."
+            "or expired. A transaction whose end we did not see counts until we lost sight of it; one "
+            "that several nodes saw counts once, by the first. What enters between the same two blocks is "
+            f"alike, so every {INTERVAL} here is made of block intervals, not of single transactions."
         ),
         parts=parts,
         missing=missing,
@@ -119,7 +121,7 @@ def _has(rows: list[Row], decile: int) -> bool:
 def _line(rows: list[Row], decile: int, name: str) -> Line:
     points = [banded(row["at_s"], row, name, "ratio") for row in rows if row["decile"] == decile]
     tint = _tint(DRAWN_DECILES.index(decile))
-    return Line(label=f"decile {decile}", colour=tint, points=points, shape="step")
+    return Line(label=f"decile {decile}", colour=tint, points=points)
 
 
 def decile_name(row: Row) -> str:
@@ -172,8 +174,8 @@ def _delay_table(marts: Marts) -> Table:
             field("n_at_risk", "Watched"),
             *ratio("waiting", "Not mined yet"),
             *ratio("mined", "Mined"),
-            field("replaced_ratio", "Replaced", percent),
-            field("expired_ratio", "Expired", percent),
+            *ratio("replaced", "Replaced"),
+            *ratio("expired", "Expired"),
         ],
         [row for row in marts.rows("confirmation_delay") if row["waiting_ratio"] is not None],
         mart="confirmation_delay",
@@ -236,7 +238,12 @@ def _use_figure(marts: Marts) -> Figure:
         Line(
             label=label,
             colour=_tint(index),
-            points=[Point(x=row["day"], y=row[f"{name}_ratio"]) for row in rows],
+            points=[
+                Point(x=row["day"], y=row["child_ratio"])
+                if name == "child"
+                else banded(row["day"], row, name, "ratio")
+                for row in rows
+            ],
         )
         for index, (name, label) in enumerate(USES.items())
     ]
@@ -244,7 +251,10 @@ def _use_figure(marts: Marts) -> Figure:
     return Figure(
         figure_id="user-use-chart",
         title="Use of RBF and CPFP, per UTC day of entry",
-        caption=f"Transactions that entered the mempool of {text_of(node)}, all of them: no interval.",
+        caption=(
+            f"Transactions that entered the mempool of {text_of(node)}. Bands are {INTERVAL}s; those with a "
+            "waiting parent are counted, not estimated."
+        ),
         panels=[panel("user-use", "RBF and CPFP", lines, x=Axis(title=""), y=y)],
         marts=("user_day",),
         rests_on=on_mempool(marts),
@@ -288,13 +298,13 @@ def _use_table(marts: Marts) -> Table:
         [
             field("day", "Day", moment, kind="text"),
             field("n_signalling", "Signalling", group="RBF"),
-            field("signalling_ratio", "Part", percent, group="RBF"),
+            *ratio("signalling", "Part", group="RBF"),
             field("n_replaced", "Replaced", group="RBF"),
-            field("replaced_ratio", "Part", percent, group="RBF"),
+            *ratio("replaced", "Part", group="RBF"),
             field("n_children", "Children", group="CPFP"),
             field("child_ratio", "Part", percent, group="CPFP"),
             field("n_cpfp", "Paying", group="CPFP"),
-            field("cpfp_ratio", "Part", percent, group="CPFP"),
+            *ratio("cpfp", "Part", group="CPFP"),
         ],
         marts.rows("user_day"),
         mart="user_day",

@@ -262,14 +262,14 @@ def _audit(pools: list[str]) -> dict[str, Rows]:
         ],
         "out_of_band": [
             {"pool": pool, "n_blocks": 80, "n_blocks_with": 9, "n_txs": 200_000, "n_candidates": 321}
-            | {"median_discount_ratio": 0.4}
+            | {"median_discount_ratio": 0.4, "n_unseen_candidates": 21}
             | ratio("candidate", 0.0016, 0.0005)
             for pool in ("all", pools[0])
         ],
         "out_of_band_candidates": [
             {"block_hash": b"\1" * 32, "node": "main", "txid": b"\2" * 31 + b"\3", "height": 941_009}
             | {"pool": pools[0], "fee_sat": 141, "vsize_vb": 141, "package_feerate_sat_vb": 1.0}
-            | {"margin_sat_vb": 8.0, "waited_s": 4000.0}
+            | {"kind": "prioritised", "margin_sat_vb": 8.0, "waited_s": 4000.0}
         ],
     }
 
@@ -287,7 +287,8 @@ def _users() -> dict[str, Rows]:
             for decile in range(11)
         ],
         "confirmation_delay": [
-            {"decile": decile, "at_s": at_s, "n_at_risk": 900, "replaced_ratio": 0.02, "expired_ratio": 0.0}
+            {"decile": decile, "at_s": at_s, "n_at_risk": 900, "expired_ratio": 0.0}
+            | ratio("replaced", 0.02, 0.01)
             | ratio("waiting", waiting)
             | ratio("mined", 0.95 * (1 - waiting))
             for decile in range(11)
@@ -295,8 +296,10 @@ def _users() -> dict[str, Rows]:
         ],
         "user_day": [
             {"node": "main", "day": day, "n_entered": 1000, "n_known_fee": 990, "n_signalling": 700}
-            | {"signalling_ratio": 0.7, "n_replaced": 40, "replaced_ratio": 0.04, "n_children": 100}
-            | {"child_ratio": 0.1, "n_cpfp": 60, "cpfp_ratio": 0.06}
+            | {"n_replaced": 40, "n_children": 100, "child_ratio": 0.1, "n_cpfp": 60}
+            | ratio("signalling", 0.7, 0.05)
+            | ratio("replaced", 0.04, 0.01)
+            | ratio("cpfp", 0.06, 0.01)
             | quartiles
             for day in DAYS
         ],
@@ -313,6 +316,7 @@ def _network(pools: list[str]) -> dict[str, Rows]:
         "stale_branches": [
             {"first_hash": b"\4" * 32, "from_height": 941_100, "depth": 1, "n_blocks": 1, "pools": [pools[1]]}
             | {"rival_pool": pools[0], "lead_s": -0.75, "was_active": True, "n_disconnected": 1}
+            | {"followed_depth": 1, "is_open": False}
         ],
         "reorg_depth": [
             {"depth": 1, "n_branches": 2, "n_reorgs": 1, "per_1000_blocks": 1.1, "per_1000_low": 0.03}
