@@ -42,7 +42,7 @@ first_nodes as (
         txid,
         arg_min(node, (entered_at, node)) as node
     from mempool_residence
-    where first_seen_kind = 'pushed' and (select count(distinct stg_nodes.node) from stg_nodes) > 1
+    where first_seen_kind = 'pushed' and (select count(distinct nodes.node) from mempool_residence as nodes) > 1
     group by txid
 ),
 
@@ -50,9 +50,9 @@ entered as (
     select
         stay.stay_no,
         stay.node,
-        stay.txid,
-        stay.entered_at,
-        stay.first_cut_no,
+        cast(stay.entered_at as date) as day,
+        coalesce(stay.first_cut_no, 0) as wait_no,
+        coalesce(stay.node = first_nodes.node, true) as is_counted,
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
         if(mempool_returns.stay_no is null, stay.left_reason, mempool_returns.left_reason) as left_reason,
         if(mempool_returns.stay_no is null, stay.left_position, mempool_returns.left_position)
@@ -63,41 +63,48 @@ entered as (
         on stay.node = in_step.node and stay.session = in_step.session and stay.entered_at >= in_step.from_at
     left join mempool_returns
         on stay.stay_no = mempool_returns.stay_no
+    left join first_nodes
+        on stay.txid = first_nodes.txid
     where
         stay.first_seen_kind = 'pushed'
         and stay.entered_at <= in_step.to_at
         and (mempool_returns.stay_no is null or mempool_returns.stay_no = mempool_returns.first_stay_no)
+),
+
+ended as (
+    select
+        stay_no,
+        node,
+        day,
+        feerate_sat_vb,
+        wait_no,
+        is_counted,
+        cast(greatest(least(coalesce(left_after_us, seen_for_us), seen_for_us), 0) as bigint) / 1e6 as delay_s,
+        case
+            when left_after_us is null or left_after_us > seen_for_us or left_reason = 'undone' then 'censored'
+            when left_reason = 'mined' then 'mined'
+            when left_reason in ('replaced', 'conflict') then 'replaced'
+            when left_reason = 'expired_or_evicted' then 'expired'
+            else 'other'
+        end as outcome
+    from entered
 )
 
 select
-    entered.stay_no,
-    entered.node,
-    cast(entered.entered_at as date) as day,
-    entered.feerate_sat_vb,
+    stay_no,
+    node,
+    day,
+    feerate_sat_vb,
     case
-        when entered.feerate_sat_vb is not null
+        when feerate_sat_vb is not null
             then ntile(10) over (
-                partition by entered.node, cast(entered.entered_at as date), entered.feerate_sat_vb is null
-                order by entered.feerate_sat_vb, entered.stay_no
+                partition by node, day, feerate_sat_vb is null
+                order by feerate_sat_vb, stay_no
             )
     end as decile,
-    cast(
-        greatest(least(coalesce(entered.left_after_us, entered.seen_for_us), entered.seen_for_us), 0) as bigint
-    ) / 1e6 as delay_s,
-    case
-        when
-            entered.left_after_us is null
-            or entered.left_after_us > entered.seen_for_us
-            or entered.left_reason = 'undone'
-            then 'censored'
-        when entered.left_reason = 'mined' then 'mined'
-        when entered.left_reason in ('replaced', 'conflict') then 'replaced'
-        when entered.left_reason = 'expired_or_evicted' then 'expired'
-        else 'other'
-    end as outcome,
-    coalesce(entered.first_cut_no, 0) as wait_no,
-    coalesce(entered.node = first_nodes.node, true) as is_counted
-from entered
-left join first_nodes
-    on entered.txid = first_nodes.txid
-order by entered.stay_no
+    delay_s,
+    outcome,
+    wait_no,
+    is_counted
+from ended
+order by stay_no

@@ -29,7 +29,13 @@ tx_nodes as (
         txid,
         min(entered_at) as seen_at
     from stg_mempool_txs
-    where first_seen_kind = 'pushed' and (select count(distinct stg_nodes.node) from stg_nodes) > 1
+    where
+        first_seen_kind = 'pushed'
+        and (
+            select count(distinct other.node)
+            from stg_mempool_txs as other
+            where other.first_seen_kind = 'pushed'
+        ) > 1
     group by node, txid
 ),
 

@@ -99,7 +99,7 @@ aged as (
             and measured.connected_at >= stg_templates.taken_at
 ),
 
-chosen as (
+newest as (
     select
         aged.*,
         bins.from_age_s
@@ -112,18 +112,20 @@ chosen as (
     ) = 1
 ),
 
+-- One number stands for node, cut and age in what has a row per transaction.
+chosen as (
+    select
+        *,
+        row_number() over (order by node, cut_no, from_age_s) as choice_no
+    from newest
+),
+
 template_rows as (
     select
-        chosen.node,
-        chosen.cut_no,
-        chosen.from_age_s,
-        chosen.block_hash,
-        chosen.taken_at,
-        chosen.connected_at,
-        chosen.weight_wu as limit_wu,
+        chosen.choice_no,
         stg_template_txs.txid,
         sum(stg_template_txs.weight_wu) over (
-            partition by chosen.node, chosen.cut_no, chosen.from_age_s
+            partition by chosen.choice_no
             order by stg_template_txs.tx_index
         ) as weight_up_to_here_wu
     from chosen
@@ -144,17 +146,17 @@ promised as (
         template_rows.*,
         block_rows.txid is not null as is_matched
     from template_rows
+    inner join chosen
+        on template_rows.choice_no = chosen.choice_no
     left join block_rows
-        on template_rows.block_hash = block_rows.block_hash and template_rows.txid = block_rows.txid
-    where template_rows.weight_up_to_here_wu <= template_rows.limit_wu
+        on chosen.block_hash = block_rows.block_hash and template_rows.txid = block_rows.txid
+    where template_rows.weight_up_to_here_wu <= chosen.weight_wu
 ),
 
 -- The stay in which the template found it: the last that began before, else, where we lagged, the first behind.
 missing_stays as (
     select
-        promised.node,
-        promised.cut_no,
-        promised.from_age_s,
+        promised.choice_no,
         promised.txid,
         arg_min(
             struct_pack(
@@ -164,53 +166,49 @@ missing_stays as (
                 last_cut_no := mempool_residence.last_cut_no
             ),
             if(
-                mempool_residence.entered_at <= promised.taken_at,
-                seconds_between(mempool_residence.entered_at, promised.taken_at),
-                1e12 + seconds_between(promised.taken_at, mempool_residence.entered_at)
+                mempool_residence.entered_at <= chosen.taken_at,
+                seconds_between(mempool_residence.entered_at, chosen.taken_at),
+                1e12 + seconds_between(chosen.taken_at, mempool_residence.entered_at)
             )
         ) as stay
     from promised
+    inner join chosen
+        on promised.choice_no = chosen.choice_no
     inner join mempool_residence
         on
-            promised.node = mempool_residence.node
+            chosen.node = mempool_residence.node
             and promised.txid = mempool_residence.txid
-            and promised.connected_at >= mempool_residence.entered_at
+            and chosen.connected_at >= mempool_residence.entered_at
     where not promised.is_matched
-    group by promised.node, promised.cut_no, promised.from_age_s, promised.txid
+    group by promised.choice_no, promised.txid
 ),
 
 judged_promises as (
     select
-        promised.node,
-        promised.cut_no,
-        promised.from_age_s,
+        promised.choice_no,
         case
             when promised.is_matched then 'matched'
             when
-                missing_stays.stay.left_reason = 'replaced' and missing_stays.stay.last_cut_no < promised.cut_no
-                or missing_stays.stay.left_reason = 'conflict' and missing_stays.stay.last_cut_no <= promised.cut_no
+                missing_stays.stay.left_reason = 'replaced' and missing_stays.stay.last_cut_no < chosen.cut_no
+                or missing_stays.stay.left_reason = 'conflict' and missing_stays.stay.last_cut_no <= chosen.cut_no
                 then 'conflicting'
-            when promised.weight_up_to_here_wu > (1 - getvariable('tail_ratio')) * promised.limit_wu then 'tail'
+            when promised.weight_up_to_here_wu > (1 - getvariable('tail_ratio')) * chosen.weight_wu then 'tail'
             when
                 missing_stays.stay.first_seen_kind != 'at_start'
-                and seconds_between(missing_stays.stay.entered_at, promised.connected_at) < getvariable('fresh_s')
+                and seconds_between(missing_stays.stay.entered_at, chosen.connected_at) < getvariable('fresh_s')
                 then 'fresh'
             else 'unexplained'
         end as verdict
     from promised
+    inner join chosen
+        on promised.choice_no = chosen.choice_no
     left join missing_stays
-        on
-            promised.node = missing_stays.node
-            and promised.cut_no = missing_stays.cut_no
-            and promised.from_age_s = missing_stays.from_age_s
-            and promised.txid = missing_stays.txid
+        on promised.choice_no = missing_stays.choice_no and promised.txid = missing_stays.txid
 ),
 
 promise_counts as (
     select
-        node,
-        cut_no,
-        from_age_s,
+        choice_no,
         count(*) as n_promised,
         count(*) filter (where verdict = 'matched') as n_matched,
         count(*) filter (where verdict = 'conflicting') as n_conflicting,
@@ -218,14 +216,14 @@ promise_counts as (
         count(*) filter (where verdict = 'fresh') as n_fresh,
         count(*) filter (where verdict = 'unexplained') as n_unexplained
     from judged_promises
-    group by node, cut_no, from_age_s
+    group by choice_no
 ),
 
 extra as (
     select
+        chosen.choice_no,
         chosen.node,
         chosen.cut_no,
-        chosen.from_age_s,
         chosen.taken_at,
         chosen.weight_wu as limit_wu,
         block_rows.txid,
@@ -234,24 +232,20 @@ extra as (
     inner join block_rows
         on chosen.block_hash = block_rows.block_hash
     left join template_rows
-        on
-            chosen.node = template_rows.node
-            and chosen.cut_no = template_rows.cut_no
-            and chosen.from_age_s = template_rows.from_age_s
-            and block_rows.txid = template_rows.txid
+        on chosen.choice_no = template_rows.choice_no and block_rows.txid = template_rows.txid
     where template_rows.txid is null or template_rows.weight_up_to_here_wu > chosen.weight_wu
 ),
 
 mined_stays as (
     select
-        node,
-        mined_cut_no as cut_no,
-        txid,
-        arg_max(stay_no, entered_at) as stay_no,
-        max(entered_at) as entered_at
-    from mempool_residence
-    where mined_cut_no is not null
-    group by node, mined_cut_no, txid
+        extra.choice_no,
+        extra.txid,
+        arg_max(stay.stay_no, stay.entered_at) as stay_no,
+        max(stay.entered_at) as entered_at
+    from extra
+    inner join mempool_residence as stay
+        on extra.node = stay.node and extra.cut_no = stay.mined_cut_no and extra.txid = stay.txid
+    group by extra.choice_no, extra.txid
 ),
 
 extra_stays as (
@@ -261,7 +255,7 @@ extra_stays as (
         mined_stays.entered_at
     from extra
     left join mined_stays
-        on extra.node = mined_stays.node and extra.cut_no = mined_stays.cut_no and extra.txid = mined_stays.txid
+        on extra.choice_no = mined_stays.choice_no and extra.txid = mined_stays.txid
 ),
 
 links as (
@@ -279,10 +273,9 @@ links as (
 ),
 
 -- What entered after the template, and ancestors for which it pays: no template of that age could choose them.
-paid_late (cut_no, from_age_s, stay_no, feerate_sat_vb) as (
+paid_late (choice_no, stay_no, feerate_sat_vb) as (
     select
-        extra_stays.cut_no,
-        extra_stays.from_age_s,
+        extra_stays.choice_no,
         links.parent_no as stay_no,
         links.child_feerate_sat_vb as feerate_sat_vb
     from extra_stays
@@ -293,8 +286,7 @@ paid_late (cut_no, from_age_s, stay_no, feerate_sat_vb) as (
         and links.child_feerate_sat_vb > links.parent_feerate_sat_vb
     union
     select
-        paid_late.cut_no,
-        paid_late.from_age_s,
+        paid_late.choice_no,
         links.parent_no as stay_no,
         paid_late.feerate_sat_vb
     from paid_late
@@ -304,17 +296,14 @@ paid_late (cut_no, from_age_s, stay_no, feerate_sat_vb) as (
 
 late as (
     select distinct
-        cut_no,
-        from_age_s,
+        choice_no,
         stay_no
     from paid_late
 ),
 
 judged_extra as (
     select
-        extra_stays.node,
-        extra_stays.cut_no,
-        extra_stays.from_age_s,
+        extra_stays.choice_no,
         case
             when extra_stays.stay_no is null then 'unseen'
             when extra_stays.entered_at > extra_stays.taken_at or late.stay_no is not null then 'fresh'
@@ -323,24 +312,19 @@ judged_extra as (
         end as verdict
     from extra_stays
     left join late
-        on
-            extra_stays.stay_no = late.stay_no
-            and extra_stays.cut_no = late.cut_no
-            and extra_stays.from_age_s = late.from_age_s
+        on extra_stays.choice_no = late.choice_no and extra_stays.stay_no = late.stay_no
 ),
 
 extra_counts as (
     select
-        node,
-        cut_no,
-        from_age_s,
+        choice_no,
         count(*) as n_extra,
         count(*) filter (where verdict = 'unseen') as n_unseen,
         count(*) filter (where verdict = 'fresh') as n_fresh,
         count(*) filter (where verdict = 'tail') as n_tail,
         count(*) filter (where verdict = 'prioritised') as n_prioritised
     from judged_extra
-    group by node, cut_no, from_age_s
+    group by choice_no
 )
 
 select
@@ -371,13 +355,7 @@ from chosen
 inner join block_pool
     on chosen.block_hash = block_pool.block_hash
 left join promise_counts
-    on
-        chosen.node = promise_counts.node
-        and chosen.cut_no = promise_counts.cut_no
-        and chosen.from_age_s = promise_counts.from_age_s
+    on chosen.choice_no = promise_counts.choice_no
 left join extra_counts
-    on
-        chosen.node = extra_counts.node
-        and chosen.cut_no = extra_counts.cut_no
-        and chosen.from_age_s = extra_counts.from_age_s
+    on chosen.choice_no = extra_counts.choice_no
 order by chosen.node, chosen.cut_no, chosen.from_age_s
