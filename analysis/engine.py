@@ -70,11 +70,13 @@ def build(
     chain: str | None = None,
     *,
     marts: Collection[str] | None = None,
+    memory_gb: float | None = None,
     progress: Progress = lambda _name: None,
 ) -> BuildResult:
     """Build every model and run every check; `progress` is told the name of each before it starts.
 
     With `marts`, only these and what they read are built, and only checks that read nothing else are run.
+    DuckDB takes at most `memory_gb` (four fifths of the machine without it) and uses the disk beyond.
 
     Raises DatasetError, RulesError, DatabaseError; then an older database of that name is as it was.
     """
@@ -82,7 +84,7 @@ def build(
     rule_set = load_rules(rules)
     source = open_dataset(dataset, chain)
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-    with source.steady(), _appearing(database) as path, connect(path) as connection:
+    with source.steady(), _appearing(database) as path, connect(path, memory_gb=memory_gb) as connection:
         try:
             n_rows = _build(connection, catalog, source, rule_set, progress)
             progress("checks")
@@ -103,7 +105,7 @@ def build(
 
 @contextmanager
 def connect(
-    database: Path | str = ":memory:", *, read_only: bool = False
+    database: Path | str = ":memory:", *, read_only: bool = False, memory_gb: float | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open DuckDB in UTC with our statistics; nothing is downloaded. The connection is closed at the end."""
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -111,6 +113,8 @@ def connect(
         "autoload_known_extensions": False,
         "storage_compatibility_version": STORAGE,
     }
+    if memory_gb is not None:
+        config["memory_limit"] = f"{memory_gb}GB"
     connection = duckdb.connect(str(database), read_only=read_only, config=config)
     try:
         # First of all: casting a zoned timestamp to a date uses the zone of the session.
