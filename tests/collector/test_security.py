@@ -1,6 +1,8 @@
 """What no code of ours does (run a shell, evaluate text, unpickle), and who may read what it writes."""
 
 import ast
+import datetime as dt
+import os
 import ssl
 import subprocess
 import threading
@@ -11,12 +13,17 @@ from shutil import which
 
 import pytest
 
+from collector.compaction.run import compact
 from collector.config import NodeSettings
 from collector.errors import NodeRefused, SettingsError
+from collector.journal import Journal
 from collector.log import without_controls
 from collector.preflight import client_for
+from collector.records import Message
+from collector.ring import Ring
 from collector.rpc import RpcClient
 from collector.schema import TABLES
+from collector.segment import journal_folder
 from collector.writer import Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,13 +95,32 @@ def test_the_rule_notices_a_breach(source: str) -> None:
     assert breaches(source)
 
 
+@pytest.fixture
+def _no_umask() -> Iterator[None]:
+    """Run without a mask that would hide what we leave open."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_no_umask")
 def test_only_the_owner_writes_and_only_the_group_reads(tmp_path: Path) -> None:
-    """Folders of a dataset are 0750, its files 0640 or less."""
+    """Folders of a dataset and its journal are 0750 at most, files 0640, whatever the umask."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     row = {"node": "n", "session": "s", "topic": "rawtx", "reason": "r", "body": b"", "received_at": 0}
-    dataset.write(TABLES["rejects"], [row], stem="a")
-    made = [tmp_path / "dataset", *(tmp_path / "dataset").rglob("*")]
-    assert any(path.suffix == ".parquet" for path in made)
+    for stem in ("a", "b"):
+        dataset.write(TABLES["rejects"], [row | {"received_at": ord(stem)}], stem=stem)
+    tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+    assert [outcome.merged is not None for outcome in compact(dataset, today=tomorrow)] == [True]
+    folder = journal_folder(dataset.root, dataset.chain, "n")
+    with Journal(folder) as journal:
+        journal.recover(dataset)
+        journal.append_messages([Message("n", "s", "rawtx", 1, 1, b"x")])
+        journal.flush()
+        ring = Ring.create(folder / "s.ring", node="n", session="s", topics=["rawtx"])
+        made = [dataset.root, *dataset.root.rglob("*")]
+        ring.close()
+    assert {path.suffix for path in made} >= {".parquet", ".journal", ".ring", ".json"}
     for path in made:
         allowed = 0o750 if path.is_dir() else 0o640
         assert path.stat().st_mode & 0o777 & ~allowed == 0, path
