@@ -7,7 +7,15 @@ from typing import Final
 from analysis.report.curves import DURATION_LABEL, PERCENT_AXIS, Axis, Line, Point, panel
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Figure, Section, Table
-from analysis.report.parts import colour, cut_note, drawable, on_mempool, ratio_panel, ratio_row
+from analysis.report.parts import (
+    TRANSACTIONS,
+    colour,
+    cut_note,
+    drawable,
+    on_mempool,
+    ratio_panel,
+    ratio_row,
+)
 from analysis.report.tables import Head, Show, by_pool, field, mart_table, ratio
 from analysis.report.text import INTERVAL, count, decimal, duration, percent
 
@@ -162,7 +170,7 @@ def _candidate_figure(marts: Marts, judged: Sequence[Row]) -> Figure:
             "that does not order "
             f"by feerate at all makes candidates of all it takes. Lines are {INTERVAL}s.{cut_note(judged)}"
         ),
-        panels=[ratio_panel("candidate", "Out-of-band candidates per pool", rows)],
+        panels=[ratio_panel("candidate", "Out-of-band candidates per pool", rows, TRANSACTIONS)],
         marts=("out_of_band", "out_of_band_candidates"),
         rests_on=on_mempool(marts),
     )

@@ -170,7 +170,7 @@ def _class_table(marts: Marts, rows: Sequence[Row]) -> Table:
             field("n_idle", "Idle", group="Empty blocks"),
             field("n_unknown", "Not known", group="Empty blocks"),
             field("n_mempool_empty", "Nothing waited", group="Empty blocks"),
-            *ratio("excluded_empty", "Rate", group="Without those when nothing waited"),
+            *ratio("excluded_empty", "Rate", group="Without blocks when nothing waited"),
         ],
         rows,
         mart="empty_classes",
@@ -193,6 +193,15 @@ def _predecessor_table(marts: Marts, rows: Sequence[Row]) -> Table:
     shows += [
         *measured("odds", "Odds", decimal, "odds_low", "odds_high", group="Same against other"),
         field("p_value", "p", p_value, group="Same against other"),
+        *measured(
+            "stratified_odds",
+            "Odds",
+            decimal,
+            "stratified_odds_low",
+            "stratified_odds_high",
+            group="Compared within pools",
+        ),
+        field("stratified_p_value", "p", p_value, group="Compared within pools"),
     ]
     return mart_table(
         "empty-predecessor-table",
@@ -203,7 +212,8 @@ def _predecessor_table(marts: Marts, rows: Sequence[Row]) -> Table:
         mart="empty_predecessors",
         note=(
             "Odds below 1: rarer after its own block, which the pool knows before anybody else. "
-            "Fisher's exact test."
+            "Fisher's exact test. All pools are also compared within each pool (Mantel and Haenszel): large "
+            "pools follow themselves more often, whatever they do."
         ),
     )
 

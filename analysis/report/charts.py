@@ -80,6 +80,7 @@ def ratios(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> Drawi
         "tickCount": _ticks(width_px),
         "domain": False,
         "labelOverlap": True,
+        "labelFlush": False,
     }
     ruler = alt.Axis(title=axis.title or None, **look)
     x = alt.X("low:Q", scale=scale, axis=ruler)
@@ -146,7 +147,17 @@ def distribution(
     y = alt.Y(
         "ratio:Q",
         scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(title=None, labelExpr=PERCENT_LABEL, values=[0, 0.25, 0.5, 0.75, 1], domain=False),
+        axis=alt.Axis(
+            title="Part of blocks",
+            titleAngle=0,
+            titleAlign="left",
+            titleAnchor="end",
+            titleX=4 - left,
+            titleY=-16,
+            labelExpr=PERCENT_LABEL,
+            values=[0, 0.25, 0.5, 0.75, 1],
+            domain=False,
+        ),
     )
     lines = (
         alt.Chart(alt.InlineData(values=rows))
@@ -156,7 +167,7 @@ def distribution(
     return alt.layer(lines).properties(
         width=width_px - left - 14,
         height=_CURVE_HEIGHT_PX,
-        padding={"left": left, "right": 14, "top": 8, "bottom": bottom},
+        padding={"left": left, "right": 14, "top": 34, "bottom": bottom},
         autosize="none",
     )
 
@@ -202,7 +213,7 @@ def timeline(spans: Sequence[Span], *, from_at: dt.datetime, to_at: dt.datetime,
         "from_at:T",
         scale=alt.Scale(type="utc", domain=[_stamp(from_at), _stamp(to_at)], nice=False),
         axis=alt.Axis(
-            title=None,
+            title="Time (UTC)",
             tickCount=_ticks(width_px),
             labelExpr=f"utcFormat(datum.value, '{_time_format(to_at - from_at)}')",
             grid=False,
@@ -217,7 +228,7 @@ def timeline(spans: Sequence[Span], *, from_at: dt.datetime, to_at: dt.datetime,
     return alt.layer(bars, _row_labels(base, label_px)).properties(
         width=width_px - label_px - 30,
         height=len(order) * ROW_HEIGHT_PX,
-        padding={"left": label_px, "right": 30, "top": 4, "bottom": 24},
+        padding={"left": label_px, "right": 30, "top": 4, "bottom": 44},
         autosize="none",
     )
 

@@ -5,7 +5,17 @@ from types import MappingProxyType
 from typing import Final
 
 from analysis.report.charts import RatioAxis, RatioRow
-from analysis.report.curves import DURATION_LABEL, PERCENT_AXIS, PLAIN_LABEL, Axis, Line, Point, banded, panel
+from analysis.report.curves import (
+    DURATION_LABEL,
+    PERCENT_AXIS,
+    PLAIN_LABEL,
+    Axis,
+    Line,
+    Point,
+    Stroke,
+    banded,
+    panel,
+)
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Figure, LegendEntry, Panel, Table
 from analysis.report.parts import (
@@ -16,20 +26,12 @@ from analysis.report.parts import (
     ratio_drawing,
     ratio_row,
 )
+from analysis.report.practice import FACTORS, VERDICTS
 from analysis.report.tables import Head, Show, by_pool, field, mart_table, measured, ratio
 from analysis.report.text import INTERVAL, decimal, text_of
 
 KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"package": "package feerate", "plain": "plain feerate", "cluster": "cluster-order feerate"}
-)
-FACTORS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "package": "Package feerate",
-        "cluster": "Cluster-order feerate",
-        "plain": "Plain feerate",
-        "waiting": "Waiting time",
-        "size": "Size",
-    }
 )
 CLAIMS: Final[Mapping[str, str]] = MappingProxyType(
     {"top_x": "Top X taken", "outside_2x": "Outside the top 2X taken"}
@@ -37,6 +39,7 @@ CLAIMS: Final[Mapping[str, str]] = MappingProxyType(
 PAPER: Final[Mapping[str, str]] = MappingProxyType(
     {"top_x": "about 90\u00a0%", "outside_2x": "below 5\u00a0%"}
 )
+STROKES: Final[Mapping[str, Stroke]] = MappingProxyType({"plain": "dashed", "cluster": "dotted"})
 MAX_POOLS: Final = 4
 NO_CHANCE: Final = 0.5
 AGE_TICKS_S: Final = (0, 15, 30, 60, 90, 120)
@@ -75,7 +78,7 @@ def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
                         label=label,
                         colour=colour(marts, pool),
                         points=_bare(points, pool),
-                        is_dashed=kind != "package",
+                        stroke=STROKES.get(kind, "solid"),
                     )
                 )
         if lines:
@@ -156,7 +159,11 @@ def _claim_table(marts: Marts) -> Table:
             field("n_blocks", "Blocks"),
             Show("Paper", lambda row: PAPER[row["claim"]]),
             *ratio("measured", "Ours"),
-            Show("Verdict", lambda row: text_of(row["verdict"]), kind="text"),
+            Show(
+                "Verdict",
+                lambda row: _verdict(row["verdict"]),
+                kind="text",
+            ),
         ],
         rows,
         mart="feerate_claims",
@@ -170,13 +177,17 @@ def _claim_table(marts: Marts) -> Table:
     )
 
 
+def _verdict(verdict: str) -> str:
+    return VERDICTS[verdict][0] if verdict in VERDICTS else text_of(verdict)
+
+
 def _factor_figure(marts: Marts) -> Figure:
     panels = []
     for factor, title in FACTORS.items():
         rows = [row for row in marts.ranked("inclusion_factors") if row["factor"] == factor]
         drawn = [ratio_row(marts, row, "auc") for row in drawable(rows, "auc")]
         if drawn:
-            axis = RatioAxis(largest=1.0, reference=NO_CHANCE)
+            axis = RatioAxis(title="Area under the ROC curve", largest=1.0, reference=NO_CHANCE)
             svg = ratio_drawing(f"factor-{factor}", title, drawn, width_px=PANEL_PX, axis=axis)
             panels.append(Panel(title=title, wide=svg))
     return Figure(
@@ -228,8 +239,9 @@ def _capture_figure(marts: Marts) -> Figure:
     rows = marts.ranked("fee_capture")
     bound = [ratio_row(marts, row, "captured") for row in drawable(rows, "captured")]
     bound += [ratio_row(marts, row, "captured_full", mark="ring") for row in drawable(rows, "captured_full")]
+    of_bound = RatioAxis(title="Part of the bound", largest=1.0)
     drawing = ratio_drawing(
-        "capture-bound", "Fees taken of the bound", bound, width_px=PANEL_PX, axis=RatioAxis(largest=1.0)
+        "capture-bound", "Fees taken of the bound", bound, width_px=PANEL_PX, axis=of_bound
     )
     panels = [Panel(title="Of the most that could be had", wide=drawing)]
     against = [
@@ -246,7 +258,12 @@ def _capture_figure(marts: Marts) -> Figure:
         if row["template_multiple"] is not None
     ]
     if against:
-        axis = RatioAxis(label=f"'\u00d7' + {PLAIN_LABEL}", limit=None, reference=1.0)
+        axis = RatioAxis(
+            title="Multiple of the template's fees",
+            label=f"'\u00d7' + {PLAIN_LABEL}",
+            limit=None,
+            reference=1.0,
+        )
         svg = ratio_drawing(
             "capture-template", "Fees against a stock template", against, width_px=PANEL_PX, axis=axis
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.curves import PERCENT_AXIS, Axis, Line, Point, banded, panel
+from analysis.report.curves import PERCENT_AXIS, Axis, Line, Point, Stroke, banded, panel, whole_ticks
 from analysis.report.data import Marts, Row
 from analysis.report.model import Figure, Panel, Section, Table
 from analysis.report.parts import on_blocks
@@ -36,6 +36,9 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {"pool": "Pools", "owner": "Owners", "proxy": "Groups sharing templates"}
 )
+STROKES: Final[Mapping[str, Stroke]] = MappingProxyType(
+    {"pool": "solid", "owner": "solid", "proxy": "dashed"}
+)
 MAX_TOP: Final = 25
 
 
@@ -52,7 +55,7 @@ def concentration_section(marts: Marts) -> Section:
     if len(course) > 1:
         parts.append(_course_figure(marts))
     elif course:
-        missing.append("There is one period only, so the indices have no course to draw.")
+        missing.append("All blocks are of one UTC day: there is no course of the indices to draw.")
     changes = [row for row in marts.rows("share_change") if row["p_value"] is not None]
     if changes:
         parts.append(_change_table(marts))
@@ -71,7 +74,7 @@ def concentration_section(marts: Marts) -> Section:
         intro=(
             "Indices are of the named blocks. The Nakamoto coefficient is the fewest owners with more than "
             "half of them; the Herfindahl-Hirschman index is the chance that two blocks have one owner. "
-            "Unknown blocks give two bounds: each of a miner of its own, or all of the largest owner."
+            "Unknown blocks give bounds: each of a miner of its own, all of the largest owner, or anybody's."
         ),
         parts=parts,
         missing=missing,
@@ -90,21 +93,23 @@ def _top_figure(marts: Marts) -> Figure:
         points = [banded(row["position"], row, "cumulative", "ratio") for row in rows]
         if points and not any(list(line.points) == points for line in lines):
             lines.append(
-                Line(label=name, colour=f"var(--pool-{index + 1})", points=points, is_dashed=group == "proxy")
+                Line(label=name, colour=f"var(--pool-{index + 1})", points=points, stroke=STROKES[group])
             )
+    n_largest = max(2.0, *(float(len(line.points)) for line in lines))
+    ticks = whole_ticks(1, n_largest)
     drawing = panel(
         "top-n",
         "Share of the n largest",
         lines,
-        x=Axis(title="n largest", label="format(datum.value, 'd')"),
+        x=Axis(title="n largest", label="format(datum.value, 'd')", domain=(1, n_largest), ticks=ticks),
         y=Axis(title="Part of all blocks", label=PERCENT_AXIS.label, domain=(0, 1)),
     )
     return Figure(
         figure_id="top-n-chart",
         title="Share of the n largest together",
         caption=(
-            f"Of all blocks, unknown ones included; bands are {INTERVAL}s. A grouping like another "
-            "is not drawn."
+            f"Of all blocks, unknown ones included; bands are {INTERVAL}s, which allow for the luck of those "
+            "who came out largest. A grouping like another is not drawn."
         ),
         panels=[drawing],
         marts=("owner_share",),
@@ -154,6 +159,7 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
             "high": row[f"{index}_high"],
             "if_apart": row[f"{index}_if_apart"],
             "if_largest": row[f"{index}_if_largest"],
+            "ends": _ends(row, index),
         }
         for row in sorted(whole, key=lambda row: order.index(row["grouped_by"]))
         for index in INDICES
@@ -167,6 +173,7 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
             *measured("value", "Named blocks", _index, "low", "high", between=_index_range),
             field("if_apart", "Each apart", _index, group="If unknown blocks are"),
             field("if_largest", "Of the largest", _index, group="If unknown blocks are"),
+            Show("Anybody's", lambda row: _index_range(*row["ends"]), group="If unknown blocks are"),
         ],
         rows,
         mart="concentration_index",
@@ -177,12 +184,20 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
     )
 
 
+def _ends(row: Row, index: str) -> tuple[float | None, float | None]:
+    """Give the least and the most of an index over every way to give out the unknown blocks."""
+    if index == "gini":
+        return row["gini_least"], row["gini_most"]
+    found = [value for end in ("apart", "largest") if (value := row[f"{index}_if_{end}"]) is not None]
+    return (min(found), max(found)) if found else (None, None)
+
+
 def _index(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def _index_range(low: float | None, high: float | None) -> str:
-    return NOTHING if low is None else f"{_index(low)} to {_index(high)}"
+    return NOTHING if low is None or high is None else f"{_index(low)} to {_index(high)}"
 
 
 def _course_figure(marts: Marts) -> Figure:

@@ -2,8 +2,9 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import altair as alt
@@ -17,6 +18,7 @@ from analysis.report.svg import INK, MUTED, draw
 
 X = float | dt.date
 Shape = Literal["line", "step", "points"]
+Stroke = Literal["solid", "dashed", "dotted"]
 HEIGHT_PX: Final = 270
 PLAIN_LABEL: Final = "format(datum.value, ',.4~g')"
 COUNT_LABEL: Final = "format(datum.value, ',.0f')"
@@ -27,6 +29,9 @@ DURATION_LABEL: Final = (
     " : datum.value < 3600 ? format(datum.value / 60, '~g') + '\u00a0min'"
     " : datum.value < 86400 ? format(datum.value / 3600, '~g') + '\u00a0h'"
     " : format(datum.value / 86400, '~g') + '\u00a0d'"
+)
+DASHES: Final[Mapping[Stroke, list[int]]] = MappingProxyType(
+    {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
 )
 DURATION_TICKS: Final = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 21_600, 86_400, 604_800)
 _LEFT_PX: Final = 66
@@ -72,7 +77,7 @@ class Line:
     colour: str
     points: Sequence[Point]
     shape: Shape = "line"
-    is_dashed: bool = False
+    stroke: Stroke = "solid"
 
     @property
     def legend(self) -> LegendEntry:
@@ -80,7 +85,7 @@ class Line:
         return LegendEntry(
             label=self.label,
             colour=self.colour,
-            shape="dot" if self.shape == "points" else "dashed" if self.is_dashed else "line",
+            shape="dot" if self.shape == "points" else "line" if self.stroke == "solid" else self.stroke,
         )
 
 
@@ -161,11 +166,9 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
             .encode(x=x, y=_y("low", y), y2="high:Q")
         )
     if line.shape != "points":
-        dash = [6, 4] if line.is_dashed else [1, 0]
-        yield chart.mark_line(color=line.colour, strokeWidth=2, clip=True, strokeDash=dash, **shape).encode(
-            x=x, y=_y("y", y)
-        )
-    if has_points and not line.is_dashed:
+        look = shape | {"strokeWidth": 2, "strokeDash": DASHES[line.stroke]}
+        yield chart.mark_line(color=line.colour, clip=True, **look).encode(x=x, y=_y("y", y))
+    if has_points and line.stroke == "solid":
         yield chart.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
             x=x, y=_y("y", y)
         )
@@ -186,7 +189,7 @@ def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
     if days:
         pattern = "%d %b" if max(days) - min(days) < _DAYS_NAMED_BELOW else "%b %Y"
         look |= {"labelExpr": f"utcFormat(datum.value, '{pattern}')", "labelOverlap": True}
-        look |= {"tickCount": max(2, width_px // _PX_PER_TICK)}
+        look |= {"tickCount": max(2, width_px // _PX_PER_TICK), "title": axis.title or "Day (UTC)"}
         return alt.X("x:T", scale=alt.Scale(type="utc"), axis=alt.Axis(**look))
     look |= {"labelExpr": axis.label, "labelOverlap": True}
     look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": max(3, width_px // _PX_PER_TICK)}
@@ -232,6 +235,11 @@ def log_ticks(low: float, high: float) -> tuple[float, ...]:
         if len(ticks) >= _MIN_TICKS:
             break
     return ticks
+
+
+def whole_ticks(first: int, last: float) -> tuple[float, ...]:
+    """Give the ticks of an axis of counts: at most ten whole numbers, the first among them."""
+    return tuple(range(first, int(last) + 1, max(1, math.ceil((last - first) / 10))))
 
 
 def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:

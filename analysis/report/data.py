@@ -46,6 +46,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pool_share": (
             *("pool", "pool_name", "is_unknown", "rank", "block_count", "total_block_count"),
             *_with_interval("share"),
+            "share_if_theirs_ratio",
         ),
         "pool_share_day": (
             *("day", "pool", "block_count", "total_block_count"),

@@ -6,10 +6,12 @@ from analysis.report.comparison import SIGNIFICANCE
 from analysis.report.data import Marts, Row
 from analysis.report.text import (
     INTERVAL,
+    MINUS,
     NO_BLOCKS,
     bitcoin,
     count,
     decimal,
+    hashprice,
     listed,
     metric,
     p_claim,
@@ -20,6 +22,16 @@ from analysis.report.text import (
 
 MAX_NAMED: Final = 4
 TOP: Final = 3
+NO_CHANGES: Final = (
+    "Not enough data to say whether the shares changed: that takes two days or epochs with blocks."
+)
+NO_GROWTH: Final = "Not enough data to say whether it grew exponentially: that takes 30 days with blocks."
+NO_THRESHOLD: Final = (
+    "Not enough data for a threshold of revenue: that takes 21 difficulty epochs in a row, about ten months."
+)
+NO_DILEMMAS: Final = (
+    "Not enough data on the Malthusian trap and the prisoner's dilemma: that takes 30 days with blocks."
+)
 HALF_DEPENDENT: Final = 1.0  # Durbin-Watson below this: neighbouring residuals are alike
 
 
@@ -79,7 +91,7 @@ def _top(marts: Marts) -> list[str]:
 def _changes(marts: Marts) -> list[str]:
     tested = [row for row in marts.rows("share_change") if row["adjusted_p_value"] is not None]
     if not tested:
-        return ["Not enough data to say whether the shares changed."]
+        return [NO_CHANGES]
     kind = "epoch" if any(row["period_kind"] == "epoch" for row in tested) else "day"
     tested = [row for row in tested if row["period_kind"] == kind]
     changed = [row for row in tested if row["adjusted_p_value"] < SIGNIFICANCE]
@@ -127,7 +139,7 @@ def hashrate_sentences(marts: Marts) -> list[str]:
         )
     fit = next((r for r in marts.rows("hashrate_growth") if r["grouped_by"] == "network"), None)
     if fit is None or fit["lambda_per_day"] is None:
-        return [*sentences, "Not enough data to say whether it grew exponentially: that takes 30 days."]
+        return [*sentences, NO_GROWTH]
     return [*sentences, *_growth(marts, fit)]
 
 
@@ -154,7 +166,7 @@ def _growth(marts: Marts, fit: Row) -> list[str]:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:+.3f}".replace("-", MINUS)
 
 
 def revenue_sentences(marts: Marts) -> list[str]:
@@ -170,7 +182,7 @@ def revenue_sentences(marts: Marts) -> list[str]:
         )
     ]
     if row["hashprice_usd_per_ph_day"] is not None:
-        sentences.append(f"1 PH/s earned {decimal(row['hashprice_usd_per_ph_day'])} USD in a day on average.")
+        sentences.append(f"{hashprice(row['hashprice_usd_per_ph_day'], 'USD')} in a day on average.")
     else:
         sentences.append("Nothing is said in USD: no prices were imported.")
     return sentences + _threshold(marts) + _dilemmas(marts)
@@ -180,7 +192,7 @@ def _threshold(marts: Marts) -> list[str]:
     units = {row["unit"]: row for row in marts.rows("revenue_threshold")}
     row = units.get("usd") or units.get("sat")
     if row is None or row["threshold_per_ph_day"] is None:
-        return ["Not enough data for a threshold of revenue: that takes 20 pairs of difficulty epochs."]
+        return [NO_THRESHOLD]
     unit = "USD" if row["unit"] == "usd" else "sat"
     found = (
         f"{decimal(row['threshold_per_ph_day'])} {unit} per PH/s and day ({INTERVAL} "
@@ -201,7 +213,7 @@ def _dilemmas(marts: Marts) -> list[str]:
     unit = "usd" if "hashprice_usd" in found else "sat"
     price, rate = found.get(f"hashprice_{unit}"), found.get("hashrate")
     if price is None or rate is None:
-        return ["Not enough data on the Malthusian trap and the prisoner's dilemma: that takes 30 days."]
+        return [NO_DILEMMAS]
     name = f"hashprice in {'USD' if unit == 'usd' else 'BTC'}"
     if rate["lambda_low_per_day"] > 0 and price["lambda_high_per_day"] < 0:
         trap = f"As in a Malthusian trap, hashrate grew while {name} fell."

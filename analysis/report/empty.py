@@ -1,11 +1,15 @@
 """Section: how often blocks are empty, and whether empty ones come sooner than others."""
 
+import datetime as dt
+from collections.abc import Sequence
 from typing import Final
 
 from markupsafe import Markup
 
 from analysis.report import charts
 from analysis.report.causes import EMPTY_COLOUR, NONEMPTY_COLOUR, cause_parts
+from analysis.report.concentration import GROUPS
+from analysis.report.curves import PERCENT_AXIS, Axis, Line, banded, panel
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table
 from analysis.report.parts import (
@@ -21,7 +25,7 @@ from analysis.report.parts import (
     ratio_row,
 )
 from analysis.report.svg import draw
-from analysis.report.tables import FOLDED_FROM
+from analysis.report.tables import FOLDED_FROM, Show, by_text, field, mart_table, ratio
 from analysis.report.text import INTERVAL, NO_BLOCKS, NOTHING, count, decimal, p_value, signed
 
 # With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.
@@ -38,7 +42,7 @@ def empty_section(marts: Marts) -> Section:
     if overall is None or not overall["n_blocks"]:
         missing.append(NO_BLOCKS)
     else:
-        parts += [_rate_figure(marts), _rate_table(marts)]
+        parts += [_rate_figure(marts), _rate_table(marts), *_grouped_rates(marts)]
         if marts.curves[True] and marts.curves[False]:
             parts.append(_curve_figure(marts, overall))
         else:
@@ -99,6 +103,72 @@ def _rate_table(marts: Marts) -> Table:
         mart="empty_intervals",
         records=marts.empties,
         is_folded=len(marts.empties) > FOLDED_FROM,
+    )
+
+
+def _grouped_rates(marts: Marts) -> list[Figure | Table]:
+    """Show the rate over time, and with entities grouped."""
+    parts: list[Figure | Table] = []
+    course = marts.course("empty_rate")
+    if len(course) > 1:
+        parts.append(_course_figure(course, on_blocks(marts)))
+    if any(row["grouped_by"] != "pool" for row in marts.rows("empty_rate_group")):
+        parts.append(_group_table(marts))
+    return parts
+
+
+def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figure:
+    lines = [
+        Line(
+            label=label,
+            colour=colour,
+            points=[banded(day, row, name, "ratio") for day, row in course],
+        )
+        for label, colour, name in (
+            ("all blocks", EMPTY_COLOUR, "empty"),
+            ("something was waiting", NONEMPTY_COLOUR, "fillable_empty"),
+        )
+    ]
+    period = "day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
+    drawing = panel(
+        "empty-course",
+        f"Rate of empty blocks per {period}",
+        lines,
+        x=Axis(title=""),
+        y=Axis(title="Part of blocks", label=PERCENT_AXIS.label),
+    )
+    return Figure(
+        figure_id="empty-course-chart",
+        title=f"Rate of empty blocks per {period}",
+        caption=(
+            f"Bands are {INTERVAL}s. The second line is without blocks at which nothing was waiting; where "
+            "the mempool was not observed nothing can be left out."
+        ),
+        panels=[drawing],
+        marts=("empty_rate",),
+        rests_on=rests_on,
+        legend=[line.legend for line in lines],
+    )
+
+
+def _group_table(marts: Marts) -> Table:
+    rows = [row for row in marts.rows("empty_rate_group") if row["grouped_by"] != "pool"]
+    return mart_table(
+        "empty-group-table",
+        "Empty blocks with pools grouped by owner, and by shared templates",
+        by_text("Owner or group", "owner_name"),
+        [
+            Show("Grouped by", lambda row: GROUPS[row["grouped_by"]], kind="text"),
+            field("n_blocks", "Blocks"),
+            field("n_empty", "Empty"),
+            *ratio("empty", "Rate"),
+            *ratio("fillable_empty", "Rate", group="While something was waiting"),
+        ],
+        rows,
+        mart="empty_rate",
+        records=marts.rows("empty_rate_group"),
+        note="The CSV also has the pools.",
+        is_folded=True,
     )
 
 

@@ -211,6 +211,8 @@ def _key(root: ET.Element, entry: LegendEntry, left: float, top: float) -> None:
     line = ET.SubElement(root, "line", ends | {"stroke-width": "10" if entry.shape == "bar" else "3"})
     if entry.shape == "dashed":
         line.set("stroke-dasharray", "6 4")
+    if entry.shape == "dotted":
+        line.set("stroke-dasharray", "2 3")
 
 
 def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, weight: str = "400") -> None:

@@ -1,6 +1,7 @@
 """Section: whether pools take the transactions that pay best, and what they take besides."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +12,7 @@ from analysis.report.findings import NO_MEMPOOL
 from analysis.report.model import Figure, LegendEntry, Panel, Section, Table
 from analysis.report.parts import (
     PANEL_PX,
-    SHARES,
+    TRANSACTIONS,
     cut_note,
     drawable,
     on_mempool,
@@ -35,8 +36,8 @@ def feerate_section(marts: Marts) -> Section:
     panels = [
         panel
         for panel in (
-            _panel(marts, rows, "top_x", "Top X taken", axis=RatioAxis(largest=1.0)),
-            _panel(marts, rows, "outside_2x", "Outside the top 2X taken"),
+            _panel(marts, rows, "top_x", "Top X taken", axis=replace(TRANSACTIONS, largest=1.0)),
+            _panel(marts, rows, "outside_2x", "Outside the top 2X taken", axis=TRANSACTIONS),
         )
         if panel is not None
     ]
@@ -67,9 +68,7 @@ def _kinds(rows: Sequence[Row]) -> list[str]:
     return [kind for kind in FEERATE_KINDS if any(row["feerate_kind"] == kind for row in rows)]
 
 
-def _panel(
-    marts: Marts, rows: Sequence[Row], name: str, title: str, *, axis: RatioAxis = SHARES
-) -> Panel | None:
+def _panel(marts: Marts, rows: Sequence[Row], name: str, title: str, *, axis: RatioAxis) -> Panel | None:
     """Draw one ratio of every pool, both feerates on one line; None where no pool has it."""
     drawn = [ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]]) for row in drawable(rows, name)]
     if not drawn:

@@ -166,7 +166,8 @@ def coverage_sentences(marts: Marts) -> list[str]:
     watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
     if not watched:
         return ["Not enough data: no coverage is recorded, so nothing vouches for the time between messages."]
-    nodes = listed([printable(node) for node in sorted({row["node"] for row in watched})])
+    names = sorted({printable(row["node"]) for row in watched})
+    nodes = f"{'Node' if len(names) == 1 else 'Nodes'} {listed(names)}"
     shortest = duration(min(row["window_s"] for row in watched))
     least = min(watched, key=lambda row: (row["observed_ratio"], row["node"], row["topic"]))
     n_gaps = sum(row["n_gaps"] for row in watched)

@@ -49,8 +49,8 @@ def halving_section(marts: Marts) -> Section:
         question="Did a halving change anything?",
         intro=(
             "The mean of each daily series in the 30 days after a halving, divided by that in the 30 days "
-            "before it. Beside it stands the same for every other day: what lies inside the range of these "
-            "placebo dates is not unusual."
+            "before it; fees and revenue are rates per day. Beside it stands the same for every other day: "
+            "what lies inside the range of these placebo dates is not unusual."
         ),
         parts=parts,
         missing=missing,
@@ -120,9 +120,9 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
         mart="halving_effect",
         records=marts.rows("halving_effect"),
         note=(
-            "p is the part of placebo dates at least as unusual. Series with too few days there are "
-            "left out; "
-            "the CSV names them."
+            "p is the part of placebo dates at least as unusual; their windows overlap, so 30 dates count as "
+            "one. Dates near any halving are no placebos. Series with too few days there are left out; the "
+            "CSV names them."
         ),
         is_folded=False,
     )

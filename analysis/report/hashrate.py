@@ -32,7 +32,7 @@ def hashrate_section(marts: Marts) -> Section:
     elif len(marts.course("hashrate")) > 1:
         parts.append(_course_figure(marts))
     else:
-        missing.append("There is one period only, so hashrate has no course to draw.")
+        missing.append("All blocks are of one UTC day: there is no course of hashrate to draw.")
     if marts.rows("hashrate"):
         parts.append(_network_table(marts))
     pools = [row for row in marts.rows("hashrate_pool") if row["observed_hashes_per_s"]]
@@ -67,7 +67,7 @@ def _course_figure(marts: Marts) -> Figure:
     paper = [Point(x=day, y=row["paper_hashes_per_s"]) for day, row in course]
     lines = [
         Line(label="observed", colour=OBSERVED_COLOUR, points=observed),
-        Line(label="by difficulty", colour=PAPER_COLOUR, points=paper, is_dashed=True),
+        Line(label="by difficulty", colour=PAPER_COLOUR, points=paper, stroke="dashed"),
     ]
     segments = _of_network(marts.rows("hashrate_segment"))
     lines += [
@@ -76,7 +76,7 @@ def _course_figure(marts: Marts) -> Figure:
             colour=FIT_COLOUR,
             points=[_fitted(row, "first_day"), _fitted(row, "last_day")],
             shape="line",
-            is_dashed=True,
+            stroke="dashed",
         )
         for row in segments
     ]

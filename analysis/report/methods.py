@@ -96,7 +96,10 @@ def run_section(marts: Marts) -> Section:
                 head="What",
                 columns=[Column(label="Value", kind="long")],
                 rows=[
-                    TableRow(head=printable(key), cells=[printable(value, max_length=MAX_VALUE_LENGTH)])
+                    TableRow(
+                        head=printable(key).replace("_", " "),
+                        cells=[printable(value, max_length=MAX_VALUE_LENGTH)],
+                    )
                     for key, value in marts.manifest.items()
                 ],
                 mart="run_manifest",

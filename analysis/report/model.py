@@ -90,7 +90,7 @@ class LegendEntry:
 
     label: str
     colour: str
-    shape: Literal["line", "dashed", "dot", "ring", "diamond", "bar"]
+    shape: Literal["line", "dashed", "dotted", "dot", "ring", "diamond", "bar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,8 @@ def lede(marts: Marts) -> str:
     """Say in one sentence what was measured."""
     blocks = plural(marts.window["n_blocks"], "block")
     nodes = sorted({row["node"] for row in marts.coverage})
-    watched = f", watched through {listed([printable(node) for node in nodes])}" if nodes else ""
+    names = listed([printable(node) for node in nodes])
+    watched = f", watched through the {'node' if len(nodes) == 1 else 'nodes'} {names}" if nodes else ""
     return f"{blocks} of {_chain(marts)}{watched}."
 
 

@@ -17,7 +17,8 @@ PANEL_PX: Final = 400
 NARROW_PX: Final = 358
 N_COLOURS: Final = 8
 MAX_CHART_POOLS: Final = 15
-SHARES: Final = RatioAxis()
+SHARES: Final = RatioAxis(title="Part of blocks")
+TRANSACTIONS: Final = RatioAxis(title="Part of transactions")
 
 
 def colour(marts: Marts, pool: str) -> str:

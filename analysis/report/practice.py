@@ -1,8 +1,40 @@
 """Sentences on template audit, users, network and attribution, made of the numbers and their intervals."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 from analysis.report.comparison import SIGNIFICANCE
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.text import INTERVAL, count, duration, percent, percent_interval, plural, printable
+from analysis.report.text import (
+    INTERVAL,
+    count,
+    duration,
+    p_claim,
+    percent,
+    percent_interval,
+    plural,
+    printable,
+)
+
+FACTORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "package": "Package feerate",
+        "cluster": "Cluster-order feerate",
+        "plain": "Plain feerate",
+        "waiting": "Waiting time",
+        "size": "Size",
+    }
+)
+# What a verdict of the mart says, and how it goes on in a sentence.
+VERDICTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "agrees": ("agrees with the paper", "which agrees with it"),
+        "below": ("below the paper", "which is below that"),
+        "above": ("above the paper", "which is above that"),
+        "open": ("cannot tell: inside the interval", "too close to that to tell"),
+    }
+)
 
 
 def _ratio(row: Row, name: str) -> str:
@@ -24,13 +56,13 @@ def cause_sentences(marts: Marts) -> list[str]:
     n_empty = row["n_validationless"] + row["n_idle"] + row["n_unknown"] + row["n_mempool_empty"]
     if not n_empty:
         return []
-    sentences = []
+    sentences = _with_something_waiting(marts)
     judged = row["n_validationless"] + row["n_idle"]
     if judged:
         sentences.append(
             f"{count(row['n_validationless'])} of {plural(n_empty, 'empty block')} came within 30 s of "
             "the parent "
-            f"while transactions were waiting, {count(row['n_idle'])} later."
+            f"while transactions were waiting, {_none(row['n_idle'])} later."
         )
     if row["n_unknown"]:
         sentences.append(
@@ -38,15 +70,42 @@ def cause_sentences(marts: Marts) -> list[str]:
             "interval is not known."
         )
     own = next((r for r in marts.rows("empty_predecessors") if r["pool"] == ALL), None)
-    if own is None or own["p_value"] is None:
+    if own is None or own["stratified_p_value"] is None:
         return sentences
     rates = (
         f"{_ratio(own, 'same')} after a block of the same pool against {_ratio(own, 'other')} after another's"
+        f", {p_claim(own['stratified_p_value'])} within pools"
     )
-    if own["p_value"] < SIGNIFICANCE:
-        word = "rarer" if own["odds"] is not None and own["odds"] < 1 else "more frequent"
+    if own["stratified_p_value"] < SIGNIFICANCE:
+        odds = own["stratified_odds"]
+        word = "rarer" if odds is not None and odds < 1 else "more frequent"
         return [*sentences, f"Empty blocks are {word} after a pool's own: {rates}."]
     return [*sentences, f"That a pool's own parent matters is not shown: {rates}."]
+
+
+def _with_something_waiting(marts: Marts) -> list[str]:
+    """Say how intervals compare without the blocks that nobody could have filled, where there are such."""
+    found = (r for r in marts.rows("empty_timing") if (r["pool"], r["clock"]) == (ALL, "arrival"))
+    row = next(found, None)
+    if row is None or not row["n_mempool_empty"] or row["p_value"] is None:
+        return []
+    return [
+        (
+            f"Without {plural(row['n_mempool_empty'], 'block')} at which nothing was waiting, empty blocks "
+            f"came after a median of {duration(row['empty_median_s'])} and others after "
+            f"{duration(row['nonempty_median_s'])} (rank test {p_claim(row['p_value'])})."
+        )
+    ]
+
+
+def _verdict(verdict: str) -> str:
+    """Say how our figure lies to the paper's."""
+    return VERDICTS[verdict][1] if verdict in VERDICTS else f"which is {printable(verdict)}"
+
+
+def _none(number: int) -> str:
+    """Write a count inside a sentence."""
+    return count(number) if number else "none"
 
 
 def choice_sentences(marts: Marts) -> list[str]:
@@ -54,7 +113,7 @@ def choice_sentences(marts: Marts) -> list[str]:
     sentences = []
     for claim, paper, label in (
         ("top_x", "about 90\u00a0%", "of the top X"),
-        ("outside_2x", "below 5\u00a0%", "outside the top 2X"),
+        ("outside_2x", "below 5\u00a0%", "of those outside the top 2X"),
     ):
         row = next(
             (
@@ -66,17 +125,17 @@ def choice_sentences(marts: Marts) -> list[str]:
         )
         if row is not None and row["measured_ratio"] is not None:
             sentences.append(
-                f"The paper says {paper} {label}; by plain feerates as of arrival it is "
-                f"{_ratio(row, 'measured')} "
-                f"here: {printable(row['verdict'])}."
+                f"The paper says that pools take {paper} {label}; by plain feerates as of arrival it is "
+                f"{_ratio(row, 'measured')} here, {_verdict(row['verdict'])}."
             )
     factors = [r for r in marts.rows("inclusion_factors") if r["pool"] == ALL and r["auc_ratio"] is not None]
     if factors:
         best = max(factors, key=lambda r: abs(r["auc_ratio"] - 0.5))
-        name = {"package": "package feerate", "plain": "plain feerate", "waiting": "waiting time"}.get(
-            best["factor"], printable(best["factor"])
+        name = FACTORS.get(best["factor"], printable(best["factor"])).lower()
+        sentences.append(
+            f"Of the factors, {name} explains best which transactions are taken: area under the ROC curve "
+            f"{_ratio(best, 'auc')}."
         )
-        sentences.append(f"Of the factors, {name} explains most: area {_ratio(best, 'auc')}.")
     fees = next((r for r in marts.rows("fee_capture") if r["pool"] == ALL), None)
     if fees is not None and fees["captured_ratio"] is not None:
         sentences.append(
@@ -137,8 +196,7 @@ def user_sentences(marts: Marts) -> list[str]:
     everyone = deciles[0]
     sentences.append(
         f"{count(everyone['n_censored'])} of {plural(everyone['n_entered'], 'transaction')} were still "
-        "waiting when "
-        "we lost sight of them."
+        "waiting when we lost sight of them."
     )
     entered = sum(r["n_entered"] for r in marts.rows("user_day"))
     if entered:
@@ -169,7 +227,8 @@ def network_sentences(marts: Marts) -> list[str]:
     if followed:
         n_reorgs = sum(r["n_reorgs"] for r in followed)
         deepest = max(r["depth"] for r in followed)
-        sentences.append(f"{plural(n_reorgs, 'reorganisation')}, the deepest of {plural(deepest, 'block')}.")
+        were = "There was 1 reorganisation" if n_reorgs == 1 else f"There were {n_reorgs:,} reorganisations"
+        sentences.append(f"{were}, the deepest of {plural(deepest, 'block')}.")
     nodes = [r for r in marts.rows("node_propagation") if r["kind"] == "block"]
     if not nodes:
         return [*sentences, "Not enough data on propagation: that takes two nodes."]
@@ -194,8 +253,8 @@ def attribution_sentences(marts: Marts) -> list[str]:
     conflicts = sum(r["conflict_count"] for r in rows)
     sentences = [
         (
-            f"Of {plural(total, 'block')}, {count(by.get('payout', 0))} were attributed by payout script, "
-            f"{count(by.get('tag', 0))} by coinbase tag, {count(by.get('none', 0))} by nothing."
+            f"Of {plural(total, 'block')}, {_none(by.get('payout', 0))} were attributed by payout script and "
+            f"{_none(by.get('tag', 0))} by coinbase tag; {_none(by.get('none', 0))} match no rule."
         ),
         f"In {plural(conflicts, 'block')} a rule of another pool matches as well.",
     ]

@@ -49,6 +49,12 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
         "revenue": Read("revenue", "period_kind, first_height", _OF_THE_NETWORK),
         "revenue_pool": Read("revenue", "is_unknown, revenue_sat DESC, owner", _OF_POOLS),
         "revenue_growth": Read("revenue_growth", f"{_GROUPED}, metric", _BOTH),
+        "empty_rate": Read("empty_rate", "period_kind, first_height", _OF_THE_NETWORK),
+        "empty_rate_group": Read(
+            "empty_rate",
+            "grouped_by, is_unknown, n_blocks DESC, owner",
+            "grouped_by != 'network' AND period_kind = 'all'",
+        ),
         "out_of_band_candidates": Read(
             "out_of_band_candidates", "package_feerate_sat_vb / margin_sat_vb, block_hash, txid, node"
         ),

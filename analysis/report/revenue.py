@@ -30,7 +30,8 @@ NO_PRICES: Final = (
     "`pool-collector import prices FILE --source NAME --licence TERMS --url URL`, then build again."
 )
 NO_EPOCHS: Final = (
-    "Not enough data for the threshold: that takes 20 pairs of difficulty epochs that follow each other."
+    "Not enough data for the threshold: that takes 21 difficulty epochs in a row, of 2,016 blocks each, "
+    "about ten months."
 )
 NO_GROWTH: Final = (
     "Not enough data to compare growth of hashrate and revenue: that takes 30 days with blocks."
@@ -45,6 +46,7 @@ METRICS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 SAT_PER_BTC: Final = 100_000_000
+MAX_PRISONERS: Final = 8
 
 
 def revenue_section(marts: Marts) -> Section:
@@ -57,7 +59,7 @@ def revenue_section(marts: Marts) -> Section:
     elif len(marts.course("revenue")) > 1:
         parts.append(_course_figure(marts))
     else:
-        missing.append("There is one period only, so revenue has no course to draw.")
+        missing.append("All blocks are of one UTC day: there is no course of revenue to draw.")
     if known:
         parts += [_network_table(marts), _pool_table(marts)]
         if not any(row["revenue_usd"] is not None for row in known):
@@ -69,7 +71,11 @@ def revenue_section(marts: Marts) -> Section:
         missing.append(NO_EPOCHS)
     growth = [row for row in marts.rows("revenue_growth") if row["grouped_by"] == "network"]
     if growth:
-        parts += [_growth_figure(marts, growth), _growth_table(marts)]
+        parts.append(_growth_figure(marts, growth))
+        pools = _pool_growth(marts)
+        if pools:
+            parts.append(_prisoner_figure(marts, pools))
+        parts.append(_growth_table(marts))
     else:
         missing.append(NO_GROWTH)
     return Section(
@@ -195,10 +201,17 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
             field("above_growth", "Above", _growth, unit="per epoch", group="Growth of hashrate"),
             field("r_squared", "R\u00b2", percent),
             field("p_value", "p", p_value),
+            field("later_below_growth", "Below", _growth, unit="per epoch", group="One epoch later"),
+            field("later_above_growth", "Above", _growth, unit="per epoch", group="One epoch later"),
+            field("later_p_value", "p", p_value, group="One epoch later"),
         ],
         rows,
         mart="revenue_threshold",
-        note="The paper's statement holds where p is small and growth above the threshold is the larger one.",
+        note=(
+            "The paper's statement holds where p is small and growth above the threshold is the larger one. "
+            "One epoch later: growth after the epoch of the level, with a threshold of its own; the other is "
+            "of the same time and shares its difficulty."
+        ),
     )
 
 
@@ -229,9 +242,55 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
         title="Hashrate against what it earns",
         caption=(
             "Malthusian trap: hashrate grows faster than revenue, so hashprice falls (left of zero). "
-            f"Slopes of ln y = \u03bbt + c over days, in percent, with {INTERVAL}s."
+            f"Slopes of ln y = \u03bbt + c over days, in percent, with {INTERVAL}s. Revenue is per "
+            "day of the time that the blocks took."
         ),
         panels=[ratio_panel("dilemma", "Growth of hashrate, revenue and hashprice", drawn, axis)],
+        marts=("revenue_growth",),
+        rests_on=on_blocks(marts),
+    )
+
+
+def _pool_growth(marts: Marts) -> list[tuple[Row, Row]]:
+    """Give the growth of hashrate and of hashprice of the largest pools that have both fits."""
+    fits = {(row["owner"], row["metric"]): row for row in marts.rows("revenue_growth") if _is_fitted(row)}
+    unit = "usd" if any(metric == "hashprice_usd" for _, metric in fits) else "sat"
+    pairs = [(fits.get((pool, "hashrate")), fits.get((pool, f"hashprice_{unit}"))) for pool in marts.pools]
+    return [(own, price) for own, price in pairs if own and price][:MAX_PRISONERS]
+
+
+def _is_fitted(row: Row) -> bool:
+    return row["grouped_by"] == "pool" and row["lambda_per_day"] is not None
+
+
+def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
+    """Draw, pool by pool, the growth of its own hashrate above that of what a unit of it earned."""
+    rows = [
+        RatioRow(
+            row=f"{row['owner']}-{row['metric']}",
+            label=f"{marts.name(row['owner'])}: {word}",
+            value=_growth(row["lambda_per_day"]).replace("\u00a0%", ""),
+            ratio=row["lambda_per_day"],
+            low=row["lambda_low_per_day"],
+            high=row["lambda_high_per_day"],
+            colour=shade,
+        )
+        for pair in pools
+        for row, word, shade in zip(
+            pair, ("hashrate", "hashprice"), ("var(--accent-1)", "var(--accent-2)"), strict=True
+        )
+    ]
+    ends = [value for row in rows for value in (row.ratio, row.low, row.high) if value is not None]
+    reach = 1.08 * max(abs(value) for value in ends) or 1.0
+    axis = RatioAxis(title="Growth per day", smallest=-reach, largest=reach, limit=None, reference=0.0)
+    return Figure(
+        figure_id="prisoner-chart",
+        title="Each pool's hashrate against what a unit of it earns",
+        caption=(
+            "Prisoner's dilemma: a pool's own hashrate grows (right of zero) although its hashprice falls "
+            f"(left of zero). Slopes in percent per day, with {INTERVAL}s; at most {MAX_PRISONERS} pools."
+        ),
+        panels=[ratio_panel("prisoner", "Growth of hashrate and hashprice per pool", rows, axis)],
         marts=("revenue_growth",),
         rests_on=on_blocks(marts),
     )

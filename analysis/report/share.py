@@ -18,7 +18,7 @@ from analysis.report.parts import (
 )
 from analysis.report.svg import draw
 from analysis.report.tables import MAX_TABLE_ROWS, Show, by_pool, field, mart_table, ratio
-from analysis.report.text import INTERVAL, NO_BLOCKS, moment
+from analysis.report.text import INTERVAL, NO_BLOCKS, moment, percent
 from analysis.statistics import wilson_intervals
 
 DAY_PANEL_PX = 204
@@ -73,9 +73,14 @@ def _share_table(marts: Marts) -> Table:
         "share-table",
         "Blocks and share per pool",
         by_pool(marts),
-        [field("block_count", "Blocks"), *ratio("share", "Share")],
+        [
+            field("block_count", "Blocks"),
+            *ratio("share", "Share"),
+            field("share_if_theirs_ratio", "With unknown", percent),
+        ],
         marts.shares,
         mart="pool_share",
+        note="With unknown: if every unknown block were this pool's.",
         is_folded=False,
     )
 

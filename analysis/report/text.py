@@ -12,11 +12,20 @@ NOTHING: Final = "\N{EN DASH}"
 GAP: Final = "\N{NO-BREAK SPACE}"
 MAX_TEXT_LENGTH: Final = 120
 NO_BLOCKS: Final = "Not enough data: no block was observed."
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
+MINUS: Final = "\N{MINUS SIGN}"
 INTERVAL: Final = f"95{GAP}% interval"
 
-_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+_PREFIXES: Final = ("n", "µ", "m", "", "k", "M", "G", "T", "P", "E", "Z", "Y")
+_NO_PREFIX: Final = 3
 _NEXT_PREFIX: Final = 999.5
 _SAT_PER_BTC: Final = 100_000_000
+_MILLISECONDS_BELOW_S: Final = 0.1
+# Numbers beyond these are written with a power of ten: nobody counts their zeros.
+_LARGEST_PLAIN: Final = 1e9
+_SMALLEST_PLAIN: Final = 1e-4
+_LARGEST_COUNT: Final = 1e15
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "\N{SUPERSCRIPT MINUS}⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SECONDS_PER_MINUTE: Final = 60
 _SECONDS_PER_HOUR: Final = 3600
 _SECONDS_PER_DAY: Final = 86400
@@ -86,8 +95,10 @@ def _percent_digits(ratio: float) -> str:
 
 
 def count(number: float | None) -> str:
-    """Write a count with thousands separated."""
-    return NOTHING if number is None else f"{number:,.0f}"
+    """Write a count with thousands separated; one beyond all counting with a power of ten."""
+    if number is None:
+        return NOTHING
+    return decimal(number) if abs(number) >= _LARGEST_COUNT else f"{number:,.0f}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:
@@ -96,13 +107,18 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def decimal(number: float | None) -> str:
-    """Write a number with three significant digits, and never as a power of ten."""
+    """Write a number with three significant digits; what is tiny or huge with a power of ten."""
     if number is None or math.isnan(number):
         return NOTHING
     if number == 0:
         return "0"
-    decimals = max(0, 2 - math.floor(math.log10(abs(number))))
-    return f"{number:,.{decimals}f}"
+    if not _SMALLEST_PLAIN <= abs(number) < _LARGEST_PLAIN:
+        digits, _, power = f"{number:.2e}".partition("e")
+        shown = f"{digits}{GAP}{TIMES}{GAP}10{str(int(power)).translate(_SUPERSCRIPTS)}"
+    else:
+        _, _, power = f"{number:.2e}".partition("e")  # of the number as rounded: 0.9996 reads 1.00
+        shown = f"{number:,.{max(0, 2 - int(power))}f}"
+    return shown.replace("-", MINUS)
 
 
 def decimal_range(low: float | None, high: float | None) -> str:
@@ -113,13 +129,28 @@ def decimal_range(low: float | None, high: float | None) -> str:
 
 
 def metric(number: float | None, unit: str) -> str:
-    """Write a large number with a metric prefix: `612 EH/s`."""
+    """Write a number with a metric prefix: `612 EH/s`, `3.33 mH/s`."""
     if number is None or math.isnan(number):
         return NOTHING
-    step = 0
+    step = _NO_PREFIX
     while abs(number) >= _NEXT_PREFIX and step < len(_PREFIXES) - 1:
         number, step = number / 1000, step + 1
+    while 0 < abs(number) < _NEXT_PREFIX / 1000 and step > 0:
+        number, step = number * 1000, step - 1
     return f"{decimal(number)}{GAP}{_PREFIXES[step]}{unit}"
+
+
+def hashprice(amount_per_ph: float | None, unit: str) -> str:
+    """Write what hashing power earns in a day, for as much of it as earns a sum one can imagine.
+
+    On a chain of little difficulty 1 PH/s would earn more than there is: then it is 1 GH/s, 1 H/s.
+    """
+    if amount_per_ph is None or math.isnan(amount_per_ph):
+        return NOTHING
+    step = _PREFIXES.index("P")
+    while amount_per_ph >= _LARGEST_PLAIN and step > _NO_PREFIX:
+        amount_per_ph, step = amount_per_ph / 1000, step - 1
+    return f"1{GAP}{_PREFIXES[step]}H/s earned {decimal(amount_per_ph)}{GAP}{unit}"
 
 
 def bitcoin(amount_sat: float | None) -> str:
@@ -134,7 +165,7 @@ def signed(number: float | None) -> str:
     """Write an effect size: two decimals and its sign."""
     if number is None or math.isnan(number):
         return NOTHING
-    return f"{number:+.2f}".replace("-", "\N{MINUS SIGN}")
+    return f"{number:+.2f}".replace("-", MINUS)
 
 
 def p_value(number: float | None) -> str:
@@ -151,9 +182,11 @@ def p_claim(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Write a duration in at most two units: `4.2 s`, `9 min 50 s`, `3 d 4 h`."""
+    """Write a duration in at most two units: `2.31 ms`, `4.20 s`, `9 min 50 s`, `3 d 4 h`."""
     if seconds is None or math.isnan(seconds):
         return NOTHING
+    if 0 < abs(seconds) < _MILLISECONDS_BELOW_S:
+        return metric(seconds, "s")
     if seconds < _SECONDS_PER_MINUTE:
         return f"{decimal(seconds)}{GAP}s"
     whole = round(seconds)

@@ -54,6 +54,7 @@ def _shares(pools: list[str]) -> dict[str, Rows]:
             {"grouped_by": group, "period_kind": kind, "period": period, "block_count": 900}
             | {"unknown_block_count": 9, "n_owners": 7, "first_height": 941_000 + place}
             | index
+            | {"gini_least": 0.31, "gini_most": 0.52}
             for group in ("pool", "owner", "proxy")
             for place, (kind, period) in enumerate(periods)
         ],
@@ -110,7 +111,7 @@ def _hashrate(pools: list[str]) -> dict[str, Rows]:
         "hashrate_segment": [
             NETWORK
             | {"segment": number, "first_day": first, "last_day": last, "n_days": 3, "lambda_per_day": 0.001}
-            | {"intercept": 47.7, "r_squared": 0.5}
+            | {"intercept": 27.3, "r_squared": 0.5}
             for number, first, last in ((1, DAYS[0], DAYS[2]), (2, DAYS[3], DAYS[5]))
         ],
     }
@@ -144,12 +145,13 @@ def _revenue(pools: list[str]) -> dict[str, Rows]:
             | {"r_squared": 0.11, "p_value": 0.02}
         ],
         "revenue_growth": [
-            {"grouped_by": "network", "owner": "all", "metric": metric, "n_days": 60, "r_squared": 0.5}
+            {"grouped_by": group, "owner": owner, "metric": metric, "n_days": 60, "r_squared": 0.5}
             | {
                 "lambda_per_day": slope,
                 "lambda_low_per_day": slope - 0.0005,
                 "lambda_high_per_day": slope + 0.0005,
             }
+            for group, owner in (("network", "all"), ("pool", pools[0]), ("pool", pools[1]))
             for metric, slope in (("hashrate", 0.002), ("revenue_usd", 0.001), ("hashprice_usd", -0.001))
         ],
         "halving_effect": [
@@ -165,7 +167,16 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
     rates |= {"nonempty_per_s": 0.0016, "nonempty_low_per_s": 0.001, "nonempty_high_per_s": 0.002}
     timing = {"n_empty": 8, "n_nonempty": 80, "empty_median_s": 41.5, "nonempty_median_s": 402.0}
     timing |= {"p_value": 0.001, "rank_biserial": -0.7, "empty_bias_s": -3.5, "nonempty_bias_s": 1.5}
+    counts = {"n_blocks": 900, "n_empty": 18, "n_nothing_waiting": 2, "n_empty_nothing_waiting": 1}
+    counts |= ratio("empty", 0.02, 0.01) | ratio("fillable_empty", 0.019, 0.01)
     return {
+        "empty_rate": [
+            *[NETWORK | {"owner_name": "all blocks"} | period | counts for period in PERIODS],
+            *[
+                WHOLE | counts | {"grouped_by": group, "owner": owner, "owner_name": owner}
+                for group, owner in (("pool", pools[0]), ("owner", "Letters Inc."))
+            ],
+        ],
         "empty_hazard": [
             {
                 "pool": "all",
@@ -190,6 +201,8 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
         "empty_predecessors": [
             {"pool": "all", "n_after_same": 100, "n_empty_after_same": 1, "n_after_other": 800}
             | {"n_empty_after_other": 20, "odds": 0.39, "odds_low": 0.05, "odds_high": None, "p_value": 0.5}
+            | {"stratified_odds": 0.41, "stratified_odds_low": 0.06, "stratified_odds_high": 2.7}
+            | {"stratified_p_value": 0.6}
             | ratio("same", 0.01)
             | ratio("other", 0.025)
         ],

@@ -13,9 +13,9 @@ from tests.analysis import report_marts
 FIGURES = {
     "concentration": {"top-n-chart", "index-chart"},
     "hashrate": {"hashrate-chart", "hashrate-pool-chart"},
-    "revenue": {"revenue-chart", "dilemma-chart"},
+    "revenue": {"revenue-chart", "dilemma-chart", "prisoner-chart"},
     "halving": {"halving-chart"},
-    "empty": {"empty-rate-chart", "empty-curve-chart", "empty-hazard-chart"},
+    "empty": {"empty-rate-chart", "empty-course-chart", "empty-curve-chart", "empty-hazard-chart"},
     "feerate": {"feerate-chart", "feerate-age-chart", "factor-chart", "capture-chart"},
     "audit": {"audit-score-chart", "audit-part-chart", "candidate-chart"},
     "users": {"delay-chart", "user-chart", "user-use-chart"},
@@ -29,7 +29,7 @@ SHOWN = {
     "revenue": ("348", "As in a Malthusian trap, hashrate grew while hashprice in USD fell."),
     "halving": ("\u00d71.20", "The price did not change more than at placebo dates"),
     "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came within 30 s"),
-    "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains most"),
+    "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains best which"),
     "audit": ("321", "look as if paid for elsewhere"),
     "users": (
         "33\u00a0min\u00a020\u00a0s",

@@ -52,7 +52,9 @@ def test_percent_has_the_digits_a_reader_can_use(ratio: float | None, shown: str
     ("seconds", "shown"),
     [
         (0.0, "0 s"),
-        (0.04213, "0.0421 s"),
+        (0.04213, "42.1 ms"),
+        (0.000048, "48.0 µs"),
+        (0.392, "0.392 s"),
         (4.2, "4.20 s"),
         (59.96, "60.0 s"),
         (60, "1 min"),
@@ -67,10 +69,61 @@ def test_durations_have_at_most_two_units(seconds: float | None, shown: str) -> 
     assert text.duration(seconds).replace(text.GAP, " ") == shown
 
 
-def test_numbers_are_never_powers_of_ten() -> None:
-    """Three significant digits, thousands separated, a true minus sign."""
-    assert text.decimal(123_456.7) == "123,457"
-    assert text.decimal(1.5e-7) == "0.000000150"
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (123_456.7, "123,457"),
+        (-0.165, "\N{MINUS SIGN}0.165"),
+        (0.000150, "0.000150"),
+        (4.66e-10, "4.66 \N{MULTIPLICATION SIGN} 10⁻¹⁰"),
+        (-1.184e26, "\N{MINUS SIGN}1.18 \N{MULTIPLICATION SIGN} 10²⁶"),
+        (999_999_999.0, "999,999,999"),
+        (1e9, "1.00 \N{MULTIPLICATION SIGN} 10⁹"),
+        (0.0, "0"),
+        (None, text.NOTHING),
+    ],
+)
+def test_numbers_have_three_digits_and_no_row_of_zeros(number: float | None, shown: str) -> None:
+    """Thousands separated, a true minus sign, a power of ten where nobody would count the zeros."""
+    assert text.decimal(number).replace(text.GAP, " ") == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(6.12e20, "612 EH/s"), (1.27, "1.27 H/s"), (0.00333, "3.33 mH/s"), (0.9996, "1.00 H/s"), (0, "0 H/s")],
+)
+def test_a_unit_gets_the_prefix_that_leaves_few_digits(number: float, shown: str) -> None:
+    """Large and small ones alike."""
+    assert text.metric(number, "H/s").replace(text.GAP, " ") == shown
+
+
+@pytest.mark.parametrize(
+    ("per_ph", "shown"),
+    [(55.31, "1 PH/s earned 55.3 USD"), (4.2e12, "1 GH/s earned 4,200,000 USD"), (None, text.NOTHING)],
+)
+def test_hashprice_is_told_of_as_much_power_as_earns_a_sum_one_can_imagine(
+    per_ph: float | None, shown: str
+) -> None:
+    """1 PH/s is more than there is on a chain of little difficulty."""
+    assert text.hashprice(per_ph, "USD").replace(text.GAP, " ") == shown
+
+
+def test_hashprice_of_hardly_any_difficulty_is_a_power_of_ten() -> None:
+    """On regtest one hash per second earns billions."""
+    assert (
+        text.hashprice(1.184e26, "USD").replace(text.GAP, " ")
+        == "1 H/s earned 1.18 \N{MULTIPLICATION SIGN} 10¹¹ USD"
+    )
+
+
+def test_a_count_beyond_counting_is_a_power_of_ten() -> None:
+    """Others have every digit."""
+    assert text.count(123_456_789_012) == "123,456,789,012"
+    assert text.count(1.767e32).replace(text.GAP, " ") == "1.77 \N{MULTIPLICATION SIGN} 10³²"
+
+
+def test_effects_and_chances_are_written_as_papers_do() -> None:
+    """A true minus sign, and a bound for what is below it."""
     assert text.signed(-0.525) == "\N{MINUS SIGN}0.53"
     assert text.signed(0.2) == "+0.20"
     assert text.p_value(1e-300) == "<0.001"
