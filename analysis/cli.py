@@ -19,6 +19,7 @@ from rich.console import Console
 from analysis import display, engine, shell
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
+from analysis.dataset import steady_files
 from analysis.errors import AnalysisError, DatabaseError
 from analysis.pools import default_rules_dir, load_rules
 
@@ -118,7 +119,8 @@ def show(
     most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
     with engine.open_database(database) as connection:
         try:
-            complete = _write_rows(connection, name, format_, most)
+            with steady_files(connection):
+                complete = _write_rows(connection, name, format_, most)
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise DatabaseError(f"{name} cannot be read ({reason}); run pool-analysis build anew") from None
@@ -136,7 +138,8 @@ def sql(
     with engine.open_database(database) as connection:
         if query is not None:
             try:
-                _write_query(connection, query, format_)
+                with steady_files(connection):
+                    _write_query(connection, query, format_)
             except duckdb.Error as error:
                 reason = str(error).splitlines()[0]
                 raise DatabaseError(

@@ -102,6 +102,20 @@ def create_views(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
         _check_types(connection, source, table)
 
 
+@contextmanager
+def steady_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Keep compaction from moving the files that the views of a built database read, as `Source.steady` does.
+
+    Marts need no such thing: they are tables of the database.
+    """
+    facts = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
+    if "dataset" not in facts or "chain" not in facts:
+        yield
+        return
+    with Source(root=Path(facts["dataset"]), chain=facts["chain"]).steady():
+        yield
+
+
 def unreadable(source: Source) -> DatasetError | None:
     """Look for the file that DuckDB has failed on: read all of them, name the first that cannot be read."""
     for table in TABLES.values():

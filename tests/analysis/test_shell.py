@@ -1,5 +1,6 @@
 """Results without this software: any DuckDB reads them, `sql` asks them, a notebook starts from a dataset."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -60,6 +61,31 @@ def test_every_mart_is_read_by_the_plain_client(folder: Path) -> None:
     rows = {row["name"]: row["n_rows"] for row in json.loads(result.stdout)}
     assert rows.keys() == {*MARTS, *VIEWS}
     assert rows["pool_share"] == 6
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "stg_transactions"],
+        ["sql", "SELECT txid, n FROM stg_blocks, range(9) t(n), stg_transactions"],
+    ],
+)
+def test_compaction_waits_while_rows_of_a_view_are_written(folder: Path, arguments: list[str]) -> None:
+    """The files that staging reads stay where they are until the last row is out."""
+    (lock,) = folder.rglob(".write.lock")
+    command = [sys.executable, "-m", "analysis", *arguments, "--format", "csv"]
+    with (
+        lock.open("rb") as handle,
+        subprocess.Popen([*command, "--database", folder / "a.duckdb"], stdout=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        assert b"txid" in process.stdout.readline()
+        # More rows are to come than a pipe holds, so it is not done.
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert process.stdout.read()
+        assert process.wait() == 0
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_sql_opens_the_client_for_reading(folder: Path) -> None:
