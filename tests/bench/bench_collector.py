@@ -6,10 +6,10 @@ A process stands in for the node (`bench_traffic`): it publishes, and answers RP
 measured has another, with all its threads and processes.
 
 - `bare`: a loop of `recv_multipart` over the same frames.
-- `entries`, `blocks`: receive, decode, verify, journal and seal, by the collector's own classes; nothing is
-  asked of the node, and the mempool is not followed. `entries` gets each transaction as `rawtx`, `blocks`
-  gets them as `rawblock`, and makes the rows of blocks and transactions.
-- `whole`: `pool-collector run` as it is, fees and blocks asked for by RPC; all that a node sends of a
+- `entries`, `blocks`, `both`: receive, decode, verify, journal and seal, by the collector's own classes;
+  nothing is asked of the node, and the mempool is not followed. `entries` gets each transaction as `rawtx`,
+  `blocks` gets them as `rawblock`, and makes the rows of blocks and transactions, `both` gets each both ways.
+- `whole`, once: `pool-collector run` as it is, fees and blocks asked for by RPC; all that a node sends of a
   transaction: its event, its body, the body again when it is mined, and the block.
 
 The frames are of transactions as large as on mainnet.
@@ -54,19 +54,22 @@ from gpuhash import machine
 
 TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
 OUR_CORE, NODE_CORE = 0, 1
+FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "rawblock")}
 
 
 def main() -> None:
     """Measure each part in processes of its own, write JSON."""
     options = parse()
     root = prepare(options)
-    rounds = [throughput(root) for _ in range(options.rounds)]
+    rounds = [throughput(root, "entries", "blocks", "both") for _ in range(options.rounds)]
+    whole = throughput(root, "whole")
     facts: dict[str, Any] = {
         "machine": asdict(machine.describe()),
         "system": platform.platform(),
         "load_before": os.getloadavg(),
         "n_tx": options.transactions,
-        **{part: middle([each[part] for each in rounds]) for part in PARTS},
+        **{part: middle([each[part] for each in rounds]) for part in rounds[0]},
+        **whole,
         "rounds": rounds,
     }
     tell(facts)
@@ -85,7 +88,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--transactions", type=int, default=50_000)
     parser.add_argument("--waiting", type=int, default=200_000, help="in the mempool, for the memory")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sustain-s", type=float, default=30.0, help="how long 10,000 events a second come")
     parser.add_argument("--out", type=Path, default=Path("bench-collector.json"))
     return parser.parse_args()
@@ -94,26 +97,26 @@ def parse() -> argparse.Namespace:
 def prepare(options: argparse.Namespace) -> Path:
     """Make what the node process sends, unless it is there; returns its folder."""
     root = TRAFFIC / f"{options.transactions}-{options.waiting}"
-    done = root / "done"
+    done = root / "done-2"
     if done.exists():
         return root
     say("making the traffic")
     whole = make_traffic(options.transactions)
     write_traffic(whole, root / "whole")
-    for part, topic in (("entries", "rawtx"), ("blocks", "rawblock")):
-        once = dict.fromkeys(frame for frame in whole.frames if frame[0] == topic)
+    for part, topics in FRAMES.items():
+        once = dict.fromkeys(frame for frame in whole.frames if frame[0] in topics)
         write_traffic(Traffic(list(once), {}, whole.n_tx), root / part)
     write_traffic(make_traffic(0, n_unmined=options.waiting), root / "memory")
     done.touch()
     return root
 
 
-def throughput(root: Path) -> dict[str, Any]:
+def throughput(root: Path, *names: str) -> dict[str, Any]:
     """Measure one round: each chain of stages beside a bare loop over the same frames."""
     facts = {}
-    for name, measure in PARTS.items():
+    for name in names:
         bare = apart(bare_loop, root / name)
-        found = apart(measure, root / name)
+        found = apart(chain if name in FRAMES else whole_collector, root / name)
         found["bare_messages_per_s"] = bare["messages_per_s"]
         found["ratio_to_bare"] = found["messages_per_s"] / bare["messages_per_s"]
         say(f"{name}: {json.dumps(found)}")
@@ -166,14 +169,15 @@ def chain(folder: Path) -> dict[str, Any]:
             begun_s, used_s = time.perf_counter(), time.process_time()
             feeding = threading.Thread(target=feed, args=(node, lambda: ring.n_released))
             feeding.start()
-            n_tx = take_all(node.n_frames, inbox, journal)
+            n_rows = take_all(node.n_frames, inbox, journal)
             journal.seal(dataset)
             wall_s = time.perf_counter() - begun_s
             used_s = time.process_time() - used_s
             feeding.join()
             source.stop()
-        stored = dataset.read(MEMPOOL_TXS).num_rows + dataset.read(TRANSACTIONS).num_rows
-        assert stored == n_tx, "every transaction has its row"
+        stored = [dataset.read(table).num_rows for table in (MEMPOOL_TXS, TRANSACTIONS)]
+        assert sum(stored) == n_rows, "every transaction has its row"
+        n_tx = max(stored)
     node.close()
     return {
         "tx_per_s": n_tx / wall_s,
@@ -184,9 +188,9 @@ def chain(folder: Path) -> dict[str, Any]:
 
 
 def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal) -> int:
-    """Take messages in turns as a session does: journal, decode, rows, mark; returns the transactions."""
+    """Take messages in turns as a session does: journal, decode, rows, mark; returns how many rows."""
     bodies = Bodies()
-    n_taken = n_tx = 0
+    n_taken = n_rows = 0
     while n_taken < n_messages:
         messages: list[Message] = [inbox.get()]
         time.sleep(0.01)
@@ -194,14 +198,16 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
             messages.append(inbox.get_nowait())
         journal.append_messages(messages)
         journal.flush()
-        n_tx += sum(store_block(message.body, journal) for message in messages if message.topic == "rawblock")
+        n_rows += sum(
+            store_block(message.body, journal) for message in messages if message.topic == "rawblock"
+        )
         rows = entry_rows([message for message in messages if message.topic == "rawtx"], bodies)
         journal.append("mempool_txs", rows)
         journal.mark_consumed(len(messages))
         journal.flush()
         n_taken += len(messages)
-        n_tx += len(rows)
-    return n_tx
+        n_rows += len(rows)
+    return n_rows
 
 
 def entry_rows(messages: list[Message], bodies: Bodies) -> list[dict[str, Any]]:
@@ -265,9 +271,6 @@ def whole_collector(folder: Path) -> dict[str, Any]:
     return facts
 
 
-PARTS = {"entries": chain, "blocks": chain, "whole": whole_collector}
-
-
 def middle(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the facts of the round in the middle, and the rates of all."""
     facts = sorted(rounds, key=lambda each: each["tx_per_s"])[len(rounds) // 2]
@@ -277,7 +280,7 @@ def middle(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 def tell(facts: dict[str, Any]) -> None:
     """Print what matters."""
-    for name in PARTS:
+    for name in (*FRAMES, "whole"):
         found = facts[name]
         say(
             f"{name:5}: {found['tx_per_s']:8,.0f} tx/s, {found['messages_per_s']:8,.0f} messages/s; bare "
