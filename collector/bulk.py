@@ -16,6 +16,8 @@ from collector.backfill.identify import HASH_BYTES, stripped_bytes, transaction_
 from collector.backfill.scripts import output_types
 from collector.backfill.walk import FAIL, Walked, walk, walk_transactions
 from collector.decode import (
+    HEADER_BYTES,
+    NO_HASH,
     OUTPOINT_BYTES,
     VALUE_BYTES,
     Block,
@@ -72,11 +74,11 @@ def read_block(raw: bytes) -> Block:
 def warm_up() -> None:
     """Compile what decoding and verifying need, some seconds at the first use; later calls cost nothing."""
     verify.warm_up()
-    data, limits = np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    walk(data, limits)
-    walked = walk_transactions(data, limits)
-    _gather(data, walked.spends, walked.scripts, data, data)
-    output_types(data, walked.scripts)
+    # A coinbase with a witness: one input, one output, neither with a script, and one item of one byte.
+    parts = (bytes(4), b"\0\1\1", NO_HASH, b"\xff" * 4, bytes(5), b"\1", bytes(9), b"\1\1\0", bytes(4))
+    coinbase = b"".join(parts)
+    decode_transactions([coinbase] * (FEW + 1))
+    read_block(bytes(HEADER_BYTES) + b"\1" + coinbase)
 
 
 def _alone(raw: bytes) -> Transaction | DecodeError:
