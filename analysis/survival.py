@@ -6,6 +6,8 @@ Causes are 0 for censored, 1 mined, 2 replaced, 3 expired, 4 anything else. What
 blocks (`waits`) shares its fate, so variances are of sums over batches of consecutive block intervals.
 """
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -36,7 +38,8 @@ class Curve(NamedTuple):
     high: Numbers
 
 
-class LifeTable(NamedTuple):
+@dataclass(frozen=True)
+class LifeTable:
     """Distinct times, those at risk just before each, events per cause (index 0: cause 1), place of each."""
 
     times: Numbers
@@ -44,17 +47,23 @@ class LifeTable(NamedTuple):
     events: Numbers
     place: npt.NDArray[np.intp]
 
-    @property
+    @cached_property
+    def every(self) -> Numbers:
+        """Events of all causes at each time."""
+        total: Numbers = self.events.sum(axis=0)
+        return total
+
+    @cached_property
     def survival_before(self) -> Numbers:
         """Chance that nothing has happened just before each time (Kaplan-Meier, all causes)."""
-        after = np.cumprod(1 - self.events.sum(axis=0) / self.n_at_risk)
+        after = np.cumprod(1 - self.every / self.n_at_risk)
         return np.concatenate([[1.0], after[:-1]])
 
     def only(self, cause: int) -> "LifeTable":
         """Take all other causes for censored."""
         events = np.zeros_like(self.events)
         events[cause - 1] = self.events[cause - 1]
-        return self._replace(events=events)
+        return replace(self, events=events)
 
 
 def life_table(delays: Numbers, causes: Numbers) -> LifeTable:
@@ -98,7 +107,7 @@ def standard_error(
     S / n, of any cause - (F(t) - F(u)) / (1 - h) / n, and every spell the negative sum of what was expected
     of it until then. That is level + F(t) * slope for a spell that is over by t; all others have the same.
     """
-    n, every = table.n_at_risk, table.events.sum(axis=0)
+    n, every = table.n_at_risk, table.every
     ratio, step = incidence(table, cause), table.survival_before / n
     scale = np.divide(1.0, n - every, out=np.zeros_like(n), where=n > every)
     expected = np.cumsum((step * table.events[cause - 1] + ratio * scale * every) / n)
@@ -115,9 +124,8 @@ def standard_error(
         total: Numbers = sums.reshape(n_batches, n_columns)[:, :-1].cumsum(axis=1)
         return total
 
-    at = np.searchsorted(table.times, grid, side="right") - 1
-    ratio_at = np.where(at >= 0, ratio[at], 0.0)
-    still = np.where(at >= 0, ratio_at * expected_slope[at] - expected[at], 0.0)
+    ratio_at = _at(table, ratio, grid)
+    still = ratio_at * _at(table, expected_slope, grid) - _at(table, expected, grid)
     n_still = np.bincount(batch, minlength=n_batches)[:, None] - over()
     influence = over(level) + ratio_at * over(slope) + n_still * still
     error: Numbers = np.sqrt((influence**2).sum(axis=0) * n_batches / max(n_batches - 1, 1))
@@ -132,8 +140,7 @@ def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.i
     """
     from scipy import stats  # noqa: PLC0415 - SciPy loads slowly, and only a build needs it
 
-    at = np.searchsorted(table.times, grid, side="right") - 1
-    ratio = np.where(at >= 0, incidence(table, cause)[at], 0.0)
+    ratio = _at(table, incidence(table, cause), grid)
     n_batches = int(batch.max()) + 1
     if n_batches < MIN_BATCHES:
         nothing = np.full(len(grid), np.nan)
@@ -156,15 +163,15 @@ def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numb
     mined_only = np.where(causes == MINED, MINED, 0)
     gone = curve(table.only(MINED), mined_only, MINED, batch, grid)
     found = {"waiting": Curve(1 - gone.ratio, 1 - gone.high, 1 - gone.low)}
-    for name, cause in (("mined", MINED), ("replaced", REPLACED), ("expired", EXPIRED), ("other", OTHER)):
+    for name, cause in (("mined", MINED), ("replaced", REPLACED), ("expired", EXPIRED)):
         found[name] = curve(table, causes, cause, batch, grid)
     is_known = grid <= table.times[-1]
     curves = {
         f"{name}{suffix}": _known(values, is_known)
         for name, each in found.items()
         for suffix, values in zip(("", "_low", "_high"), each, strict=True)
-        if f"{name}{suffix}" in CURVES
     }
+    curves["other"] = _known(_at(table, incidence(table, OTHER), grid), is_known)
     n_at_risk = np.append(table.n_at_risk, 0.0)[np.searchsorted(table.times, grid)]
     reached = np.flatnonzero(incidence(table, MINED) >= 1 / 2)
     return {
@@ -183,6 +190,12 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
         connection,
         (("competing_risks", _column, parameters, f"STRUCT({fields}, half_mined_s DOUBLE)"),),
     )
+
+
+def _at(table: LifeTable, values: Numbers, grid: Numbers) -> Numbers:
+    """Read a curve that begins at 0 at the times of a grid."""
+    at = np.searchsorted(table.times, grid, side="right") - 1
+    return np.where(at >= 0, values[at], 0.0)
 
 
 def _known(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | None]:
