@@ -1,11 +1,12 @@
 """Settings: their sources, their order, and what is said when one is wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from collector.bitcoin_conf import find_access, read_conf
-from collector.config import NodeSettings, load_settings
+from collector.config import NodeSettings, Settings, load_settings
 from collector.errors import SettingsError
 
 
@@ -101,10 +102,21 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 
 def test_the_example_loads(repo_root: Path) -> None:
-    """The committed example is valid."""
+    """The committed example is valid, and says what holds without it."""
     settings = load_settings(repo_root / "collector" / "config.example.toml")
     assert settings.node
     assert settings.metrics
+    without = {"node", "metrics"}
+    assert settings.model_dump(exclude=without) == Settings().model_dump(exclude=without)
+
+
+def test_the_example_has_every_setting(repo_root: Path, tmp_path: Path) -> None:
+    """What stands there as a comment is valid too; so nobody has to look for a name elsewhere."""
+    text = (repo_root / "collector" / "config.example.toml").read_text()
+    lines = re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE)
+    settings = load_settings(write(tmp_path / "c.toml", lines))
+    assert settings.model_fields_set == set(Settings.model_fields)
+    assert settings.node[0].model_fields_set == set(NodeSettings.model_fields)
 
 
 @pytest.mark.parametrize(
