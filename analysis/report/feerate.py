@@ -115,7 +115,8 @@ def _table(marts: Marts, rows: Sequence[Row], kind: str) -> Table:
         mart="feerate_strategy",
         note=(
             "Taken and Of count transactions. Left out are blocks whose mempool is not known; empty blocks "
-            "have no top X and are not counted. Too few blocks, or blocks all alike, give no interval."
+            "have no top X and are not counted. Too few blocks give no interval; where every block took all, "
+            "or none, it is that of as many yes-or-no blocks."
         ),
         is_folded=False,
     )
