@@ -13,6 +13,7 @@ from collector.decode import Transaction
 from collector.errors import DecodeError
 
 KEEP_US: Final = 10_000_000  # a body that no event asks for by then is a block's, or a coinbase
+MOST_KEPT: Final = 50_000  # what is dropped too early is asked of the node by RPC
 SEEN: Final = 200_000
 
 
@@ -63,6 +64,6 @@ class Bodies:
         """Drop the bodies that nobody asked for."""
         while self._bodies:
             txid, (_, received_us) = next(iter(self._bodies.items()))
-            if now_us - received_us <= KEEP_US:
+            if now_us - received_us <= KEEP_US and len(self._bodies) <= MOST_KEPT:
                 return
             del self._bodies[txid]

@@ -3,6 +3,8 @@
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from collector.decode import Transaction, decode_transaction
 from collector.entries import GIVE_UP_US, Answer, Entries, Entry, OutputQuestion, Question, output_values
 from collector.errors import RpcError
@@ -242,3 +244,16 @@ def test_what_left_is_remembered_for_its_children() -> None:
     assert live.value_sat(transaction.txid, 1) is None
     live.forget(101 + KEEP_LEFT_US)
     assert live.value_sat(transaction.txid, 0) is None
+
+
+def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood that goes through the mempool does not make memory grow; the newest are kept."""
+    monkeypatch.setattr("collector.live.MOST_LEFT", 3)
+    live = LiveSet()
+    made = [body((COIN, number), value_sat=number) for number in range(5)]
+    for transaction in made:
+        live.enter(transaction.txid, transaction)
+        live.learn_fee(transaction.txid, 7, 100)
+        live.leave(transaction.txid, 0)
+    assert [live.value_sat(each.txid, 0) for each in made] == [None, None, 2, 3, 4]
+    assert (len(live), live.histogram()) == (0, [])
