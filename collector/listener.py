@@ -19,6 +19,7 @@ from collector.rpc import is_loopback
 
 PATHS: Final = b"/metrics, /healthz and /readyz are here\n"
 IDLE_S: Final = 5.0  # a peer that says nothing holds a thread no longer
+LOOK_S: Final = 0.1  # between two looks whether to stop
 log = structlog.get_logger(__name__)
 
 
@@ -45,7 +46,9 @@ class Listener:
                 "machine"
             ) from None
         self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
