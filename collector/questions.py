@@ -12,6 +12,9 @@ from collector.rpc import RpcClient
 from collector.schema import hash_bytes, hash_hex
 from collector.watchdog import Look
 
+UNREAD: Final = frozenset(
+    {"hex", "scriptSig", "scriptPubKey", "txinwitness"}
+)  # most of the answer of getblock
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
 
@@ -62,7 +65,7 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer
     """
     name = hash_hex(block_hash)
     try:
-        verbose = client.call("getblock", name, 3)
+        verbose = client.call("getblock", name, 3, without=UNREAD)
     except RpcError as error:
         if error.code != INTERNAL_ERROR:
             raise

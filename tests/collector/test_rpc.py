@@ -93,6 +93,16 @@ def test_every_amount_makes_the_round_trip(value_sat: int) -> None:
     assert satoshi(json.loads(written, parse_float=Decimal)) == value_sat
 
 
+def test_names_that_nobody_reads_are_left_out(server: Server, cookie: Path) -> None:
+    """At every depth, and nothing else."""
+    told = {"tx": [{"txid": "ab", "hex": "00" * 99, "vin": [{"value": 1, "scriptSig": {"hex": ""}}]}]}
+    server.script = lambda body, _: (200, json.dumps({"id": body["id"], "result": told}).encode())
+    client = RpcClient(server.url, cookie_file=cookie)
+    found = client.call("getblock", without={"hex", "scriptSig"})
+    assert found == {"tx": [{"txid": "ab", "vin": [{"value": 1}]}]}
+    assert client.call("getblock") == told
+
+
 def test_part_of_a_satoshi_is_refused() -> None:
     """Nine decimals are no amount."""
     with pytest.raises(ValueError, match="whole number"):
