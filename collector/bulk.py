@@ -101,7 +101,7 @@ def _records(
     txs, n_inputs, n_outputs = walked.txs, len(walked.spends), len(walked.scripts)
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
     values_sat = np.empty(VALUE_BYTES * n_outputs, np.uint8)
-    _gather(data, walked.spends, walked.scripts, outpoints, values_sat)
+    gather(data, walked.spends, walked.scripts, outpoints, values_sat)
     places = np.arange(0, HASH_BYTES * len(txs) + 1, HASH_BYTES)
     columns = zip(
         _cut(txids, places),
@@ -137,7 +137,7 @@ def _cut(values: Bytes, limits: Integers) -> list[bytes]:
 
 
 @compiled
-def _gather(data: Bytes, spends: Integers, scripts: Integers, outpoints: Bytes, values_sat: Bytes) -> None:
+def gather(data: Bytes, spends: Integers, scripts: Integers, outpoints: Bytes, values_sat: Bytes) -> None:
     """Copy the outpoint of each input, and the value of each output: it stands before its script's size."""
     for k in range(len(spends)):
         for i in range(OUTPOINT_BYTES):

@@ -15,7 +15,7 @@ from collector.config import NodeSettings, Settings
 from collector.errors import CollectorError
 from collector.health import Health
 from collector.listener import Listener
-from collector.memory import spare_collections, spare_pandas
+from collector.memory import keep_little, spare_collections, spare_compiler, spare_pandas
 from collector.metrics import Metrics
 from collector.segment import Segment, journal_folder, journal_folders
 from collector.stored import stored_blocks
@@ -31,7 +31,9 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
     Raises CollectorError when a node or the dataset cannot be used; then nothing was written.
     """
+    keep_little()
     spare_pandas()
+    spare_compiler()
     metrics = Metrics(node.name for node in settings.node)
     journals = {
         node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
