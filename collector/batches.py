@@ -20,11 +20,12 @@ Row = dict[str, Any]
 class Batch:
     """Messages received together, the rows made of them so far, and how many are still to come."""
 
-    __slots__ = ("began_s", "first", "n_messages", "n_open", "rows")
+    __slots__ = ("began_s", "first", "n_bytes", "n_messages", "n_open", "rows")
 
     def __init__(self, n_messages: int) -> None:
         self.began_s = time.monotonic()
         self.n_messages = n_messages
+        self.n_bytes = 0  # of their bodies
         self.first: dict[str, Message] = {}  # message of each topic
         self.n_open = 0
         self.rows: dict[str, list[Row]] = {}
@@ -49,6 +50,7 @@ class Batches:
         self._journal.append_messages(messages)
         self._journal.flush()
         batch = self._next(len(messages))
+        batch.n_bytes = sum(len(message.body) for message in messages)
         batch.first = {message.topic: message for message in reversed(messages)}
         return batch
 
@@ -73,6 +75,11 @@ class Batches:
     def n_messages(self) -> int:
         """Messages whose rows are not complete."""
         return sum(batch.n_messages for batch in self._open)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the messages whose rows are not complete."""
+        return sum(batch.n_bytes for batch in self._open)
 
     @property
     def unfinished(self) -> dict[str, Message]:

@@ -17,6 +17,7 @@ from collector.mempool import Left
 from collector.questions import ask_entries, ask_outputs
 
 MOST_NEW: Final = 4_000  # entries without a question that are worth their memory
+MOST_ASKED: Final = 2  # questions on their way: the next is there when the node has answered one
 PATIENCE_US: Final = 5_000_000  # for an answer, before more are taken in all the same
 
 
@@ -40,7 +41,7 @@ class FeeDesk:
         self._lane = lane
         self._batch = batch
         self._interval_us = round(interval_s * 1e6)
-        self._is_asking = False
+        self._n_asked = 0
         self._asked_us = 0
 
     def __len__(self) -> int:
@@ -100,23 +101,24 @@ class FeeDesk:
         self._done(self._entries.flush())
 
     def _ask(self, *, at_once: bool) -> None:
-        n_unasked = self._entries.n_unasked
         now_us = monotonic_us()
-        is_due = at_once or n_unasked >= self._batch or now_us - self._asked_us >= self._interval_us
-        if self._is_asking or not n_unasked or not is_due:
-            return
-        self._asked_us = now_us
-        self._is_asking = True
-        questions = self._entries.questions(self._batch)
-        ask = partial(ask_entries, questions=questions)
-        self._lane.ask(ask, self._on_entries, partial(self._no_entries, questions))
+        is_time = at_once or now_us - self._asked_us >= self._interval_us
+        while n_unasked := self._entries.n_unasked:
+            is_worth_it = n_unasked >= self._batch or (is_time and not self._n_asked)
+            if self._n_asked >= MOST_ASKED or not is_worth_it:
+                return
+            self._asked_us = now_us
+            self._n_asked += 1
+            questions = self._entries.questions(self._batch)
+            ask = partial(ask_entries, questions=questions)
+            self._lane.ask(ask, self._on_entries, partial(self._no_entries, questions))
 
     def _on_entries(self, answers: list[Answer]) -> None:
-        self._is_asking = False
+        self._n_asked -= 1
         self._done(self._entries.answers(answers, monotonic_us()))
 
     def _no_entries(self, questions: list[Question], error: NodeError) -> None:
-        self._is_asking = False
+        self._n_asked -= 1
         self._entries.again(questions)
         stopped_or_fatal(error)
 

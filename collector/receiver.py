@@ -67,6 +67,7 @@ class Receiver:
         self._topics = {topic.encode(): topic for topic in setup.endpoints}
         self._expected: dict[str, int] = {}
         self._dropped: dict[str, int] = {}  # by topic, since the last message that found room
+        self._is_full = False  # from the first message without room until half of the room is free
         self._notices: deque[Notice] = deque()  # that found no room
         self._early: list[tuple[list[bytes], int] | Notice] = []  # what came before there was a ring
         self._ring: Ring | None = None
@@ -208,15 +209,24 @@ class Receiver:
         is_flowing = not self._dropped and not self._notices and self._ring.n_waiting < self._queue_limit
         if is_flowing and self._ring.put(topic, sequence, received_ns, body):
             return
-        has_room = self._ring.n_waiting < self._queue_limit and self._ring.has_room(len(body))
-        if has_room and topic in self._dropped:
-            self._note_dropped(topic, received_ns)
-        if has_room and not self._notices and self._ring.put(topic, sequence, received_ns, body):
-            return
+        if self._has_room(len(body)):
+            if topic in self._dropped:
+                self._note_dropped(topic, received_ns)
+            if not self._notices and self._ring.put(topic, sequence, received_ns, body):
+                return
         if topic not in self._dropped:  # at once: it may be long until the next message of the topic
             detail = f"our queue is full: {self._ring.n_waiting} messages wait"
             self._note(Notice("overflow", topic, received_ns, detail))
         self._dropped[topic] = self._dropped.get(topic, 0) + 1
+
+    def _has_room(self, body_bytes: int) -> bool:
+        """Whether a message may be put. A loss is to be one hole, and not many small ones."""
+        assert self._ring is not None  # noqa: S101 - the caller has looked
+        ring, limit = self._ring, self._queue_limit
+        if self._is_full:
+            self._is_full = ring.is_half_full or 2 * ring.n_waiting >= limit
+        self._is_full = self._is_full or ring.n_waiting >= limit or not ring.has_room(body_bytes)
+        return not self._is_full
 
     def _keep(self, frames: list[bytes], received_ns: int) -> None:
         """Keep a message until there is a ring; what is beyond the limit is noted, and shows as a gap."""

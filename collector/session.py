@@ -40,6 +40,9 @@ GATHER_ITEMS: Final = 1000  # so many are worth a turn without waiting for more
 TURN_ITEMS: Final = 20_000  # so that timers run also under the heaviest load
 FINISH_S: Final = 10.0  # how long a stop waits for answers
 RECOVER_S: Final = 120.0  # how long rows of a killed run wait for the blocks that came meanwhile
+MOST_MESSAGES: Final = 40_000  # whose rows may be incomplete: what is beyond waits in the ring
+MOST_BYTES: Final = 32 << 20  # of such messages
+SEAL_BYTES: Final = 32 << 20  # of new journal are sealed before it is time: a seal reads all of it
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
 BEGAN_STATE: Final = "began/"
@@ -93,6 +96,7 @@ class Session:
         self._tip_hash: bytes | None = None
         self._is_overdue = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
+        self._carried_bytes = 0  # of the journal, that the last seal had to leave in it
 
     def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> None:
         """Collect from `source` until `stop` or until the node restarts; leaves everything sealed."""
@@ -188,8 +192,7 @@ class Session:
             self._metrics.resynced(self.origin[0], row["end_reason"])
         self._observed.keep(rows)
         self._metrics.wrote(self._batches.commit())
-        if self._source is not None:
-            self._source.is_held = self._pipeline.is_behind
+        self._hold()
         waiting_s = self._batches.waiting_s
         if waiting_s > OVERDUE_S and not self._is_overdue:
             log.warning("rows.overdue", node=self.origin[0], n_messages=self._batches.n_messages)
@@ -206,6 +209,13 @@ class Session:
             ),
         )
 
+    def _hold(self) -> None:
+        """Leave in the ring what would only wait in memory; where that is full, losses are named."""
+        if self._source is not None:
+            batches = self._batches
+            self._source.is_held = self._pipeline.is_behind
+            self._source.is_stopped_up = batches.n_messages > MOST_MESSAGES or batches.n_bytes > MOST_BYTES
+
     # --- timers
 
     def _ask_on_time(self) -> None:
@@ -214,9 +224,10 @@ class Session:
             self._tip_hash = tip_hash
             self._readings.tip_changed()
         self._readings.ask_on_time()
-        self._observed.ask_on_time()
+        if self._source is None or not (self._source.is_held or self._source.is_stopped_up):
+            self._observed.ask_on_time()  # else what waits in the ring would pass for silence
         now_s = time.monotonic()
-        if now_s >= self._seal_due_s:
+        if now_s >= self._seal_due_s or self._journal.size_bytes - self._carried_bytes > SEAL_BYTES:
             self._seal_due_s = now_s + self._settings.seal_interval_s
             self._commit()
             self._observed.seal()
@@ -266,6 +277,7 @@ class Session:
     def _seal(self) -> None:
         began_s = time.monotonic()
         files = self._journal.seal(self._dataset)
+        self._carried_bytes = self._journal.size_bytes
         give_back()
         self._metrics.sealed(self.origin[0], time.monotonic() - began_s, len(files))
         if files:

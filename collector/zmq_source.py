@@ -53,7 +53,9 @@ class ZmqSource:
         queue_limit: int = 200_000,
     ) -> None:
         self.since_us = 0  # when the subscription stood
-        self.is_held = False  # set by the owner of the inbox: leave messages in the ring, while it has room
+        # Set by the owner of the inbox: leave messages in the ring, while it has room; or whatever comes.
+        self.is_held = False
+        self.is_stopped_up = False
         self.node = node
         self.session = session
         self.topics = tuple(endpoints)
@@ -196,6 +198,8 @@ class ZmqSource:
 
     def _is_waited_for(self, ring: Ring) -> bool:
         """Whether there is enough in the inbox, and what comes next stays in the ring for now."""
+        if self.is_stopped_up:
+            return True
         has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full
         return self._inbox.qsize() > INBOX_ITEMS or (self.is_held and has_room)
 

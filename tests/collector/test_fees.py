@@ -11,7 +11,7 @@ from collector.batches import Batches
 from collector.blockflow import BlockFlow
 from collector.clock import monotonic_us
 from collector.entries import GIVE_UP_BLOCK_US, Entry
-from collector.fees import MOST_NEW, PATIENCE_US, FeeDesk
+from collector.fees import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeDesk
 from collector.journal import Journal
 from collector.known import Known
 from collector.lane import Lane
@@ -78,12 +78,28 @@ def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above a number of new entries, and no longer than an answer may take: a node that hangs holds none."""
-    for number in range(MOST_NEW + 11):
+    for number in range(MOST_NEW + 21):
         entry = Entry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
         desk.fees.entered(entry, desk.batches.current)
     assert not desk.fees.is_behind  # nothing was asked yet
-    desk.fees.tick(monotonic_us(), desk.blocks)  # asks for 10
+    desk.fees.tick(monotonic_us(), desk.blocks)  # asks for 20
     assert desk.fees.is_behind
     later_us = monotonic_us() + PATIENCE_US
     monkeypatch.setattr("collector.fees.monotonic_us", lambda: later_us)
     assert not desk.fees.is_behind
+
+
+def test_two_questions_at_most_are_on_their_way(desk: Desk) -> None:
+    """While the node answers one the next is there; the rest waits, and is asked for in full batches."""
+    for number in range(25):
+        entry = Entry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
+        desk.fees.entered(entry, desk.batches.current)
+    for _ in range(3):
+        desk.fees.tick(monotonic_us(), desk.blocks)
+    assert desk.lane.n_open == MOST_ASKED
+    assert len(desk.fees) == 25
+    desk.lane.end()
+    while desk.lane.n_open:
+        desk.inbox.get(timeout=10).deliver()  # nobody answers: the questions go back
+    desk.fees.tick(monotonic_us(), desk.blocks)
+    assert desk.lane.n_open == MOST_ASKED

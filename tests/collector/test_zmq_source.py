@@ -136,7 +136,10 @@ def test_what_is_no_message_of_a_node_is_kept_apart(
 
 
 def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
-    """Beyond the limit messages are lost to us, memory is not; told at once, counted when there is room."""
+    """Beyond the limit messages are lost to us, memory is not; told at once, and once for one hole.
+
+    None is taken again before half of the room is free, and then it is told how many were lost.
+    """
     inbox: Inbox = queue.SimpleQueue()
     source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=10)
     source.connect()
@@ -151,13 +154,17 @@ def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) ->
     (first,) = take(inbox, 1)
     time.sleep(0.2)
     assert inbox.empty()
-    ring.release(messages[-1].number)
+    ring.release(messages[3].number)  # six wait, and the notice
     publisher.send("rawtx", b"", 51)
+    time.sleep(0.2)
+    assert inbox.empty()
+    ring.release(messages[-1].number)
+    publisher.send("rawtx", b"", 52)
     notice, message = take(inbox, 2)
     source.stop()
     assert {(each.reason, each.topic) for each in (first, notice)} == {("overflow", "rawtx")}
-    assert "40 messages" in notice.detail
-    assert message.sequence == 51
+    assert "41 messages" in notice.detail
+    assert message.sequence == 52
 
 
 def test_what_found_no_room_is_told_at_the_end(publisher: Publisher, tmp_path: Path) -> None:
@@ -321,5 +328,27 @@ def test_messages_that_are_held_stay_in_the_ring(
         source.is_held = not is_let_go
         publisher.send("rawtx", b"", 9)
         assert [each.sequence for each in take(inbox, 9)] == list(range(1, 10))
+    finally:
+        source.stop()
+
+
+def test_what_is_stopped_up_stays_in_the_ring_whatever_comes(publisher: Publisher, tmp_path: Path) -> None:
+    """Even when the ring is full, so that losses are named and memory is not taken; then all of it comes."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
+    source.is_stopped_up = True
+    try:
+        source.connect()
+        source.keep_in(ring_for(source, tmp_path))
+        publisher.send("rawtx", b"", 0)
+        assert take(inbox, 1)[0].sequence == 0
+        for counter in range(1, 30):
+            publisher.send("rawtx", b"", counter)
+        time.sleep(0.3)
+        assert inbox.empty()
+        source.is_stopped_up = False
+        items = take(inbox, 20)
+        assert [each.sequence for each in items[:-1]] == list(range(1, 20))
+        assert (items[-1].reason, items[-1].topic) == ("overflow", "rawtx")
     finally:
         source.stop()

@@ -1,0 +1,92 @@
+"""What bounds a session: how much may wait in memory, and how large its journal grows."""
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.config import Settings
+from collector.journal import Journal
+from collector.metrics import Metrics
+from collector.pipeline import HOLD_US
+from collector.records import Message
+from collector.rpc import RpcClient
+from collector.schema import REJECTS
+from collector.session import Session
+from collector.stored import StoredBlocks
+from collector.writer import Dataset
+from collector.zmq_source import ZmqSource
+from tests.collector.journalling import segments
+
+ORIGIN = ("alpha", "s")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """Make a session whose node does not answer; a source stands by, and receives nothing."""
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with Journal(tmp_path / "journal") as journal:
+        journal.recover(dataset)
+        made = Session(
+            ORIGIN,
+            RpcClient("http://127.0.0.1:1", cookie_file=tmp_path / "none"),
+            inbox=inbox,
+            settings=Settings(chain="regtest", dataset=tmp_path / "dataset", watchdog_interval_s=3600),
+            dataset=dataset,
+            journal=journal,
+            stored=StoredBlocks((), None),
+            metrics=Metrics(["alpha"]),
+        )
+        made._source = ZmqSource("alpha", "s", {}, inbox=inbox)
+        yield made
+        made._lanes.stop()
+
+
+def entered(number: int, padding: int = 0) -> Message:
+    """Make a message that says that a transaction entered the mempool; padded, one that means nothing."""
+    txid = number.to_bytes(32, "big")
+    body = txid + b"A" + number.to_bytes(8, "little") + bytes(padding)
+    return Message("alpha", "s", "sequence", number, number * 1000, body)
+
+
+@pytest.mark.parametrize(("name", "most"), [("MOST_MESSAGES", 4), ("MOST_BYTES", 4 * 41)])
+def test_what_is_received_waits_in_the_ring_once_enough_is_incomplete(
+    session: Session, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    """By number or by bytes; and meanwhile the node is not judged by what we have not taken."""
+    monkeypatch.setattr(f"collector.session.{name}", most)
+    assert session._source is not None
+    session._turn([entered(number) for number in range(4)])
+    assert not session._source.is_stopped_up
+    session._turn([entered(4)])
+    assert session._source.is_stopped_up
+    session._observed._guard._due_s = 0.0  # it is time for a look
+    session._turn([])
+    assert session._lanes.state.n_open == 0
+    monkeypatch.setattr(f"collector.session.{name}", 100 * most)
+    session._turn([])
+    assert not session._source.is_stopped_up
+    session._turn([])
+    assert session._lanes.state.n_open == 1
+
+
+def test_a_journal_that_has_grown_is_sealed_before_it_is_time(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what a seal reads has a bound; what must stay in the journal does not make it seal again."""
+    monkeypatch.setattr("collector.session.SEAL_BYTES", 10_000)
+    session._turn([entered(number, padding=9) for number in range(100)])  # no events of any kind
+    time.sleep(2 * HOLD_US / 1e6)
+    session._turn([])
+    session._turn([])
+    assert session._dataset.read(REJECTS).num_rows == 100
+    session._turn([entered(number) for number in range(100, 300)])  # nothing completes them: they stay
+    folder = session._dataset.root.parent / "journal"
+    assert session._carried_bytes > 10_000
+    left = segments(folder)
+    session._turn([])
+    assert segments(folder) == left
