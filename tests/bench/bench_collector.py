@@ -10,7 +10,11 @@ measured has another, with all its threads and processes.
   nothing is asked of the node, and the mempool is not followed. `entries` gets each transaction as `rawtx`,
   `blocks` gets them as `rawblock`, and makes the rows of blocks and transactions, `both` gets each both ways.
 - `whole`, once: `pool-collector run` as it is, fees and blocks asked for by RPC; all that a node sends of a
-  transaction: its event, its body, the body again when it is mined, and the block.
+  transaction: its event, its body, the body again when it is mined, and the block. Beside it a bare loop that
+  asks the node the same questions one after the other, and does nothing with the answers.
+- `memory`: resident memory with the mempool full: filled by a burst, by one in a collector that never ran
+  here before (nothing is compiled), and full at the start.
+- `sustained`: 10,000 rows a second, for as long as `--sustain-s` says; `overloaded`: six times as many.
 
 The frames are of transactions as large as on mainnet. Rates are by the clock and by processor time: where
 other programs use our core as well, only the second says what a core does.
@@ -29,11 +33,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import zmq
-from bench_running import MOST_WAITING, Running, feed, memory, sustained
+from bench_running import MOST_WAITING, OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
 from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
@@ -47,6 +52,7 @@ from collector.errors import DecodeError
 from collector.journal import Journal
 from collector.memory import spare_collections, spare_pandas
 from collector.records import Message
+from collector.rpc import RpcClient
 from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
 from collector.verify import backend_name, verify_block
 from collector.writer import Dataset
@@ -55,6 +61,7 @@ from gpuhash import machine
 
 TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
 OUR_CORE, NODE_CORE = 0, 1
+OVERLOADED_S = 60.0
 COMPARED = ("tx_per_s", "tx_per_cpu_s", "ratio_to_bare", "ratio_to_bare_by_cpu")
 FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "rawblock")}
 
@@ -77,10 +84,11 @@ def main() -> None:
     tell(facts)
     facts["stamps"] = apart(stamps)
     say(f"stamps: {json.dumps(facts['stamps'])}")
-    facts["memory"] = apart(memory, root)
-    say(f"memory: {json.dumps(facts['memory'])}")
+    facts["memory"] = memories(root)
     facts["sustained"] = apart(sustained, root, options.sustain_s)
     say(f"sustained: {json.dumps(facts['sustained'])}")
+    facts["overloaded"] = apart(sustained, root, OVERLOADED_S, OVERLOAD)
+    say(f"overloaded: {json.dumps(facts['overloaded'])}")
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     say(f"written to {options.out}")
 
@@ -91,7 +99,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--transactions", type=int, default=50_000)
     parser.add_argument("--waiting", type=int, default=200_000, help="in the mempool, for the memory")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sustain-s", type=float, default=30.0, help="how long 10,000 events a second come")
+    parser.add_argument("--sustain-s", type=float, default=30.0, help="how long 10,000 rows a second come")
     parser.add_argument("--out", type=Path, default=Path("bench-collector.json"))
     return parser.parse_args()
 
@@ -113,6 +121,18 @@ def prepare(options: argparse.Namespace) -> Path:
     return root
 
 
+def memories(root: Path) -> dict[str, Any]:
+    """Measure resident memory: after a burst, also at a first start, and at a start that finds it full."""
+    facts = {"burst": apart(memory, root), "at_start": apart(partial(memory, is_full=True), root)}
+    with tempfile.TemporaryDirectory() as nothing_compiled:
+        os.environ["NUMBA_CACHE_DIR"] = nothing_compiled
+        facts["burst_at_first_start"] = apart(memory, root)
+        del os.environ["NUMBA_CACHE_DIR"]
+    for name, found in facts.items():
+        say(f"memory, {name}: {json.dumps(found)}")
+    return facts
+
+
 def throughput(root: Path, *names: str) -> dict[str, Any]:
     """Measure one round: each chain of stages beside a bare loop over the same frames."""
     facts = {}
@@ -124,6 +144,11 @@ def throughput(root: Path, *names: str) -> dict[str, Any]:
         found["ratio_to_bare_by_cpu"] = found["messages_per_cpu_s"] / bare["messages_per_cpu_s"]
         say(f"{name}: {json.dumps(found)}")
         facts[name] = found
+    if "whole" in facts:
+        asked = apart(bare_questions, root / "whole")
+        for key, rate in asked.items():
+            facts["whole"] |= {f"bare_questions_{key}": rate}
+            facts["whole"][f"ratio_to_bare_questions_{key}"] = facts["whole"][key] / rate
     return facts
 
 
@@ -152,6 +177,25 @@ def bare_loop(folder: Path) -> dict[str, Any]:
     feeding.join()
     node.close()
     return {"messages_per_s": node.n_frames / wall_s, "messages_per_cpu_s": node.n_frames / used_s}
+
+
+def bare_questions(folder: Path) -> dict[str, Any]:
+    """Ask the node all that the collector asks of it, and forget."""
+    (folder / "cookie").write_text("bench:bench")
+    node = Node(folder, NODE_CORE)
+    os.sched_setaffinity(0, {OUR_CORE})
+    asked = [name.split() for name in json.loads((folder / "answers.json").read_text())]
+    calls = [(method, *(int(each) if each in "03" else each for each in given)) for method, *given in asked]
+    entries = [call for call in calls if call[0] == "getmempoolentry"]
+    client = RpcClient(node.rpc_url, cookie_file=folder / "cookie")
+    begun_s, used_s = time.perf_counter(), used_here_s()
+    client.batch(entries)
+    for call in calls:
+        if call[0] == "getblock":
+            client.call(*call)
+    wall_s, used_s = time.perf_counter() - begun_s, used_here_s() - used_s
+    node.close()
+    return {"tx_per_s": len(entries) / wall_s, "tx_per_cpu_s": len(entries) / used_s}
 
 
 def chain(folder: Path) -> dict[str, Any]:

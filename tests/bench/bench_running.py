@@ -1,5 +1,6 @@
 """The collector, run on a node that stands in: how it is fed, and how much memory it takes."""
 
+import os
 import resource
 import statistics
 import tempfile
@@ -9,17 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from bench_traffic import Node
 
 from collector import service
 from collector.config import NodeSettings, Settings
-from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS
+from collector.schema import COVERAGE, MEMPOOL_EVENTS, MEMPOOL_TXS
 from collector.writer import Dataset
 
 CREDIT = 5_000  # messages that the node sends at once
 MOST_WAITING = 40_000
-EVENTS_PER_S = 10_000
+ROWS_PER_S = 10_000
+OVERLOAD = 6  # times as many are more than any machine takes
+SHORT_QUEUE = 30_000  # messages in the ring, so that it is full soon
 STEP_S = 0.05
+ROWS_PER_TX = 3  # of one that comes and goes: two events and an entry
+SETTLED_S = 15.0
 
 
 def feed(node: Node, n_released: Callable[[], int]) -> None:
@@ -80,65 +87,103 @@ class Running:
         assert self._ends == [0], self._ends
         return Dataset.open(self._settings.dataset, "regtest")
 
+    def resident_mb(self) -> float:
+        """Resident memory of this process and of the one that receives."""
+        return (_resident_bytes(os.getpid()) + self.receiver_bytes()) / 1e6
 
-def memory(root: Path) -> dict[str, Any]:
-    """Fill the mempool, and look at resident memory before, full, and some time later."""
-    node = Node(root / "memory")
+    def receiver_bytes(self) -> int:
+        """Resident memory of the process that receives; 0 when there is none."""
+        tasks = Path("/proc/self/task").glob("*/children")
+        children = [int(child) for task in tasks for child in task.read_text().split()]
+        named = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+        return sum(_resident_bytes(child) for child, name in named.items() if b"collector.receiver" in name)
+
+
+def _resident_bytes(process: int) -> int:
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def memory(root: Path, *, is_full: bool = False) -> dict[str, Any]:
+    """Fill the mempool, or find it full at the start; look at resident memory before, then and later.
+
+    The receiver's is counted too, but for the peak, which is of the process that does the work.
+    """
+    node = Node(root / "memory", is_full=is_full)
     with tempfile.TemporaryDirectory() as at:
+        begun_s = time.monotonic()
         running = Running(node, Path(at), seal_interval_s=5)
-        before = resident_mb()
-        feed(node, running.n_released)
+        before = running.resident_mb()
+        if is_full:
+            while _n_sealed(Path(at)) < node.n_waiting:
+                time.sleep(1)
+        else:
+            feed(node, running.n_released)
         while running.n_released() < node.n_frames:
             time.sleep(0.05)
-        time.sleep(15)
-        full = resident_mb()
-        time.sleep(10)
-        later = resident_mb()
-        dataset = running.finish()
-        n_rows = dataset.read(MEMPOOL_TXS).num_rows
+        filled_s = time.monotonic() - begun_s
+        time.sleep(SETTLED_S)
+        full = running.resident_mb()
+        time.sleep(SETTLED_S)
+        later = running.resident_mb()
+        receiver = running.receiver_bytes() / 1e6
+        n_rows = running.finish().read(MEMPOOL_TXS).num_rows
     node.close()
     return {
         "n_tx": n_rows,
+        "filled_s": filled_s,
         "before_mb": before,
         "full_mb": full,
-        "10_s_later_mb": later,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "receiver_peak_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+        "later_mb": later,
+        "of_which_receiver_mb": receiver,
+        "peak_of_collector_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     }
 
 
-def resident_mb() -> float:
-    """Resident memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+def _n_sealed(root: Path) -> int:
+    files = root.glob("dataset/chain=regtest/mempool_txs/*/*.parquet")
+    return sum(pq.ParquetFile(file).metadata.num_rows for file in files)
 
 
-def sustained(root: Path, duration_s: float) -> dict[str, Any]:
-    """Give the collector 10,000 events a second, each a row at least, and watch its memory."""
-    node = Node(root / "memory")
+def sustained(root: Path, duration_s: float, times: int = 1) -> dict[str, Any]:
+    """Give the collector 10,000 rows a second, or so many times as many, and watch its memory.
+
+    What it cannot take must be named in `coverage`, and everything else be there.
+    """
+    node = Node(root / "entries")
+    per_step = round(times * ROWS_PER_S * STEP_S / ROWS_PER_TX)
     with tempfile.TemporaryDirectory() as at:
-        running = Running(node, Path(at), seal_interval_s=5)
+        limit = {"queue_limit": SHORT_QUEUE} if times > 1 else {}
+        running = Running(node, Path(at), seal_interval_s=300, **limit)
         resident: list[float] = []
         begun_s = time.monotonic()
-        steps = round(duration_s / STEP_S)
-        for step in range(1, steps + 1):
-            node.come_and_go(round(EVENTS_PER_S * STEP_S / 2))
-            if step % round(1 / STEP_S) == 0:
-                resident.append(resident_mb())
-            time.sleep(max(0.0, begun_s + step * STEP_S - time.monotonic()))
+        n_steps = 0
+        while time.monotonic() - begun_s < duration_s:
+            node.come_and_go(per_step)
+            n_steps += 1
+            if time.monotonic() - begun_s > len(resident) + 1:
+                resident.append(running.resident_mb())
+            time.sleep(max(0.0, begun_s + n_steps * STEP_S - time.monotonic()))
         wall_s = time.monotonic() - begun_s
-        n_behind = 2 * steps * round(EVENTS_PER_S * STEP_S / 2) - running.n_released()
+        n_behind = 2 * n_steps * per_step - running.n_released()
         dataset = running.finish()
-        n_events = dataset.read(MEMPOOL_EVENTS).num_rows
-        n_entries = dataset.read(MEMPOOL_TXS).num_rows
+        kinds = [rows["kind"] for rows in dataset.read_columns(MEMPOOL_EVENTS, "kind")]
+        coverage = dataset.read(COVERAGE).filter(pc.field("topic") == "sequence")
     node.close()
-    assert n_events == 2 * n_entries == 2 * steps * round(EVENTS_PER_S * STEP_S / 2), "nothing is lost"
-    third = max(1, len(resident) // 3)
+    n_events = sum(pc.sum(pc.equal(kind, "pushed")).as_py() for kind in kinds)
+    assert pc.sum(coverage["n_messages"]).as_py() == n_events, "what coverage claims is there"
+    n_holes = pc.sum(pc.equal(coverage["end_reason"], "overflow")).as_py()
+    assert n_holes or n_events == 2 * n_steps * per_step, "what is lost is named"
+    late = resident[len(resident) // 2 :]
+    slope = statistics.linear_regression(range(len(late)), late).slope
     return {
-        "rows_per_s": (n_events + n_entries) / wall_s,
-        "events_per_s": n_events / wall_s,
+        "rows_per_s": 1.5 * n_events / wall_s,
+        "offered_rows_per_s": n_steps * per_step * ROWS_PER_TX / wall_s,
         "duration_s": wall_s,
         "messages_behind_at_the_end": n_behind,
-        "resident_mb_by_thirds": [
-            statistics.mean(resident[at : at + third]) for at in range(0, 3 * third, third)
-        ],
+        "lost_messages": 2 * n_steps * per_step - n_events,
+        "holes_named_overflow": n_holes,
+        "resident_mb_each_second": [round(each) for each in resident],
+        "resident_mb_growth_per_minute_in_second_half": 60 * slope,
+        "resident_mb_most": max(resident),
     }

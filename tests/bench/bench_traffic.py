@@ -11,7 +11,8 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -152,14 +153,17 @@ def read_frames(folder: Path) -> list[tuple[int, bytes]]:
 
 
 class Node:
-    """A process that publishes the frames of a folder, as many as it is told to, and answers RPC."""
+    """A process that publishes the frames of a folder, as many as it is told to, and answers RPC.
 
-    def __init__(self, folder: Path, cpu: int | None = None) -> None:
-        command = [sys.executable, __file__, str(folder), "" if cpu is None else str(cpu)]
+    `is_full`: all transactions of the folder are in its mempool from the start.
+    """
+
+    def __init__(self, folder: Path, cpu: int | None = None, *, is_full: bool = False) -> None:
+        command = [sys.executable, __file__, str(folder), "" if cpu is None else str(cpu), str(int(is_full))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.endpoint, self.rpc_url, n_frames = self._process.stdout.readline().split()
-        self.n_frames = int(n_frames)
+        self.endpoint, self.rpc_url, *counts = self._process.stdout.readline().split()
+        self.n_frames, self.n_waiting = map(int, counts)  # to be sent; in the mempool from the start
 
     def send(self, count: int) -> int:
         """Publish the next `count` messages; returns how many are left."""
@@ -177,8 +181,11 @@ class Node:
         self._process.communicate()
 
 
-def serve(answers: dict[str, str], endpoint: str) -> ThreadingHTTPServer:
-    """Answer RPC on a free port, in threads."""
+def serve(
+    answers: dict[str, str], endpoint: str, txids: list[str], n_events: Callable[[], int]
+) -> ThreadingHTTPServer:
+    """Answer RPC on a free port, in threads; `txids` are in the mempool at the start."""
+    began_s = time.monotonic()
     chain = {
         "chain": "regtest",
         "blocks": FIRST_HEIGHT,
@@ -193,21 +200,29 @@ def serve(answers: dict[str, str], endpoint: str) -> ThreadingHTTPServer:
         "getzmqnotifications": json.dumps(
             [{"type": f"pub{topic}", "address": endpoint, "hwm": 100_000} for topic in TOPICS]
         ),
-        "getrawmempool": '{"txids":[],"mempool_sequence":1}',
         "getblockcount": str(FIRST_HEIGHT),
         "getblockhash": json.dumps(FIRST_TIP[::-1].hex()),
         "getbestblockhash": json.dumps(FIRST_TIP[::-1].hex()),
-        "uptime": "1000",
     }
+    listed = json.dumps(txids)
+
+    def now(method: str) -> str | None:
+        if method == "uptime":
+            return str(1000 + int(time.monotonic() - began_s))
+        if method == "getrawmempool":
+            return f'{{"txids":{listed},"mempool_sequence":{n_events() + 1}}}'
+        return said.get(method)
 
     def answer(call: dict[str, Any]) -> str:
         asked = " ".join(map(str, (call["method"], *(call.get("params") or ()))))
-        result = said.get(call["method"]) or answers.get(asked)
+        result = now(call["method"]) or answers.get(asked)
         error = "null" if result else '{"code":-5,"message":"not recorded"}'
         return f'{{"result":{result or "null"},"error":{error},"id":{json.dumps(call["id"])}}}'
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # head and body together, as a node sends them
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -227,18 +242,31 @@ def serve(answers: dict[str, str], endpoint: str) -> ThreadingHTTPServer:
     return server
 
 
-def be_node(folder: Path, cpu: str) -> None:
+def take_in(frames: list[tuple[int, bytes]], answers: dict[str, str]) -> list[str]:
+    """Have all transactions in the mempool, and their bodies among the answers; returns their txids."""
+    bodies = [body for topic, body in frames if TOPICS[topic] == "rawtx"]
+    txids = [name.partition(" ")[2] for name in answers]
+    for txid, body in zip(txids, bodies, strict=True):
+        answers[f"getrawtransaction {txid}"] = f'"{body.hex()}"'
+    return txids
+
+
+def be_node(folder: Path, cpu: str, *, is_full: bool) -> None:
     """Be the process behind `Node`."""
     if cpu:
         os.sched_setaffinity(0, {int(cpu)})
     frames = read_frames(folder)
+    answers = json.loads((folder / "answers.json").read_text())
+    txids: list[str] = []
+    if is_full:
+        txids, frames = take_in(frames, answers), []
     socket = zmq.Context().socket(zmq.PUB)
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.LINGER, 60_000)
     endpoint = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
-    server = serve(json.loads((folder / "answers.json").read_text()), endpoint)
-    print(endpoint, f"http://127.0.0.1:{server.server_port}", len(frames), flush=True)
     counters = [0, 0, 0]
+    server = serve(answers, endpoint, txids, lambda: counters[0])
+    print(endpoint, f"http://127.0.0.1:{server.server_port}", len(frames), len(txids), flush=True)
     names = [topic.encode() for topic in TOPICS]
     at = n_passing = 0
 
@@ -261,4 +289,4 @@ def be_node(folder: Path, cpu: str) -> None:
 
 
 if __name__ == "__main__":
-    be_node(Path(sys.argv[1]), sys.argv[2])
+    be_node(Path(sys.argv[1]), sys.argv[2], is_full=sys.argv[3] == "1")
