@@ -5,20 +5,24 @@ that nothing was lost behind that one only the counter of the next shows, or a l
 seal ends it before the first message whose rows are not committed, and it goes on in the next row. So no
 claim is ever taken back.
 
+A row is held until what it vouches for is committed: a row of ours is never in the dataset before those.
+
 `state` goes to the journal with the messages it counts, so that an interval which a kill leaves open still
-becomes a row, closed at the last message that the journal holds.
+becomes a row, closed at the last message that the journal holds. Where the journal was damaged,
+`collector.account` says what is left of the claims.
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
-from collector.records import Message, Notice
+from collector.records import COUNTER_RANGE, Message, Notice
 
 Row = dict[str, Any]
-COUNTER_RANGE: Final = 1 << 32
-LOST_WITH_JOURNAL: Final = "messages were lost with the journal's end"
+COVERAGE_STATE: Final = "coverage/"  # + session: the name of a ledger's state in the journal
+LOST_WITH_JOURNAL: Final = "messages were lost with a part of the journal"
+_OF_A_ROW: Final = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 
 @dataclass(slots=True)
@@ -49,7 +53,9 @@ class _Interval:
             if 0 < distance < COUNTER_RANGE // 2:  # else the message is still to be counted
                 n_later = min(distance, self.n_messages)  # an earlier interval counted the others
                 at_us = min(max(before.received_ns // 1000, self.from_us), self.to_us)
-        done, rest = _Interval(self.from_us, at_us), _Interval(at_us, self.to_us)
+        if self.n_messages > n_later:  # stamps are cut to microseconds: a message is inside that of its own
+            at_us = max(at_us, self.from_us + 1)
+        done, rest = _Interval(self.from_us, at_us), _Interval(at_us, max(at_us, self.to_us))
         done.before_sequence = self.before_sequence
         done.n_messages, rest.n_messages = self.n_messages - n_later, n_later
         if self.last_sequence is not None and done.n_messages:
@@ -69,6 +75,7 @@ class Ledger:
         self._node = node
         self._session = session
         self._open: dict[str, _Interval] = {}
+        self._held: list[Row] = []  # of intervals that have ended, not yet given out
 
     def open(self, topic: str, at_us: int) -> None:
         """Begin an interval, unless one is open."""
@@ -100,18 +107,40 @@ class Ledger:
         """End every interval."""
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
+    def hold(self, rows: Iterable[Row]) -> None:
+        """Keep rows of intervals that have ended until `ripe` or `seal` gives them out."""
+        self._held += rows
+
+    def ripe(self, unfinished: Mapping[str, Message]) -> list[Row]:
+        """Give out the rows that were held and vouch for nothing that is unfinished."""
+        rows = [row for row in self._held if _is_before(row, unfinished)]
+        self._held = [row for row in self._held if row not in rows]
+        return rows
+
     def seal(self, unfinished: Mapping[str, Message]) -> list[Row]:
         """End every interval that has grown, and begin the next one where it ended, without a hole.
 
         `unfinished` has, by topic, the first message whose rows are not committed. It and what came behind it
-        belong to the next interval: a row of ours is never in the dataset before those that it vouches for.
+        belong to the next interval.
         """
-        rows = []
+        rows = self.ripe(unfinished) + self._ripe_parts(unfinished)
         for topic, interval in list(self._open.items()):
             done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
             if done.to_us > done.from_us:
                 rows.append(self._row(topic, done, "sealed", None))
                 self._open[topic] = rest
+        return rows
+
+    def _ripe_parts(self, unfinished: Mapping[str, Message]) -> list[Row]:
+        """Part the rows that are held, as intervals that are open still."""
+        rows = []
+        for at, row in enumerate(self._held):
+            topic = row["topic"]
+            interval = _Interval(*(row[name] for name in _OF_A_ROW))
+            done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
+            if done.n_messages:
+                rows.append(self._row(topic, done, "sealed", None))
+                self._held[at] = self._row(topic, rest, row["end_reason"], row["detail"])
         return rows
 
     @property
@@ -120,20 +149,18 @@ class Ledger:
         return list(self._open)
 
     def state(self) -> bytes:
-        """Return the open intervals as bytes for the journal."""
+        """Return the open intervals and the rows that are held as bytes for the journal."""
         return json.dumps(
-            {
-                topic: [
-                    i.from_us,
-                    i.to_us,
-                    i.first_sequence,
-                    i.last_sequence,
-                    i.n_messages,
-                    i.before_sequence,
-                ]
-                for topic, i in self._open.items()
-            }
+            {"open": {topic: astuple(each) for topic, each in self._open.items()}, "closed": self._held}
         ).encode()
+
+    def restore(self, state: bytes | None) -> list[Row]:
+        """Go on from a state, whose rows that were held are returned."""
+        found = json.loads(state or b"{}")
+        intervals = found.get("open", found)  # older states have nothing else
+        self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
+        rows: list[Row] = found.get("closed", [])
+        return rows
 
     def close_killed(
         self, state: bytes | None, late: Iterable[Message | Notice] = (), *, is_cut: bool = False
@@ -144,9 +171,8 @@ class Ledger:
         damaged, the state may be older than they are, or gone: a jump of a counter then ends an interval.
         `is_cut` says that messages between the state and `late` are lost: the state's intervals end there.
         """
-        intervals = json.loads(state or b"{}")
-        self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
-        rows = self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
+        rows = self.restore(state)
+        rows += self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
         for item in late:
             at_us = item.received_ns // 1000
             if isinstance(item, Message):
@@ -181,3 +207,12 @@ class Ledger:
             "end_reason": reason,
             "detail": detail,
         }
+
+
+def _is_before(row: Row, unfinished: Mapping[str, Message]) -> bool:
+    """Whether an interval ends before the first message of its topic that is unfinished."""
+    first = unfinished.get("sequence" if row["topic"] == "mempool" else row["topic"])
+    if first is None or row["last_sequence"] is None:
+        return True
+    n_behind: int = (row["last_sequence"] - first.sequence) % COUNTER_RANGE
+    return n_behind >= COUNTER_RANGE // 2

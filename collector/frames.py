@@ -1,4 +1,4 @@
-"""What the journal keeps beside rows, in Arrow: messages, spans of consumed ordinals, named states."""
+"""What the journal keeps beside rows, in Arrow: messages, what is consumed, states, sizes of segments."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from collector.records import Message
+from collector.segment import Segment
 
-# Names in a segment that are no tables: messages by ordinal, spans of consumed ordinals, states.
+# Names in a segment that are no tables: messages by ordinal, spans of consumed ordinals, states, and how long
+# the segments before it are.
 MESSAGES: Final = "_messages"
 CONSUMED: Final = "_consumed"
 STATES: Final = "_states"
-OWN_NAMES: Final = frozenset({MESSAGES, CONSUMED, STATES})
+SIZES: Final = "_sizes"
+OWN_NAMES: Final = frozenset({MESSAGES, CONSUMED, STATES, SIZES})
 _MESSAGE_SCHEMA: Final = pa.schema(
     [
         ("ordinal", pa.int64()),
@@ -27,6 +30,7 @@ _MESSAGE_SCHEMA: Final = pa.schema(
 )
 _CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
 _STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
+_SIZE_SCHEMA: Final = pa.schema([("stem", pa.string()), ("size_bytes", pa.int64())])
 
 Spans = list[tuple[int, int]]  # of ordinals, both ends included
 Waiting = deque[tuple[int, Message]]  # messages without rows, by ordinal: their number in this journal
@@ -81,3 +85,9 @@ def update(states: dict[str, bytes], changes: Mapping[str, bytes | None]) -> Non
             states.pop(name, None)
         else:
             states[name] = value
+
+
+def size_batch(segments: Iterable[Segment]) -> pa.RecordBatch:
+    """Make a batch of the sizes that segments have."""
+    rows = [{"stem": segment.stem, "size_bytes": segment.path.stat().st_size} for segment in segments]
+    return pa.RecordBatch.from_pylist(rows, schema=_SIZE_SCHEMA)

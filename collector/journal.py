@@ -18,7 +18,8 @@ A full disk is waited out: `flush` tries again until there is space or `stop` is
 meanwhile, and when it is full the receiver says so. `seal` leaves what it could not write in the journal.
 
 Damage to a segment costs the frames that it hits: they are named in the log and in `Journal.lost_bytes`, and
-the file is kept with the ending `.damaged`. The format is in `collector.segment`.
+the file is kept with the ending `.damaged`. What an earlier run claims to have observed is settled by what is
+left (`collector.account`). The format is in `collector.segment`.
 
 One thread uses a Journal; one Journal uses a folder.
 """
@@ -38,23 +39,26 @@ import pyarrow as pa
 import structlog
 
 from collector import locks
+from collector.account import Accounts, settled_state, stubs
+from collector.adoption import adopt
+from collector.coverage import COVERAGE_STATE, Row
 from collector.errors import DatasetError, NoSpace
 from collector.frames import (
     CONSUMED,
     MESSAGES,
     OWN_NAMES,
+    SIZES,
     STATES,
     Waiting,
     consumed_batch,
-    merged,
     message_batch,
-    messages_outside,
+    size_batch,
     state_batch,
     update,
 )
 from collector.records import Message
-from collector.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
-from collector.schema import TABLES, Table
+from collector.ring import CAPACITY_BYTES, SUFFIX, Item, Ring, of_this_run
+from collector.schema import COVERAGE, TABLES, Table
 from collector.segment import Segment
 from collector.space import Space
 from collector.writer import NO_SPACE, Dataset, make_folder, sync_folder, to_batch
@@ -81,8 +85,6 @@ class Journal:
     ) -> None:
         self.lost_bytes = 0  # of segments and rings, of earlier runs or this one, that could not be read
         self._space = Space(stop)
-        self.cut: set[str] = set()  # sessions of which segments have lost messages, as their ring tells
-        self.late: list[Item] = []  # what `recover` found in rings and in no segment, in order of receipt
         self._ring: Ring | None = None
         self._ring_bytes = ring_bytes
         self._folder = folder
@@ -98,16 +100,12 @@ class Journal:
         self._states: dict[str, bytes] = {}
         self._waiting: Waiting = deque()
         self._next_ordinal = 0
+        self._vouched: set[str] = set()  # stems of segments whose coverage was being sealed
         # What the next flush will write.
         self._new_rows: dict[str, list[Mapping[str, Any]]] = {}
         self._n_new_messages = 0
         self._n_new_consumed = 0
         self._new_states: dict[str, bytes | None] = {}
-        try:
-            self._adopt()
-        except DatasetError:
-            os.close(self._lock)
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -133,11 +131,14 @@ class Journal:
     def recover(self, dataset: Dataset) -> list[Message]:
         """Seal what earlier runs left; returns their messages that have not become rows, oldest first.
 
-        The messages stay in the journal until `mark_consumed`. Raises DatasetError when the dataset does not
-        take the rows; then nothing is lost, and the next run recovers.
+        The messages stay in the journal until `mark_consumed`. So does what earlier runs claim to have
+        observed, as a state for each session (`account.settled_state`): it becomes rows of `coverage` when
+        the session's messages have become theirs. Raises DatasetError when the dataset does not take the
+        rows; then nothing is lost, and the next run recovers.
         """
-        self._take_over_rings()
-        self._seal_segments(dataset)
+        accounts = self._adopt(dataset)
+        self._take_over_rings(accounts, dataset)
+        self._seal_segments(dataset, is_recovery=True)
         return [message for _, message in self._waiting]
 
     def ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
@@ -240,44 +241,31 @@ class Journal:
             os.close(self._lock)
             self._lock = -1
 
-    def _adopt(self) -> None:
-        """Take over earlier messages, marks and states; one ordinal is one message."""
+    def _adopt(self, dataset: Dataset) -> Accounts:
+        """Take over what earlier runs left in segments; returns what they claim to have observed."""
         with _explained(self._folder):
-            contents = [segment.read().batches for segment in self._unsealed]
-        spans = merged(
-            (span["first"], span["last"])
-            for batches in contents
-            for batch in batches.get(CONSUMED, [])
-            for span in batch.to_pylist()
-        )
-        messages: dict[int, Message] = {}
-        last = spans[-1][1] if spans else -1
-        for batches in contents:
-            for batch in batches.get(MESSAGES, []):
-                last = max(last, batch.column(0)[-1].as_py())
-                messages |= messages_outside(spans, batch)
-            for batch in batches.get(STATES, []):
-                update(self._states, {row["name"]: row["value"] for row in batch.to_pylist()})
-        self._next_ordinal = last + 1
-        self._waiting.extend(sorted(messages.items()))
+            adopted = adopt(self._unsealed, dataset, self._folder.name)
+        self._unsealed, self._vouched = adopted.segments, adopted.vouched
+        self._waiting.extend(adopted.messages)
+        self._next_ordinal, self._states = adopted.next_ordinal, adopted.states
+        return adopted.accounts
 
-    def _take_over_rings(self) -> None:
-        """Flush the messages in rings of earlier runs that are in no segment, and remove the rings."""
+    def _take_over_rings(self, accounts: Accounts, dataset: Dataset) -> None:
+        """Flush the messages in rings of earlier runs that are in no segment, and what is claimed then."""
         with _explained(self._folder):
             paths = sorted(self._folder.glob(f"*{SUFFIX}"))
             found = [Ring.left_in(path) for path in paths]
+        late: dict[str, list[Item]] = {}
+        cut: set[str] = set()
         for path, left in zip(paths, found, strict=True):
             done = int(self._states.get(_RING_STATE + left.session, b"0"))
-            late = _of_this_run(left.items, done)
-            self.append_messages([item for item in late if isinstance(item, Message)])
-            self.late += late
-            self.cut |= {left.session} if left.released > done else set()
+            late[left.session] = of_this_run(left.items, done)
+            self.append_messages([item for item in late[left.session] if isinstance(item, Message)])
+            cut |= {left.session} if left.released > done else set()
             if left.lost_bytes:
                 self.lost_bytes += left.lost_bytes
                 log.warning("journal.damaged", ring=path.name, lost_bytes=left.lost_bytes)
-        if self._n_new_messages:
-            self.flush()
-            self._fsync()
+        self._settle(accounts.settled(late, cut), dataset if accounts.is_damaged or cut else None)
         for path, left in zip(paths, found, strict=True):
             with _explained(self._folder):
                 if left.lost_bytes:
@@ -287,8 +275,23 @@ class Journal:
                 sync_folder(self._folder)
             self.set_state(_RING_STATE + left.session, None)
 
-    def _seal_segments(self, dataset: Dataset) -> list[Path]:
-        """Write the rows of every segment but the current one, oldest first, and remove it."""
+    def _settle(self, claims: dict[str, list[Row]], damaged: Dataset | None) -> None:
+        """Flush what was observed by sessions that have ended, together with the last of their messages."""
+        if damaged is not None:
+            for session, rows in stubs(self._folder.name, damaged.read(COVERAGE), claims).items():
+                claims.setdefault(session, []).extend(rows)
+        for session, rows in claims.items():
+            if rows or COVERAGE_STATE + session in self._states:
+                self.set_state(COVERAGE_STATE + session, settled_state(rows))
+        if self._n_new_messages or self._new_states:
+            self.flush()
+            self._fsync()
+
+    def _seal_segments(self, dataset: Dataset, *, is_recovery: bool = False) -> list[Path]:
+        """Write the rows of every segment but the current one, oldest first, and remove it.
+
+        What a segment of an earlier run claims is settled, unless its file was begun.
+        """
         if not self._is_carried:
             self._carry_over()
         written: list[Path] = []
@@ -296,8 +299,12 @@ class Journal:
             segment = self._unsealed[0]
             with _explained(self._folder):
                 content = segment.read()
-            for name in sorted(content.batches.keys() - OWN_NAMES, key=lambda name: (name in VOUCHING, name)):
-                rows = pa.Table.from_batches(content.batches[name])
+            batches = content.batches
+            names = batches.keys() - OWN_NAMES
+            if is_recovery and segment.stem not in self._vouched:
+                names -= {"coverage"}
+            for name in sorted(names, key=lambda name: (name in VOUCHING, name)):
+                rows = pa.Table.from_batches(batches[name])
                 written += dataset.write(_table(name), rows, stem=segment.stem)
             if content.lost_bytes:
                 self.lost_bytes += content.lost_bytes
@@ -315,6 +322,8 @@ class Journal:
         if self._states:
             batches[STATES] = state_batch(self._states)
         if batches:
+            with _explained(self._folder):
+                batches[SIZES] = size_batch(self._unsealed)
             self._write_once(batches)
             self._fsync()
         self._is_carried = True
@@ -370,19 +379,6 @@ def _explained(folder: Path) -> Iterator[None]:
             f"cannot use the journal {folder}: {error.strerror or error}; what was received is safe, give it "
             "space and rights"
         ) from None
-
-
-def _of_this_run(items: Iterable[Item], done: int) -> list[Item]:
-    """Leave out the messages up to a number, notices before them, and what follows a restart of the node."""
-    late: list[Item] = []
-    for item in items:
-        if isinstance(item, Message) and item.number <= done:
-            late.clear()
-        else:
-            late.append(item)
-        if not isinstance(item, Message) and item.reason == "node_restart":
-            break
-    return late
 
 
 def _lock(folder: Path) -> int:

@@ -6,14 +6,14 @@ Losses in the stream, steps of the wall clock and findings of the watchdog all e
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
 from collector.batches import Batches
 from collector.blockflow import reject_row
 from collector.clock import Step, StepDetector, wall_us
-from collector.coverage import Ledger
+from collector.coverage import COVERAGE_STATE, Ledger
 from collector.errors import CollectorError
 from collector.guard import Guard
 from collector.journal import Journal
@@ -25,7 +25,6 @@ from collector.records import Message, Notice
 from collector.watchdog import Finding, Ours
 
 Row = dict[str, Any]
-COVERAGE_STATE: Final = "coverage/"
 log = structlog.get_logger(__name__)
 
 
@@ -79,11 +78,12 @@ class Observed:
 
     def seal(self) -> None:
         """Make rows of what was observed so far and has its rows committed."""
-        self.keep(self._ledger.seal(self._batches.unfinished))
+        self._give_out(self._ledger.seal(self._batches.unfinished))
 
     def end(self, reason: str) -> None:
         """Make rows of everything: the session is over."""
-        self.keep(self._ledger.close_all(reason, self.restarted or None))
+        self._ledger.hold(self._ledger.close_all(reason, self.restarted or None))
+        self._give_out(self._ledger.ripe({}))
 
     def forget(self) -> None:
         """Drop what the journal keeps for a next run, which has nothing more to close."""
@@ -95,6 +95,7 @@ class Observed:
         The ledger's state goes to the journal with the messages it counts.
         """
         rows: list[Row] = []
+        self._give_out(self._ledger.ripe(self._batches.unfinished))
         step = self._steps.step()
         for position, item in enumerate(items):
             if type(item) is Message:
@@ -186,7 +187,14 @@ class Observed:
             self._ledger.prove(topic, until_us)
 
     def keep(self, rows: Sequence[Row]) -> None:
-        """Hand rows of `coverage` and what is still open to the next flush, which writes both or neither."""
+        """Hand rows of `coverage` and what is still open to the next flush, which writes both or neither.
+
+        The rows go with the state until what they vouch for is committed.
+        """
+        self._ledger.hold(rows)
+        self._give_out([])
+
+    def _give_out(self, rows: Sequence[Row]) -> None:
         if rows:
             self._journal.append("coverage", rows)
         state = self._ledger.state()

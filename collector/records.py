@@ -1,6 +1,8 @@
 """What passes between the stages of the collector."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+COUNTER_RANGE: Final = 1 << 32  # of the counter that each topic has
 
 
 class Message(NamedTuple):

@@ -5,7 +5,8 @@ SIGKILL of either process or of both; and the file has its space from the start,
 the one that puts. One process puts (`Ring.put`, `Ring.note`), one takes (`Ring.take`) and frees what it has
 made safe elsewhere (`Ring.release`). A record counts once `head` lies behind it.
 
-The file is a page that describes it, then the records, each at a multiple of 8 bytes:
+The file is a page that describes it, in words of 64 bits and in JSON of which a word has the length and the
+CRC-32, then the records, each at a multiple of 8 bytes:
 
     length of the body (uint32) | CRC-32 of the rest (uint32) | number, received_ns, sequence (64 bits each)
     | topic, kind (uint16 each) | 0 (uint32) | body
@@ -23,12 +24,12 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from collector.records import Message, Notice
+from collector.records import COUNTER_RANGE, Message, Notice
 
 CAPACITY_BYTES: Final = 64 << 20
 LEAST_BYTES: Final = 1 << 20  # below this a ring is not worth having
@@ -75,12 +76,14 @@ class Ring:
             raise ValueError(f"{path} is no ring")
         self._words = memoryview(self._map)[:_TEXT_AT].cast("Q")
         self._capacity = self._words[_CAPACITY]
-        text = json.loads(self._map[_TEXT_AT : _TEXT_AT + self._words[_TEXT]])
-        if self._capacity != len(self._map) - _PAGE_BYTES or not isinstance(text, dict):
+        checksum, length = divmod(self._words[_TEXT], 1 << 32)
+        text = self._map[_TEXT_AT : min(_TEXT_AT + length, _PAGE_BYTES)]
+        if self._capacity != len(self._map) - _PAGE_BYTES or zlib.crc32(text) != checksum:
             raise ValueError(f"the first page of {path} is damaged")
-        self._node = str(text.get("node"))
-        self.session = str(text.get("session"))
-        self._topics = [str(topic) for topic in text.get("topics", ())]
+        names = json.loads(text)
+        self._node: str = names["node"]
+        self.session: str = names["session"]
+        self._topics: list[str] = names["topics"]
         self._handle = handle
         self._number_of = {topic: number for number, topic in enumerate(self._topics)}
         self._at = self._words[_TAIL]  # what `take` reads next
@@ -106,7 +109,7 @@ class Ring:
         try:
             capacity = _allocate(handle, capacity_bytes)
             words = memoryview(bytearray(_TEXT_AT)).cast("Q")
-            words[_CAPACITY], words[_TEXT] = capacity, len(text)
+            words[_CAPACITY], words[_TEXT] = capacity, zlib.crc32(text) << 32 | len(text)
             os.pwrite(handle, _MAGIC + words.tobytes()[len(_MAGIC) :] + text, 0)
             temporary.replace(path)
             return cls(path, handle)
@@ -301,6 +304,28 @@ class Ring:
             detail, _, kept = tail.partition(b"\0")
             item = Notice(reason.decode(), name, received_ns, detail.decode(errors="replace"), kept)
         return number, position + _padded(_HEADER_BYTES + length), item
+
+
+def of_this_run(items: Iterable[Item], done: int) -> list[Item]:
+    """Leave out the messages up to a number, notices before them, and what follows a restart of the node.
+
+    A restart whose notice is lost shows in a counter that steps back.
+    """
+    late: list[Item] = []
+    newest: dict[str, int] = {}
+    for item in items:
+        if isinstance(item, Message):
+            expected = newest.get(item.topic, item.sequence - 1) + 1
+            if (item.sequence - expected) % COUNTER_RANGE >= COUNTER_RANGE // 2:
+                break
+            newest[item.topic] = item.sequence
+        if isinstance(item, Message) and item.number <= done:
+            late.clear()
+        else:
+            late.append(item)
+        if not isinstance(item, Message) and item.reason == "node_restart":
+            break
+    return late
 
 
 def _padded(size: int) -> int:

@@ -45,11 +45,28 @@ def journal_folders(root: Path, chain: str) -> list[Path]:
     return sorted(path for path in (root / "journal" / chain).glob("*") if path.is_dir())
 
 
-class Contents(NamedTuple):
-    """What a segment holds: batches by name, in the order they were written."""
+class Part(NamedTuple):
+    """A batch and its name."""
 
-    batches: dict[str, list[pa.RecordBatch]]
+    name: str
+    batch: pa.RecordBatch
+    is_behind_loss: bool = False  # bytes before it are lost, of this segment
+
+
+class Contents(NamedTuple):
+    """What a segment holds."""
+
+    parts: list[Part]  # in the order they were written
     lost_bytes: int  # bytes that are not part of any whole frame
+    ends_in_loss: bool  # some of them are behind the last frame
+
+    @property
+    def batches(self) -> dict[str, list[pa.RecordBatch]]:
+        """The batches by name, in the order they were written."""
+        found: dict[str, list[pa.RecordBatch]] = {}
+        for part in self.parts:
+            found.setdefault(part.name, []).append(part.batch)
+        return found
 
 
 class Segment:
@@ -62,6 +79,7 @@ class Segment:
         self.path = path
         self.number = int(match[1])
         self.size_bytes = 0  # of whole frames written by this process
+        self.whole_bytes = 0  # that it must have, as far as anybody knows
         self._key = bytes.fromhex(match[2])
         self._handle = -1
 
@@ -110,19 +128,23 @@ class Segment:
     def read(self) -> Contents:
         """Read every whole frame; what is cut off or damaged is counted, and never an error.
 
-        A file cut exactly between two frames looks like one that was never longer.
+        A file cut exactly between two frames looks like one that was never longer, unless `whole_bytes` says
+        that it was.
         """
-        batches: dict[str, list[pa.RecordBatch]] = {}
+        parts: list[Part] = []
         size_bytes = self.path.stat().st_size
-        read_bytes = 0
+        read_bytes = end = 0
+        is_behind_loss = False
         if size_bytes:
             with self.path.open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            for payload in self._payloads(data):
+            for begin, payload in self._payloads(data):
+                is_behind_loss |= begin != end
+                end = begin + _FRAME_BYTES + len(payload)
                 read_bytes += _FRAME_BYTES + len(payload)
-                for name, batch in _parts(payload):
-                    batches.setdefault(name, []).append(batch)
-        return Contents(batches, size_bytes - read_bytes)
+                parts += [Part(name, batch, is_behind_loss) for name, batch in _parts(payload)]
+        size_bytes = max(size_bytes, self.whole_bytes)
+        return Contents(parts, size_bytes - read_bytes, size_bytes > end)
 
     def remove(self, *, keep: bool) -> None:
         """Take the segment out of the journal; with keep the file stays, with the ending `.damaged`."""
@@ -132,8 +154,8 @@ class Segment:
             self.path.unlink()
         sync_folder(self.path.parent)
 
-    def _payloads(self, data: mmap.mmap) -> Iterator[memoryview]:
-        """Every payload that matches its checksum."""
+    def _payloads(self, data: mmap.mmap) -> Iterator[tuple[int, memoryview]]:
+        """Every payload that matches its checksum, and where its frame begins."""
         view = memoryview(data)
         pos = data.find(self._key)
         while pos >= 0:
@@ -144,7 +166,7 @@ class Segment:
                 (checksum,) = _checksum.unpack_from(view, begin - _checksum.size)
                 payload = view[begin : begin + length] if length <= len(view) - begin else payload
                 if len(payload) == length and _crc(length, payload) == checksum:
-                    yield payload
+                    yield pos, payload
                     pos = data.find(self._key, begin + length)
                     continue
             pos = data.find(self._key, pos + 1)

@@ -142,6 +142,7 @@ class Session:
         self._pipeline.start(facts, now_us)
         self._tip_hash = facts.row["tip_hash"]
         self._batches.commit()  # before any message: what a kill leaves of it belongs to a known session
+        self._seal()  # nor can damage to the journal make it unknown
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 
     def _renew(self, topic: str) -> None:

@@ -7,6 +7,7 @@ they go on undisturbed; a node that is watched alone ends the service, which who
 import queue
 import secrets
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -15,11 +16,10 @@ import structlog
 from collector import told
 from collector.bulk import warm_up
 from collector.config import NodeSettings, Settings
-from collector.coverage import Ledger
+from collector.coverage import COVERAGE_STATE, Ledger
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal import Journal
 from collector.metrics import Metrics
-from collector.observed import COVERAGE_STATE
 from collector.preflight import client_for, examine
 from collector.records import Message
 from collector.rpc import RpcClient
@@ -201,31 +201,30 @@ class Watch:
         return None
 
     def _recover(self, prepared: Prepared) -> None:
-        """Make rows of what a killed run had received, and close the intervals it left open."""
+        """Make rows of what a killed run had received, and of what it claims to have observed."""
         states = dict(self._journal.states)
-        late = self._journal.late
-        sessions = {name.removeprefix(COVERAGE_STATE) for name in states if name.startswith(COVERAGE_STATE)}
-        sessions |= {item.session for item in late if isinstance(item, Message)}
-        for session in sorted(sessions):
-            state = states.get(COVERAGE_STATE + session)
-            is_cut = session in self._journal.cut
-            rows = Ledger(self._node.name, session).close_killed(state, late, is_cut=is_cut)
-            self._journal.append("coverage", rows)
-            self._journal.set_state(COVERAGE_STATE + session, None)
-        late.clear()
-        self._journal.flush()
-        began = {
-            name.removeprefix(BEGAN_STATE): state
-            for name, state in states.items()
-            if name.startswith(BEGAN_STATE)
-        }
-        found: dict[str, tuple[list[Message], dict[str, bytes]]] = {name: ([], {}) for name in began}
+        messages: dict[str, list[Message]] = {}
         for message in self._left_over:
-            found.setdefault(message.session, ([], {}))[0].append(message)
+            messages.setdefault(message.session, []).append(message)
+        told_states: dict[str, dict[str, bytes]] = {}
         for name, state in states.items():
             if name.startswith(told.STATE):
-                found.setdefault(told.session_of(name), ([], {}))[1][name] = state
-        for session, (messages, told_states) in sorted(found.items()):  # their names begin with the time
-            log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(messages))
-            self._session(prepared, session).recover(messages, told_states, began.get(session))
+                told_states.setdefault(told.session_of(name), {})[name] = state
+        began = _by_session(states, BEGAN_STATE)
+        claims = _by_session(states, COVERAGE_STATE)
+        # In order: their names begin with the time. Each is sealed before the next one's claims are rows.
+        for session in sorted(messages.keys() | told_states.keys() | began.keys() | claims.keys()):
+            left = messages.get(session, [])
+            log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(left))
+            rows = Ledger(self._node.name, session).close_killed(claims.get(session))
+            self._journal.append("coverage", rows)
+            self._journal.set_state(COVERAGE_STATE + session, None)
+            self._journal.flush()
+            told_of = told_states.get(session, {})
+            self._session(prepared, session).recover(left, told_of, began.get(session))
         self._left_over = []
+
+
+def _by_session(states: Mapping[str, bytes], prefix: str) -> dict[str, bytes]:
+    """Pick the states that a name and a session name."""
+    return {name.removeprefix(prefix): value for name, value in states.items() if name.startswith(prefix)}

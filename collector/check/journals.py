@@ -1,29 +1,33 @@
 """What the journals of a dataset hold that is not in Parquet yet: it is no breach that it is not."""
 
-import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pyarrow as pa
 
 from collector import locks
-from collector.frames import MESSAGES, STATES
+from collector.account import Accounts
+from collector.coverage import Row
+from collector.frames import MESSAGES
 from collector.schema import TABLES
-from collector.segment import Segment, journal_folders
+from collector.segment import Contents, Segment, journal_folders
 
-STATE_OF_COVERAGE = "coverage/"
+_OF_A_MESSAGE: Final = pa.schema(
+    [("node", pa.string()), ("session", pa.string()), ("topic", pa.string()), ("sequence", pa.int64())]
+)
 
 
 @dataclass
 class Journals:
-    """Rows, messages and open intervals by what they are; which nodes a collector watches now."""
+    """Rows, messages and intervals, open ones too, by what they are; which nodes a collector watches now."""
 
     segments: list[Path] = field(default_factory=list)
-    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # less those of `coverage`
+    coverage: list[Row] = field(default_factory=list)
     messages: list[pa.RecordBatch] = field(default_factory=list)
-    open_intervals: list[dict[str, Any]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)  # nodes whose journal a process holds
 
     @property
@@ -38,50 +42,25 @@ def read_journals(root: Path, chain: str) -> Journals:
     for folder in journal_folders(root, chain):
         if locks.is_held(folder / locks.NAME):
             found.running.add(folder.name)
-        for segment in Segment.all_in(folder):
-            try:
-                batches = segment.read().batches
-            except FileNotFoundError:
-                continue
+        accounts = Accounts(folder.name)
+        for segment, contents in _readable(folder):
             found.segments.append(segment.path)
-            _take(found, folder.name, batches)
+            accounts.take(contents)
+            for name, parts in contents.batches.items():
+                if name in TABLES and name != "coverage":
+                    found.rows.setdefault(name, []).extend(parts)
+                elif name == MESSAGES:
+                    found.messages += [part.select(_OF_A_MESSAGE.names) for part in parts]
+        found.coverage += accounts.open_rows()
     return found
 
 
-def _take(found: Journals, node: str, batches: dict[str, list[pa.RecordBatch]]) -> None:
-    for name, parts in batches.items():
-        if name in TABLES:
-            found.rows.setdefault(name, []).extend(parts)
-    found.messages += [
-        part.select(["node", "session", "topic", "sequence"]) for part in batches.get(MESSAGES, [])
-    ]
-    states = {row["name"]: row["value"] for part in batches.get(STATES, []) for row in part.to_pylist()}
-    for name, state in states.items():
-        if name.startswith(STATE_OF_COVERAGE) and state is not None:
-            found.open_intervals += _intervals(node, name.removeprefix(STATE_OF_COVERAGE), state)
-
-
-def _intervals(node: str, session: str, state: bytes) -> Iterator[dict[str, Any]]:
-    """Read the open intervals in a state of `collector.coverage.Ledger`."""
-    for topic, values in json.loads(state).items():
-        from_us, to_us, first, last, n_messages, *_ = values
-        yield {
-            "node": node,
-            "session": session,
-            "topic": topic,
-            "from_at": from_us,
-            "to_at": to_us,
-            "first_sequence": first,
-            "last_sequence": last,
-            "n_messages": n_messages,
-            "end_reason": "sealed",  # as far as anybody knows it goes on
-            "detail": None,
-        }
+def _readable(folder: Path) -> Iterator[tuple[Segment, Contents]]:
+    for segment in Segment.all_in(folder):
+        with suppress(FileNotFoundError):
+            yield segment, segment.read()
 
 
 def messages_table(parts: Sequence[pa.RecordBatch]) -> pa.Table:
     """Join what is known of journalled messages: node, session, topic, sequence."""
-    schema = pa.schema(
-        [("node", pa.string()), ("session", pa.string()), ("topic", pa.string()), ("sequence", pa.int64())]
-    )
-    return pa.Table.from_batches([part.cast(schema) for part in parts], schema=schema)
+    return pa.Table.from_batches([part.cast(_OF_A_MESSAGE) for part in parts], schema=_OF_A_MESSAGE)

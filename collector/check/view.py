@@ -98,7 +98,7 @@ def open_view(
         )
         batches = list(journals.rows.get(name, []))
         if name == "coverage":
-            batches += _open_intervals(journals)
+            batches.append(pa.RecordBatch.from_pylist(journals.coverage, schema=table.arrow))
         journalled = pa.Table.from_batches(
             [_conformed(table.arrow, batch) for batch in batches], schema=table.arrow.remove_metadata()
         )
@@ -112,13 +112,6 @@ def open_view(
     connection.execute("CREATE OR REPLACE TEMP TABLE journal_messages AS FROM journalled")
     connection.unregister("journalled")
     return View(dataset, files, connection, locks.is_held(dataset.folder / LOCK))
-
-
-def _open_intervals(journals: Journals) -> list[pa.RecordBatch]:
-    schema = TABLES["coverage"].arrow
-    if not journals.open_intervals:
-        return []
-    return [pa.RecordBatch.from_pylist(journals.open_intervals, schema=schema)]
 
 
 def _conformed(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """The account of what was observed: no interval claims more than was received, none is lost."""
 
-from collector.coverage import COUNTER_RANGE, Ledger
-from collector.records import Message, Notice
+from collector.coverage import Ledger
+from collector.records import COUNTER_RANGE, Message, Notice
 
 SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
@@ -144,3 +144,27 @@ def test_a_closed_topic_has_nothing_to_close() -> None:
     assert len(ledger.close("mempool", "resync")) == 1
     assert ledger.close("mempool", "shutdown") == []
     assert not ledger.is_open("mempool")
+
+
+def test_a_row_waits_for_what_it_vouches_for() -> None:
+    """A seal gives out the part that is committed; a kill finds the rest in the state."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    for number in range(5, 9):
+        ledger.count("sequence", number, number * 10)
+    ledger.hold(ledger.close("sequence", "gap", "lost"))
+    unfinished = {"sequence": Message("alpha", "s", "sequence", 7, 70_000, b"")}
+    assert ledger.ripe(unfinished) == []
+    (sealed,) = ledger.seal(unfinished)
+    (killed,) = Ledger("alpha", "s").close_killed(ledger.state())
+    (ended,) = ledger.ripe({})
+    assert [sealed[name] for name in (*SPAN, "end_reason")] == [10, 70, 5, 6, 2, "sealed"]
+    assert [ended[name] for name in (*SPAN, "end_reason", "detail")] == [70, 80, 7, 8, 2, "gap", "lost"]
+    assert killed == ended
+    assert ledger.ripe({}) == []
+
+
+def test_a_state_of_an_older_version_is_understood() -> None:
+    """It was the open intervals alone."""
+    (row,) = Ledger("alpha", "s").close_killed(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
+    assert [row[name] for name in SPAN] == [10, 30, 7, 8, 2]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.coverage import Ledger
 from collector.journal import Journal
 from collector.records import Message, Notice
 from collector.ring import LEAST_BYTES, Ring
@@ -28,6 +29,7 @@ class Run:
         self.folder = folder
         self.journal = Journal(folder, ring_bytes=LEAST_BYTES)
         self.journal.recover(dataset)
+        self.ledger = Ledger("n", "s1")
         self.taking = self.journal.ring("n", "s1", TOPICS)
         self.putting = Ring.open(self.taking.path)
 
@@ -39,6 +41,9 @@ class Run:
     def journalled(self, count: int) -> list[Message]:
         """Take messages and flush them."""
         messages = [item for item in self.taking.take(count) if isinstance(item, Message)]
+        for each in messages:
+            self.ledger.count(each.topic, each.sequence, each.received_ns // 1000)
+        self.journal.set_state("coverage/s1", self.ledger.state())
         self.journal.append_messages(messages)
         self.journal.flush()
         return messages
@@ -68,6 +73,12 @@ def sequences(messages: list[Message]) -> list[int]:
     return [message.sequence for message in messages]
 
 
+def claims(journal: Journal) -> list[tuple[int, int, str]]:
+    """List what the session that was killed claims to have observed."""
+    rows = Ledger("n", "s1").close_killed(journal.states["coverage/s1"])
+    return [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
+
+
 def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> None:
     """Received, flushed or not, made into rows or not: every message is there once, in order."""
     run.put(0, 1, 2, 3, 4, 5)
@@ -78,7 +89,7 @@ def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> No
     run.taking.take(1)  # on its way to the session
     with Journal(run.killed()) as journal:
         assert sequences(journal.recover(dataset)) == [2, 3, 4, 5]
-        assert sequences([item for item in journal.late if isinstance(item, Message)]) == [4, 5]
+        assert claims(journal) == [(0, 5, "killed")]
         assert list(journal._folder.glob("*.ring")) == []
     assert sealed(dataset) == [0, 1]
 
@@ -108,10 +119,11 @@ def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: D
     cut = shutil.copytree(killed, killed.with_name("cut"))
     with (cut / segment.name).open("r+b") as file:
         file.truncate(size)
-    for folder, counters, sessions in ((killed, [0, 1, 2, 3, 4], set()), (cut, [0, 1, 4], {"s1"})):
+    whole, parted = [(0, 4, "killed")], [(0, 1, "killed"), (4, 4, "killed")]
+    for folder, counters, spans in ((killed, [0, 1, 2, 3, 4], whole), (cut, [0, 1, 4], parted)):
         with Journal(folder) as journal:
             assert sequences(journal.recover(dataset)) == counters
-            assert journal.cut == sessions
+            assert claims(journal) == spans
 
 
 def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> None:
@@ -135,8 +147,26 @@ def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: R
     run.put(0)
     with Journal(run.killed()) as journal:
         assert sequences(journal.recover(dataset)) == [0, 1, 9]
-        told = [item.sequence if isinstance(item, Message) else item.reason for item in journal.late]
-        assert told == [1, "gap", 9, "node_restart"]
+        assert claims(journal) == [(0, 1, "gap"), (9, 9, "node_restart")]
+
+
+def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> None:
+    """A record of the ring may be damaged: a counter that steps back is none of this session's."""
+    run.put(0, 1, 2, 0, 1)
+    with Journal(run.killed()) as journal:
+        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+        assert claims(journal) == [(0, 2, "killed")]
+
+
+def test_a_start_that_is_killed_too_knows_what_the_ring_had(run: Run, dataset: Dataset) -> None:
+    """The ring is gone then; the claim and the messages were flushed as one."""
+    run.put(0, 1, 2)
+    run.journalled(1)
+    killed = run.killed()
+    for _ in range(3):
+        with Journal(killed) as journal:
+            assert sequences(journal.recover(dataset)) == [0, 1, 2]
+            assert claims(journal) == [(0, 2, "killed")]
 
 
 def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None:
@@ -146,7 +176,7 @@ def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None
     run.journal.end_ring()
     with Journal(run.killed()) as journal:
         assert sequences(journal.recover(dataset)) == [0]
-        assert journal.late == []
+        assert claims(journal) == [(0, 0, "killed")]
 
 
 def test_a_damaged_ring_is_kept_and_named(run: Run, dataset: Dataset) -> None:
