@@ -7,26 +7,43 @@ from collector.check.view import View
 
 
 def check_heights(view: View) -> Outcome:
-    """Look for heights between the first and the last that no block has.
-
-    A node that begins with an empty chain announces block 0, wherever the dataset begins.
-    """
+    """Look for heights that no block has, from the first one to the last that a node connected."""
     outcome = Outcome("heights", "every height from the first to the last is there")
     outcome.n_rows = view.count("FROM blocks")
     query = """
         SELECT height + 1, next - 1 FROM (
             SELECT height, lead(height) OVER (ORDER BY height) AS next
-            FROM (
-                SELECT DISTINCT height FROM blocks_known WHERE height > 0
-                    OR block_hash NOT IN (SELECT block_hash FROM block_arrivals WHERE kind = 'pushed')
-            )
+            FROM (SELECT DISTINCT height FROM blocks_known)
         ) WHERE next > height + 1 ORDER BY height
     """
     holes = view.rows(query)
     for first, last in holes:
         words = f"height {first} is" if first == last else f"heights {first} to {last} are"
         outcome.breach(f"{words} missing", backfill_command(view, first, last), last - first + 1)
+    _look_above(view, outcome)
     return outcome
+
+
+def _look_above(view: View, outcome: Outcome) -> None:
+    """Look for active blocks above all that are there; a collector or backfill that runs may bring them."""
+    query = """
+        SELECT node, lower(hex(block_hash)), height FROM (
+            SELECT node, block_hash, max(height) AS height, arg_max(event, event_at) AS event
+            FROM block_arrivals_known WHERE kind = 'pushed' AND event <> 'seen' GROUP BY node, block_hash
+        )
+        ANTI JOIN blocks_known USING (block_hash)
+        WHERE event = 'connected' AND (
+            height IS NULL OR height > coalesce((SELECT max(height) FROM blocks_known), -1)
+        ) ORDER BY node, height
+    """
+    for node, block_hash, height in view.rows(query):
+        where = "a height that nobody knows" if height is None else f"height {height}"
+        what = f"block {reverse(block_hash)} was connected by {node} at {where} and is missing"
+        mend = "`pool-collector run` fetches it"
+        if height is not None:
+            mend += f"; or {backfill_command(view, height, height)}"
+        is_under_way = view.is_backfilling or node in view.files.journals.running
+        (outcome.note if is_under_way else outcome.breach)(what, mend)
 
 
 def check_parents(view: View) -> Outcome:

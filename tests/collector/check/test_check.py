@@ -73,7 +73,7 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
     ("a weight that is none", "ranges", change("blocks", 0, weight_wu=7), {"ranges"}),
     ("a reason for an addition", "ranges", change("mempool_events", 0, removal_reason="mined"), {"ranges"}),
     ("a lost transaction", "transactions", drop("transactions", 5), {"transactions", "numbers"}),
-    ("a lost block", "transactions", drop("blocks", 2), {"transactions"}),
+    ("a lost block", "transactions", drop("blocks", 2), {"transactions", "heights"}),
     (
         "transactions at another height",
         "transactions",
@@ -168,15 +168,26 @@ def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Pa
     assert found.n_found == 3
 
 
-def test_block_0_that_an_emptied_node_announced_makes_no_hole(tmp_path: Path) -> None:
-    """It was seen to come, so it is stored; the dataset begins at 100 all the same."""
+def test_block_0_is_a_height_like_any_other(tmp_path: Path) -> None:
+    """A node that was emptied announces it; then all heights up to what was there before are missing."""
     rows = make_rows()
-    rows["blocks"].append({**rows["blocks"][0], "height": 0, "block_hash": name("b0")})
-    rows["transactions"].append({**rows["transactions"][0], "height": 0, "block_hash": name("b0")})
-    missing = outcomes(write(tmp_path / "known", rows))["heights"]
-    rows["block_arrivals"].append({**rows["block_arrivals"][0], "height": 0, "block_hash": name("b0")})
-    announced = outcomes(write(tmp_path / "announced", rows))["heights"]
-    assert (missing.n_found, announced.n_found) == (99, 0)
+    for table in ("blocks", "transactions", "block_arrivals"):
+        rows[table].append({**rows[table][0], "height": 0, "block_hash": name("b0")})
+    found = outcomes(write(tmp_path / "d", rows))["heights"]
+    assert (found.n_found, found.findings[0].what) == (99, "heights 1 to 99 are missing")
+
+
+@pytest.mark.parametrize("height", [103, None])
+def test_a_block_that_was_connected_and_is_not_there_is_missing(tmp_path: Path, height: int | None) -> None:
+    """Above all that are stored no gap shows it; a block that was disconnected again need not be there."""
+    rows = make_rows()
+    arrival = {**rows["block_arrivals"][1], "height": height, "block_hash": name("b103")}
+    rows["block_arrivals"].append({**arrival, "event_at": at_us(7)})
+    missing = outcomes(write(tmp_path / "connected", rows))["heights"]
+    rows["block_arrivals"].append({**arrival, "event_at": at_us(8), "event": "disconnected"})
+    stale = outcomes(write(tmp_path / "stale", rows))["heights"]
+    assert (missing.status, missing.n_found, stale.status) == (BREACH, 1, OK)
+    assert "is missing" in missing.findings[0].what
 
 
 def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> None:
