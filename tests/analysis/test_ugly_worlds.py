@@ -71,60 +71,6 @@ def two_mempools() -> Tables:
     }
 
 
-def two_mempools() -> Tables:
-    """Return two nodes that see the same: a stale block that one of them followed, and a race at the tip."""
-    blocks = [
-        {"block_hash": "a1", "height": 1},
-        {"block_hash": "s2", "prev_hash": "a1", "height": 2, "coinbase_script": "/Beta/"},
-        {"block_hash": "b2", "prev_hash": "a1", "height": 2, "coinbase_script": "/Alpha/"},
-        {"block_hash": "b3", "prev_hash": "b2", "height": 3, "coinbase_script": "/Alpha/"},
-        {"block_hash": "c3", "prev_hash": "b2", "height": 3, "coinbase_script": "/Beta/"},
-    ]
-    stream = [("C", "a1", 10), ("C", "s2", 20), ("D", "s2", 30), ("C", "b2", 31), ("C", "b3", 40)]
-    events = [
-        {"node": "m", "event": event, "hash": block, "received_at": time} for event, block, time in stream
-    ]
-    events += [
-        {"node": "n", "event": "C", "hash": block, "received_at": time}
-        for block, time in (("a1", 11), ("b2", 29), ("b3", 41))
-    ]
-    seen = [
-        {"node": node, "block_hash": block, "event": "seen", "event_at": time}
-        for node, block, time in (
-            *(("m", block, time) for event, block, time in stream if event == "C"),
-            *(("n", "a1", 11), ("n", "b2", 29), ("n", "b3", 41), ("n", "c3", 42)),
-        )
-    ]
-    txs = [
-        {"node": node, "txid": txid, "entered_at": time + lag, "fee_sat": 100 * time}
-        for node, lag in (("m", 0), ("n", 0.5))
-        for txid, time in (("both", 2), ("again", 3), ("never", 4))
-    ]
-    txs.append({"node": "m", "txid": "again", "entered_at": 30.5, "fee_sat": 300})
-    taken = [("s2", "both"), ("s2", "again"), ("b2", "both"), ("b3", "again")]
-    return {
-        "nodes": [{"node": node, "started_at": 0} for node in "mn"],
-        "blocks": blocks,
-        "mempool_events": events,
-        "block_arrivals": seen,
-        "mempool_txs": txs,
-        "transactions": [
-            {"block_hash": block, "txid": txid, "fee_sat": 200, "vsize_vb": 100, "weight_wu": 400}
-            for block, txid in taken
-        ],
-        "coverage": [{"node": node, "from_at": 0, "to_at": 60} for node in "mn"],
-        "templates": [
-            {"node": node, "taken_at": 25 + lag, "prev_hash": "a1", "height": 2, "n_tx": 1}
-            for node, lag in (("m", 0), ("n", 0.5))
-        ],
-        "template_txs": [
-            {"node": node, "taken_at": 25 + lag, "tx_index": 1, "txid": "both", "fee_sat": 200}
-            | {"weight_wu": 400}
-            for node, lag in (("m", 0), ("n", 0.5))
-        ],
-    }
-
-
 def everything_wrong() -> Tables:
     """Return a reorganisation, a gap, a day without blocks, empty and unknown blocks, fees never learnt."""
     blocks = [
@@ -221,6 +167,5 @@ def test_a_part_lies_in_its_interval(rows: dict[str, list[Any]]) -> None:
                 low, high = row[f"{stem}_low_ratio"], row[f"{stem}_high_ratio"]
                 if None not in {low, row[column], high} and not low <= row[column] <= high:
                     wrong.append((name, row))
-    "two_mempools": two_mempools(),
 
     assert wrong == []
