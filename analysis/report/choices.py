@@ -40,6 +40,10 @@ PAPER: Final[Mapping[str, str]] = MappingProxyType(
     {"top_x": "about 90\u00a0%", "outside_2x": "below 5\u00a0%"}
 )
 STROKES: Final[Mapping[str, Stroke]] = MappingProxyType({"plain": "dashed", "cluster": "dotted"})
+OF_BOUND: Final = RatioAxis(title="Part of the bound", largest=1.0)
+OF_TEMPLATE: Final = RatioAxis(
+    title="Multiple of the template's fees", label=f"'\u00d7' + {PLAIN_LABEL}", limit=None, reference=1.0
+)
 MAX_POOLS: Final = 4
 NO_CHANCE: Final = 0.5
 AGE_TICKS_S: Final = (0, 15, 30, 60, 90, 120)
@@ -239,9 +243,8 @@ def _capture_figure(marts: Marts) -> Figure:
     rows = marts.ranked("fee_capture")
     bound = [ratio_row(marts, row, "captured") for row in drawable(rows, "captured")]
     bound += [ratio_row(marts, row, "captured_full", mark="ring") for row in drawable(rows, "captured_full")]
-    of_bound = RatioAxis(title="Part of the bound", largest=1.0)
     drawing = ratio_drawing(
-        "capture-bound", "Fees taken of the bound", bound, width_px=PANEL_PX, axis=of_bound
+        "capture-bound", "Fees taken of the bound", bound, width_px=PANEL_PX, axis=OF_BOUND
     )
     panels = [Panel(title="Of the most that could be had", wide=drawing)]
     against = [
@@ -258,14 +261,8 @@ def _capture_figure(marts: Marts) -> Figure:
         if row["template_multiple"] is not None
     ]
     if against:
-        axis = RatioAxis(
-            title="Multiple of the template's fees",
-            label=f"'\u00d7' + {PLAIN_LABEL}",
-            limit=None,
-            reference=1.0,
-        )
         svg = ratio_drawing(
-            "capture-template", "Fees against a stock template", against, width_px=PANEL_PX, axis=axis
+            "capture-template", "Fees against a stock template", against, width_px=PANEL_PX, axis=OF_TEMPLATE
         )
         panels.append(Panel(title="Against our template of the same weight", wide=svg))
     return Figure(
