@@ -19,6 +19,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
@@ -182,8 +183,8 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> bytes:
             stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
         body = sink.getvalue()
         parts += [bytes([len(name)]), name.encode(), _length.pack(body.size), body]
-    payload = b"".join(parts)
-    return b"".join((key, _length.pack(len(payload)), _checksum.pack(_crc(len(payload), payload)), payload))
+    length = sum(map(len, parts))
+    return b"".join((key, _length.pack(length), _checksum.pack(_crc(length, *parts)), *parts))
 
 
 def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -198,8 +199,9 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
             yield name, stream.read_next_batch()
 
 
-def _crc(length: int, payload: bytes | memoryview) -> int:
-    return zlib.crc32(payload, zlib.crc32(_length.pack(length)))
+def _crc(length: int, *parts: "bytes | memoryview | pa.Buffer") -> int:
+    """Checksum of a length and the payload, which may come in parts."""
+    return reduce(lambda so_far, part: zlib.crc32(part, so_far), parts, zlib.crc32(_length.pack(length)))
 
 
 def unsealed_segments(root: Path, chain: str) -> list[Segment]:
