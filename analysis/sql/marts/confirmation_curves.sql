@@ -7,8 +7,8 @@ another reason. Transactions that entered between the same two blocks share thei
 against likeness within batches of consecutive block intervals, not those of independent transactions. confirmation_delay has one row per time, confirmation_decile the sums.
 """
 cost = """
-All delays are sorted, decile by decile and once more for all together, and go to SciPy as lists, which makes a
-curve with an interval of each.
+All delays are sorted, decile by decile and once more for all together, and go to NumPy as lists, where each gives
+four curves with intervals.
 """
 grain = ["decile"]
 [parameters]
