@@ -3,8 +3,8 @@ summary = "Which factor explains what a pool takes: feerate, waiting time or siz
 method = """
 On inclusion_sample. auc_ratio is the chance that, of one taken and one left transaction of the same block, the taken
 one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything, below 0.5 the lower ranks are
-taken. It is the Mann-Whitney U of each block summed over blocks, divided by the pairs, with a jackknife interval over
-blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
+taken. It is the Mann-Whitney U of each block, nodes added up, summed over blocks, divided by the pairs, with a jackknife
+interval over blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
 (analysis/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
 is robust against likeness within blocks. `plain` and `cluster` feerates have an area but no coefficient, for they say
 nearly the same as package feerates.
@@ -20,7 +20,7 @@ min_inclusion_blocks = {value = 5, doc = "blocks with taken and left ones; fewer
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 factor = "VARCHAR  package, cluster, plain, waiting or size"
 pool_name = "VARCHAR  name of the pool"
-n_blocks = "BIGINT  blocks, node by node, that took some and left some of the sample"
+n_blocks = "BIGINT  blocks that took some and left some of the sample"
 n_taken = "BIGINT  taken transactions of the sample in them"
 n_left = "BIGINT  left transactions of the sample in them"
 auc_ratio = "DOUBLE  0..1, area under the ROC curve"
@@ -36,7 +36,7 @@ with
 ranks as (
     select
         node,
-        cut_no,
+        block_hash,
         pool,
         is_taken,
         n_pairs,
@@ -56,23 +56,35 @@ ranks as (
 wins as (
     select
         node,
-        cut_no,
+        block_hash,
         pool,
         ranked.factor,
         count(*) filter (where is_taken) as n_taken,
         count(*) filter (where not is_taken) as n_left,
         sum(ranked.rank_ratio * n_pairs + 0.5) filter (where is_taken) as rank_sum
     from ranks
-    group by node, cut_no, pool, ranked.factor
+    group by node, block_hash, pool, ranked.factor
+),
+
+by_block as (
+    select
+        block_hash,
+        pool,
+        factor,
+        sum(n_taken) as n_taken,
+        sum(n_left) as n_left,
+        sum(n_taken * n_left) as n_against,
+        sum(rank_sum - n_taken * (n_taken + 1) / 2) as n_won
+    from wins
+    where n_taken > 0 and n_left > 0
+    group by block_hash, pool, factor
 ),
 
 blocks_of as (
     select
         *,
-        rank_sum - n_taken * (n_taken + 1) / 2 as n_won,
         unnest([pool, 'all']) as label
-    from wins
-    where n_taken > 0 and n_left > 0
+    from by_block
 ),
 
 areas as (
@@ -82,8 +94,8 @@ areas as (
         count(*) as n_blocks,
         cast(sum(n_taken) as bigint) as n_taken,
         cast(sum(n_left) as bigint) as n_left,
-        sum(n_won) / sum(n_taken * n_left) as auc_ratio,
-        list(struct_pack(taken := n_won, offered := n_taken * n_left) order by node, cut_no) as won
+        sum(n_won) / sum(n_against) as auc_ratio,
+        list(struct_pack(taken := n_won, offered := n_against) order by block_hash) as won
     from blocks_of
     group by label, factor
 ),
