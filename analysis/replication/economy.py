@@ -99,8 +99,8 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     yield Finding(
         statement="Hashrate grows when revenue per unit is above a threshold",
         paper="grows above, not below",
-        ours=f"{fit.threshold:,.0f} USD per PH/s and day (95 % {fit.low:,.0f} to {fit.high:,.0f}); per"
-        f" {PERIOD_DAYS} days hashrate changes by {change(fit.below_mean, 1)} below and"
+        ours=f"{fit.threshold:,.0f} USD per PH/s and day (95 % interval {fit.low:,.0f} to {fit.high:,.0f});"
+        f" per {PERIOD_DAYS} days hashrate changes by {change(fit.below_mean, 1)} below and"
         f" {change(fit.above_mean, 1)} above it; p = {fit.p_value:.2f}",
         verdict="replicated" if is_as_said else "differs",
         reason=f"Means of {known.sum()} periods of {PERIOD_DAYS} days, each with the growth to the next. "
@@ -150,4 +150,4 @@ def _periods(days: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _rate(fit: GrowthFit) -> str:
     """Write a growth rate with its interval."""
     low, high = fit.lambda_low_per_day, fit.lambda_high_per_day
-    return f"{fit.lambda_per_day:.5f} per day (95 % {low:.5f} to {high:.5f})"
+    return f"{fit.lambda_per_day:.5f} per day (95 % interval {low:.5f} to {high:.5f})"

@@ -57,4 +57,4 @@ def change(log_change: float, digits: int = 0) -> str:
 def interval(successes: int, trials: int) -> str:
     """Write Wilson's interval of a share."""
     low, high = wilson_intervals(np.array([float(successes)]), np.array([float(trials)]))
-    return f"95 % {percent(low[0])} to {percent(high[0])}"
+    return f"95 % interval {percent(low[0])} to {percent(high[0])}"
