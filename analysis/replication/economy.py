@@ -9,6 +9,7 @@ import numpy as np
 from analysis.events import event_effect
 from analysis.growth import GrowthFit, fit_growth, growth_segments
 from analysis.replication.finding import SIGNIFICANCE, Finding, change, series
+from analysis.statistics import Numbers
 from analysis.threshold import threshold_fit
 
 HASHES_PER_PH: Final = 1e15
@@ -16,6 +17,7 @@ HALVING_DAY: Final = "2016-07-09"
 HALVING_WINDOW_DAYS: Final = 30
 # Days over which the protocol sees growth: about 2016 blocks.
 PERIOD_DAYS: Final = 14
+LEAST_PRESENT_RATIO: Final = 0.8
 # Where the paper gives no R2, the line must explain this part of the variance.
 LEAST_R_SQUARED: Final = 0.5
 # Column of the hashrate file, what it is, and the R2 that the paper gives.
@@ -139,12 +141,15 @@ def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def _periods(days: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _periods(days: Numbers, values: Numbers) -> Numbers:
     """Mean of each period of days from the first on; NaN for one that lacks a fifth of its days or more."""
+    if not len(days):
+        return values
     places = ((days - days[0]) // PERIOD_DAYS).astype(int)
     counts = np.bincount(places)
     means = np.bincount(places, weights=values) / np.maximum(counts, 1)
-    return np.where(counts > 0.8 * PERIOD_DAYS, means, np.nan)
+    whole: Numbers = np.where(counts > LEAST_PRESENT_RATIO * PERIOD_DAYS, means, np.nan)
+    return whole
 
 
 def _rate(fit: GrowthFit) -> str:

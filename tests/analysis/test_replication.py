@@ -199,6 +199,17 @@ def test_the_trap_needs_hashrate_to_outgrow_revenue(
     assert by_statement(findings, "Hashrate of AntPool grows").verdict == "replicated"
 
 
+def test_files_without_a_day_in_common_say_nothing_of_revenue(folder: Path, rules: RuleSet) -> None:
+    """Neither a trap nor a threshold is claimed or denied."""
+    (folder / "mining_revenue.csv").write_text("2/25/2012,1319649\n")
+
+    findings = replicate(folder, rules)
+
+    assert not [
+        finding for finding in findings if "unit" in finding.statement or "earns" in finding.statement
+    ]
+
+
 def test_figures_follow_the_files(folder: Path, rules: RuleSet) -> None:
     """On invented files every figure is the one planted, and no verdict is a constant."""
     findings = replicate(folder, rules)
