@@ -120,6 +120,8 @@ class MempoolSync:
         self._request = 0
         self._n_before_request = 0  # so many of the waiting events came before the snapshot was asked for
         self._floor = 0  # numbers below are part of the last snapshot
+        self._late_in: set[bytes] = set()  # as events below it had it, which came behind it; else as `txids`
+        self._late_out: set[bytes] = set()
         self._expected = 0
         self._debt = 0
         self._debt_since_us = 0
@@ -160,6 +162,9 @@ class MempoolSync:
         lost: list[Output] = [OutOfStep(reason, detail)] if self.in_step else []
         self.in_step = False
         self._snapshot = None
+        # What was given out is what the next snapshot must correct.
+        self.txids = (self.txids | self._late_in) - self._late_out
+        self._late_in, self._late_out = set(), set()
         return [*lost, self._want_snapshot()]
 
     def tick(self, now_us: int) -> list[Output]:
@@ -308,21 +313,32 @@ class MempoolSync:
             out.append(Left(event.hash, "removed", event))
         elif event.event == "C":
             mined = [txid for txid in self._blocks[event.hash] if txid in self.txids]
+            late = [txid for txid in self._blocks[event.hash] if txid in self._late_in]
             self.txids.difference_update(mined)
+            self._late_in.difference_update(late)
             if not any(later.hash == event.hash and later.event == "C" for later in self._waiting):
                 del self._blocks[event.hash]
                 self._blocks_wanted.discard(event.hash)
-            out += [Left(txid, "mined", event, event.hash) for txid in mined]
+            out += [Left(txid, "mined", event, event.hash) for txid in mined + late]
             return len(mined)
         return 0
 
     def _apply_late(self, event: Event, out: list[Output]) -> None:
-        """Report an event that the last snapshot already contains, without changing the set."""
+        """Report an event that the last snapshot already contains, without changing the set.
+
+        Who follows the events believes it, until the late ones behind it say otherwise.
+        """
         out.append(event)
-        if event.event == "A" and event.hash not in self.txids:
-            out.append(Entered(event.hash, "pushed", event, event.received_us))
-        elif event.event == "R" and event.hash not in self.txids:
+        if event.event == "A":
+            self._late_out.discard(event.hash)
+            if event.hash not in self.txids and event.hash not in self._late_in:
+                self._late_in.add(event.hash)
+                out.append(Entered(event.hash, "pushed", event, event.received_us))
+        elif event.hash not in self.txids:
+            self._late_in.discard(event.hash)
             out.append(Left(event.hash, "removed", event))
+        else:
+            self._late_out.add(event.hash)
 
     def _out_of_step(self, detail: str) -> list[Output]:
         return self.lose_step("resync", detail)
