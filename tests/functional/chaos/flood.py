@@ -7,7 +7,7 @@ rows are compared as arrays.
 """
 
 import time
-from statistics import median
+from statistics import linear_regression, median
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,13 @@ def _pour(world: World, block: str, duration_s: float) -> list[int]:
 def _weigh(weights: list[int], duration_s: float, verdict: Verdict) -> None:
     third = len(weights) // 3
     middle, last = median(weights[third : 2 * third]), median(weights[2 * third :])
+    late = weights[len(weights) // 2 :]
+    slope = linear_regression(range(len(late)), late).slope / SAMPLE_S
     verdict.figures |= {
         "resident MB, median of the middle third": round(middle / 1e6),
         "resident MB, median of the last third": round(last / 1e6),
         "resident MB, most": round(max(weights) / 1e6),
+        "resident MB, growth per minute in the second half": round(60 * slope / 1e6, 1),
     }
     if duration_s >= JUDGED_S and last > middle * GROWTH_RATIO + GROWTH_BYTES:
         verdict.faults.append(f"memory grows: {middle / 1e6:.0f} MB, then {last / 1e6:.0f} MB")
