@@ -95,7 +95,7 @@ class Segment:
     @classmethod
     def all_in(cls, folder: Path) -> list[Self]:
         """Every segment in a folder, oldest first."""
-        names = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+        names = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
         return [cls(path) for path in names]
 
     @property

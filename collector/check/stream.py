@@ -149,8 +149,8 @@ def check_numbers(view: View) -> Outcome:
 
 
 def check_first_seen(view: View) -> Outcome:
-    """Compare how we learnt of a transaction with when we were listening."""
-    outcome = Outcome("first_seen", "what is said to be pushed has its message, and the same moment")
+    """Compare what we learnt of transactions and blocks with the messages that told it."""
+    outcome = Outcome("first_seen", "what is said to be pushed has its message, and each message its row")
     outcome.n_rows = view.count("FROM mempool_txs")
     query = """
         SELECT t.node, t.session, t.mempool_sequence, e.hash IS NULL
@@ -170,7 +170,38 @@ def check_first_seen(view: View) -> Outcome:
             "restore the files of mempool_events and mempool_txs of that day from a copy",
         ),
     )
+    outcome.breaches(
+        view.examples(_without_rows(view)),
+        lambda node, session, sequence, table: (
+            f"{node}, session {session}: message {sequence} has no row in {table}",
+            f"restore the file of {table} of that day from a copy",
+        ),
+    )
     return outcome
+
+
+def _without_rows(view: View) -> str:
+    """Write a query for events of which the entry or the arrival is missing.
+
+    Entries that a snapshot told of may still wait for their fees while a journal has the session.
+    """
+    nodes = {segment.parent.name for segment in view.files.journals.segments}
+    open_nodes = ", ".join("'" + node.replace("'", "''") + "'" for node in sorted(nodes)) or "''"
+    return f"""
+        WITH events AS (
+            SELECT e.* FROM mempool_events e
+            LEFT JOIN (SELECT node, max(session) AS newest FROM nodes_known GROUP BY node) n USING (node)
+            WHERE e.kind = 'pushed' AND NOT (e.node IN ({open_nodes}) AND e.session = n.newest)
+        )
+        SELECT node, session, sequence, 'mempool_txs' FROM events e
+        ANTI JOIN mempool_txs_known t ON t.node = e.node AND t.session = e.session AND t.txid = e.hash
+        WHERE event = 'A'
+        UNION ALL
+        SELECT node, session, sequence, 'block_arrivals' FROM events e
+        ANTI JOIN block_arrivals_known a ON a.node = e.node AND a.session = e.session
+            AND a.block_hash = e.hash AND a.event_at = e.received_at
+        WHERE event IN ('C', 'D')
+    """  # noqa: S608 - names of nodes are quoted
 
 
 # Pushed messages in step, with how many numbers each skipped, and how many a C may have used up.

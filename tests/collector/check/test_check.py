@@ -23,6 +23,7 @@ from collector.errors import DatasetError
 from collector.journal import Journal
 from collector.records import Message
 from collector.schema import BLOCKS, MEMPOOL_EVENTS, TABLES, TRANSACTIONS
+from collector.segment import journal_folder
 from collector.writer import Dataset
 from tests.collector.check.made_dataset import ORIGIN, Rows, at_us, make_rows, name, write
 
@@ -80,6 +81,8 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
         change("transactions", 0, height=101),
         {"transactions"},
     ),
+    ("an entry without its row", "first_seen", drop("mempool_txs", 3), {"first_seen"}),
+    ("a block without its arrival", "first_seen", drop("block_arrivals", 1), {"first_seen"}),
     ("a missing height", "heights", drop("blocks", 1), {"heights", "transactions"}),
     (
         "a parent that is not there",
@@ -393,3 +396,19 @@ def test_numbers_are_not_followed_across_a_hole_that_coverage_names(tmp_path: Pa
         {**rows["coverage"][-1], "topic": "mempool", "n_messages": 7, "end_reason": "shutdown"}
     ]
     assert "numbers" not in breaches(write(tmp_path / "three", rows))
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    """It is none of the files that compaction takes away while they are read."""
+    dataset = write(tmp_path / "d", make_rows())
+    link = next(dataset.folder.glob("blocks/*")) / "z.parquet"
+    link.symlink_to("nowhere")
+    assert breaches(dataset) == {"files": f"{link} is a link to a file that is not there"}
+
+
+def test_a_folder_in_a_journal_is_no_segment(tmp_path: Path) -> None:
+    """Whatever its name is."""
+    dataset = write(tmp_path / "d", make_rows())
+    folder = journal_folder(dataset.root, "regtest", "n") / "00000001-0123456789abcdef.journal"
+    folder.mkdir(parents=True)
+    assert breaches(dataset) == {}
