@@ -82,14 +82,17 @@ def main() -> None:
         "rounds": rounds,
     }
     tell(facts)
-    facts["stamps"] = apart(stamps)
-    say(f"stamps: {json.dumps(facts['stamps'])}")
-    facts["memory"] = memories(root)
-    facts["sustained"] = apart(sustained, root, options.sustain_s)
-    say(f"sustained: {json.dumps(facts['sustained'])}")
-    facts["overloaded"] = apart(sustained, root, OVERLOADED_S, OVERLOAD)
-    say(f"overloaded: {json.dumps(facts['overloaded'])}")
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
+    rest: dict[str, Callable[[], Any]] = {
+        "stamps": lambda: apart(stamps),
+        "memory": lambda: memories(root),
+        "sustained": lambda: apart(sustained, root, options.sustain_s),
+        "overloaded": lambda: apart(sustained, root, OVERLOADED_S, OVERLOAD),
+    }
+    for name, measure in rest.items():
+        facts[name] = measure()
+        say(f"{name}: {json.dumps(facts[name])}")
+        options.out.write_text(json.dumps(facts, indent=2) + "\n")  # what is measured outlives an end
     say(f"written to {options.out}")
 
 
