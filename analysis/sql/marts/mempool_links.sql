@@ -12,7 +12,7 @@ node = "VARCHAR  name of the watched node"
 */
 with
 
-waiting as (
+waiting as not materialized (
     select
         stay_no,
         node,

@@ -23,7 +23,7 @@ package_feerate_sat_vb = "DOUBLE  sat/vB, package feerate during the run"
 */
 with recursive
 
-waiting as (
+waiting as not materialized (
     select
         stay_no,
         fee_sat,
