@@ -49,7 +49,7 @@ _rest = Struct("<QqqHHI")
 _start = Struct("<II")
 _HEADER_BYTES: Final = _start.size + _rest.size
 _FILE_MODE: Final = 0o640
-_UNMAP_BYTES: Final = 8 << 20  # so many are taken between two times of giving pages back
+_UNMAP_BYTES: Final = 8 << 20  # so many are put or taken between two times of giving pages back
 _PATIENCE_S: Final = 1.0  # for a record that the other processor's cache has not shown yet
 _NO_SPACE: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -190,7 +190,14 @@ class Ring:
         self._map[at + _HEADER_BYTES : at + _HEADER_BYTES + len(body)] = body
         words[_PUT] = number
         words[_HEAD] = begin + size
+        self._unmap(begin + size)
         return True
+
+    def _unmap(self, position: int) -> None:
+        """Let go of pages now and then: they stay in the system's cache, and need not count as ours too."""
+        if position - self._unmapped_to > _UNMAP_BYTES:
+            self._unmapped_to = position
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     @property
     def is_half_full(self) -> bool:
@@ -233,10 +240,7 @@ class Ring:
         if tail:
             self._words[_RELEASED] = released
             self._words[_TAIL] = tail
-            if tail - self._unmapped_to > _UNMAP_BYTES:
-                self._unmapped_to = tail
-                # The pages stay in the operating system's cache; they need not count as ours as well.
-                self._map.madvise(mmap.MADV_DONTNEED)
+            self._unmap(tail)
 
     @classmethod
     def left_in(cls, path: Path, *, timeout_s: float = 10.0) -> Left:

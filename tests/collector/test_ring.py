@@ -165,3 +165,26 @@ def test_a_ring_that_is_still_filled_is_waited_for(tmp_path: Path) -> None:
         Ring.left_in(taking.path, timeout_s=0.05)
     putting.close()
     assert Ring.left_in(taking.path).items == []
+
+
+def test_pages_that_were_put_and_taken_do_not_stay_mapped(tmp_path: Path) -> None:
+    """The ring is on disk, and in the system's cache: neither side's resident memory grows to its size."""
+    taking = new_ring(tmp_path, 40 << 20)
+    putting = Ring.open(taking.path)
+    for counter in range(30):
+        assert putting.put("rawtx", counter, counter, bytes(1 << 20))
+    assert mapped_bytes(taking.path) < 12 << 20
+    for counter in range(30):
+        (item,) = taking.take(1)
+        assert isinstance(item, Message)
+        assert (item.sequence, len(item.body)) == (counter, 1 << 20)
+        taking.release(item.number)
+    assert mapped_bytes(taking.path) < 24 << 20
+
+
+def mapped_bytes(path: Path) -> int:
+    """Sum what of a file is in this process' memory."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    sizes = [next(each for each in lines if each.startswith("Rss:")) for line in lines if str(path) in line]
+    assert len(sizes) == 2
+    return sum(int(size.split()[1]) << 10 for size in sizes)
