@@ -128,6 +128,7 @@ def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figu
             ("all blocks", EMPTY_COLOUR, "empty"),
             ("something was waiting", NONEMPTY_COLOUR, "fillable_empty"),
         )
+        if name == "empty" or any(row["n_nothing_waiting"] for _, row in course)
     ]
     period = "day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
     drawing = panel(
@@ -141,8 +142,13 @@ def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figu
         figure_id="empty-course-chart",
         title=f"Rate of empty blocks per {period}",
         caption=(
-            f"Bands are {INTERVAL}s. The second line is without blocks at which nothing was waiting; where "
-            "the mempool was not observed nothing can be left out."
+            f"Bands are {INTERVAL}s. "
+            + (
+                "The second line is without blocks at which nothing was waiting; where the mempool was not "
+                "observed nothing can be left out."
+                if len(lines) > 1
+                else "No block is known at which nothing was waiting."
+            )
         ),
         panels=[drawing],
         marts=("empty_rate",),

@@ -15,6 +15,7 @@ from analysis.report.text import (
     percent_interval,
     plural,
     printable,
+    signed,
 )
 
 FACTORS: Final[Mapping[str, str]] = MappingProxyType(
@@ -84,18 +85,29 @@ def cause_sentences(marts: Marts) -> list[str]:
 
 
 def _with_something_waiting(marts: Marts) -> list[str]:
-    """Say how intervals compare without the blocks that nobody could have filled, where there are such."""
-    found = (r for r in marts.rows("empty_timing") if (r["pool"], r["clock"]) == (ALL, "arrival"))
-    row = next(found, None)
-    if row is None or not row["n_mempool_empty"] or row["p_value"] is None:
-        return []
-    return [
-        (
-            f"Without {plural(row['n_mempool_empty'], 'block')} at which nothing was waiting, empty blocks "
-            f"came after a median of {duration(row['empty_median_s'])} and others after "
-            f"{duration(row['nonempty_median_s'])} (rank test {p_claim(row['p_value'])})."
-        )
-    ]
+    """Say how intervals compare without blocks that nobody could have filled, or by header times alone."""
+    clocks = {row["clock"]: row for row in marts.rows("empty_timing") if row["pool"] == ALL}
+    arrival, header = clocks.get("arrival"), clocks.get("header")
+    if arrival is not None and arrival["p_value"] is not None and arrival["n_mempool_empty"]:
+        blocks = plural(arrival["n_mempool_empty"], "block")
+        return [f"Without {blocks} at which nothing was waiting, {_medians(arrival)}."]
+    if (
+        arrival is not None
+        and arrival["p_value"] is None
+        and header is not None
+        and header["p_value"] is not None
+    ):
+        bias = header["empty_bias_s"]
+        known = "not known" if bias is None else f"{signed(bias)}\u00a0s in the median of empty blocks"
+        return [f"By header times, a fallback whose bias is {known}, {_medians(header)}."]
+    return []
+
+
+def _medians(row: Row) -> str:
+    return (
+        f"empty blocks came after a median of {duration(row['empty_median_s'])} and others after "
+        f"{duration(row['nonempty_median_s'])} (rank test {p_claim(row['p_value'])})"
+    )
 
 
 def _verdict(verdict: str) -> str:

@@ -104,7 +104,9 @@ def _course_figure(marts: Marts) -> Figure:
             Point(x=day, y=None if row[name] is None else row[name] * factor / ((per and row[per]) or 1))
             for day, row in course
         ]
-        return Line(label=label, colour=colour, points=points)
+        # A day without a price parts a line; of days with none beside them no line would be seen.
+        is_parted = any(point.y is None for point in points)
+        return Line(label=label, colour=colour, points=points, shape="points" if is_parted else "line")
 
     btc = 1 / SAT_PER_BTC
     panels: list[Panel] = []
