@@ -66,7 +66,9 @@ def _fuzz(name: str, options: list[str]) -> None:
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     with atheris.instrument_imports(include=["collector"]):
+        from collector.verify import warm_up
         from tests.fuzz.targets import TARGETS
+    warm_up()  # else the first block would wait for a compiler, and be taken for one that hangs
     atheris.Setup([name, *options], TARGETS[name])
     atheris.Fuzz()
 
