@@ -66,7 +66,8 @@ class Accounts:
             is_cut = account.is_damaged or session in cut
             items = [*_unclaimed(account), *late.get(session, ())]
             ledger = Ledger(self._node, session)
-            claims[session] = account.rows + ledger.close_killed(account.state, items, is_cut=is_cut)
+            rows = account.rows + ledger.close_killed(account.state, items, is_cut=is_cut)
+            claims[session] = _apart(rows) if is_cut else rows
         return claims
 
     def open_rows(self) -> list[Row]:
@@ -75,7 +76,8 @@ class Accounts:
         for session, account in self._of.items():
             ledger = Ledger(self._node, session)
             if account.is_damaged:
-                rows += account.rows + ledger.close_killed(account.state, _unclaimed(account), is_cut=True)
+                closed = ledger.close_killed(account.state, _unclaimed(account), is_cut=True)
+                rows += _apart(account.rows + closed)
             else:
                 rows += account.rows + ledger.restore(account.state) + ledger.close_all("sealed")
         return rows
@@ -137,6 +139,18 @@ def _unclaimed(account: Account) -> list[Message]:
     ledger = Ledger("", "")
     claimed = account.rows + ledger.restore(account.state) + ledger.close_all("killed")
     return [message for key, message in sorted(account.behind.items()) if not _is_claimed(key, claimed)]
+
+
+def _apart(rows: list[Row]) -> list[Row]:
+    """Begin no interval before the last one ends: messages come before a subscription is known to stand."""
+    ends: dict[str, int] = {}
+    if any(row["end_reason"] == "clock_step" for row in rows):
+        return rows  # then their times do not tell their order
+    for row in rows:
+        row["from_at"] = max(row["from_at"], ends.get(row["topic"], 0))
+        row["to_at"] = max(row["to_at"], row["from_at"])
+        ends[row["topic"]] = max(row["to_at"], row["from_at"] + 1)
+    return rows
 
 
 def _is_claimed(key: tuple[str, int], rows: Iterable[Row]) -> bool:

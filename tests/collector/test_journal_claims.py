@@ -48,7 +48,7 @@ class Run:
         self.now_us = BEGAN_US
         self.next = dict.fromkeys(TOPICS, 0)
         for topic in (*TOPICS, "mempool"):
-            self.ledger.open(topic, self.now_us)
+            self.ledger.open(topic, self.now_us + 1500)  # the first message comes before that
         self.give_out([])
         self.batches.commit()
         self.ring = self.journal.ring(NODE, session, TOPICS)
@@ -101,7 +101,9 @@ class Run:
             self.ledger.hold(self.ledger.close(str(topic), item.reason))
 
     def gap(self, topic: str) -> None:
-        """Lose a message of a topic."""
+        """Lose a message of a topic, which shows when there was one before."""
+        if not self.next[topic]:
+            return
         self.next[topic] += 1
         assert self.putting.note(Notice("gap", topic, self.now_us * 1000, "a jump"))
 
