@@ -19,6 +19,8 @@ from collector.rpc import satoshi
 from collector.schema import hash_bytes
 
 Row = dict[str, Any]
+Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index
+NO_VALUES: Final[Values] = {}  # one for all: at a start there are as many entries as the mempool holds
 LASTING: Final = ("wtxid", "weight_wu", "vsize_vb", "fee_sat", "fee_source")  # whenever a transaction enters
 GIVE_UP_US: Final = 10_000_000  # how long the reason for an absence may be on its way
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be: a node that is busy answers late
@@ -60,7 +62,7 @@ class Entry:
     owner: Any = None  # what waits for the row
     left: Left | None = None
     gone_us: int = 0  # when we learnt that it is not in the mempool, on the monotonic clock
-    values_sat: dict[tuple[bytes, int], int] = field(default_factory=dict)  # that gettxout knew of its inputs
+    values_sat: Values = field(default_factory=lambda: NO_VALUES)  # that gettxout knew of its inputs
     earlier: "Entry | None" = None  # of the same txid and not complete: it gets this one's fee
 
 
@@ -193,7 +195,7 @@ class Entries:
         for txid in dict.fromkeys(question.spender for question in questions):
             entry = self._asked_outputs.pop(txid, None)
             if entry is not None:
-                entry.values_sat.update(values_sat)
+                entry.values_sat = {**entry.values_sat, **values_sat}
                 self._spent_meanwhile[txid] = entry
                 done += self._finish_from_inputs(entry)
         return done
@@ -205,7 +207,8 @@ class Entries:
             for question in self._unknown_outputs(entry):
                 value_sat = value_of(question.txid, question.output)
                 if value_sat is not None:
-                    entry.values_sat[question.txid, question.output] = value_sat
+                    found = {(question.txid, question.output): value_sat}
+                    entry.values_sat = {**entry.values_sat, **found}
             done += self._finish_from_inputs(entry)
         return done
 
