@@ -127,6 +127,7 @@ def memory(root: Path, *, is_full: bool = False) -> dict[str, Any]:
         time.sleep(SETTLED_S)
         later = running.resident_mb()
         receiver = running.receiver_bytes() / 1e6
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         n_rows = running.finish().read(MEMPOOL_TXS).num_rows
     node.close()
     return {
@@ -136,7 +137,7 @@ def memory(root: Path, *, is_full: bool = False) -> dict[str, Any]:
         "full_mb": full,
         "later_mb": later,
         "of_which_receiver_mb": receiver,
-        "peak_of_collector_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "peak_of_collector_mb": peak,
     }
 
 
