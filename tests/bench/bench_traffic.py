@@ -181,18 +181,15 @@ class Node:
         self._process.communicate()
 
 
-def serve(
-    answers: dict[str, str], endpoint: str, txids: list[str], n_events: Callable[[], int]
-) -> ThreadingHTTPServer:
-    """Answer RPC on a free port, in threads; `txids` are in the mempool at the start."""
-    began_s = time.monotonic()
+def of_itself(endpoint: str) -> dict[str, str]:
+    """Return what the node says of itself, by method; it never changes."""
     chain = {
         "chain": "regtest",
         "blocks": FIRST_HEIGHT,
         "headers": FIRST_HEIGHT,
         "initialblockdownload": False,
     }
-    said = {
+    return {
         "getblockchaininfo": json.dumps(chain | {"bestblockhash": FIRST_TIP[::-1].hex()}),
         "getnetworkinfo": '{"version":290000,"subversion":"/bench/","relayfee":0.00001}',
         "getmempoolinfo": '{"size":0,"bytes":0,"usage":0,"total_fee":0.0,"maxmempool":300000000,'
@@ -204,6 +201,14 @@ def serve(
         "getblockhash": json.dumps(FIRST_TIP[::-1].hex()),
         "getbestblockhash": json.dumps(FIRST_TIP[::-1].hex()),
     }
+
+
+def serve(
+    answers: dict[str, str], endpoint: str, txids: list[str], n_events: Callable[[], int]
+) -> ThreadingHTTPServer:
+    """Answer RPC on a free port, in threads; `txids` are in the mempool at the start."""
+    began_s = time.monotonic()
+    said = of_itself(endpoint)
     listed = json.dumps(txids)
 
     def now(method: str) -> str | None:
