@@ -34,8 +34,8 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
             "So a parent counts for the sake of a child that pays for both."
         ),
         "Active chain": (
-            "The longest branch that the dataset shows. Blocks beside it are stale: they are kept, and not "
-            "counted in shares."
+            "The branch of most work that the dataset shows. Blocks beside it are stale: they are kept, and "
+            "not counted in shares."
         ),
         "Arrival": (
             "The moment at which a node announced a block to us, on our clock. A block that was fetched "

@@ -62,3 +62,9 @@ create macro difficulty_of(bits) as
 65535.0 / nullif(bits & 8388607, 0) * pow(256.0, 29 - (bits >> 24));
 -- Test
 select difficulty_of(486604799) = 1 and abs(difficulty_of(453248203) - 16307.420938523983) < 1e-8;
+
+-- Work of a compact target, as nodes count it: the whole part of 2^256 / target, exact for its sums; null for none.
+create macro work_of(bits) as
+try_cast(pow(2.0, 280 - 8 * (bits >> 24)) as hugeint) // nullif(bits & 8388607, 0);
+-- Test
+select work_of(486604799) = 4295032833 and work_of(545259519) = 2;

@@ -1,11 +1,13 @@
 /*
 summary = "Every valid block: whether it is on the active chain, and when it came."
 method = """
-The active chain is the longest one that the dataset shows; of branches of one length, the one whose tip
-reached us first. At a height with one block whose hash the next block names as its parent there is nothing to
-decide. Other heights are walked downwards from the block above them along prev_hash, so a whole history costs
-no more than its forks. Where the dataset lacks the block that the walk asks for, those it has at that height
-are stale, and the walk starts anew one height below. Blocks that failed verification are left out.
+The active chain is the one of most work that the dataset shows, as a node takes it; of branches of the same
+work, the longest one, and of those the one whose tip reached us first. At a height with one block whose hash
+the next block names as its parent there is nothing to decide. Other heights are walked downwards from the block
+above them along prev_hash, so a whole history costs no more than its forks. Where the dataset lacks the block
+that the walk asks for, those it has at that height are stale, and the walk starts anew one height below. That
+gives the longest chain; a branch beside it takes over where its work is more (after a change of difficulty, or
+with the blocks of least difficulty of a test network). Blocks that failed verification are left out.
 arrived_at is the first `seen` that a node pushed to us, over all nodes: they share our clock.
 """
 grain = ["block_hash"]
@@ -39,7 +41,8 @@ valid_blocks as (
     select
         stg_blocks.*,
         arrivals.arrived_at,
-        arrivals.known_at
+        arrivals.known_at,
+        work_of(stg_blocks.bits) as work
     from stg_blocks
     left join arrivals
         on stg_blocks.block_hash = arrivals.block_hash
@@ -100,13 +103,65 @@ walk (height, chosen_hash) as (
         on walk.height - 1 = open_heights.height
     left join open_blocks
         on walk.chosen_hash = open_blocks.block_hash
+),
+
+longest as (
+    select
+        valid_blocks.block_hash,
+        valid_blocks.prev_hash,
+        valid_blocks.height,
+        valid_blocks.work,
+        coalesce(valid_blocks.block_hash = walk.chosen_hash, true) as is_longest
+    from valid_blocks
+    left join walk
+        on valid_blocks.height = walk.height
+),
+
+-- The chain above the last hole. Below one, the chain went on from where it was, with work that is not known.
+trunk as (
+    select
+        block_hash,
+        height,
+        sum(work) over (order by height) as total_work
+    from longest
+    where is_longest
+    qualify height - row_number() over (order by height) = max(height) over () - count(*) over ()
+),
+
+branches (block_hash, fork_height, total_work, branch_hashes) as (
+    select
+        longest.block_hash,
+        trunk.height as fork_height,
+        trunk.total_work + longest.work as total_work,
+        [longest.block_hash] as branch_hashes
+    from longest
+    inner join trunk
+        on longest.prev_hash = trunk.block_hash
+    where not longest.is_longest
+    union all
+    select
+        longest.block_hash,
+        branches.fork_height,
+        branches.total_work + longest.work as total_work,
+        list_append(branches.branch_hashes, longest.block_hash) as branch_hashes
+    from branches
+    inner join longest
+        on branches.block_hash = longest.prev_hash
+),
+
+overtaking as (
+    select
+        arg_max(fork_height, total_work) as fork_height,
+        arg_max(branch_hashes, total_work) as branch_hashes
+    from branches
+    where total_work > (select max(trunk.total_work) from trunk)
 )
 
 select
     valid_blocks.block_hash,
     valid_blocks.prev_hash,
     valid_blocks.height,
-    coalesce(valid_blocks.block_hash = walk.chosen_hash, true) as is_active,
+    coalesce(list_contains(overtaking.branch_hashes, valid_blocks.block_hash), longest.is_longest) as is_active,
     valid_blocks.n_tx = 1 as is_empty,
     valid_blocks.header_time,
     valid_blocks.arrived_at,
@@ -116,6 +171,8 @@ select
     valid_blocks.fees_sat,
     valid_blocks.subsidy_sat
 from valid_blocks
-left join walk
-    on valid_blocks.height = walk.height
+inner join longest
+    on valid_blocks.block_hash = longest.block_hash
+left join overtaking
+    on valid_blocks.height > overtaking.fork_height
 order by valid_blocks.height, valid_blocks.block_hash
