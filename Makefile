@@ -27,7 +27,7 @@ demo: $(READY)  ## Run two nodes and five scripted pools through collector, anal
 	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
 
 test: $(READY)  ## Run all tests, one file per core at a time
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## Check style, types, SQL, and the pinned packages for known vulnerabilities
 	@$(BIN)/ruff check .
