@@ -65,12 +65,13 @@ counts as (
 ),
 
 strata as (
-    select stratified_test(
-        list(n_empty_after_same order by label),
-        list(n_after_same - n_empty_after_same order by label),
-        list(n_empty_after_other order by label),
-        list(n_after_other - n_empty_after_other order by label)
-    ) as test
+    select
+        stratified_test(
+            list(n_empty_after_same order by label),
+            list(n_after_same - n_empty_after_same order by label),
+            list(n_empty_after_other order by label),
+            list(n_after_other - n_empty_after_other order by label)
+        ) as test
     from counts
     where label != 'all'
 ),
@@ -79,13 +80,13 @@ judged as (
     select
         counts.*,
         case when counts.label = 'all' then strata.test end as stratified,
-        wilson_interval(n_empty_after_same, n_after_same) as same_interval,
-        wilson_interval(n_empty_after_other, n_after_other) as other_interval,
+        wilson_interval(counts.n_empty_after_same, counts.n_after_same) as same_interval,
+        wilson_interval(counts.n_empty_after_other, counts.n_after_other) as other_interval,
         fisher_test(
-            n_empty_after_same,
-            n_after_same - n_empty_after_same,
-            n_empty_after_other,
-            n_after_other - n_empty_after_other
+            counts.n_empty_after_same,
+            counts.n_after_same - counts.n_empty_after_same,
+            counts.n_empty_after_other,
+            counts.n_after_other - counts.n_empty_after_other
         ) as test
     from counts
     cross join strata
