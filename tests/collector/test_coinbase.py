@@ -1,13 +1,13 @@
 """What coinbases and scripts say, at the edges of the rules."""
 
 import pytest
-from bitcoin.core import CScript
+from bitcoin.core import COutPoint, CScript, CTransaction, CTxIn, CTxOut
 from bitcoin.core.script import OP_0, OP_RETURN
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.coinbase import bip34_height, output_type, subsidy_sat, witness_commitment
-from collector.decode import Block, Header, Transaction, TxIn, TxOut
+from collector.decode import Block, Header, TxOut, decode_transaction
 from collector.schema import OUTPUT_TYPES
 
 KEY, LONG_KEY = b"\x02" + bytes(32), b"\x04" + bytes(64)
@@ -15,10 +15,8 @@ KEY, LONG_KEY = b"\x02" + bytes(32), b"\x04" + bytes(64)
 
 def block(script: bytes, version: int = 2) -> Block:
     """Make a block whose coinbase has this script."""
-    spent = TxIn(bytes(32), 0xFFFFFFFF, script, 0)
-    coinbase = Transaction(
-        bytes(32), bytes(32), 1, 0, 60, 60, (spent,), (TxOut(0, b""),), 0, has_witness=False
-    )
+    spends_nothing = CTxIn(COutPoint(bytes(32), 0xFFFFFFFF), CScript(script))
+    coinbase = decode_transaction(CTransaction([spends_nothing], [CTxOut(0, CScript())]).serialize())
     return Block(
         header=Header(version, bytes(32), bytes(32), 0, 0, 0),
         block_hash=bytes(32),
