@@ -153,11 +153,25 @@ promised as (
     where template_rows.weight_up_to_here_wu <= chosen.weight_wu
 ),
 
--- The stay in which the template found it: the last that began before, else, where we lagged, the first behind.
-missing_stays as (
+-- Materialised: else stays are joined with every later template before their transactions are compared.
+missing as materialized (
     select
         promised.choice_no,
         promised.txid,
+        chosen.node,
+        chosen.taken_at,
+        chosen.connected_at
+    from promised
+    inner join chosen
+        on promised.choice_no = chosen.choice_no
+    where not promised.is_matched
+),
+
+-- The stay in which the template found it: the last that began before, else, where we lagged, the first behind.
+missing_stays as (
+    select
+        missing.choice_no,
+        missing.txid,
         arg_min(
             struct_pack(
                 entered_at := mempool_residence.entered_at,
@@ -166,21 +180,18 @@ missing_stays as (
                 last_cut_no := mempool_residence.last_cut_no
             ),
             if(
-                mempool_residence.entered_at <= chosen.taken_at,
-                seconds_between(mempool_residence.entered_at, chosen.taken_at),
-                1e12 + seconds_between(chosen.taken_at, mempool_residence.entered_at)
+                mempool_residence.entered_at <= missing.taken_at,
+                seconds_between(mempool_residence.entered_at, missing.taken_at),
+                1e12 + seconds_between(missing.taken_at, mempool_residence.entered_at)
             )
         ) as stay
-    from promised
-    inner join chosen
-        on promised.choice_no = chosen.choice_no
+    from missing
     inner join mempool_residence
         on
-            chosen.node = mempool_residence.node
-            and promised.txid = mempool_residence.txid
-            and chosen.connected_at >= mempool_residence.entered_at
-    where not promised.is_matched
-    group by promised.choice_no, promised.txid
+            missing.node = mempool_residence.node
+            and missing.txid = mempool_residence.txid
+            and missing.connected_at >= mempool_residence.entered_at
+    group by missing.choice_no, missing.txid
 ),
 
 judged_promises as (
