@@ -63,6 +63,7 @@ class Entry:
     left: Left | None = None
     gone_us: int = 0  # when we learnt that it is not in the mempool, on the monotonic clock
     values_sat: Values = field(default_factory=lambda: NO_VALUES)  # that gettxout knew of its inputs
+    block_fee_sat: int | None = None  # its fee by a block that has it, which stands wherever the block goes
     earlier: "Entry | None" = None  # of the same txid and not complete: it gets this one's fee
 
 
@@ -143,11 +144,13 @@ class Entries:
                 entry.body = _decoded(answer.body)
                 if entry.body is not None:
                     self._live.learn_body(entry.txid, entry.body)
-            if isinstance(answer.entry, RpcError):
+            if not isinstance(answer.entry, RpcError):
+                done += self._finish(entry, _from_entry(answer.entry), "mempool_entry")
+            elif entry.block_fee_sat is not None:
+                done += self._finish(entry, None, None)
+            else:
                 entry.gone_us = now_us
                 self._gone[entry.txid] = entry
-            else:
-                done += self._finish(entry, _from_entry(answer.entry), "mempool_entry")
         return done
 
     def entered_in_block(self, entry: Entry, block_hash: bytes) -> None:
@@ -217,13 +220,21 @@ class Entries:
         return list(self._in_block)
 
     def block_fees(self, block_hash: bytes, fees_sat: Mapping[bytes, int | None]) -> list[Done]:
-        """Finish what waited for the fees of a block, by txid; an empty mapping when they cannot be had."""
+        """Take the fees of a block, by txid, and finish what waits for them; empty when they cannot be had.
+
+        An entry of which the node has not said yet that it is gone keeps its fee until then: when many blocks
+        come in a row, the block is forgotten before the answer is there.
+        """
         done: list[Done] = []
+        for txid, fee_sat in fees_sat.items():
+            entry = self._open.get(txid)
+            if entry is not None and fee_sat is not None:
+                entry.block_fee_sat = fee_sat
+                if entry.gone_us:
+                    done += self._finish(entry, None, None)
         for entry in self._in_block.pop(block_hash, []):
-            if self._open.get(entry.txid) is not entry:  # complete by now, or entered anew
-                continue
-            fee_sat = fees_sat.get(entry.txid)
-            done += self._finish(entry, None if fee_sat is None else {"fee_sat": fee_sat}, "block")
+            if self._open.get(entry.txid) is entry:  # neither complete by now, nor entered anew
+                done += self._finish(entry, None, None)
         return done
 
     def give_up(self, now_us: int, *, is_filling: bool = False) -> list[Done]:
@@ -252,6 +263,7 @@ class Entries:
             self._forget(earlier)
             entry.earlier = earlier
             entry.body = entry.body or earlier.body
+            entry.block_fee_sat = earlier.block_fee_sat
         self._open[entry.txid] = entry
 
     def _forget(self, entry: Entry) -> None:
@@ -271,6 +283,8 @@ class Entries:
         """Complete an entry, and the earlier ones of its txid by what does not change between entries."""
         self._forget(entry)
         row = mempool_row(self._node, self._session, entry)
+        if found is None and entry.block_fee_sat is not None:
+            found, fee_source = {"fee_sat": entry.block_fee_sat}, "block"
         if found is not None:
             row.update(found)
             row["fee_source"] = fee_source

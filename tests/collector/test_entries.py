@@ -116,6 +116,36 @@ def test_a_mined_transaction_has_the_fee_of_its_block() -> None:
     assert (done.row["fee_sat"], done.row["fee_source"]) == (321, "block")
 
 
+def test_a_block_that_came_before_the_answer_has_told_the_fee() -> None:
+    """No event says that it left, and the block is forgotten when the node says that it is gone."""
+    entries, live = setup()
+    gone, there, waiting = (body((COIN, number)) for number in range(3))
+    for each in (gone, there, waiting):
+        entered(entries, live, each, "at_start")
+    entries.questions(2)
+    assert entries.block_fees(b"block", {each.txid: 321 for each in (gone, there, waiting)}) == []
+    answer = Answer(there.txid, mempool_entry(there, "0.00000321", []), None)  # the block was disconnected
+    first, second = entries.answers([Answer(gone.txid, GONE, None), answer], 0)
+    assert (first.row["txid"], first.row["fee_sat"], first.row["fee_source"]) == (gone.txid, 321, "block")
+    assert (second.row["txid"], second.row["fee_source"]) == (there.txid, "mempool_entry")
+    (third,) = entries.flush()
+    assert (third.row["fee_sat"], third.row["fee_source"]) == (321, "block")
+    assert entries.blocks_wanted() == []
+
+
+def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
+    """It need not be kept until somebody looks: many may come in one turn."""
+    entries, live = setup()
+    transaction = body((COIN, 0))
+    entered(entries, live, transaction)
+    entries.questions(1)
+    assert entries.answers([Answer(transaction.txid, GONE, None)], 50) == []
+    assert entries.block_fees(b"other", {COIN: 5}) == []
+    (done,) = entries.block_fees(b"block", {transaction.txid: 321})
+    assert (done.row["fee_sat"], done.row["fee_source"]) == (321, "block")
+    assert (len(entries), entries.resolve_gone()) == (0, ([], []))
+
+
 def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
     """Values come from parents that we know and from gettxout; together they give the fee."""
     entries, live = setup()
