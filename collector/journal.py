@@ -265,7 +265,8 @@ class Journal:
             if left.lost_bytes:
                 self.lost_bytes += left.lost_bytes
                 log.warning("journal.damaged", ring=path.name, lost_bytes=left.lost_bytes)
-        self._settle(accounts.settled(late, cut), dataset if accounts.is_damaged or cut else None)
+        is_damaged = accounts.is_damaged or bool(cut) or any(left.lost_bytes for left in found)
+        self._settle(accounts.settled(late, cut), dataset if is_damaged else None)
         for path, left in zip(paths, found, strict=True):
             with _explained(self._folder):
                 if left.lost_bytes:

@@ -255,7 +255,7 @@ class Ring:
             ring = cls(path, handle)
         except ValueError:
             os.close(handle)
-            return Left("", [], size_bytes)
+            return Left(path.stem, [], size_bytes)
         try:
             return ring._left()
         finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collector.batches import Batch, Batches
@@ -311,6 +311,8 @@ def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(STORIES, SEALING, st.integers(0, 1), st.lists(DAMAGE, min_size=1, max_size=3))
+@example([("turn", 1), ("seal", 0)], None, 0, [(0, 0.0, 0), (1, 0.0, 1)])  # no segment, no ring
+@example([("turn", 1), ("seal", 0)], None, 1, [(0, 0.0, 0), (1, 0.0, 1)])
 def test_damage_costs_what_coverage_then_does_not_claim(
     tmp_path_factory: pytest.TempPathFactory,
     story: Story,

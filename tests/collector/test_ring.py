@@ -123,7 +123,7 @@ def test_a_file_that_is_no_ring_is_named_as_lost(tmp_path: Path, content: bytes)
     """Nothing comes out, and its bytes are counted."""
     path = tmp_path / "x.ring"
     path.write_bytes(content)
-    assert Ring.left_in(path) == Left("", [], len(content))
+    assert Ring.left_in(path) == Left(path.stem, [], len(content))
 
 
 PUTTER = """
