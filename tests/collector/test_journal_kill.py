@@ -12,15 +12,18 @@ KILLS = 60
 SPAN = 1_000_000  # each run numbers its messages from a multiple of this
 PER_FLUSH = 5
 
-# Forks a writer that receives numbered messages, makes rows of them a little later and seals often, and kills
-# it after a while. Prints the last number that the writer said is flushed. Forking keeps a run short.
+# Forks a writer that receives numbered messages, makes rows of them a little later and seals often. Kills it
+# shortly after it has said so many times that messages are flushed, however slow the machine is; some while
+# they start, after no word. Prints the last number that it said. Forking keeps a run short.
 KILLER = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 from collector.journal import Journal
+from collector.memory import spare_pandas
 from collector.records import Message
 from collector.writer import Dataset
 
+spare_pandas()  # as the collector does; else each writer loads it for longer than it lives
 folder, kills, span, per_flush = Path(sys.argv[1]), *map(int, sys.argv[2:])
 
 def row(m):
@@ -56,11 +59,12 @@ for first in range(0, kills * span, span):
         finally:
             os._exit(1)
     os.close(say)
-    time.sleep(chance.uniform(0, 0.1))
-    os.kill(child, signal.SIGKILL)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the writer failed"
     with os.fdopen(hear) as said:
-        print((said.read().split() or [first - 1])[-1])
+        words = [said.readline() for _ in range(chance.randrange(8))]
+        time.sleep(chance.uniform(0, 0.3) ** 3)  # a flush takes far less than a seal
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the writer failed"
+        print(int([first - 1, *words, *said.read().split()][-1]))
 """
 
 
