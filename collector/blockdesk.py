@@ -70,7 +70,8 @@ class BlockDesk:
     def fill(self) -> None:
         """See whether the dataset holds the node's tip, and fetch what is missing down from it."""
         n_changes = self._n_changes
-        self._lanes.slow.ask(ask_tip, lambda tip_hash: self._on_tip(tip_hash, n_changes), stopped_or_fatal)
+        self.flow.n_tips_asked += 1
+        self._lanes.slow.ask(ask_tip, lambda tip_hash: self._on_tip(tip_hash, n_changes), self._no_tip)
 
     def happened(self, block_hash: bytes, event: str, at_us: int, batch: Batch) -> None:
         """Note what the node said of a block."""
@@ -130,8 +131,13 @@ class BlockDesk:
         )
 
     def _on_tip(self, tip_hash: bytes, n_changes: int) -> None:
+        self.flow.n_tips_asked -= 1
         if n_changes == self._n_changes:  # else the stream told a later one
             self.tip_hash = tip_hash
         if tip_hash not in self._stored:
             log.info("blocks.filling", node=self._node, tip=hash_hex(tip_hash))
         self.flow.fill([tip_hash], monotonic_us())
+
+    def _no_tip(self, error: NodeError) -> None:
+        self.flow.n_tips_asked -= 1
+        stopped_or_fatal(error)

@@ -79,6 +79,7 @@ class BlockFlow:
     ) -> None:
         self.known = KnownBlocks()
         self.arrivals = Arrivals(origin, look)
+        self.n_tips_asked = 0  # open questions for the tip: the blocks below it may be missing
         self._origin = origin  # node and session
         self._chain = chain
         self._stored = stored
@@ -93,8 +94,9 @@ class BlockFlow:
 
     @property
     def is_filling(self) -> bool:
-        """Whether blocks are being fetched that nobody saw come."""
-        return bool(self._missing) or any(wanted.is_fill for wanted in self._wanted.values())
+        """Whether blocks are being fetched that nobody saw come, or it is being asked if there are any."""
+        is_fetching = bool(self._missing) or any(wanted.is_fill for wanted in self._wanted.values())
+        return is_fetching or self.n_tips_asked > 0
 
     def body(self, block_hash: bytes) -> Block | None:
         """Return a block that was decoded not long ago."""

@@ -127,7 +127,6 @@ class Session:
             if message.topic != "rawtx":
                 self._pipeline.message(message, batch)
         self._pipeline.release()
-        self._await_answers(FINISH_S)
         self._pipeline.blocks.fill()
         self._wind_up(RECOVER_S)
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from collector.clock import monotonic_us
 from collector.config import Settings
+from collector.entries import GIVE_UP_US, Answer, Entry
+from collector.errors import NodeUnavailable, RpcError
 from collector.journal import Journal
 from collector.metrics import Metrics
 from collector.pipeline import HOLD_US
@@ -90,3 +93,18 @@ def test_a_journal_that_has_grown_is_sealed_before_it_is_time(
     left = segments(folder)
     session._turn([])
     assert segments(folder) == left
+
+
+def test_what_is_gone_is_not_given_up_before_the_tip_is_known(session: Session) -> None:
+    """A block that nobody saw come may have it; while the node is asked for its tip that is not known."""
+    pipeline, txid = session._pipeline, bytes(31) + b"\x01"
+    pipeline.take_told("told/s/1", b"[]", [Entry(txid, "at_start", 1, None, None, None)])
+    pipeline.tick(monotonic_us())
+    pipeline._fees._on_entries([Answer(txid, RpcError("getmempoolentry", -5, "not in mempool"), None)])
+    pipeline.blocks.fill()
+    later_us = monotonic_us() + 2 * GIVE_UP_US
+    pipeline.tick(later_us)
+    assert pipeline.n_open == 1
+    pipeline.blocks._no_tip(NodeUnavailable("stopped"))
+    pipeline.tick(later_us)
+    assert pipeline.n_open == 0
