@@ -32,7 +32,7 @@ def adopt(segments: list[Segment], dataset: Dataset, node: str) -> Adopted:
             if content.lost_bytes:  # nothing of it is needed any more
                 segment.remove(keep=False)
                 del contents[segment]
-        elif content.lost_bytes and files:
+        elif files and (content.lost_bytes or not segment.whole_bytes):  # or nobody knows how long it was
             _take_back(dataset, files)
     accounts = Accounts(node)
     for segment, content in contents.items():
@@ -54,7 +54,10 @@ def _read_all(segments: list[Segment]) -> list[Contents]:
 
 
 def _take_back(dataset: Dataset, files: list[Path]) -> None:
-    """Remove what was sealed of a segment before a frame was lost that says of which messages it was made."""
+    """Remove what was sealed of a segment of which a frame may be lost that says what it was made of.
+
+    What is whole is sealed again.
+    """
     with dataset.write_lock():
         for path in files:
             path.unlink()

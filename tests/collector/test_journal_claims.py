@@ -313,6 +313,7 @@ def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
 @given(STORIES, SEALING, st.integers(0, 1), st.lists(DAMAGE, min_size=1, max_size=3))
 @example([("turn", 1), ("seal", 0)], None, 0, [(0, 0.0, 0), (1, 0.0, 1)])  # no segment, no ring
 @example([("turn", 1), ("seal", 0)], None, 1, [(0, 0.0, 0), (1, 0.0, 1)])
+@example([("turn", 0), ("complete", 0)], "coverage", 0, [(0, 0.0, 0), (1, 0.0, 0)])  # rows, no segment
 def test_damage_costs_what_coverage_then_does_not_claim(
     tmp_path_factory: pytest.TempPathFactory,
     story: Story,
