@@ -122,7 +122,9 @@ class Ring:
         """Open a ring to put into it, and hold it until `close` or the process ends."""
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        return cls(path, handle)
+        ring = cls(path, handle)
+        ring._complete()
+        return ring
 
     def close(self) -> None:
         """Unmap the file. May be called twice."""
@@ -192,6 +194,13 @@ class Ring:
         words[_HEAD] = begin + size
         self._unmap(begin + size)
         return True
+
+    def _complete(self) -> None:
+        """Let the record count that was whole when a kill came between the two words that `_put` sets."""
+        words = self._words
+        read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
+        if read is not None and read[0] == words[_PUT]:
+            words[_HEAD] = read[1]
 
     def _unmap(self, position: int) -> None:
         """Let go of pages now and then: they stay in the system's cache, and need not count as ours too."""
@@ -263,6 +272,7 @@ class Ring:
 
     def _left(self) -> Left:
         """Every whole record between tail and head; damage costs the records that it hits."""
+        self._complete()
         words = self._words
         at, head, last = words[_TAIL], words[_HEAD], words[_RELEASED]
         if not at <= head <= at + self._capacity or at % 8:

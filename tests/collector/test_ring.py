@@ -157,6 +157,28 @@ def test_a_killed_process_leaves_what_it_put(tmp_path: Path) -> None:
     assert left.lost_bytes == 0
 
 
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, *, is_opened: bool) -> None:
+    """The record is whole and has its number, but head is before it: what is left has it, or what goes on."""
+    path = new_ring(tmp_path).path
+    heads = []
+    putting = Ring.open(path)
+    for counter in range(3):
+        heads.append(path.read_bytes()[8:16])
+        assert putting.put("rawtx", counter, 0, b"body")
+    putting.close()
+    with path.open("r+b") as file:
+        file.seek(8)
+        file.write(heads[2])
+    if is_opened:
+        putting = Ring.open(path)
+        assert putting.put("rawtx", 3, 0, b"body")
+        putting.close()
+    left = Ring.left_in(path)
+    assert numbers(left.items) == list(range(4 if is_opened else 3))
+    assert left.lost_bytes == 0
+
+
 def test_a_ring_that_is_still_filled_is_waited_for(tmp_path: Path) -> None:
     """What is left can be read once the process that puts has ended; before, the error names the file."""
     taking = new_ring(tmp_path)
