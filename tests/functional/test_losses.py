@@ -133,12 +133,12 @@ def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Cal
 
 
 def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
-    node: RegtestNode, relay: Relay, new_collector: Callable[[], Any]
+    node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
     """Messages of both runs of the node come in one burst: each event is in its run's session, or in none."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=16)
     time.sleep(SETTLE_S)
-    collector = new_collector()
+    collector = new_collector("watchdog_interval_s = 10\n")  # not while messages are held back
     collector.use(relay.endpoints)
     collector.start()
     send(rpc, wallet, 6)
