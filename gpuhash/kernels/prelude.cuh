@@ -23,7 +23,8 @@ typedef int64_t i64;
 #define BOUNDS(threads, blocks)
 #define BY_VALUE
 struct Place { u32 x; };
-static Place blockIdx, blockDim, threadIdx, gridDim;
+// Where several devices are played, each has a thread.
+static thread_local Place blockIdx, blockDim, threadIdx, gridDim;
 extern "C" void set_place(u32 block, u32 blocks, u32 thread, u32 threads) {
   blockIdx.x = block, gridDim.x = blocks, threadIdx.x = thread, blockDim.x = threads;
 }

@@ -40,7 +40,9 @@ def test_a_dataset_is_checked_shown_and_compacted_while_it_grows(
         payment = pay([wallet.take()], [], feerate_sat_vb=2 + number % 9)
         rpc.call("sendrawtransaction", payment.transaction.raw.hex())
         if number % 20 == 19:
+            before = collector.log.stat().st_size
             rpc.call("generatetodescriptor", 1, "raw(51)")
+            collector.wait_for("dataset.sealed", after=before)  # files enough to compact
             checked = command("check", collector.dataset)
             assert checked.returncode == 0, checked.stdout + checked.stderr
     status = json.loads(command("status", collector.dataset, "--json").stdout)
@@ -50,12 +52,12 @@ def test_a_dataset_is_checked_shown_and_compacted_while_it_grows(
     assert collector.stop() == 0, collector.log.read_text()
 
     dataset = Dataset.open(collector.dataset, "regtest")
-    before = {name: sorted_rows(dataset, name) for name in TABLES}
+    rows = {name: sorted_rows(dataset, name) for name in TABLES}
     tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
     done = list(compact(dataset, today=tomorrow))
     assert [outcome.error for outcome in done if outcome.error] == []
     assert "mempool_events" in {outcome.partition.split("/")[0] for outcome in done}
-    assert {name: sorted_rows(dataset, name) for name in TABLES} == before
+    assert {name: sorted_rows(dataset, name) for name in TABLES} == rows
     checked = command("check", collector.dataset)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     status = json.loads(command("status", collector.dataset, "--json").stdout)
