@@ -2,8 +2,10 @@
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,8 @@ def compile_for_host(module: str, defines: Mapping[str, int], folder: Path) -> c
     library = folder / f"{module}-{digest}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        partial = library.with_suffix(".partial")
+        # Of its own: two devices, and two processes of a test run, compile the same module at once.
+        partial = folder / f"{library.name}.{os.getpid()}-{threading.get_ident()}"
         subprocess.run([compiler, *flags, "-x", "c++", "-", "-o", partial], input=text, text=True, check=True)
         partial.replace(library)
     return ctypes.CDLL(str(library))
