@@ -243,10 +243,18 @@ def used_here_s() -> float:
     """Processor time of all that is pinned to our core for a measurement: this process and the receiver."""
     tasks = [*Path("/proc/self/task").iterdir()]
     for task in list(tasks):
-        for child in (task / "children").read_text().split():
+        for child in of_task(task, "children"):
             if os.sched_getaffinity(int(child)) == {OUR_CORE}:
                 tasks += Path(f"/proc/{child}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    return sum(int(run_ns) for task in tasks for run_ns in of_task(task, "schedstat")[:1]) / 1e9
+
+
+def of_task(task: Path, name: str) -> list[str]:
+    """Words that the kernel tells of a thread; none when it has just ended."""
+    try:
+        return (task / name).read_text().split()
+    except FileNotFoundError:
+        return []
 
 
 def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal) -> int:
