@@ -253,7 +253,7 @@ def of_task(task: Path, name: str) -> list[str]:
     """Words that the kernel tells of a thread; none when it has just ended."""
     try:
         return (task / name).read_text().split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 
