@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from collector.journal import Journal
 from collector.records import Message
 
@@ -20,7 +22,7 @@ Row = dict[str, Any]
 class Batch:
     """Messages received together, the rows made of them so far, and how many are still to come."""
 
-    __slots__ = ("began_s", "first", "n_bytes", "n_messages", "n_open", "rows")
+    __slots__ = ("began_s", "columns", "first", "n_bytes", "n_messages", "n_open", "rows")
 
     def __init__(self, n_messages: int) -> None:
         self.began_s = time.monotonic()
@@ -29,10 +31,14 @@ class Batch:
         self.first: dict[str, Message] = {}  # message of each topic
         self.n_open = 0
         self.rows: dict[str, list[Row]] = {}
+        self.columns: list[tuple[str, pa.RecordBatch]] = []  # rows too: those that were made many at once
 
-    def add(self, table: str, rows: Iterable[Row]) -> None:
+    def add(self, table: str, rows: Iterable[Row] | pa.RecordBatch) -> None:
         """Add complete rows."""
-        self.rows.setdefault(table, []).extend(rows)
+        if isinstance(rows, pa.RecordBatch):
+            self.columns.append((table, rows))
+        else:
+            self.rows.setdefault(table, []).extend(rows)
 
 
 class Batches:
@@ -106,7 +112,7 @@ class Batches:
             self._journal.set_state(name, None)
         counts: dict[str, int] = {}
         for batch in complete:
-            for table, rows in batch.rows.items():
+            for table, rows in (*batch.rows.items(), *batch.columns):
                 self._journal.append(table, rows)
                 counts[table] = counts.get(table, 0) + len(rows)
             self._journal.mark_consumed(batch.n_messages)

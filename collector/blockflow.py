@@ -18,7 +18,7 @@ import structlog
 from collector.arrivals import Arrivals
 from collector.batches import Batch
 from collector.blocks import block_rows, fees_from_getblock
-from collector.bulk import read_block
+from collector.bulk import BlockBody, read_block
 from collector.coinbase import bip34_height
 from collector.decode import Block
 from collector.errors import DecodeError
@@ -84,7 +84,7 @@ class BlockFlow:
         self._chain = chain
         self._stored = stored
         self._ask = ask
-        self._bodies: OrderedDict[bytes, tuple[Block, bytes]] = OrderedDict()  # decoded and raw
+        self._bodies: OrderedDict[bytes, BlockBody] = OrderedDict()
         self._bodies_bytes = 0
         self._wanted: dict[bytes, _Wanted] = {}
         self._missing: deque[_Missing] = deque()
@@ -101,16 +101,16 @@ class BlockFlow:
     def body(self, block_hash: bytes) -> Block | None:
         """Return a block that was decoded not long ago."""
         kept = self._bodies.get(block_hash)
-        return None if kept is None else kept[0]
+        return None if kept is None else kept.block
 
     def received(self, raw: bytes) -> Block:
         """Decode and verify the body of a `rawblock` message; raises DecodeError when either fails."""
-        block = read_block(raw)
-        verdict = verify_block(block, self._chain)
+        body = read_block(raw)
+        verdict = verify_block(body.block, self._chain)
         if verdict != "valid":
-            raise DecodeError(f"block {hash_hex(block.block_hash)}: {verdict}")
-        self._keep(block, raw)
-        return block
+            raise DecodeError(f"block {hash_hex(body.block.block_hash)}: {verdict}")
+        self._keep(body)
+        return body.block
 
     def happened(self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch) -> None:
         """Note a row of `block_arrivals`; it is given out, in its batch, when the height is known."""
@@ -155,7 +155,7 @@ class BlockFlow:
         wanted = self._wanted[block_hash]
         if answer.raw is not None:
             try:
-                self._keep(read_block(answer.raw), answer.raw)
+                self._keep(read_block(answer.raw))
             except DecodeError as error:
                 self._reject(batch, wanted, wall_us, str(error), answer.raw)
                 self.failed(block_hash)
@@ -164,11 +164,11 @@ class BlockFlow:
         if kept is None:
             self._ask_again(block_hash, wanted)
             return False
-        block, raw = kept
+        block = kept.block
         txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
         verdict = verify_block(block, self._chain, txids, height=answer.verbose["height"])
         if verdict != "valid":
-            self._reject(batch, wanted, wall_us, f"block: {verdict}", raw)
+            self._reject(batch, wanted, wall_us, f"block: {verdict}", kept.raw)
             if wanted.source == "zmq":
                 self._ask_again(block_hash, wanted)
                 return False
@@ -181,7 +181,7 @@ class BlockFlow:
         if wanted.was_pushed or is_wanted:  # a dataset begins with the first block that it saw come
             if self._stored.claim(block_hash, self._origin[0]):
                 # Together with the message that announced it: a kill loses both or neither.
-                self._store(block, known.height, wanted, verdict, fees, owner=wanted.owner or batch)
+                self._store(kept, known.height, wanted, verdict, fees, owner=wanted.owner or batch)
             self._fill_below(known, wanted, now_us)
         if wanted.is_fill and is_wanted:
             self.arrivals.happened(block_hash, "connected", wall_us, "pulled", batch, known=known)
@@ -193,7 +193,7 @@ class BlockFlow:
         wanted, kept = self._wanted.get(block_hash), self._bodies.get(block_hash)
         known: Known | None = None
         if wanted is not None and wanted.owner is not None and kept is not None:
-            block = kept[0]
+            block = kept.block
             parent = self.known.get(block.header.prev_hash)
             height = bip34_height(block) if parent is None else parent.height + 1
             if height is not None:
@@ -201,7 +201,7 @@ class BlockFlow:
                 if self._stored.claim(block_hash, self._origin[0]):
                     source = "bip34" if parent is None else "tree"
                     verdict = verify_block(block, self._chain)
-                    self._store(block, height, wanted, verdict, (), owner=wanted.owner, height_source=source)
+                    self._store(kept, height, wanted, verdict, (), owner=wanted.owner, height_source=source)
         self._settle(block_hash, known)
 
     def flush(self) -> None:
@@ -213,7 +213,7 @@ class BlockFlow:
 
     def _store(
         self,
-        block: Block,
+        body: BlockBody,
         height: int,
         wanted: _Wanted,
         verdict: str,
@@ -224,17 +224,17 @@ class BlockFlow:
     ) -> None:
         """Make the rows of a block; not those that the dataset has kept when it lost the block's own."""
         block_row, transaction_rows = block_rows(
-            block,
+            body,
             chain=self._chain,
             height=height,
             height_source=height_source,
             source=wanted.source,
             verdict=verdict,
             verified_by=backend_name(),
-            fees=fees if len(fees) == len(block.transactions) else None,
+            fees=fees if len(fees) == len(body.block.transactions) else None,
         )
-        owner.add("blocks", [block_row])
-        if block.block_hash not in self._stored.rowless:
+        owner.add("blocks", block_row)
+        if body.block.block_hash not in self._stored.rowless:
             owner.add("transactions", transaction_rows)
 
     def _fill_below(self, known: Known, wanted: _Wanted, now_us: int) -> None:
@@ -269,14 +269,15 @@ class BlockFlow:
         if wanted.owner is not None:
             wanted.owner.n_open -= 1
 
-    def _keep(self, block: Block, raw: bytes) -> None:
+    def _keep(self, body: BlockBody) -> None:
         """Keep a body; a later one of the same hash replaces it, for the first may have been bad."""
-        replaced = self._bodies.pop(block.block_hash, None)
-        self._bodies_bytes += len(raw) - (0 if replaced is None else len(replaced[1]))
-        self._bodies[block.block_hash] = block, raw
+        block_hash = body.block.block_hash
+        replaced = self._bodies.pop(block_hash, None)
+        self._bodies_bytes += len(body.raw) - (0 if replaced is None else len(replaced.raw))
+        self._bodies[block_hash] = body
         while self._bodies_bytes > KEPT_BODY_BYTES and len(self._bodies) > 1:
-            _, (_, dropped) = self._bodies.popitem(last=False)
-            self._bodies_bytes -= len(dropped)
+            _, dropped = self._bodies.popitem(last=False)
+            self._bodies_bytes -= len(dropped.raw)
 
     def _reject(self, batch: Batch, wanted: _Wanted, wall_us: int, reason: str, body: bytes) -> None:
         topic = "rawblock" if wanted.source == "zmq" else "rpc"

@@ -1,22 +1,29 @@
-"""Make the rows of `blocks` and `transactions` out of a decoded block and its fees."""
+"""Make the rows of `blocks` and `transactions` out of a block that was read, and its fees."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from collector.coinbase import output_type, subsidy_sat, witness_commitment
-from collector.decode import TXID_BYTES, Block, Transaction
+import numpy as np
+import pyarrow as pa
+
+from collector import verify
+from collector.backfill.chunk import Bodies, Place, finish
+from collector.backfill.compiled import Integers
+from collector.backfill.encode import blocks_table, transactions_table
+from collector.backfill.packages import UNKNOWN
+from collector.backfill.stages import Stages
+from collector.bulk import FEW, BlockBody, decode_transactions, read_block
+from collector.decode import HEADER_BYTES, NO_HASH, Block
 from collector.errors import DecodeError
-from collector.feerate import effective_feerates
 from collector.rpc import satoshi
 from collector.schema import hash_hex
 
-Row = dict[str, Any]
 Fees = Sequence[int | None]
 
 
 def block_rows(
-    block: Block,
+    body: BlockBody,
     *,
     chain: str,
     height: int,
@@ -25,45 +32,42 @@ def block_rows(
     verdict: str,
     verified_by: str,
     fees: Fees | None,
-) -> tuple[Row, list[Row]]:
-    """Return the row of `blocks` and the rows of `transactions`, as `writer.to_batch` takes them.
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the row of `blocks` and the rows of `transactions`.
 
     fees has one entry per transaction in block order, in satoshi; that of the coinbase is not read. None, for
     one or for all, is a fee that is not known. Raises DecodeError when there are more or fewer fees than
     transactions: they are of another block.
     """
-    transactions = block.transactions
-    fees = _checked_fees(block, fees)
-    parents = _parents(transactions)
-    types = block.output_types or _output_types(transactions)
-    rates = effective_feerates([transaction.vsize_vb for transaction in transactions], fees, parents)
-    rows = [
-        {
-            "block_hash": block.block_hash,
-            "height": height,
-            "tx_index": index,
-            **_transaction_columns(transaction),
-            "output_types": types[index],
-            "input_value_sat": None if fee is None else transaction.output_value_sat + fee,
-            "fee_sat": fee,
-            "is_coinbase": index == 0,
-            "parents": parents[index],
-            "effective_feerate_sat_vb": rates[index],
-        }
-        for index, (transaction, fee) in enumerate(zip(transactions, fees, strict=True))
-    ]
-    known = [fee for fee in fees[1:] if fee is not None]
-    row = {
-        "height": height,
-        "height_source": height_source,
-        **_block_columns(block),
-        "fees_sat": sum(known) if len(known) == len(fees) - 1 else None,
-        "subsidy_sat": subsidy_sat(height, chain),
-        "verdict": verdict,
-        "verified_by": verified_by,
-        "source": source,
-    }
-    return row, rows
+    block = body.block
+    bodies = Bodies(
+        places=[Place(block.block_hash, height, height_source, source, source)],
+        data=np.frombuffer(body.raw, np.uint8),
+        limits=np.array([0, len(body.raw)]),
+        fees_sat=[None if fees is None else _checked_fees(block, fees)],
+    )
+    chunk = finish(bodies, body.walked, [block], (body.txids, body.wtxids), Stages())
+    row = blocks_table(chunk, chain=chain, verified_by=verified_by, verdict=verdict)
+    return row.to_batches()[0], transactions_table(chunk).to_batches()[0]
+
+
+def warm_up() -> None:
+    """Compile what is needed from bytes to rows, some seconds at the first use; later calls cost nothing."""
+    verify.warm_up()
+    # A coinbase with a witness: one input, one output, neither with a script, and one item of one byte.
+    parts = (bytes(4), b"\0\1\1", NO_HASH, b"\xff" * 4, bytes(5), b"\1", bytes(9), b"\1\1\0", bytes(4))
+    coinbase = b"".join(parts)
+    decode_transactions([coinbase] * (FEW + 1))
+    block_rows(
+        read_block(bytes(HEADER_BYTES) + b"\1" + coinbase),
+        chain="regtest",
+        height=0,
+        height_source="rpc",
+        source="rpc",
+        verdict="valid",
+        verified_by="",
+        fees=None,
+    )
 
 
 def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
@@ -76,16 +80,19 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
     return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
 
 
-def _checked_fees(block: Block, fees: Fees | None) -> list[int | None]:
-    """Give one fee per transaction, the coinbase's as None; raises DecodeError for those of another block."""
+def fee_array(fees: Fees) -> Integers:
+    """Put the fees of a block into an array, UNKNOWN for the coinbase and where they are not known."""
+    return np.array([UNKNOWN, *(UNKNOWN if fee is None else fee for fee in fees[1:])], np.int64)
+
+
+def _checked_fees(block: Block, fees: Fees) -> Integers:
+    """Give one fee per transaction; raises DecodeError for those of another block."""
     n_tx = len(block.transactions)
-    if fees is None:
-        return [None] * n_tx
     if len(fees) != n_tx:
         raise DecodeError(
             f"{len(fees)} fees for the {n_tx} transactions of block {hash_hex(block.block_hash)}"
         )
-    return [None, *fees[1:]]
+    return fee_array(fees)
 
 
 def _fee_sat(transaction: Mapping[str, Any]) -> int:
@@ -97,62 +104,3 @@ def _fee_sat(transaction: Mapping[str, Any]) -> int:
         ) from None
     made = [made["value"] for made in transaction["vout"]]
     return satoshi(sum(spent, Decimal()) - sum(made, Decimal()))
-
-
-def _parents(transactions: Sequence[Transaction]) -> list[list[int]]:
-    """For each transaction, the positions of those before it in the block that it spends from, ascending."""
-    position = {transaction.txid: index for index, transaction in enumerate(transactions)}
-    parents: list[list[int]] = []
-    for index, transaction in enumerate(transactions):
-        spent = [outpoint[:TXID_BYTES] for outpoint in transaction.outpoints]
-        found = {position[txid] for txid in spent if txid in position}
-        parents.append(sorted(parent for parent in found if parent < index))
-    return parents
-
-
-def _output_types(transactions: Sequence[Transaction]) -> list[list[str]]:
-    return [[output_type(output.script) for output in transaction.outputs] for transaction in transactions]
-
-
-def _transaction_columns(transaction: Transaction) -> Row:
-    return {
-        "txid": transaction.txid,
-        "wtxid": transaction.wtxid,
-        "version": transaction.version,
-        "locktime": transaction.locktime,
-        "size_bytes": transaction.size_bytes,
-        "weight_wu": transaction.weight_wu,
-        "vsize_vb": transaction.vsize_vb,
-        "n_inputs": transaction.n_inputs,
-        "n_outputs": transaction.n_outputs,
-        "output_value_sat": transaction.output_value_sat,
-        "has_witness": transaction.has_witness,
-        "signals_rbf": transaction.signals_rbf,
-    }
-
-
-def _block_columns(block: Block) -> Row:
-    header, coinbase, others = block.header, block.coinbase, block.transactions[1:]
-    outputs = coinbase.outputs
-    return {
-        "block_hash": block.block_hash,
-        "prev_hash": header.prev_hash,
-        "version": header.version,
-        "merkle_root": header.merkle_root,
-        "header_time": header.time_s,
-        "bits": header.bits,
-        "nonce": header.nonce,
-        "size_bytes": block.size_bytes,
-        "stripped_bytes": block.stripped_bytes,
-        "weight_wu": block.weight_wu,
-        "n_tx": len(block.transactions),
-        "n_segwit_tx": sum(transaction.has_witness for transaction in others),
-        "n_inputs": sum(transaction.n_inputs for transaction in others),
-        "n_outputs": sum(transaction.n_outputs for transaction in block.transactions),
-        "output_value_sat": sum(transaction.output_value_sat for transaction in others),
-        "coinbase_txid": coinbase.txid,
-        "coinbase_value_sat": coinbase.output_value_sat,
-        "coinbase_script": coinbase.inputs[0].script,
-        "coinbase_outputs": [{"value_sat": output.value_sat, "script": output.script} for output in outputs],
-        "witness_commitment": witness_commitment(outputs),
-    }

@@ -5,19 +5,15 @@ The records are those of `collector.decode`, which takes what is refused here an
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 import gpuhash
-from collector import verify
 from collector.backfill.compiled import Bytes, Integers, compiled
 from collector.backfill.identify import HASH_BYTES, stripped_bytes, transaction_ids, txids_beside
-from collector.backfill.scripts import output_types
 from collector.backfill.walk import FAIL, Walked, walk, walk_transactions
 from collector.decode import (
-    HEADER_BYTES,
-    NO_HASH,
     OUTPOINT_BYTES,
     VALUE_BYTES,
     Block,
@@ -28,7 +24,7 @@ from collector.decode import (
     decode_transaction,
 )
 from collector.errors import DecodeError
-from collector.schema import OUTPUT_TYPES
+from collector.schema import hash_hex
 
 FEW: Final = 8  # up to so many take longer together than one by one
 _new = tuple.__new__  # a named tuple without the call of a function in Python
@@ -51,34 +47,36 @@ def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError
     return list(_records(data, walked, txids, wtxids, sources=raws, begins=repeat(0)))
 
 
-def read_block(raw: bytes) -> Block:
+class BlockBody(NamedTuple):
+    """A block: its record, its bytes, and where everything is in them."""
+
+    block: Block
+    raw: bytes
+    walked: Walked
+    txids: Bytes  # uint8[n_txs, 32], internal byte order
+    wtxids: Bytes  # the same
+
+
+def read_block(raw: bytes) -> BlockBody:
     """Decode one serialised block, as `decode.decode_block` does; raises DecodeError."""
     data = np.frombuffer(raw, np.uint8)
     walked = walk(data, np.array([0, len(raw)]))
     if not walked.blocks[0]["is_sound"]:
-        return decode_block(raw)
+        block_hash = decode_block(raw).block_hash  # says what is wrong with it
+        raise DecodeError(f"block {hash_hex(block_hash)} is refused by the compiled walk alone: report this")
     header, block_hash = decode_header(raw)
     begins = walked.txs["begin"].tolist()
-    records = _records(data, walked, *transaction_ids(data, walked), sources=repeat(raw), begins=begins)
-    return Block(
+    txids, wtxids = transaction_ids(data, walked)
+    records = _records(data, walked, txids, wtxids, sources=repeat(raw), begins=begins)
+    block = Block(
         header=header,
         block_hash=block_hash,
         transactions=tuple(records),
         size_bytes=len(raw),
         stripped_bytes=begins[0] + int(stripped_bytes(walked.txs).sum()),
         coinbase_witness=coinbase_stack(raw, int(walked.txs[0]["witness_at"])),
-        output_types=_output_types(data, walked),
     )
-
-
-def warm_up() -> None:
-    """Compile what decoding and verifying need, some seconds at the first use; later calls cost nothing."""
-    verify.warm_up()
-    # A coinbase with a witness: one input, one output, neither with a script, and one item of one byte.
-    parts = (bytes(4), b"\0\1\1", NO_HASH, b"\xff" * 4, bytes(5), b"\1", bytes(9), b"\1\1\0", bytes(4))
-    coinbase = b"".join(parts)
-    decode_transactions([coinbase] * (FEW + 1))
-    read_block(bytes(HEADER_BYTES) + b"\1" + coinbase)
+    return BlockBody(block, raw, walked, txids, wtxids)
 
 
 def _alone(raw: bytes) -> Transaction | DecodeError:
@@ -123,12 +121,6 @@ def _records(
         strict=False,  # some repeat without end
     )
     return map(_new, repeat(Transaction), columns)
-
-
-def _output_types(data: Bytes, walked: Walked) -> tuple[list[str], ...]:
-    names = [OUTPUT_TYPES[number] for number in output_types(data, walked.scripts).tolist()]
-    limits = np.append(walked.txs["first_output"], len(names)).tolist()
-    return tuple(names[begin:end] for begin, end in pairwise(limits))
 
 
 def _cut(values: Bytes, limits: Integers) -> list[bytes]:

@@ -141,7 +141,6 @@ class Block:
     size_bytes: int  # with witness
     stripped_bytes: int  # without witness
     coinbase_witness: tuple[bytes, ...]  # the stack of its one input; BIP 141 keeps the reserved value there
-    output_types: tuple[list[str], ...] | None = None  # of each transaction, where they were found on the way
 
     @property
     def coinbase(self) -> Transaction:

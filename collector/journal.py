@@ -29,7 +29,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -102,7 +102,7 @@ class Journal:
         self._next_ordinal = 0
         self._vouched: set[str] = set()  # stems of segments whose coverage was being sealed
         # What the next flush will write.
-        self._new_rows: dict[str, list[Mapping[str, Any]]] = {}
+        self._new_rows: dict[str, list[Sequence[Mapping[str, Any]] | pa.RecordBatch]] = {}
         self._n_new_messages = 0
         self._n_new_consumed = 0
         self._new_states: dict[str, bytes | None] = {}
@@ -162,9 +162,11 @@ class Journal:
                 ring.path.unlink()
             self.set_state(_RING_STATE + ring.session, None)
 
-    def append(self, table_name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, table_name: str, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> None:
         """Add rows of a table, as `writer.to_batch` takes them."""
-        self._new_rows.setdefault(_table(table_name).name, []).extend(rows)
+        name = _table(table_name).name
+        if len(rows):
+            self._new_rows.setdefault(name, []).append(rows)
 
     def append_messages(self, messages: Sequence[Message]) -> None:
         """Add messages as received, in order."""
@@ -191,7 +193,10 @@ class Journal:
         Raises DatasetError when a row breaks the contract or the disk does not take the frame; the entries
         stay, and the next flush tries again. With `stop` a full disk is no error before that is set.
         """
-        batches = {name: to_batch(TABLES[name], rows) for name, rows in self._new_rows.items() if rows}
+        batches = {
+            name: pa.concat_batches([to_batch(TABLES[name], rows) for rows in parts])
+            for name, parts in self._new_rows.items()
+        }
         if self._n_new_messages:
             newest_first = list(islice(reversed(self._waiting), self._n_new_messages))
             batches[MESSAGES] = message_batch(newest_first[::-1])

@@ -12,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.bulk import gather, warm_up
+from collector.backfill.packages import rate_blocks
+from collector.blocks import warm_up
+from collector.bulk import gather
 from gpuhash.cpu_sha256 import hash_groups
 
 # Parameters of glibc's mallopt (malloc.h), and what they are set to.
@@ -65,8 +67,8 @@ def spare_compiler() -> None:
     A compiler that has worked keeps 50 MB for good. And numba would load SciPy's linear algebra, 50 MB, for
     loops that might need it; it tries once in a process.
     """
-    if not all(map(is_compiled, (hash_groups, gather))):
-        code = "from collector.bulk import warm_up; warm_up()"
+    if not all(map(is_compiled, (hash_groups, gather, rate_blocks))):
+        code = "from collector.blocks import warm_up; warm_up()"
         subprocess.run([sys.executable, "-P", "-c", code], check=False)  # noqa: S603 - our own words, no shell
     with _without("scipy.linalg"):
         warm_up()

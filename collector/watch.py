@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector import told
-from collector.bulk import warm_up
+from collector.blocks import warm_up
 from collector.config import NodeSettings, Settings
 from collector.coverage import COVERAGE_STATE, Ledger
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable

@@ -183,27 +183,31 @@ class Dataset:
             os.close(handle)
 
 
-def to_batch(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Make an Arrow batch of rows: one mapping each, by column name.
+def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> pa.RecordBatch:
+    """Make an Arrow batch of rows: one mapping each, by column name; or take one that was made elsewhere.
 
-    A nullable column may be left out. Times are datetimes, or integers in the column's own unit since 1970
-    UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null where the
-    contract has none and a value outside a closed set.
+    A nullable column may be left out of a mapping. Times are datetimes, or integers in the column's own unit
+    since 1970 UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null
+    where the contract has none and a value outside a closed set.
     """
+    if isinstance(rows, pa.RecordBatch):
+        if rows.schema != table.arrow:
+            raise DatasetError(f"a batch for {table.name} has other columns than the contract: {rows.schema}")
+        check_values(table, rows)
+        return rows
     given = set().union(*{tuple(row) for row in rows})  # a few kinds of rows, not each of them
     _refuse_unknown(table, given)
     arrays = []
     for column in table.columns:
-        name = column.name
-        if column.nullable and name not in given:
+        if column.nullable and column.name not in given:
             arrays.append(pa.nulls(len(rows), column.type))
             continue
         try:
             arrays.append(pa.array(_values(rows, column), column.type))
         except KeyError:
-            raise DatasetError(f"a row of {table.name} has no {name}") from None
+            raise DatasetError(f"a row of {table.name} has no {column.name}") from None
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DatasetError(f"{table.name}.{name}: {error}") from None
+            raise DatasetError(f"{table.name}.{column.name}: {error}") from None
     batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
     check_values(table, batch)
     return batch

@@ -1,7 +1,7 @@
 """Take some blocks from bytes to checked arrays: parse, hash, verify, fees, families, effective feerates.
 
-A chunk holds sound and valid blocks only. When one is not, it is set aside with the reason, and the chunk is
-made again without it; that is rare, and everything after it stays simple.
+A chunk holds sound blocks only, and those of a backfill are valid too: one that is not is set aside with the
+reason, and the chunk is made again without it; that is rare, and everything after it stays simple.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class Chunk:
     """Blocks as arrays; transactions block by block in their order."""
 
     places: list[Place]
-    heads: list[Block]  # with nothing but their coinbase
+    heads: list[Block]  # with at least their coinbase
     walked: Walked
     txids: Bytes
     wtxids: Bytes
@@ -110,16 +110,19 @@ def make_chunk(bodies: Bodies, chain: str, stages: Stages) -> tuple[Chunk | None
                 )
                 faults = np.flatnonzero(failed).tolist()
         if not faults:
-            return _finish(bodies, walked, heads, (txids, wtxids), stages), bad
+            return finish(bodies, walked, heads, (txids, wtxids), stages), bad
         bad += [_explain(bodies.places[i], bodies.body(i), chain) for i in faults]
         bodies = bodies.only([i for i in range(len(bodies.places)) if i not in faults])
     return None, bad
 
 
-def _finish(
+def finish(
     bodies: Bodies, walked: Walked, heads: list[Block], ids: tuple[Bytes, Bytes], stages: Stages
 ) -> Chunk:
-    """Add what follows from the transactions of the same block and from what they spend."""
+    """Add what follows from the transactions of the same block and from what they spend.
+
+    heads are the blocks with at least their coinbase; ids are what `transaction_ids` gives.
+    """
     txs, (txids, wtxids) = walked.txs, ids
     size_bytes, stripped = txs["end"] - txs["begin"], stripped_bytes(txs)
     with stages.time("parse"):

@@ -17,7 +17,7 @@ from collector.writer import to_batch
 TYPES: Final = pa.array(OUTPUT_TYPES, pa.string())
 
 
-def blocks_table(chunk: Chunk, *, chain: str, verified_by: str) -> pa.Table:
+def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "valid") -> pa.Table:
     """Rows of `blocks`."""
     sums = _sums(chunk)
     rows = []
@@ -44,7 +44,7 @@ def blocks_table(chunk: Chunk, *, chain: str, verified_by: str) -> pa.Table:
                 "coinbase_script": coinbase.inputs[0].script,
                 "coinbase_outputs": [output._asdict() for output in coinbase.outputs],
                 "witness_commitment": witness_commitment(coinbase.outputs),
-                "verdict": "valid",
+                "verdict": verdict,
                 "verified_by": verified_by,
                 "source": place.source,
             }

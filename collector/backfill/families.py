@@ -1,4 +1,4 @@
-"""Parents of transactions inside their block, as `collector.blocks` finds them, over arrays."""
+"""Find the parents that transactions have inside their block."""
 
 from typing import Any, Final, NamedTuple
 

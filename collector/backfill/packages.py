@@ -1,6 +1,10 @@
-"""Effective feerates of many blocks at once: `collector.feerate` over arrays, compiled.
+"""The feerate at which a miner took each transaction of a block: the ancestor-set template algorithm.
 
-The algorithm and what it means are described there; ties, rounding and unknown fees are treated as there.
+Until it gave way to clusters, Bitcoin Core built blocks by repeatedly taking the transaction that together
+with its unconfirmed ancestors pays most per vbyte, ancestors first. Running that on the transactions of one
+block tells at which package feerate each was worth taking: a parent that a child paid for (CPFP) gets the
+package's rate, and no child gets more than a parent that was taken before it. This is the second algorithm
+of mempool/mempool (backend/src/api/mini-miner.ts, makeBlockTemplate), without sigops.
 """
 
 from typing import Final, NamedTuple
@@ -46,7 +50,8 @@ def effective_feerates(
 ) -> Floats:
     """Feerate in sat/vB at which each transaction is taken; NaN where it or its cluster has an UNKNOWN fee.
 
-    limits and parents are those of `families.in_block_parents`.
+    limits and parents are those of `families.in_block_parents`. Of two packages with equal feerate the one of
+    the earlier transaction is taken first.
     """
     rates = np.full(len(vsizes_vb), np.nan)
     largest = int(blocks["n_tx"].max(initial=1))
@@ -63,12 +68,13 @@ def effective_feerates(
         package=np.empty(largest, np.int64),
         below=np.empty(largest, np.int64),
     )
-    _rate_blocks(blocks, room)
+    rate_blocks(blocks, room)
     return rates
 
 
 @compiled
-def _rate_blocks(blocks: Records, room: Family) -> None:
+def rate_blocks(blocks: Records, room: Family) -> None:
+    """Fill in `room.rates`, block by block."""
     for i in range(len(blocks)):
         first = blocks[i].first_tx
         end = first + blocks[i].n_tx

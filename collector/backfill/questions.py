@@ -4,12 +4,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
-import numpy as np
-
 from collector.backfill.compiled import Integers
-from collector.backfill.packages import UNKNOWN
 from collector.bitcoin_conf import Access
-from collector.blocks import fees_from_getblock
+from collector.blocks import fee_array, fees_from_getblock
 from collector.errors import DecodeError, RpcError, WrongChain
 from collector.rpc import RpcClient
 from collector.schema import hash_bytes, hash_hex
@@ -37,10 +34,9 @@ def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
 def known_fees(client: RpcClient, block_hash: bytes) -> Integers | None:
     """Ask for the fees of a block, in satoshi, UNKNOWN for the coinbase; None when the node cannot tell."""
     try:
-        fees = fees_from_getblock(client.call("getblock", hash_hex(block_hash), 3))
+        return fee_array(fees_from_getblock(client.call("getblock", hash_hex(block_hash), 3)))
     except (RpcError, DecodeError):
         return None
-    return np.array([UNKNOWN if fee is None else fee for fee in fees], np.int64)
 
 
 def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:

@@ -43,9 +43,9 @@ from bench_sizes import bytes_per_row
 from bench_stamps import stamps
 from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
 
-from collector.blocks import block_rows
+from collector.blocks import block_rows, warm_up
 from collector.bodies import Bodies
-from collector.bulk import read_block, warm_up
+from collector.bulk import read_block
 from collector.coinbase import bip34_height
 from collector.entries import Entry, mempool_row
 from collector.errors import DecodeError
@@ -295,20 +295,20 @@ def entry_rows(messages: list[Message], bodies: Bodies) -> list[dict[str, Any]]:
 
 def store_block(raw: bytes, journal: Journal) -> int:
     """Decode and verify a block and make its rows; returns its transactions."""
-    block = read_block(raw)
-    verdict = verify_block(block, "regtest")
+    body = read_block(raw)
+    verdict = verify_block(body.block, "regtest")
     assert verdict == "valid"
     row, rows = block_rows(
-        block,
+        body,
         chain="regtest",
-        height=bip34_height(block) or 0,
+        height=bip34_height(body.block) or 0,
         height_source="bip34",
         source="zmq",
         verdict=verdict,
         verified_by=backend_name(),
         fees=None,
     )
-    journal.append("blocks", [row])
+    journal.append("blocks", row)
     journal.append("transactions", rows)
     return len(rows)
 

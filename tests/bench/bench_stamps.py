@@ -14,7 +14,8 @@ from typing import Any
 import zmq
 from bench_traffic import make_traffic
 
-from collector.bulk import read_block, warm_up
+from collector.blocks import warm_up
+from collector.bulk import read_block
 from collector.journal import Journal
 from collector.verify import verify_block
 from collector.zmq_source import ZmqSource
@@ -34,7 +35,7 @@ def stamps() -> dict[str, Any]:
         for topic, body in make_traffic(FULL_BLOCK_TX, tx_per_block=FULL_BLOCK_TX).frames
         if topic == "rawblock"
     )
-    weight_wu = read_block(raw).weight_wu
+    weight_wu = read_block(raw).block.weight_wu
     facts: dict[str, Any] = {"block_weight_wu": weight_wu}
     warm_up()
     for name in ("at_rest", "while_decoding"):
@@ -64,7 +65,7 @@ def work(raw: bytes | None) -> None:
         if raw is None:
             time.sleep(0.1)
         else:
-            assert verify_block(read_block(raw), "regtest") == "valid"
+            assert verify_block(read_block(raw).block, "regtest") == "valid"
 
 
 def started(sender: Any) -> tuple[Any, Any, Any]:

@@ -23,6 +23,11 @@ def node() -> Iterator[RegtestNode]:
         yield started
 
 
+def columns_of(batch: Batch) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables whose rows are made as columns."""
+    return {table: rows.to_pylist() for table, rows in batch.columns}
+
+
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
     """Fetch a block with this answer."""
     stored = StoredBlocks((), answer.verbose["height"])
@@ -31,7 +36,7 @@ def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, 
     blocks.want(block_hash)
     assert blocks.answered(block_hash, answer, 1, 1, batch)
     assert len(blocks) == 0
-    return batch.rows
+    return columns_of(batch)
 
 
 def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> None:
@@ -77,7 +82,7 @@ def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> No
     assert asked == [hash_bytes(name)]
     blocks.failed(block.block_hash)
     blocks.arrivals.looked(is_behind=False)
-    (row,) = batch.rows["blocks"]
+    (row,) = columns_of(batch)["blocks"]
     assert (row["block_hash"], row["height"], row["height_source"]) == (hash_bytes(name), height, "bip34")
     assert (row["verdict"], row["source"]) == ("valid", "zmq")
     assert [arrival["height"] for arrival in batch.rows["block_arrivals"]] == [height]
@@ -92,11 +97,11 @@ def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: Regt
     blocks, asked, batch = flow_above(answer.verbose["height"])
     blocks.happened(hash_bytes(name), "connected", 1, "at_start", batch)
     blocks.answered(hash_bytes(name), answer, 2, 2, batch)
-    assert "blocks" not in batch.rows
+    assert not batch.columns
     blocks.happened(hash_bytes(name), "connected", 1, "pushed", batch)
     assert asked == [hash_bytes(name)] * 2
     blocks.arrivals.looked(is_behind=False)
     assert batch.n_open == 1
     blocks.answered(hash_bytes(name), answer, 3, 3, batch)
-    assert [row["block_hash"] for row in batch.rows["blocks"]] == [hash_bytes(name)]
+    assert [row["block_hash"] for row in columns_of(batch)["blocks"]] == [hash_bytes(name)]
     assert (batch.n_open, len(blocks)) == (0, 0)

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from collector.blocks import block_rows, fees_from_getblock
+from collector.bulk import read_block
 from collector.coinbase import bip34_height
 from collector.decode import Block, decode_block
 from collector.errors import DecodeError
@@ -23,18 +24,20 @@ from collector.writer import Dataset
 MAGIC = bytes.fromhex("f9beb4d9")
 
 
-def rows_of(block: Block, height: int, fees: list[int | None] | None = None) -> tuple[dict, list[dict]]:
+def rows_of(raw: bytes, height: int, fees: list[int | None] | None = None) -> tuple[dict, list[dict]]:
     """Make the rows of a mainnet block, its verdict included."""
-    return block_rows(
-        block,
+    body = read_block(raw)
+    blocks, transactions = block_rows(
+        body,
         chain="main",
         height=height,
         height_source="rpc",
         source="blkfile",
-        verdict=verify_block(block, "main"),
+        verdict=verify_block(body.block, "main"),
         verified_by=backend_name(),
         fees=fees,
     )
+    return blocks.to_pylist()[0], transactions.to_pylist()
 
 
 def block_file(path: Path) -> Iterator[bytes]:
@@ -64,9 +67,8 @@ def test_every_real_block_reaches_duckdb_with_the_manifests_numbers(data_dir: Pa
     ]
     block_list, transaction_list = [], []
     for raw in raws:
-        block = decode_block(raw)
-        known = expected[hash_hex(block.block_hash)]
-        row, transactions = rows_of(block, int(known["height"] or 0))
+        known = expected[hash_hex(decode_block(raw).block_hash)]
+        row, transactions = rows_of(raw, int(known["height"] or 0))
         block_list.append(row)
         transaction_list += transactions
     dataset.write(BLOCKS, block_list, stem="real")
@@ -160,11 +162,12 @@ def test_heights_stated_in_real_coinbases_are_right(data_dir: Path) -> None:
 def test_fees_of_a_real_block_sum_exactly(data_dir: Path) -> None:
     """Block 367891 and every output it spends: 14,001,930 sat, which is what its coinbase took."""
     (path,) = data_dir.glob("mainnet-blocks/367891-*.bin")
-    block = decode_block(path.read_bytes())
+    raw = path.read_bytes()
+    block = decode_block(raw)
     packed = (data_dir / "floresta" / "block_367891_spent_utxos.zst").read_bytes()
     spent = json.loads(zstandard.ZstdDecompressor().stream_reader(packed).read())
 
-    row, transactions = rows_of(block, 367_891, fees_from_getblock(as_getblock(block, spent)))
+    row, transactions = rows_of(raw, 367_891, fees_from_getblock(as_getblock(block, spent)))
 
     assert row["fees_sat"] == sum(one["fee_sat"] for one in transactions[1:]) == 14_001_930
     assert row["coinbase_value_sat"] == row["subsidy_sat"] + row["fees_sat"]
@@ -200,7 +203,7 @@ def test_parents_inside_a_real_block_are_found(data_dir: Path) -> None:
     """Every input that spends an output of the same block names an earlier transaction, once."""
     (path,) = data_dir.glob("mainnet-blocks/574200-*.bin")
     block = decode_block(path.read_bytes())
-    _, transactions = rows_of(block, 574_200)
+    _, transactions = rows_of(path.read_bytes(), 574_200)
     position = {one.txid: index for index, one in enumerate(block.transactions)}
     for one, row in zip(block.transactions, transactions, strict=True):
         inside = {position[spent.prev_txid] for spent in one.inputs if spent.prev_txid in position}
@@ -213,26 +216,26 @@ def test_parents_inside_a_real_block_are_found(data_dir: Path) -> None:
 def test_unknown_fees_stay_unknown(data_dir: Path) -> None:
     """Without fees, or with one missing, nothing that depends on them is guessed."""
     (path,) = data_dir.glob("mainnet-blocks/100001-*.bin")
-    block = decode_block(path.read_bytes())
+    raw = path.read_bytes()
 
-    row, transactions = rows_of(block, 100_001)
+    row, transactions = rows_of(raw, 100_001)
     assert row["fees_sat"] is None
     assert {one["fee_sat"] for one in transactions} == {None}
     assert {one["input_value_sat"] for one in transactions} == {None}
     assert {one["effective_feerate_sat_vb"] for one in transactions} == {None}
 
-    row, transactions = rows_of(block, 100_001, [9, None, *([0] * 10)])
+    row, transactions = rows_of(raw, 100_001, [9, None, *([0] * 10)])
     assert row["fees_sat"] is None
     assert [one["fee_sat"] for one in transactions] == [None, None, *([0] * 10)]
     with pytest.raises(DecodeError, match="2 fees for the 12 transactions"):
-        rows_of(block, 100_001, [None, 1])
+        rows_of(raw, 100_001, [None, 1])
 
 
 @pytest.mark.data
 def test_a_block_without_transactions_has_no_fees(data_dir: Path) -> None:
     """An empty block's fees are known to be 0, whether or not fees were looked up."""
     (path,) = data_dir.glob("mainnet-blocks/670718-*.bin")
-    row, (coinbase,) = rows_of(decode_block(path.read_bytes()), 670_718)
+    row, (coinbase,) = rows_of(path.read_bytes(), 670_718)
     assert row["fees_sat"] == 0
     assert coinbase["fee_sat"] is None
     assert row["witness_commitment"] is None

@@ -4,18 +4,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.blocks import block_rows, fees_from_getblock
-from collector.coinbase import bip34_height, output_type
-from collector.decode import Block, decode_block, decode_transaction
+from collector.bulk import BlockBody, read_block
+from collector.coinbase import bip34_height
+from collector.decode import decode_transaction
 from collector.regtest import RegtestNode, find_bitcoind, load_scenario, run_scenario
 from collector.rpc import RpcClient
 from collector.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
 from collector.verify import backend_name, verify_block
 from collector.writer import Dataset
+from tests.collector.compiled_scripts import output_types_of
 from tests.collector.node_rows import expected_block, expected_transaction
 
 pytestmark = pytest.mark.bitcoind
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.bitcoind
 class Said(NamedTuple):
     """What the node says of one block."""
 
-    block: Block
+    body: BlockBody
     verbose: dict[str, Any]  # getblock, verbosity 3
     stats: dict[str, Any]  # getblockstats
 
@@ -43,23 +46,30 @@ def said(rpc: RpcClient) -> list[Said]:
     hashes = rpc.batch([("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)])
     answers = rpc.batch([("getblock", hash_, verbosity) for hash_ in hashes for verbosity in (0, 3)])
     stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
-    blocks = [decode_block(bytes.fromhex(raw)) for raw in answers[::2]]
-    return [Said(*each) for each in zip(blocks, answers[1::2], stats, strict=True)]
+    bodies = [read_block(bytes.fromhex(raw)) for raw in answers[::2]]
+    return [Said(*each) for each in zip(bodies, answers[1::2], stats, strict=True)]
 
 
-def rows_of(one: Said) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def batches_of(one: Said) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Make the rows of a block as the live collector does."""
     txids = [hash_bytes(transaction["txid"]) for transaction in one.verbose["tx"]]
     return block_rows(
-        one.block,
+        one.body,
         chain="regtest",
         height=one.verbose["height"],
         height_source="rpc",
         source="rpc",
-        verdict=verify_block(one.block, "regtest", txids),
+        verdict=verify_block(one.body.block, "regtest", txids),
         verified_by=backend_name(),
         fees=fees_from_getblock(one.verbose),
     )
+
+
+def rows_of(one: Said) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Make the rows of a block, and the header's time a number, as the node has it."""
+    blocks, transactions = batches_of(one)
+    (row,) = blocks.to_pylist()
+    return row | {"header_time": int(row["header_time"].timestamp())}, transactions.to_pylist()
 
 
 def test_every_number_of_a_block_is_the_nodes(said: list[Said]) -> None:
@@ -83,8 +93,7 @@ def test_every_number_of_a_transaction_is_the_nodes(said: list[Said]) -> None:
         _, rows = rows_of(one)
         txids = [transaction["txid"] for transaction in one.verbose["tx"]]
         for index, (row, told) in enumerate(zip(rows, one.verbose["tx"], strict=True)):
-            row = dict(row)  # noqa: PLW2901 - the feerate is compared elsewhere
-            del row["effective_feerate_sat_vb"]
+            del row["effective_feerate_sat_vb"]  # compared elsewhere
             types.update(row["output_types"])
             assert row == expected_transaction(told, index, txids) | {
                 "block_hash": hash_bytes(one.verbose["hash"]),
@@ -132,27 +141,26 @@ def test_transactions_decode_alone_as_they_do_in_blocks(said: list[Said]) -> Non
     for one in said:
         for index, told in enumerate(one.verbose["tx"]):
             raw = bytes.fromhex(told["hex"])
-            inside = one.block.transactions[index]
+            inside = one.body.block.transactions[index]
             assert decode_transaction(raw) == inside._replace(source=raw, begin=0)
 
 
 def test_heights_are_stated_in_coinbases(said: list[Said]) -> None:
     """BIP 34 from height 1, where it takes one opcode, to the tip; genesis is older than the rule."""
-    assert [bip34_height(one.block) for one in said] == [None, *range(1, len(said))]
+    assert [bip34_height(one.body.block) for one in said] == [None, *range(1, len(said))]
 
 
 def test_the_rows_survive_parquet(said: list[Said], tmp_path: Path) -> None:
     """What is read back from the dataset is what the node said."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
-    all_rows = [rows_of(one) for one in said]
-    dataset.write(BLOCKS, [row for row, _ in all_rows], stem="a")
-    dataset.write(TRANSACTIONS, [row for _, rows in all_rows for row in rows], stem="a")
+    block_rows_, transaction_rows = zip(*map(batches_of, said), strict=True)
+    dataset.write(BLOCKS, pa.Table.from_batches(block_rows_), stem="a")
+    dataset.write(TRANSACTIONS, pa.Table.from_batches(transaction_rows), stem="a")
 
     blocks = dataset.read(BLOCKS).to_pylist()
     assert [hash_hex(row["block_hash"]) for row in blocks] == [one.verbose["hash"] for one in said]
     assert [row["fees_sat"] for row in blocks] == [one.stats["totalfee"] for one in said]
-    stored = dataset.read(TRANSACTIONS)
-    assert stored.to_pylist() == [row for _, rows in all_rows for row in rows]
+    assert dataset.read(TRANSACTIONS).equals(pa.Table.from_batches(transaction_rows))
 
 
 PIECES = [
@@ -179,4 +187,4 @@ SCRIPTS = st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join) | st.binar
 def test_output_types_are_the_nodes_for_any_script(rpc: RpcClient, scripts: list[bytes]) -> None:
     """The node's own `decodescript` agrees on thousands of scripts made of the pieces that matter."""
     told = rpc.batch([("decodescript", script.hex()) for script in scripts])
-    assert [output_type(script) for script in scripts] == [one["type"] for one in told]
+    assert output_types_of(scripts) == [one["type"] for one in told]

@@ -1,7 +1,6 @@
 """Many at once against one by one: the same records, and the same said of what is broken."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,7 +11,10 @@ from collector.bodies import Bodies
 from collector.bulk import FEW, decode_transactions, read_block
 from collector.decode import Block, Transaction, decode_block, decode_transaction
 from collector.errors import DecodeError
+from collector.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
+from collector.writer import to_batch
 from tests.collector.backfill import made_blocks as made
+from tests.collector.plain_rows import plain_block_rows
 from tests.collector.test_decode import transactions
 
 
@@ -24,21 +26,15 @@ def alone(raw: bytes) -> Transaction | str:
         return str(error)
 
 
-def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> tuple[Any, ...] | str:
-    """Decode a block, or say why not; types of outputs as the rows have them."""
+def read_alone(raw: bytes) -> Block:
+    """Decode a block and nothing more of it."""
+    return read_block(raw).block
+
+
+def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> Block | str:
+    """Decode a block, or say why not."""
     try:
-        block = decode(raw)
-        rows = block_rows(
-            block,
-            chain="regtest",
-            height=1,
-            height_source="rpc",
-            source="zmq",
-            verdict="valid",
-            verified_by="cpu",
-            fees=None,
-        )
-        return replace(block, output_types=None), rows
+        return decode(raw)
     except DecodeError as error:
         return str(error)
 
@@ -72,7 +68,31 @@ def test_a_block_is_read_as_the_decoder_reads_it(raw: bytes, data: st.DataObject
     changed = bytearray(raw)
     if data.draw(st.booleans()):
         changed[data.draw(st.integers(80, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    assert block_or_reason(read_block, bytes(changed)) == block_or_reason(decode_block, bytes(changed))
+    assert block_or_reason(read_alone, bytes(changed)) == block_or_reason(decode_block, bytes(changed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(made.blocks(max_transactions=4), st.data())
+def test_a_block_has_the_rows_of_the_plain_way(raw: bytes, data: st.DataObject) -> None:
+    """Valid or not, with all fees, some or none: every column of every row is the same."""
+    block = decode_block(raw)
+    fee = st.none() | st.integers(-(10**6), 10**9)
+    n_tx = len(block.transactions)
+    said: dict[str, Any] = {
+        "chain": data.draw(st.sampled_from(CHAINS)),
+        "height": data.draw(st.integers(0, 1_000_000)),
+        "height_source": "tree",
+        "source": data.draw(st.sampled_from(["zmq", "rpc"])),
+        "verdict": data.draw(st.sampled_from(VERDICTS)),
+        "verified_by": "cpu",
+        "fees": data.draw(st.none() | st.lists(fee, min_size=n_tx, max_size=n_tx)),
+    }
+    row, rows = plain_block_rows(block, **said)
+
+    blocks, transactions = block_rows(read_block(raw), **said)
+
+    assert blocks.equals(to_batch(BLOCKS, [row]), check_metadata=True)
+    assert transactions.equals(to_batch(TRANSACTIONS, rows), check_metadata=True)
 
 
 def test_a_script_of_any_length_leaves_values_where_they_are() -> None:

@@ -2,11 +2,29 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.feerate import effective_feerates
+from collector.backfill import packages
+from collector.backfill.walk import BLOCK
+
+
+def effective_feerates(
+    vsizes: list[int], fees: list[int | None], parents: list[list[int]]
+) -> list[float | None]:
+    """Rate the transactions of one block."""
+    block = np.zeros(1, BLOCK)
+    block["n_tx"] = len(vsizes)
+    rates = packages.effective_feerates(
+        block,
+        np.array(vsizes, np.int64),
+        np.array([packages.UNKNOWN if fee is None else fee for fee in fees], np.int64),
+        np.cumsum([0, *map(len, parents)]).astype(np.int32),
+        np.array([parent for each in parents for parent in each], np.int32),
+    )
+    return [None if np.isnan(rate) else float(rate) for rate in rates]
 
 
 def by_definition(vsizes: list[int], fees: list[int], parents: list[list[int]]) -> list[float]:
@@ -38,13 +56,14 @@ def blocks(draw: st.DrawFn) -> tuple[list[int], list[int], list[list[int]]]:
     return vsizes, fees, parents
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(blocks())
 def test_rates_are_those_of_the_definition(block: tuple[list[int], list[int], list[list[int]]]) -> None:
     """Chains, diamonds, ties and everything between come out as the slow definition says."""
     assert effective_feerates(*block) == pytest.approx(by_definition(*block), rel=1e-12)
 
 
+@settings(deadline=None)
 @given(blocks())
 def test_no_transaction_beats_its_parents(block: tuple[list[int], list[int], list[list[int]]]) -> None:
     """A rate above that of a parent could not have been had without the parent."""

@@ -8,9 +8,9 @@ import pytest
 
 from collector.errors import DatasetError
 from collector.journal import Journal
-from collector.schema import REJECTS
+from collector.schema import MEMPOOL_EVENTS, REJECTS
 from collector.segment import Segment
-from collector.writer import Dataset
+from collector.writer import Dataset, to_batch
 from tests.collector.journalling import message, row, sealed, segments
 
 
@@ -43,6 +43,22 @@ def test_a_run_without_a_crash_seals_every_row_once(folder: Path, dataset: Datas
 
     assert sealed(dataset) == list(range(30))
     assert segments(folder) == []
+
+
+def test_rows_come_one_by_one_or_as_columns(folder: Path, dataset: Dataset) -> None:
+    """Both kinds, in one flush and for one table, are one frame and lie in the dataset."""
+    with Journal(folder) as journal:
+        journal.recover(dataset)
+        journal.append("mempool_events", [row(message(1))])
+        columns = [row(message(2)), row(message(3))]
+        journal.append("mempool_events", to_batch(MEMPOOL_EVENTS, columns))
+        journal.append("mempool_events", [row(message(4))])
+        journal.append("mempool_events", [])
+        journal.flush()
+
+    with Journal(folder) as journal:
+        journal.recover(dataset)
+    assert sealed(dataset) == [1, 2, 3, 4]
 
 
 def test_messages_without_rows_come_back_in_order(folder: Path, dataset: Dataset) -> None:

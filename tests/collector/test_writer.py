@@ -250,6 +250,17 @@ def test_a_row_without_a_required_column_is_refused() -> None:
         to_batch(MEMPOOL_EVENTS, [row])
 
 
+def test_a_batch_made_elsewhere_must_keep_the_contract_too() -> None:
+    """Neither other columns nor a strange value pass because they come as columns."""
+    batch = to_batch(MEMPOOL_EVENTS, [event(1, 1), event(2, 2)])
+    assert to_batch(MEMPOOL_EVENTS, batch) is batch
+    with pytest.raises(DatasetError, match="for transactions has other columns"):
+        to_batch(TRANSACTIONS, batch)
+    strange = batch.set_column(5, MEMPOOL_EVENTS.arrow.field("event"), pa.array(["A", "Z"]))
+    with pytest.raises(DatasetError, match=r"mempool_events\.event is 'Z'"):
+        to_batch(MEMPOOL_EVENTS, strange.cast(MEMPOOL_EVENTS.arrow))
+
+
 def test_a_strange_value_inside_a_list_is_refused() -> None:
     """Closed sets hold for the members of lists, too."""
     with pytest.raises(DatasetError, match="output_types is 'p2sh'"):

@@ -14,14 +14,17 @@ from bitcoin.core import CTransaction
 from bitcoin.core.serialize import SerializationError
 
 from collector.blocks import block_rows
-from collector.coinbase import bip34_height, output_type, witness_commitment
-from collector.decode import Block, Transaction, TxOut, decode_block, decode_transaction
+from collector.bulk import BlockBody, read_block
+from collector.coinbase import bip34_height, witness_commitment
+from collector.decode import Transaction, TxOut, decode_block, decode_transaction
 from collector.errors import DecodeError
 from collector.mempool import Event, MempoolSync, Output, WantBlock, WantSnapshot, parse_event
 from collector.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICTS
 from collector.segment import Segment
 from collector.verify import verify_block
 from collector.writer import to_batch
+from tests.collector.compiled_scripts import output_types_of
+from tests.collector.plain_scripts import plain_output_type
 
 N_HASHES = 8  # so few that a few bytes meet the same one twice
 STEP = struct.Struct("<BBb")  # what happens, to which hash, how far the number is off
@@ -48,12 +51,14 @@ def block(data: bytes) -> None:
     assert verdict in VERDICTS
     assert decoded.size_bytes == len(data)
     bip34_height(decoded)
-    _rows(decoded, verdict)
+    body = read_block(data)
+    assert body.block == decoded
+    _rows(body, verdict)
 
 
 def coinbase(data: bytes) -> None:
     """Classify a script, and look for a commitment in it."""
-    assert output_type(data) in OUTPUT_TYPES
+    assert output_types_of([data]) == [plain_output_type(data)]
     found = witness_commitment([TxOut(0, data), TxOut(0, data[1:])])
     assert found is None or (len(found) == 32 and found in data)
 
@@ -156,12 +161,12 @@ def _compare(ours: Transaction, peer: CTransaction) -> None:
 
 def _contract(ours: Transaction) -> None:
     assert ours.stripped_bytes <= ours.size_bytes <= ours.weight_wu
-    assert all(output_type(each.script) in OUTPUT_TYPES for each in ours.outputs)
+    assert set(output_types_of([each.script for each in ours.outputs])) <= set(OUTPUT_TYPES)
 
 
-def _rows(decoded: Block, verdict: str) -> None:
+def _rows(body: BlockBody, verdict: str) -> None:
     row, rows = block_rows(
-        decoded,
+        body,
         chain="regtest",
         height=1,
         height_source="rpc",
@@ -170,8 +175,8 @@ def _rows(decoded: Block, verdict: str) -> None:
         verified_by="reference",
         fees=None,
     )
-    to_batch(BLOCKS, [row])
-    assert to_batch(TRANSACTIONS, rows).num_rows == len(decoded.transactions)
+    assert len(to_batch(BLOCKS, row)) == 1
+    assert len(to_batch(TRANSACTIONS, rows)) == len(body.block.transactions)
 
 
 TARGETS = {target.__name__: target for target in (transaction, block, coinbase, event, segment, spine)}

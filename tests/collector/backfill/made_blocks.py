@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from collector.backfill.chunk import Bodies, Place
 from collector.backfill.packages import UNKNOWN
-from collector.blocks import block_rows
 from collector.decode import NO_HASH, NO_INDEX, decode_block
 from collector.regtest.mining import solve
 from collector.regtest.scripts import PAYMENT_KINDS, payment_script
@@ -25,6 +24,7 @@ from collector.verify import backend_name, verify_block
 from collector.writer import to_batch
 from gpuhash import merkle_root
 from gpuhash.reference import sha256d
+from tests.collector.plain_rows import plain_block_rows
 
 EASY_BITS = 0x207FFFFF
 EASY_TARGET = 0x7FFFFF << 8 * (0x20 - 3)
@@ -166,7 +166,7 @@ def plain_rows(
     tx_list: list[dict[str, Any]] = []
     for i, (raw, height) in enumerate(zip(raws, heights, strict=True)):
         block = decode_block(raw)
-        row, rows = block_rows(
+        row, rows = plain_block_rows(
             block,
             chain=chain,
             height=height,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.blocks import block_rows, fees_from_getblock
+from collector.blocks import fees_from_getblock
 from collector.decode import decode_block
 from collector.errors import DecodeError, RpcError
 from collector.regtest import RegtestNode
@@ -18,6 +18,7 @@ from collector.schema import BLOCKS, TRANSACTIONS
 from collector.verify import backend_name, verify_block
 from collector.writer import to_batch
 from tests.collector.backfill.made_blocks import SCRIPTS
+from tests.collector.plain_rows import plain_block_rows
 
 COIN = COIN_KINDS["p2wsh"]
 SUBSIDY_SAT = 5_000_000_000
@@ -160,7 +161,7 @@ def node_rows(
             fees = fees_from_getblock(verbose)
         except (DecodeError, RpcError):
             fees = None
-        row, rows = block_rows(
+        row, rows = plain_block_rows(
             block,
             chain="regtest",
             height=verbose["height"],

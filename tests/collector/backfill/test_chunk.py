@@ -14,13 +14,13 @@ from collector.backfill.packages import UNKNOWN, effective_feerates
 from collector.backfill.scripts import output_type
 from collector.backfill.stages import Stages
 from collector.backfill.walk import BLOCK, walk
-from collector.coinbase import output_type as plain_output_type
 from collector.decode import decode_block
 from collector.errors import DecodeError
-from collector.feerate import effective_feerates as plain_feerates
 from collector.schema import OUTPUT_TYPES
 from collector.verify import backend_name
 from tests.collector.backfill import made_blocks as made
+from tests.collector.plain_feerate import plain_feerates
+from tests.collector.plain_scripts import plain_output_type
 
 
 @settings(max_examples=300, deadline=None)

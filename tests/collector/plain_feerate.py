@@ -1,11 +1,4 @@
-"""The feerate at which a miner took each transaction of a block: the ancestor-set template algorithm.
-
-Until it gave way to clusters, Bitcoin Core built blocks by repeatedly taking the transaction that together
-with its unconfirmed ancestors pays most per vbyte, ancestors first. Running that on the transactions of one
-block tells at which package feerate each was worth taking: a parent that a child paid for (CPFP) gets the
-package's rate, and no child gets more than a parent that was taken before it. This is the second algorithm
-of mempool/mempool (backend/src/api/mini-miner.ts, makeBlockTemplate), without sigops.
-"""
+"""Effective feerates the plain way: `collector.backfill.packages` explains them, and is held against this."""
 
 from collections.abc import Collection, Container, Sequence
 from heapq import heapify, heappop, heappush
@@ -14,7 +7,7 @@ from math import inf
 Edges = Sequence[Collection[int]]
 
 
-def effective_feerates(
+def plain_feerates(
     vsizes_vb: Sequence[int], fees_sat: Sequence[int | None], parents: Edges
 ) -> list[float | None]:
     """Return the effective feerate of each transaction in sat/vB.
