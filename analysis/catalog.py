@@ -7,6 +7,7 @@ is TOML:
     method      a paragraph: how the numbers come about, and the source of the method
     grain       the columns that identify a row (staging and marts)
     cost        why a build of it takes more than 30 bare scans of what it reads, where it does
+    is_view     true for a mart that is not stored but worked out by each that reads it
     severity    "fail" or "warn" (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
     [columns]   name = "TYPE  unit or meaning" (two spaces after the type), in the order of the SELECT
@@ -61,6 +62,7 @@ class Head(BaseModel):
     summary: Text
     method: Text | None = None
     cost: Text | None = None
+    is_view: bool = False
     grain: tuple[Text, ...] = ()
     severity: Severity | None = None
     parameters: Mapping[str, Parameter] = Field(default_factory=dict)
@@ -85,6 +87,7 @@ class Model:
     summary: str
     method: str | None
     cost: str | None
+    is_view: bool
     grain: tuple[str, ...]
     severity: Severity | None
     parameters: Mapping[str, Parameter]
@@ -171,6 +174,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         summary=head.summary,
         method=head.method,
         cost=head.cost,
+        is_view=layer == "staging" or head.is_view,
         grain=head.grain,
         severity=head.severity,
         parameters=head.parameters,

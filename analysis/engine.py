@@ -2,7 +2,7 @@
 
 The file appears by rename, complete and checked, or not at all. Staging models are views on the Parquet
 files: they only rename, cast and remove duplicates, and a copy of the dataset would gain nothing. Marts are
-tables, so what they hold can be read without the dataset.
+tables, or views on such tables, so what they hold can be read without the dataset.
 """
 
 import datetime as dt
@@ -150,10 +150,10 @@ def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Make one model: a view for staging, a table for a mart; its parameters are variables of the session."""
+    """Make one model, as a view or as a table; its parameters are variables of the session."""
     for name, parameter in model.parameters.items():
         connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
-    kind = "VIEW" if model.layer == "staging" else "TABLE"
+    kind = "VIEW" if model.is_view else "TABLE"
     connection.execute(f"CREATE {kind} {model.name} AS {model.sql}")
 
 

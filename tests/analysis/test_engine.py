@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.catalog import load_catalog
 from analysis.checks import read_results
 from analysis.dataset import WRITE_LOCK
 from analysis.engine import BuildResult, build, open_database
@@ -206,6 +207,19 @@ def test_a_chain_must_be_named_where_there_are_several(dataset: Path) -> None:
     with pytest.raises(DatasetError, match="no chain 'main'"):
         built(dataset, chain="main")
     assert built(dataset, chain="signet").n_rows["chain_blocks"] == 2
+
+
+def test_marts_need_no_dataset(dataset: Path) -> None:
+    """Every mart, stored or a view on those that are, can be read when the dataset is gone."""
+    database = built(dataset).database
+    shutil.rmtree(dataset)
+
+    with open_database(database) as connection:
+        for mart in load_catalog().layer("marts"):
+            connection.execute(f"FROM {mart.name}")
+        kinds = "SELECT table_type FROM information_schema.tables WHERE table_name = 'owner_periods'"
+        assert connection.execute(kinds).fetchall() == [("VIEW",)]
+        assert connection.execute("SELECT count(*) FROM owner_periods").fetchall() == [(12,)]
 
 
 def test_a_build_that_fails_leaves_the_older_database(dataset: Path) -> None:

@@ -21,23 +21,18 @@ mean_candidates = "DOUBLE  rules that match, mean over the blocks"
 */
 with
 
-kinds as (
-    select unnest(['epoch', 'all']) as period_kind
-),
-
 blocks as (
     select
-        kinds.period_kind,
-        case when kinds.period_kind = 'epoch' then cast(block_owner.epoch as varchar) else 'all' end as period,
-        block_owner.height,
+        owner_periods.period_kind,
+        owner_periods.period,
+        owner_periods.height,
         coalesce(block_pool.method, 'none') as method,
         block_pool.n_candidates,
         len(block_pool.conflicts) > 0 as has_conflict
-    from block_owner
+    from owner_periods
     inner join block_pool
-        on block_owner.block_hash = block_pool.block_hash
-    cross join kinds
-    where block_owner.grouped_by = 'pool'
+        on owner_periods.block_hash = block_pool.block_hash
+    where owner_periods.grouped_by = 'network' and owner_periods.period_kind != 'day'
 ),
 
 counts as (

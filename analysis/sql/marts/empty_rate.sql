@@ -27,52 +27,14 @@ fillable_empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 */
 with
 
-kinds as (
-    select unnest(['day', 'epoch', 'all']) as period_kind
-),
-
-owners as (
+blocks as (
     select
-        grouped_by,
-        block_hash,
-        day,
-        epoch,
-        owner,
-        owner_name,
-        is_unknown
-    from block_owner
-    union all
-    select
-        'network' as grouped_by,
-        block_hash,
-        day,
-        epoch,
-        'all' as owner,
-        'all blocks' as owner_name,
-        false as is_unknown
-    from block_owner
-    where grouped_by = 'pool'
-),
-
-block_periods as (
-    select
-        owners.grouped_by,
-        owners.owner,
-        owners.owner_name,
-        owners.is_unknown,
-        kinds.period_kind,
-        case kinds.period_kind
-            when 'day' then strftime(owners.day, '%Y-%m-%d')
-            when 'epoch' then cast(owners.epoch as varchar)
-            else 'all'
-        end as period,
-        block_intervals.height,
+        owner_periods.*,
         block_intervals.is_empty,
         coalesce(block_intervals.n_mempool = 0, false) as is_nothing_waiting
-    from owners
+    from owner_periods
     inner join block_intervals
-        on owners.block_hash = block_intervals.block_hash
-    cross join kinds
+        on owner_periods.block_hash = block_intervals.block_hash
 ),
 
 counts as (
@@ -88,7 +50,7 @@ counts as (
         count(*) filter (where is_empty) as n_empty,
         count(*) filter (where is_nothing_waiting) as n_nothing_waiting,
         count(*) filter (where is_empty and is_nothing_waiting) as n_empty_nothing_waiting
-    from block_periods
+    from blocks
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
 

@@ -29,51 +29,15 @@ observed_high_hashes_per_s = "DOUBLE  hashes/s, upper bound of the 95 % interval
 */
 with
 
-kinds as (
-    select unnest(['day', 'epoch', 'all']) as period_kind
-),
-
-owners as (
+blocks as (
     select
-        grouped_by,
-        block_hash,
-        height,
-        day,
-        epoch,
-        owner,
-        owner_name,
-        is_unknown
-    from block_owner
-    union all
-    select
-        'network' as grouped_by,
-        block_hash,
-        height,
-        day,
-        epoch,
-        'all' as owner,
-        'all blocks' as owner_name,
-        false as is_unknown
-    from block_owner
-    where grouped_by = 'pool'
-),
-
-block_periods as (
-    select
-        owners.*,
-        kinds.period_kind,
-        case kinds.period_kind
-            when 'day' then strftime(owners.day, '%Y-%m-%d')
-            when 'epoch' then cast(owners.epoch as varchar)
-            else 'all'
-        end as period,
+        owner_periods.*,
         block_work.difficulty,
         block_work.header_interval_s,
         case when block_work.header_interval_s is not null then block_work.expected_hashes end as timed_hashes
-    from owners
+    from owner_periods
     inner join block_work
-        on owners.block_hash = block_work.block_hash
-    cross join kinds
+        on owner_periods.block_hash = block_work.block_hash
 ),
 
 networks as (
@@ -84,7 +48,7 @@ networks as (
         count(*) as total_block_count,
         sum(header_interval_s) as elapsed_s,
         avg(difficulty) as mean_difficulty
-    from block_periods
+    from blocks
     where grouped_by = 'network'
     group by period_kind, period
 ),
@@ -101,7 +65,7 @@ counts as (
         count(header_interval_s) as timed_block_count,
         sum(timed_hashes) as timed_hashes,
         avg(timed_hashes) as mean_timed_hashes
-    from block_periods
+    from blocks
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
 

@@ -33,23 +33,6 @@ cumulative_if_largest_ratio = "DOUBLE  0..1, share of the top n if all unknown b
 */
 with
 
-kinds as (
-    select unnest(['day', 'epoch', 'all']) as period_kind
-),
-
-block_periods as (
-    select
-        block_owner.*,
-        kinds.period_kind,
-        case kinds.period_kind
-            when 'day' then strftime(block_owner.day, '%Y-%m-%d')
-            when 'epoch' then cast(block_owner.epoch as varchar)
-            else 'all'
-        end as period
-    from block_owner
-    cross join kinds
-),
-
 counts as (
     select
         grouped_by,
@@ -60,7 +43,8 @@ counts as (
         is_unknown,
         min(height) as owner_first_height,
         count(*) as block_count
-    from block_periods
+    from owner_periods
+    where grouped_by != 'network'
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
 

@@ -36,51 +36,18 @@ hashprice_usd_per_ph_day = "DOUBLE  USD for 1 PH/s during a day; null without di
 */
 with
 
-kinds as (
-    select unnest(['day', 'epoch', 'all']) as period_kind
-),
-
-owners as (
+blocks as (
     select
-        grouped_by,
-        block_hash,
-        epoch,
-        owner,
-        owner_name,
-        is_unknown
-    from block_owner
-    union all
-    select
-        'network' as grouped_by,
-        block_hash,
-        epoch,
-        'all' as owner,
-        'all blocks' as owner_name,
-        false as is_unknown
-    from block_owner
-    where grouped_by = 'pool'
-),
-
-block_periods as (
-    select
-        owners.*,
-        kinds.period_kind,
-        case kinds.period_kind
-            when 'day' then strftime(block_revenue.day, '%Y-%m-%d')
-            when 'epoch' then cast(owners.epoch as varchar)
-            else 'all'
-        end as period,
-        block_revenue.height,
+        owner_periods.*,
         case when block_revenue.fees_sat is not null then block_revenue.subsidy_sat end as subsidy_sat,
         block_revenue.fees_sat,
         block_revenue.revenue_sat,
         block_revenue.revenue_usd,
         case when block_revenue.revenue_sat is not null then block_revenue.expected_hashes end as paid_hashes,
         case when block_revenue.revenue_usd is not null then block_revenue.expected_hashes end as priced_hashes
-    from owners
+    from owner_periods
     inner join block_revenue
-        on owners.block_hash = block_revenue.block_hash
-    cross join kinds
+        on owner_periods.block_hash = block_revenue.block_hash
 ),
 
 sums as (
@@ -101,7 +68,7 @@ sums as (
         sum(revenue_usd) as revenue_usd,
         sum(paid_hashes) as paid_hashes,
         sum(priced_hashes) as priced_hashes
-    from block_periods
+    from blocks
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
 

@@ -1,0 +1,65 @@
+/*
+summary = "In which periods, and as whose, each block of the active chain counts: what marts per period and owner group by."
+method = """
+Each block appears once per grouping and kind of period: under its pool, its owner and its proxy group as block_owner
+has them, and in the grouping 'network' under 'all'; in its UTC day, in its difficulty epoch and in the whole window.
+A view: it is worked out when it is read, because stored it would hold twelve rows per block.
+"""
+is_view = true
+grain = ["grouped_by", "period_kind", "block_hash"]
+[columns]
+grouped_by = "VARCHAR  network, or pool, owner, proxy as in block_owner"
+period_kind = "VARCHAR  day, epoch or all"
+period = "VARCHAR  UTC day of the header time, number of the difficulty epoch, or all"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for the network"
+owner_name = "VARCHAR  its name"
+is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+block_hash = "BLOB  header hash, internal byte order"
+height = "INTEGER  blocks between this one and genesis"
+*/
+with
+
+kinds as (
+    select unnest(['day', 'epoch', 'all']) as period_kind
+),
+
+owners as (
+    select
+        grouped_by,
+        owner,
+        owner_name,
+        is_unknown,
+        block_hash,
+        height,
+        day,
+        epoch
+    from block_owner
+    union all
+    select
+        'network' as grouped_by,
+        'all' as owner,
+        'all blocks' as owner_name,
+        false as is_unknown,
+        block_hash,
+        height,
+        day,
+        epoch
+    from block_owner
+    where grouped_by = 'pool'
+)
+
+select
+    owners.grouped_by,
+    kinds.period_kind,
+    case kinds.period_kind
+        when 'day' then strftime(owners.day, '%Y-%m-%d')
+        when 'epoch' then cast(owners.epoch as varchar)
+        else 'all'
+    end as period,
+    owners.owner,
+    owners.owner_name,
+    owners.is_unknown,
+    owners.block_hash,
+    owners.height
+from owners
+cross join kinds
