@@ -38,9 +38,21 @@ Waiting = deque[tuple[int, Message]]  # messages without rows, by ordinal: their
 
 def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
     """Make a batch of messages and their ordinals."""
-    columns = zip(*((ordinal, *message[:-1]) for ordinal, message in items), strict=True)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _MESSAGE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGE_SCHEMA)
+    ordinals, messages = zip(*items, strict=True)
+    *columns, bodies, _ = zip(*messages, strict=True)
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip((ordinals, *columns), _MESSAGE_SCHEMA, strict=False)
+    ]
+    return pa.RecordBatch.from_arrays([*arrays, _binary(bodies)], schema=_MESSAGE_SCHEMA)
+
+
+def _binary(values: Sequence[bytes]) -> pa.Array:
+    """Make an array of long values: pa.array would copy them more than once as it grows."""
+    limits = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=limits[1:])
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:

@@ -22,12 +22,13 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 
 from collector.writer import FILE_MODE, sync_folder
 
+Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
 KEY_BYTES: Final = 8
 
 _NAME = re.compile(r"(\d{8})-([0-9a-f]{16})\.journal")
@@ -107,14 +108,14 @@ class Segment:
         """Append one frame that holds the batches. OSError leaves the segment as it was."""
         frame = _frame(self._key, batches)
         try:
-            rest = memoryview(frame)
+            rest = frame
             while rest:
-                rest = rest[os.write(self._handle, rest) :]
+                rest = _behind(os.writev(self._handle, rest), rest)
         except OSError:
             os.ftruncate(self._handle, self.size_bytes)
             os.lseek(self._handle, self.size_bytes, os.SEEK_SET)
             raise
-        self.size_bytes += len(frame)
+        self.size_bytes += sum(map(len, frame))
 
     def fsync(self) -> None:
         """Force what was written to disk."""
@@ -173,8 +174,9 @@ class Segment:
             pos = data.find(self._key, pos + 1)
 
 
-def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> bytes:
-    parts = []
+def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
+    """Make a frame in parts: bodies are large, and copying them takes as long as writing."""
+    parts: list[Bytes] = []
     for name, batch in batches.items():
         sink = pa.BufferOutputStream()
         # The contract's sentence on each column need not be in every frame.
@@ -184,7 +186,16 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> bytes:
         body = sink.getvalue()
         parts += [bytes([len(name)]), name.encode(), _length.pack(body.size), body]
     length = sum(map(len, parts))
-    return b"".join((key, _length.pack(length), _checksum.pack(_crc(length, *parts)), *parts))
+    return [key, _length.pack(length), _checksum.pack(_crc(length, *parts)), *parts]
+
+
+def _behind(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
+    """Return what is left of parts behind their first bytes."""
+    for i, part in enumerate(parts):
+        if n_bytes < len(part):
+            return [memoryview(part)[n_bytes:], *parts[i + 1 :]]
+        n_bytes -= len(part)
+    return []
 
 
 def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -199,7 +210,7 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
             yield name, stream.read_next_batch()
 
 
-def _crc(length: int, *parts: "bytes | memoryview | pa.Buffer") -> int:
+def _crc(length: int, *parts: Bytes) -> int:
     """Checksum of a length and the payload, which may come in parts."""
     return reduce(lambda so_far, part: zlib.crc32(part, so_far), parts, zlib.crc32(_length.pack(length)))
 

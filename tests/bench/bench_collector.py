@@ -54,6 +54,7 @@ from collector.memory import spare_collections, spare_pandas
 from collector.records import Message
 from collector.rpc import RpcClient
 from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
+from collector.session import GATHER_ITEMS
 from collector.verify import backend_name, verify_block
 from collector.writer import Dataset
 from collector.zmq_source import ZmqSource
@@ -263,7 +264,8 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
     n_taken = n_rows = 0
     while n_taken < n_messages:
         messages: list[Message] = [inbox.get()]
-        time.sleep(0.01)
+        if inbox.qsize() < GATHER_ITEMS:
+            time.sleep(0.01)
         while len(messages) < MOST_WAITING and not inbox.empty():
             messages.append(inbox.get_nowait())
         journal.append_messages(messages)

@@ -1,6 +1,8 @@
 """Segments that are cut, flipped or forged: what is whole counts, what is lost is named."""
 
+import os
 from bisect import bisect_right
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +56,23 @@ def recovered(folder: Path, name: str, content: bytes) -> tuple[list[int], list[
     assert named == ([lost_bytes] if lost_bytes else [])
     assert len(list((folder / "journal").glob("*.damaged"))) == len(named)
     return sealed(dataset), messages, lost_bytes
+
+
+def test_a_disk_that_takes_little_at_once_gets_whole_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that takes fewer bytes than it was given is gone on with, wherever it stopped."""
+    sizes = cycle([1, 7, 8, 400])
+    monkeypatch.setattr(os, "writev", lambda handle, parts: os.write(handle, b"".join(parts)[: next(sizes)]))
+    with Journal(tmp_path / "journal") as journal:
+        for number in range(3):
+            journal.append_messages([message(number)])
+            journal.flush()
+
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    with Journal(tmp_path / "journal") as journal:
+        assert journal.recover(dataset) == [message(number) for number in range(3)]
+        assert journal.lost_bytes == 0
 
 
 @settings(max_examples=60, deadline=None)

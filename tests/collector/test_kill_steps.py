@@ -18,17 +18,19 @@ from collector.ring import LEAST_BYTES, Ring
 from collector.writer import Dataset
 from tests.collector.journalling import message, row, sealed
 
-CALLS = ("open", "write", "pwrite", "fsync", "ftruncate", "posix_fallocate", "replace", "unlink", "mkdir")
+CALLS = ("open", "write", "writev", "pwrite", "fsync", "ftruncate", "posix_fallocate", "replace", "unlink",
+         "mkdir")
 folder = Path(sys.argv[1])
 
 def end_at(step):
     \"\"\"End this process at a step; a write gets half of its bytes down before.\"\"\"
-    steps = itertools.count()
+    steps, real = itertools.count(), os.write
     def ending(name, call):
         def called(*arguments, **named):
             if next(steps) == step:
-                if name == "write":
-                    call(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
+                if name in ("write", "writev"):
+                    data = b"".join(arguments[1]) if name == "writev" else bytes(arguments[1])
+                    real(arguments[0], data[: len(data) // 2])
                 os._exit(9)
             return call(*arguments, **named)
         return called
