@@ -7,7 +7,6 @@ Counts of blocks per owner go in, one list per row; a list that says nothing giv
     top_intervals(counts, n_blocks)         low and high of the share of the n largest, for each n
     gini_range(counts, n_unknown)           least and most, over every way to give out the unknown blocks
     homogeneity_test(counts, other_counts)  chi-square test that two periods have the same shares
-    adjusted_p_values(p_values)             Benjamini and Hochberg's correction for many tests
 """
 
 from collections.abc import Callable
@@ -236,7 +235,6 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
                 counts * 2,
                 _sql(TEST_TYPE),
             ),
-            ("adjusted_p_values", _adjusted_column, ["DOUBLE[]"], "DOUBLE[]"),
         ),
     )
 
@@ -257,19 +255,6 @@ def _as_dicts(found: Interval | list[Interval] | None) -> Any:
     if isinstance(found, list):
         return [interval._asdict() for interval in found]
     return None if found is None else found._asdict()
-
-
-def _adjusted_column(lists: pa.ChunkedArray) -> pa.Array:
-    """Correct each list of p-values; a null stays null and is no test."""
-    return pa.array([_adjusted(values) for values in lists.to_pylist()], pa.list_(pa.float64()))
-
-
-def _adjusted(p_values: list[float | None] | None) -> list[float | None] | None:
-    if p_values is None:
-        return None
-    known = [value for value in p_values if value is not None]
-    adjusted = iter(stats.false_discovery_control(known, method="bh") if known else [])
-    return [None if value is None else float(next(adjusted)) for value in p_values]
 
 
 def _sql(type_: pa.StructType) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from analysis.report.data import ALL, UNKNOWN, Row
+from analysis.statistics import holm
 
 SIGNIFICANCE: Final = 0.05
 MIN_BLOCKS: Final = 5  # a pool with fewer is not compared
@@ -53,19 +54,6 @@ def by_blocks(blocks: Sequence[Row], name: str) -> Different:
             by_mean = sum(own) / len(own) - sum(others) / len(others)
             tests[pool] = (result.pvalue if by_rank * by_mean > 0 else 1.0, by_mean)
     return _different(tests)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p values for their number: the chance of one false claim among all stays below the level.
-
-    Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
-    """
-    corrected = [1.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = highest
-    return corrected
 
 
 def _different(tests: Mapping[str, tuple[float, float]]) -> Different:

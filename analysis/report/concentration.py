@@ -240,7 +240,7 @@ def _change_table(marts: Marts) -> Table:
         ],
         rows,
         mart="share_change",
-        note="Chi-square test of homogeneity; p is corrected for the number of periods (Benjamini-Hochberg).",
+        note="Chi-square test of homogeneity; p is corrected for the number of periods (Holm).",
         is_folded=True,
     )
 
@@ -263,14 +263,19 @@ def _life_table(marts: Marts) -> Table:
             field("first_day", "First", moment, kind="text"),
             field("silent_before_count", "Blocks before", group="Silence before"),
             field("silent_before_p_value", "Chance", p_value, group="Silence before"),
+            field("silent_before_adjusted_p_value", "Corrected", p_value, group="Silence before"),
             field("last_day", "Last", moment, kind="text"),
             field("silent_after_count", "Blocks after", group="Silence after"),
             field("silent_after_p_value", "Chance", p_value, group="Silence after"),
+            field("silent_after_adjusted_p_value", "Corrected", p_value, group="Silence after"),
             Show("", _verdict, kind="text"),
         ],
         rows,
         mart="pool_life",
-        note="Chance of such a silence for a pool of constant share; born and ended where it is below 0.001.",
+        note=(
+            "Chance of such a silence for a pool of constant share, corrected for two tests of every pool "
+            "(Holm); born and ended where that is below 0.05."
+        ),
         is_folded=True,
     )
 

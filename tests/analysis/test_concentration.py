@@ -160,18 +160,6 @@ def test_no_test_without_two_groups(counts: list[int], others: list[int]) -> Non
     assert concentration.homogeneity_test(np.array(counts, float), np.array(others, float)) is None
 
 
-def test_p_values_are_corrected_for_their_number(connection: duckdb.DuckDBPyConnection) -> None:
-    """Benjamini and Hochberg: p times n over rank, never above the next; nulls stay and do not count."""
-    rows = connection.execute("SELECT adjusted_p_values([0.04, NULL, 0.01, 0.02])").fetchone()
-
-    assert rows is not None
-    assert rows[0] == [pytest.approx(0.04), None, pytest.approx(0.03), pytest.approx(0.03)]
-    assert connection.execute("SELECT adjusted_p_values([NULL]), adjusted_p_values(NULL)").fetchone() == (
-        [None],
-        None,
-    )
-
-
 def test_sql_gives_nulls_where_there_is_nothing(connection: duckdb.DuckDBPyConnection) -> None:
     """No list, no block, and one owner, in a column of other rows."""
     rows = connection.execute(

@@ -129,11 +129,6 @@ def test_ranks_against_means_make_no_difference() -> None:
     assert "worst" in comparison.by_blocks([*own, *better, *worst], "ratio").below
 
 
-def test_the_correction_is_holms() -> None:
-    """By hand: 0.01 * 4, then 0.02 * 3, then 0.03 * 2 raised to it, and 0.5."""
-    assert comparison.holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
-
-
 def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
     """Few blocks, and blocks that are all alike, give a ratio and no interval."""
     rows = [{**row, "top_x_low_ratio": None, "top_x_high_ratio": None} for row in marts.feerates]

@@ -3,14 +3,15 @@ summary = "Births and deaths: when each pool was first and last seen, and whethe
 method = """
 If a pool kept one share through the whole window, its n blocks would be any n of the N blocks, each choice equally
 likely. The chance that none of them is among the first (or last) s blocks is then C(N - s, n) / C(N, n),
-exactly. Below max_p_value the silence is no chance: the pool was born after the window began, or died before it
-ended. It is small because every pool is tested twice: of 50 pools of constant share one in ten windows flags one. A
-pool that only grows or shrinks, and has few blocks, can look born or dead. Neither can be told of a pool with few blocks, nor is a pool dead that came back, was renamed, or
-changed its tag: pool_rename has what speaks for that. Unknown is not a pool and has no row.
+exactly. Every pool is tested twice, so the chances are corrected for the number of tests (Holm, as in empty_intervals).
+Below max_p_value the silence is no chance: the pool was born after the window began, or died before it ended. In at
+most one of 20 windows of pools of constant share any is flagged. A pool that only grows or shrinks can look born or
+dead. Neither can be told of a pool with few blocks, nor is a pool dead that came back, was renamed, or changed its tag:
+pool_rename has what speaks for that. Unknown is not a pool and has no row.
 """
 grain = ["pool"]
 [parameters]
-max_p_value = {value = 0.001, doc = "chance below which a silence counts as birth or death"}
+max_p_value = {value = 0.05, doc = "corrected chance below which a silence counts as birth or death"}
 [columns]
 pool = "VARCHAR  slug"
 pool_name = "VARCHAR  name of the pool"
@@ -21,9 +22,11 @@ last_height = "INTEGER  its last block in the window"
 last_day = "DATE  UTC day of that block's header time"
 silent_before_count = "BIGINT  blocks of the window before its first"
 silent_before_p_value = "DOUBLE  0..1, chance of such a silence for a pool of constant share"
+silent_before_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_birth = "BOOLEAN  it began inside the window"
 silent_after_count = "BIGINT  blocks of the window after its last"
 silent_after_p_value = "DOUBLE  0..1, chance of such a silence for a pool of constant share"
+silent_after_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_death = "BOOLEAN  it ended inside the window"
 */
 with
@@ -60,6 +63,19 @@ judged as (
         silence_chance(total_block_count, block_count, silent_before_count) as silent_before_p_value,
         silence_chance(total_block_count, block_count, silent_after_count) as silent_after_p_value
     from lives
+),
+
+-- The family of tests as one list: of all pools the silences before, then those after.
+corrected as (
+    select
+        *,
+        row_number() over of_family as place,
+        count(*) over () as n_pools,
+        adjusted_p_values(
+            list_concat(list(silent_before_p_value) over of_family, list(silent_after_p_value) over of_family)
+        ) as adjusted
+    from judged
+    window of_family as (order by pool rows between unbounded preceding and unbounded following)
 )
 
 select
@@ -72,9 +88,11 @@ select
     last_day,
     silent_before_count,
     silent_before_p_value,
-    silent_before_p_value < getvariable('max_p_value') as is_birth,
+    adjusted[place] as silent_before_adjusted_p_value,
+    adjusted[place] < getvariable('max_p_value') as is_birth,
     silent_after_count,
     silent_after_p_value,
-    silent_after_p_value < getvariable('max_p_value') as is_death
-from judged
+    adjusted[n_pools + place] as silent_after_adjusted_p_value,
+    adjusted[n_pools + place] < getvariable('max_p_value') as is_death
+from corrected
 order by first_height, pool
