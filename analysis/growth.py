@@ -14,10 +14,12 @@ from typing import Final, NamedTuple
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from scipy import special, stats
 
 from analysis.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_functions
+from analysis.threshold import CRITICAL
 
 MIN_DAYS: Final = 10
 MAX_BREAKS: Final = 5
@@ -36,7 +38,16 @@ FIT_NAMES: Final = (
     "durbin_watson",
     "normality_p_value",
 )
-SEGMENT_NAMES: Final = ("first_t", "last_t", "n_days", "lambda_per_day", "intercept", "r_squared")
+SEGMENT_NAMES: Final = (
+    "first_low_t",
+    "first_t",
+    "first_high_t",
+    "last_t",
+    "n_days",
+    "lambda_per_day",
+    "intercept",
+    "r_squared",
+)
 FIT_TYPE: Final = pa.struct([(name, pa.float64()) for name in FIT_NAMES])
 SEGMENT_TYPE: Final = pa.list_(pa.struct([(name, pa.float64()) for name in SEGMENT_NAMES]))
 
@@ -61,9 +72,14 @@ class GrowthFit(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One piece of a series between break points: first and last t, and the fit of that piece alone."""
+    """One piece of a series between break points: first and last t, and the fit of that piece alone.
 
+    The bounds are of the break at which the piece begins; None for the first piece.
+    """
+
+    first_low_t: float | None
     first_t: float
+    first_high_t: float | None
     last_t: float
     n_days: float
     lambda_per_day: float
@@ -84,9 +100,9 @@ class _Sums:
         columns = np.stack([np.ones_like(t), t, y, t * t, t * y, y * y])
         return cls(np.concatenate([np.zeros((6, 1)), columns.cumsum(axis=1)], axis=1))
 
-    def errors(self, n_starts: int, end: int) -> Numbers:
-        """Squared error of the best line over [start, end) for each start below n_starts."""
-        n, t, y, tt, ty, yy = self.sums[:, end, None] - self.sums[:, :n_starts]
+    def errors(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Numbers:
+        """Squared error of the best line over [start, end), for each pair of them."""
+        n, t, y, tt, ty, yy = self.sums[:, np.asarray(ends)] - self.sums[:, np.asarray(starts)]
         s_tt, s_ty, s_yy = tt - t * t / n, ty - t * y / n, yy - y * y / n
         errors: Numbers = np.maximum(s_yy - s_ty**2 / s_tt, 0)
         return errors
@@ -151,6 +167,13 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
     penalty lowered as in fit_growth, by the correlation of residuals within the finest pieces: days that lean
     on each other look like breaks otherwise. Of simulated straight series of 60 and 200 days at most 4 % are
     cut with r of 0 to 0.7, 16 % with 0.9. Empty for a series too short to fit.
+
+    A break's interval holds the days at which the cut, its neighbours staying, is hardly worse: by the
+    likelihood ratio, whose 95 % critical value is that of a threshold (Y. Eo and J. Morley, 2015,
+    doi:10.3982/QE186), with the variance raised by the same correlation. In simulated series of 100 and 200
+    days with one or two breaks of slope or level, r of 0 to 0.9, it holds 92 to 100 % of the breaks, where as
+    many are found as there are. Of breaks so small that nine of ten series hide them it misses a third and
+    more of those that are found.
     """
     t, y = _positive(days, values)
     n = len(t)
@@ -158,7 +181,8 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
         return []
     shortest = max(MIN_DAYS, int(np.ceil(MIN_SEGMENT_RATIO * n)))
     max_breaks = min(MAX_BREAKS, n // shortest - 1)
-    errors, cuts = _best_cuts(_Sums.of(t, y), n, shortest, max_breaks)
+    sums = _Sums.of(t, y)
+    errors, cuts = _best_cuts(sums, n, shortest, max_breaks)
     n_breaks = np.arange(max_breaks + 1)
     n_parameters = 2 * (n_breaks + 1) + n_breaks
     leaning = _leaning_within(t, y, [0, *cuts[-1], n])
@@ -166,7 +190,15 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
     floor = 1e-18 * max(float(np.ptp(y)), 1.0)
     criterion = np.log(np.maximum(errors / (n - n_parameters), floor)) + penalty
     edges = [0, *cuts[int(np.argmin(criterion))], n]
-    return [_segment(t[first:last], y[first:last]) for first, last in itertools.pairwise(edges)]
+    leaning = _leaning_within(t, y, edges)
+    total = float(sums.errors(edges[:-1], edges[1:]).sum())
+    variance = max(total / (n - (3 * len(edges) - 4)), floor) * (1 + leaning) / (1 - leaning)
+    breaks = zip(edges, edges[1:], edges[2:], strict=False)  # each with its neighbours
+    bounds = [None, *(_break_bounds(sums, each, variance) for each in breaks)]
+    return [
+        _segment(t, y, first, last, bound)
+        for (first, last), bound in zip(itertools.pairwise(edges), bounds, strict=True)
+    ]
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
@@ -223,7 +255,7 @@ def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Num
     least = np.full((max_breaks + 1, n + 1), np.inf)
     last_cut = np.zeros((max_breaks + 1, n + 1), dtype=int)
     for end in range(shortest, n + 1):
-        errors = sums.errors(end - shortest + 1, end)
+        errors = sums.errors(np.arange(end - shortest + 1), [end])
         least[0, end] = errors[0]
         for k in range(1, max_breaks + 1):
             totals = least[k - 1, : len(errors)] + errors
@@ -239,10 +271,29 @@ def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Num
     return least[:, n], cuts
 
 
-def _segment(t: Numbers, y: Numbers) -> Segment:
-    fit = stats.linregress(t, y)
-    r_squared = float(fit.rvalue**2) if np.ptp(y) > 0 else 1.0
-    return Segment(float(t[0]), float(t[-1]), len(t), float(fit.slope), float(fit.intercept), r_squared)
+def _break_bounds(sums: _Sums, edges: tuple[int, int, int], variance: float) -> tuple[int, int]:
+    """First and last place between two cuts, or ends, at which the cut between them may have been."""
+    before, cut, after = edges
+    places = np.arange(before + MIN_DAYS, after - MIN_DAYS + 1)
+    errors = sums.errors([before], places) + sums.errors(places, [after])
+    inside = places[errors - errors[places == cut] <= CRITICAL * variance]
+    return int(inside[0]), int(inside[-1])
+
+
+def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, int] | None) -> Segment:
+    """Fit the piece [first, last) of a series; bounds are the places between which it may begin."""
+    fit = stats.linregress(t[first:last], y[first:last])
+    low, high = (None, None) if bounds is None else (float(t[place]) for place in bounds)
+    return Segment(
+        first_low_t=low,
+        first_t=float(t[first]),
+        first_high_t=high,
+        last_t=float(t[last - 1]),
+        n_days=last - first,
+        lambda_per_day=float(fit.slope),
+        intercept=float(fit.intercept),
+        r_squared=float(fit.rvalue**2) if np.ptp(y[first:last]) > 0 else 1.0,
+    )
 
 
 def _gamma_column(low_shapes: pa.ChunkedArray, high_shapes: pa.ChunkedArray) -> pa.Array:

@@ -3,7 +3,9 @@ summary = "Pieces of constant growth between the break points of each owner's ha
 method = """
 The series of hashrate_growth, cut where a change of growth pays for the parameters it takes (J. Bai and P. Perron,
 2003; number of cuts by the criterion of Liu, Wu and Zidek, 1997, allowing for residuals that depend on the day before;
-analysis/growth.py). One segment: no break was found. A break is where two lines meet worst, not a date with an interval; hold it against what happened then.
+analysis/growth.py). One segment: no break was found. The interval of a break holds the days at which the cut is hardly
+worse by the likelihood ratio (Y. Eo and J. Morley, 2015); it holds the break in 92 to 100 % of simulated series, but
+in fewer where a break is so small that it is hardly ever found.
 """
 grain = ["grouped_by", "owner", "segment"]
 [parameters]
@@ -12,7 +14,9 @@ min_days = {value = 30, doc = "days with a block; fewer give no fit"}
 grouped_by = "VARCHAR  network, or pool, owner, proxy as in block_owner"
 owner = "VARCHAR  slug of the pool or entity; 'all' for the network"
 segment = "BIGINT  1, 2, ... in order of time"
+first_day_low = "DATE  lower bound of the 95 % interval of the break at which it begins; null for the first"
 first_day = "DATE  first day of the segment"
+first_day_high = "DATE  upper bound"
 last_day = "DATE  last day of the segment"
 n_days = "BIGINT  days fitted"
 lambda_per_day = "DOUBLE  1/day, growth rate within the segment"
@@ -47,7 +51,9 @@ select
     grouped_by,
     owner,
     row_number() over (partition by grouped_by, owner order by piece.first_t) as segment,
+    date '1970-01-01' + cast(piece.first_low_t as integer) as first_day_low,
     date '1970-01-01' + cast(piece.first_t as integer) as first_day,
+    date '1970-01-01' + cast(piece.first_high_t as integer) as first_day_high,
     date '1970-01-01' + cast(piece.last_t as integer) as last_day,
     cast(piece.n_days as bigint) as n_days,
     piece.lambda_per_day,
