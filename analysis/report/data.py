@@ -67,7 +67,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "feerate_strategy_block": (
             *("block_hash", "feerate_kind", "pool", "is_active"),
-            *("n_top", "n_top_taken", "n_outside", "n_outside_taken"),
+            *("is_counted", "top_x_ratio", "outside_2x_ratio"),
         ),
         "coverage_summary": (
             *("node", "topic", "from_at", "to_at", "observed_s", "window_s", "observed_ratio"),
@@ -263,15 +263,9 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
 
 
 def _choices(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Give what each block of the active chain took by package feerate, nodes added up."""
-    measured = blocks.filter("is_active AND feerate_kind = 'package' AND n_top > 0")
-    return _rows(
-        measured.aggregate(
-            "block_hash, pool, sum(n_top_taken) / sum(n_top) AS top_x_ratio, "
-            "sum(n_outside_taken) / nullif(sum(n_outside), 0) AS outside_2x_ratio",
-            "block_hash, pool",
-        ).order("block_hash")
-    )
+    """Give what each block of the active chain took by package feerate, as one node saw it."""
+    counted = blocks.filter("is_active AND is_counted AND feerate_kind = 'package'")
+    return _rows(counted.project("pool, top_x_ratio, outside_2x_ratio, block_hash").order("block_hash"))
 
 
 def _curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:

@@ -361,10 +361,9 @@ def _choices(world: World) -> Rows:
             "feerate_kind": "package",
             "pool": block.pool,
             "is_active": True,
-            "n_top": block.n_top,
-            "n_top_taken": block.n_top_taken,
-            "n_outside": block.n_outside,
-            "n_outside_taken": block.n_outside_taken,
+            "is_counted": block.n_top > 0,
+            "top_x_ratio": block.n_top_taken / block.n_top if block.n_top else None,
+            "outside_2x_ratio": block.n_outside_taken / block.n_outside if block.n_outside else None,
         }
         for block in world.blocks
     ]

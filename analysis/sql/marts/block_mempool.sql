@@ -2,13 +2,15 @@
 summary = "How many transactions waited in a node's mempool when a block reached it."
 method = """
 Stays of mempool_residence that were waiting at the block's cut, the block's own transactions included. Only
-blocks at which the mempool is known (mempool_cuts.is_measured).
+blocks at which the mempool is known (mempool_cuts.is_measured). Where several nodes know theirs, the one that
+connected the block first is nearest to what the pool could know: to later ones transactions have come meanwhile.
 """
 grain = ["block_hash", "node"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 cut_no = "BIGINT  the block's cut"
+node_no = "BIGINT  1, 2, ... in the order in which nodes with a row connected the block"
 n_mempool = "BIGINT  transactions waiting"
 n_unrated = "BIGINT  those of them whose fee or size was never learnt"
 n_own = "BIGINT  those of them that the block took"
@@ -60,6 +62,7 @@ totals as (
         mempool_cuts.block_hash,
         mempool_cuts.node,
         mempool_cuts.cut_no,
+        mempool_cuts.connected_at,
         mempool_cuts.is_measured,
         sum(coalesce(changes_by_cut.n_mempool, 0)) over in_order as n_mempool,
         sum(coalesce(changes_by_cut.n_unrated, 0)) over in_order as n_unrated
@@ -73,6 +76,7 @@ select
     totals.block_hash,
     totals.node,
     totals.cut_no,
+    row_number() over (partition by totals.block_hash order by totals.connected_at, totals.node) as node_no,
     cast(totals.n_mempool as bigint) as n_mempool,
     cast(totals.n_unrated as bigint) as n_unrated,
     coalesce(own.n_own, 0) as n_own

@@ -1,10 +1,11 @@
 /*
 summary = "How much of the fees that could be had each pool takes."
 method = """
-Sums of fee_capture_block over the pool's blocks on the active chain, nodes added up, with a jackknife interval over
-blocks as in feerate_strategy; what several nodes say of one block is one observation. captured_ratio leaves out empty blocks, which hold nothing; captured_full_ratio counts
-them, so it also tells what empty and small blocks cost a pool. template_multiple compares with what a stock node
-would have mined at the same weight, over the blocks for which there is a template.
+Sums of fee_capture_block over the pool's blocks on the active chain, with a jackknife interval over blocks as in
+feerate_strategy. A block counts once: as the first node saw it that had something waiting, and against the template
+of the first node that had one. captured_ratio leaves out empty blocks, which hold nothing; captured_full_ratio counts
+them, so it also tells what empty and small blocks cost a pool. template_multiple compares with what a stock node would
+have mined at the same weight, over the blocks for which there is a template.
 """
 grain = ["pool"]
 [parameters]
@@ -27,17 +28,31 @@ enough_data = "BOOLEAN  at least min_capture_blocks blocks"
 */
 with
 
+viewed as (
+    select
+        capture.*,
+        block_mempool.node_no,
+        row_number() over (
+            partition by capture.block_hash order by capture.bound_full_sat = 0, block_mempool.node_no
+        ) as place
+    from fee_capture_block as capture
+    inner join block_mempool
+        on capture.block_hash = block_mempool.block_hash and capture.node = block_mempool.node
+    where capture.is_active
+),
+
 by_block as (
     select
         block_hash,
         pool,
-        sum(seen_fees_sat) as seen_fees_sat,
-        sum(bound_same_weight_sat) as bound_same_weight_sat,
-        sum(bound_full_sat) as bound_full_sat,
-        sum(fees_sat) filter (where template_multiple is not null) as compared_fees_sat,
-        sum(template_same_weight_sat) filter (where template_multiple is not null) as template_same_weight_sat
-    from fee_capture_block
-    where is_active
+        arg_min(seen_fees_sat, place) as seen_fees_sat,
+        arg_min(bound_same_weight_sat, place) as bound_same_weight_sat,
+        arg_min(bound_full_sat, place) as bound_full_sat,
+        arg_min(fees_sat, node_no) filter (where template_multiple is not null) as compared_fees_sat,
+        arg_min(template_same_weight_sat, node_no) filter (
+            where template_multiple is not null
+        ) as template_same_weight_sat
+    from viewed
     group by block_hash, pool
 ),
 

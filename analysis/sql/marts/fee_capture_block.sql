@@ -7,8 +7,10 @@ smaller blocks for reasons of its own. The bound is that of the linear relaxatio
 Dantzig, 1957, doi:10.1287/opre.5.2.266): the mempool at the block's cut by feerate, best first, until the weight is
 used up, the last one in part; it ignores that parents come first, so no block made of this mempool can have more. The
 bound is told for the block's own weight and for the full 4,000,000 WU. A transaction whose weight the mempool did not
-tell counts 4 * vsize - 3, the least weight of that vsize, so that rounding cannot break the bound. seen_fees_sat are fees of the block's transactions that
-were waiting, which is what the bound speaks of. Spans and buckets as in feerate_age_block.
+tell counts 4 * vsize - 3, the least weight of that vsize, so that rounding cannot break the bound; many signature
+operations can, for they raise the vsize that nodes tell. That a block may hold 80,000 of them is not asked of the
+bound, which stays one. seen_fees_sat are fees of the block's transactions that were waiting, which is what the bound
+speaks of. Spans and buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
 [parameters]

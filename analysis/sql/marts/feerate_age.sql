@@ -1,8 +1,8 @@
 /*
 summary = "How far each pool takes the best-paying transactions, as a curve over the age of its template."
 method = """
-Sums of feerate_age_block over the pool's blocks on the active chain, age by age, nodes added up; ratios and their
-jackknife intervals as in feerate_strategy. Empty blocks and blocks whose mempool is not known are left out. A curve
+Sums of feerate_age_block over the pool's blocks on the active chain, age by age; ratios and their jackknife intervals
+as in feerate_strategy, and as there a block counts once, as the first node saw it that had something to rank. Empty blocks and blocks whose mempool is not known are left out. A curve
 that is highest at some age above 0 says how old the pool's templates are. n_clamped blocks came sooner after their
 parent than the age, so for them the moment is the parent's cut.
 """
@@ -32,20 +32,15 @@ enough_data = "BOOLEAN  at least min_age_blocks blocks measured"
 with
 
 measured as (
-    select
-        block_hash,
-        pool,
-        age_s,
-        feerate_kind,
-        bool_or(is_clamped) as is_clamped,
-        avg(real_age_s) as real_age_s,
-        sum(n_top) as n_top,
-        sum(n_top_taken) as n_top_taken,
-        sum(n_outside) as n_outside,
-        sum(n_outside_taken) as n_outside_taken
-    from feerate_age_block
-    where is_active and n_top > 0
-    group by block_hash, pool, age_s, feerate_kind
+    select ages.*
+    from feerate_age_block as ages
+    inner join block_mempool
+        on ages.block_hash = block_mempool.block_hash and ages.node = block_mempool.node
+    where ages.is_active and ages.n_top > 0
+    qualify
+        row_number() over (
+            partition by ages.block_hash, ages.age_s, ages.feerate_kind order by block_mempool.node_no
+        ) = 1
 ),
 
 labelled as (

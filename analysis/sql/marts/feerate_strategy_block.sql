@@ -2,7 +2,9 @@
 summary = "How far each block took the best-paying transactions of the mempool it found."
 method = """
 feerate_age_block at age 0: the mempool just before the block's C, node by node, the block's own transactions included.
-Ranking, X and the kinds of feerate are explained there.
+Ranking, X and the kinds of feerate are explained there. Where several nodes know their mempool, one row speaks for the
+block (is_counted): that of the node that connected it first, of those that had something to rank. What entered the
+mempools of the others after that, the pool could not take.
 """
 grain = ["block_hash", "node", "feerate_kind"]
 [columns]
@@ -22,6 +24,7 @@ top_x_ratio = "DOUBLE  0..1, n_top_taken / n_top; null when there is nothing to 
 n_outside = "BIGINT  those ranked behind 2 X; null for an empty block"
 n_outside_taken = "BIGINT  those of them that the block took; null for an empty block"
 outside_2x_ratio = "DOUBLE  0..1, n_outside_taken / n_outside; null when there are none"
+is_counted = "BOOLEAN  speaks for the block: one row per block and kind of feerate, none where n_top is 0 everywhere"
 */
 select
     ranks.block_hash,
@@ -39,9 +42,15 @@ select
     ranks.top_x_ratio,
     ranks.n_outside,
     ranks.n_outside_taken,
-    ranks.outside_2x_ratio
+    ranks.outside_2x_ratio,
+    ranks.n_top > 0 and row_number() over of_block = 1 as is_counted
 from feerate_age_block as ranks
 inner join block_mempool
     on ranks.block_hash = block_mempool.block_hash and ranks.node = block_mempool.node
 where ranks.age_s = 0
+window
+    of_block as (
+        partition by ranks.block_hash, ranks.feerate_kind
+        order by ranks.n_top = 0, block_mempool.node_no
+    )
 order by ranks.node, block_mempool.cut_no, ranks.feerate_kind

@@ -1,9 +1,9 @@
 /*
 summary = "How each pool's blocks differ from our node's templates, as a curve over the template's age."
 method = """
-Sums of template_audit_block over the pool's blocks on the active chain, bin by bin of template age, nodes added up.
-Empty blocks promise nothing and are left out. score_ratio has a jackknife interval over blocks as in
-feerate_strategy; what several nodes say of one block is one observation.
+Sums of template_audit_block over the pool's blocks on the active chain, bin by bin of template age. A block counts
+once in a bin: against the template of the node that connected it first, of those that had one. Empty blocks promise
+nothing and are left out. score_ratio has a jackknife interval over blocks as in feerate_strategy.
 A pool of a stock node matches best at the age at which it refreshes its work; a pool that never matches orders its
 transactions in another way, and its missing and extra ones say nothing about single transactions.
 """
@@ -32,23 +32,12 @@ enough_data = "BOOLEAN  at least min_audit_blocks blocks"
 with
 
 by_block as (
-    select
-        block_hash,
-        pool,
-        from_age_s,
-        avg(age_s) as age_s,
-        sum(n_block) as n_block,
-        sum(n_promised) as n_promised,
-        sum(n_matched) as n_matched,
-        sum(n_missing) as n_missing,
-        sum(n_missing_conflicting) as n_missing_conflicting,
-        sum(n_missing_unexplained) as n_missing_unexplained,
-        sum(n_extra) as n_extra,
-        sum(n_extra_unseen) as n_extra_unseen,
-        sum(n_extra_prioritised) as n_extra_prioritised
-    from template_audit_block
-    where is_active and n_block > 0
-    group by block_hash, pool, from_age_s
+    select audit.*
+    from template_audit_block as audit
+    inner join block_mempool
+        on audit.block_hash = block_mempool.block_hash and audit.node = block_mempool.node
+    where audit.is_active and audit.n_block > 0
+    qualify row_number() over (partition by audit.block_hash, audit.from_age_s order by block_mempool.node_no) = 1
 ),
 
 labelled as (
