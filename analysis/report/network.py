@@ -89,10 +89,12 @@ def _depth_table(marts: Marts) -> Table:
         [
             field("n_branches", "Branches that long"),
             field("n_reorgs", "Reorganisations of a node of ours"),
+            field("n_undone", "Undone again"),
             *measured("per_1000_blocks", "Per 1,000 blocks", decimal, "per_1000_low", "per_1000_high"),
         ],
         marts.rows("reorg_depth"),
         mart="reorg_depth",
+        note="Undone again: the node came back to the blocks it had left.",
     )
 
 
@@ -131,6 +133,10 @@ def _lead(lead_s: float | None) -> str:
     if lead_s is None:
         return NOTHING
     return f"\N{MINUS SIGN}{duration(-lead_s)}" if lead_s < 0 else duration(lead_s)
+
+
+def _duration_range(low_s: float | None, high_s: float | None) -> str:
+    return NOTHING if low_s is None else f"{duration(low_s)} to {duration(high_s)}"
 
 
 def _spread_figure(marts: Marts, spreads: Sequence[tuple[float, float]]) -> Figure:
@@ -174,7 +180,15 @@ def _node_table(marts: Marts) -> Table:
             field("n_shared", "Shared"),
             field("n_first", "First"),
             *ratio("first", "Part"),
-            field("lag_median_s", "Median", duration, group="Lag"),
+            *measured(
+                "lag_median_s",
+                "Median",
+                duration,
+                "lag_median_low_s",
+                "lag_median_high_s",
+                group="Lag",
+                between=_duration_range,
+            ),
             field("lag_p90_s", "90\u00a0%", duration, group="Lag"),
             field("lag_p99_s", "99\u00a0%", duration, group="Lag"),
             field("spread_median_s", "Spread", duration),

@@ -320,7 +320,8 @@ def _users() -> dict[str, Rows]:
 
 
 def _network(pools: list[str]) -> dict[str, Rows]:
-    lags = {"lag_median_s": 0.12, "lag_p90_s": 0.9, "lag_p99_s": 3.0, "spread_median_s": 0.2}
+    lags = {"lag_median_s": 0.12, "lag_median_low_s": 0.11, "lag_median_high_s": 0.13}
+    lags |= {"lag_p90_s": 0.9, "lag_p99_s": 3.0, "spread_median_s": 0.2}
     return {
         "stale_rate": [
             {"pool": pool, "n_blocks": 900, "n_stale": 2} | ratio("stale", 0.0022, 0.002)
@@ -332,8 +333,8 @@ def _network(pools: list[str]) -> dict[str, Rows]:
             | {"followed_depth": 1, "is_open": False}
         ],
         "reorg_depth": [
-            {"depth": 1, "n_branches": 2, "n_reorgs": 1, "per_1000_blocks": 1.1, "per_1000_low": 0.03}
-            | {"per_1000_high": 6.2}
+            {"depth": 1, "n_branches": 2, "n_reorgs": 1, "n_undone": 0, "per_1000_blocks": 1.1}
+            | {"per_1000_low": 0.03, "per_1000_high": 6.2}
         ],
         "node_propagation": [
             {"node": node, "kind": "block", "n_shared": 900, "n_first": 450, "connect_median_s": 0.05}

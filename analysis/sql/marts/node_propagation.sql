@@ -3,7 +3,9 @@ summary = "How far each node lags behind the first one, for blocks and for trans
 method = """
 Blocks of block_propagation, and transactions by the first entry into each node's mempool that was pushed to us; only
 those that at least two nodes pushed. lag is the time behind the first of them. A node that is first by right half of
-the time of two is as well connected as the other. With a single node there is nothing to compare and no row.
+the time of two is as well connected as the other. With a single node there is nothing to compare and no row. The
+interval of the median lag takes blocks for independent (statistics.median_interval); transactions that come together
+lag together, so theirs has none.
 """
 grain = ["node", "kind"]
 [columns]
@@ -15,6 +17,8 @@ first_ratio = "DOUBLE  0..1, n_first / n_shared"
 first_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 first_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 lag_median_s = "DOUBLE  s behind the first node, median"
+lag_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null for transactions, and below 6 blocks"
+lag_median_high_s = "DOUBLE  s, upper bound"
 lag_p90_s = "DOUBLE  s, nine tenths are no later"
 lag_p99_s = "DOUBLE  s, 99 of 100 are no later"
 spread_median_s = "DOUBLE  s from the first to the last node, median"
@@ -76,6 +80,7 @@ counts as (
         count(*) as n_shared,
         count(*) filter (where lag_s = 0) as n_first,
         quantile_cont(lag_s, [0.5, 0.9, 0.99]) as lags_s,
+        list(lag_s order by lag_s) filter (where kind = 'block') as block_lags_s,
         median(spread_s) as spread_median_s,
         median(connect_s) as connect_median_s
     from lags
@@ -85,7 +90,8 @@ counts as (
 judged as (
     select
         *,
-        wilson_interval(n_first, n_shared) as first_interval
+        wilson_interval(n_first, n_shared) as first_interval,
+        median_interval(block_lags_s) as lag_median_interval
     from counts
 )
 
@@ -98,6 +104,8 @@ select
     first_interval.low as first_low_ratio,
     first_interval.high as first_high_ratio,
     lags_s[1] as lag_median_s,
+    lag_median_interval.low as lag_median_low_s,
+    lag_median_interval.high as lag_median_high_s,
     lags_s[2] as lag_p90_s,
     lags_s[3] as lag_p99_s,
     spread_median_s,

@@ -1,15 +1,20 @@
 /*
 summary = "How deep reorganisations went, and how often each depth comes about."
 method = """
-Branches of stale_branches that are not open: by the heights they span, and by the blocks that a node of ours had
-followed, which are its reorganisations. per_1000_blocks relates the latter to the blocks of the active chain that were pushed to us; its
-interval is Garwood's for a Poisson count (analysis/rates.py).
+A reorganisation is a run of D in a node's `sequence` stream up to a C of another block than the lowest one left; its
+depth is the number of D. One that two nodes tell is one: the same lowest block, left for the first time, the second, ... by each. A
+block that is left may win in the end, when the network comes back to it (n_undone). Where the stream was interrupted,
+the blocks of a lost branch that a node had connected (followed_depth of stale_branches) tell of one reorganisation
+of which no D did; a branch that was left and taken up again within a gap is not known. n_branches counts all branches
+that lost, by the heights they span. per_1000_blocks relates reorganisations to the blocks of the active chain that
+were pushed to us; its interval is Garwood's for a Poisson count (analysis/rates.py).
 """
 grain = ["depth"]
 [columns]
 depth = "BIGINT  blocks"
 n_branches = "BIGINT  branches of so many heights that lost"
 n_reorgs = "BIGINT  reorganisations in which a node of ours left so many blocks"
+n_undone = "BIGINT  those of them whose blocks are on the active chain again"
 per_1000_blocks = "DOUBLE  reorganisations per 1,000 blocks; null when none was pushed"
 per_1000_low = "DOUBLE  lower bound of the 95 % interval"
 per_1000_high = "DOUBLE  upper bound of the 95 % interval"
@@ -22,27 +27,95 @@ observed as (
     where is_active
 ),
 
+steps as (
+    select
+        node,
+        session,
+        hash,
+        event,
+        stream_position(received_at, sequence) as position
+    from stg_mempool_events
+    where event in ('C', 'D') and kind = 'pushed'
+),
+
+numbered as (
+    select
+        *,
+        count(*) filter (where event = 'C') over (partition by node, session order by position) as run_no
+    from steps
+),
+
+-- From one C to the next: the blocks that the node left between them.
+runs as (
+    select
+        node,
+        session,
+        run_no,
+        min(position) as position,
+        count(*) filter (where event = 'D') as depth,
+        arg_max(hash, position) filter (where event = 'D') as left_hash,
+        arg_min(hash, position) filter (where event = 'C') as connected_hash
+    from numbered
+    group by node, session, run_no
+),
+
+followed_runs as (
+    select
+        *,
+        lead(connected_hash) over (partition by node, session order by run_no) as next_hash
+    from runs
+),
+
+told as (
+    select
+        left_hash,
+        depth,
+        row_number() over (partition by node, left_hash order by position) as time_no
+    from followed_runs
+    where next_hash != left_hash
+),
+
+reorgs as (
+    select
+        left_hash,
+        max(depth) as depth
+    from told
+    group by left_hash, time_no
+    union all
+    select
+        stale_branches.first_hash as left_hash,
+        stale_branches.followed_depth as depth
+    from stale_branches
+    anti join told
+        on stale_branches.first_hash = told.left_hash
+    where not stale_branches.is_open and stale_branches.followed_depth > 0
+),
+
 depths as (
+    select
+        reorgs.depth,
+        0 as n_branches,
+        1 as n_reorgs,
+        cast(coalesce(chain_blocks.is_active, false) as integer) as n_undone
+    from reorgs
+    left join chain_blocks
+        on reorgs.left_hash = chain_blocks.block_hash
+    union all
     select
         depth,
         1 as n_branches,
-        0 as n_reorgs
+        0 as n_reorgs,
+        0 as n_undone
     from stale_branches
     where not is_open
-    union all
-    select
-        followed_depth as depth,
-        0 as n_branches,
-        1 as n_reorgs
-    from stale_branches
-    where not is_open and followed_depth > 0
 ),
 
 counts as (
     select
         depth,
         cast(sum(n_branches) as bigint) as n_branches,
-        cast(sum(n_reorgs) as bigint) as n_reorgs
+        cast(sum(n_reorgs) as bigint) as n_reorgs,
+        cast(sum(n_undone) as bigint) as n_undone
     from depths
     group by depth
 ),
@@ -58,6 +131,7 @@ select
     judged.depth,
     judged.n_branches,
     judged.n_reorgs,
+    judged.n_undone,
     judged.n_reorgs / observed.n_thousands as per_1000_blocks,
     judged.reorg_interval.low / observed.n_thousands as per_1000_low,
     judged.reorg_interval.high / observed.n_thousands as per_1000_high
