@@ -27,12 +27,14 @@ def adopt(segments: list[Segment], dataset: Dataset, node: str) -> Adopted:
     vouched = set()
     for segment, content in list(contents.items()):
         files = list(dataset.folder.glob(f"*/*/{segment.stem}.parquet"))
+        # Cut between two frames it looks whole, and the later segment that knows better may be lost.
+        is_whole = segment.whole_bytes > 0 and not content.lost_bytes
         if any(path.parts[-3] == "coverage" for path in files):  # which is written last
             vouched.add(segment.stem)
-            if content.lost_bytes:  # nothing of it is needed any more
+            if not is_whole:  # its rows are sealed, and what had none was carried over: it is not needed
                 segment.remove(keep=False)
                 del contents[segment]
-        elif files and (content.lost_bytes or not segment.whole_bytes):  # or nobody knows how long it was
+        elif files and not is_whole:
             _take_back(dataset, files)
     accounts = Accounts(node)
     for segment, content in contents.items():
