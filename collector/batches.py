@@ -24,11 +24,11 @@ class Batch:
 
     __slots__ = ("began_s", "columns", "first", "n_bytes", "n_messages", "n_open", "rows")
 
-    def __init__(self, n_messages: int) -> None:
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.began_s = time.monotonic()
-        self.n_messages = n_messages
-        self.n_bytes = 0  # of their bodies
-        self.first: dict[str, Message] = {}  # message of each topic
+        self.n_messages = len(messages)
+        self.n_bytes = sum(len(message.body) for message in messages)
+        self.first = _first_of(messages)
         self.n_open = 0
         self.rows: dict[str, list[Row]] = {}
         self.columns: list[tuple[str, pa.RecordBatch]] = []  # rows too: those that were made many at once
@@ -48,21 +48,24 @@ class Batches:
         self._journal = journal
         self._open: deque[Batch] = deque()
         self._aside: dict[str, Batch] = {}
-        self._free = Batch(0)  # rows that wait for no other
-        self.current = self._next(0)
+        self._free = Batch()  # rows that wait for no other
+        self._left: deque[Message] = deque()  # handed back by the journal, and in no batch yet
+        self.current = self._next()
 
     def begin(self, messages: Sequence[Message]) -> Batch:
         """Journal messages, safe from a kill when this returns, as a batch that becomes the current one."""
         self._journal.append_messages(messages)
         self._journal.flush()
-        batch = self._next(len(messages))
-        batch.n_bytes = sum(len(message.body) for message in messages)
-        batch.first = {message.topic: message for message in reversed(messages)}
-        return batch
+        return self._next(messages)
 
-    def adopt(self, n_messages: int) -> Batch:
-        """Begin a batch of messages that the journal handed back."""
-        return self._next(n_messages)
+    def adopt(self, messages: deque[Message]) -> None:
+        """Take messages that the journal handed back, for `again`, which takes them out of `messages`."""
+        self._left = messages
+
+    def again(self, limit: int) -> tuple[list[Message], Batch]:
+        """Begin a batch of the next messages that were handed back, up to so many."""
+        messages = [self._left.popleft() for _ in range(min(limit, len(self._left)))]
+        return messages, self._next(messages)
 
     def at_once(self, table: str, rows: Iterable[Row]) -> None:
         """Add complete rows that no message implies, for the next commit: no open batch holds them up."""
@@ -74,7 +77,7 @@ class Batches:
         It holds up no other batch; the state goes when the rows are there.
         """
         self._journal.set_state(state_name, state)
-        batch = self._aside[state_name] = Batch(0)
+        batch = self._aside[state_name] = Batch()
         return batch
 
     @property
@@ -89,8 +92,11 @@ class Batches:
 
     @property
     def unfinished(self) -> dict[str, Message]:
-        """The first message of each topic in a batch that is not committed."""
-        return {topic: first for batch in reversed(self._open) for topic, first in batch.first.items()}
+        """The first message of each topic in a batch that is not committed, or in none yet."""
+        unfinished = _first_of(self._left)
+        for batch in reversed(self._open):
+            unfinished |= batch.first
+        return unfinished
 
     @property
     def waiting_s(self) -> float:
@@ -104,7 +110,7 @@ class Batches:
         """
         if any(batch.n_open < 0 for batch in (*self._open, *self._aside.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
-        complete, self._free = [self._free], Batch(0)
+        complete, self._free = [self._free], Batch()
         while self._open and not self._open[0].n_open:
             complete.append(self._open.popleft())
         for name in [name for name, batch in self._aside.items() if not batch.n_open]:
@@ -117,11 +123,16 @@ class Batches:
                 counts[table] = counts.get(table, 0) + len(rows)
             self._journal.mark_consumed(batch.n_messages)
         if not self._open:
-            self._next(0)  # what comes next must not go into a batch that is committed
+            self._next()  # what comes next must not go into a batch that is committed
         self._journal.flush()
         return counts
 
-    def _next(self, n_messages: int) -> Batch:
-        self.current = Batch(n_messages)
+    def _next(self, messages: Sequence[Message] = ()) -> Batch:
+        self.current = Batch(messages)
         self._open.append(self.current)
         return self.current
+
+
+def _first_of(messages: Sequence[Message]) -> dict[str, Message]:
+    """Return the first message of each topic."""
+    return {message.topic: message for message in reversed(messages)}

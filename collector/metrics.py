@@ -152,6 +152,12 @@ class Metrics:
         self._waiting.labels(node).set(state.n_waiting)
         self._oldest.labels(node).set(state.waiting_s)
 
+    def turned(self, node: str) -> None:
+        """Note that a node's thread goes on with what it has."""
+        with self._lock:
+            if node in self._states:
+                self._states[node] = self._states[node]._replace(turn_s=time.monotonic())
+
     def away(self, node: str) -> None:
         """Note that a node is not there, and that its thread goes on asking for it."""
         self.state(node, AWAY)

@@ -72,6 +72,10 @@ class Observed:
             self._ledger.open(topic, since_us)
         self.keep([])
 
+    def adopt(self, claims: bytes | None) -> None:
+        """Take over what a killed run claims, to be given out as the rows of its messages are committed."""
+        self.keep(self._ledger.close_killed(claims))
+
     def ask_on_time(self) -> None:
         """Have the node looked at when it is time."""
         self._guard.ask_on_time()

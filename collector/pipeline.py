@@ -155,12 +155,7 @@ class Pipeline:
 
     def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
         """Let time pass: release events, ask what is due, give up what is overdue; 0: the end is near."""
-        while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
-            _, item, batch = self._held.popleft()
-            if isinstance(item, Notice):
-                self._broken(item)
-            else:
-                self._event(item, batch, now_us)
+        self._let_go(now_us, hold_us)
         self._take_kept(now_us)
         self._apply(self.spine.tick(now_us))
         self._events.tick(now_us)
@@ -184,9 +179,12 @@ class Pipeline:
         """How much waits for an answer or an explanation."""
         return self.n_undecided + len(self._events) + len(self._fees) + len(self.blocks)
 
-    def release(self) -> None:
-        """Let go of the events that wait for a snapshot or a block: none will come."""
-        self.tick(monotonic_us(), hold_us=0)
+    def release(self, *, hold_us: int = 0) -> None:
+        """Let go of the events that wait for a snapshot or a block: none will come.
+
+        No time passes in it for what these events may explain.
+        """
+        self._let_go(monotonic_us(), hold_us)
         self._apply(self.spine.flush(self.blocks.txids_of))
 
     def finish(self) -> None:
@@ -197,6 +195,15 @@ class Pipeline:
         self._fees.flush()
 
     # --- the spine
+
+    def _let_go(self, now_us: int, hold_us: int) -> None:
+        """Give the spine the events that were held back for so long."""
+        while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
+            _, item, batch = self._held.popleft()
+            if isinstance(item, Notice):
+                self._broken(item)
+            else:
+                self._event(item, batch, now_us)
 
     def _broken(self, notice: Notice) -> None:
         """Take a break of the sequence topic, or its end: only then will a snapshot be kept up."""

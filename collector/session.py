@@ -8,7 +8,8 @@ receiving nor the journalling: events that need the answer wait, everything else
 import json
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from threading import Event as Flag
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from collector.lane import Answered, Lanes
 from collector.memory import give_back
 from collector.metrics import Metrics, NodeState
 from collector.observed import Observed
-from collector.pipeline import Pipeline
+from collector.pipeline import HOLD_US, Pipeline
 from collector.preflight import NodeFacts
 from collector.records import Message, Notice
 from collector.rpc import RpcClient
@@ -46,6 +47,7 @@ SEAL_BYTES: Final = 16 << 20  # of new journal are sealed before it is time: a s
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
 BEGAN_STATE: Final = "began/"
+LEFT: Final = "the node does not answer; the next start takes in what was received"
 log = structlog.get_logger(__name__)
 
 
@@ -95,40 +97,80 @@ class Session:
         self._source: ZmqSource | None = None
         self._tip_hash: bytes | None = None
         self._is_overdue = False
+        self._is_ending = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
         self._carried_bytes = 0  # of the journal, that the last seal had to leave in it
 
-    def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> None:
-        """Collect from `source` until `stop` or until the node restarts; leaves everything sealed."""
+    def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> bool:
+        """Collect from `source` until `stop` or until the node restarts; leaves everything sealed.
+
+        False when it leaves messages in the journal and its ring, for `recover`: a session that is behind and
+        whose node does not answer does not wait for it.
+        """
         self._source = source
         try:
             self._begin(facts, source.since_us)
             source.keep_in(self._journal.ring(*self.origin, source.topics))
             while not stop.is_set() and not self._observed.restarted:
                 self._turn(self._take(IDLE_S))
+            is_complete = self._drain(source)
         except BaseException:
             self._lanes.stop()
             raise
         finally:
             source.stop()
-        self._finish("node_restart" if self._observed.restarted else "shutdown")
+        if is_complete:
+            self._finish("node_restart" if self._observed.restarted else "shutdown")
+        else:
+            self._lanes.stop()
+            log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=LEFT)
+        return is_complete
 
     def recover(
-        self, messages: Sequence[Message], states: Mapping[str, bytes], began: bytes | None = None
+        self,
+        messages: deque[Message],
+        states: Mapping[str, bytes],
+        *,
+        began: bytes | None = None,
+        claims: bytes | None = None,
     ) -> None:
-        """Make rows of what a killed run left: messages, and the states of `told` and `began`."""
+        """Make rows of what a killed run left, in turns, and of what it `claims` to have observed.
+
+        That is messages, which are taken out of `messages`, and the states of `told` and `began`.
+        """
         if began is not None:  # what has left the mempool since may be in a block that nobody saw come
             self._pipeline.blocks.begin_behind(json.loads(began))
+        self._observed.adopt(claims)
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
-        batch = self._batches.adopt(len(messages))
+        self._batches.adopt(messages)
+        while messages:
+            self._take_again()
+        self._pipeline.release()
+        self._pipeline.blocks.fill()
+        self._observed.end("killed")
+        self._wind_up(RECOVER_S)
+
+    def _take_again(self) -> None:
+        """Take a turn of what a killed run left, and wait for answers while too much is incomplete.
+
+        Time stands still in the meantime: what explains an event may be in the next turn.
+        """
+        now_us = monotonic_us()
+        messages, batch = self._batches.again(GATHER_ITEMS)
         self._pipeline.bodies([message for message in messages if message.topic == "rawtx"], batch)
         for message in messages:
             if message.topic != "rawtx":
                 self._pipeline.message(message, batch)
-        self._pipeline.release()
-        self._pipeline.blocks.fill()
-        self._wind_up(RECOVER_S)
+        self._pipeline.release(hold_us=HOLD_US)
+
+        def go_on() -> None:
+            self._pipeline.tick(now_us)
+            self._metrics.wrote(self._batches.commit())
+            self._seal_on_time()
+
+        go_on()
+        self._go_on_until(lambda: not self._is_full, go_on, RECOVER_S)
 
     def _begin(self, facts: NodeFacts, since_us: int) -> None:
         now_us = wall_us()
@@ -181,10 +223,17 @@ class Session:
                 item.deliver()
         self._pipeline.tick(monotonic_us())
         self._observed.restarted = self._observed.restarted or self._pipeline.restarted
-        self._ask_on_time()
+        if not self._is_ending:
+            self._ask_on_time()
         self._commit()
+        self._seal_on_time()
 
     # --- the end of a turn
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so much is incomplete that no more is taken."""
+        return self._batches.n_messages > MOST_MESSAGES or self._batches.n_bytes > MOST_BYTES
 
     def _commit(self) -> None:
         rows, self._pipeline.coverage_rows = self._pipeline.coverage_rows, []
@@ -212,9 +261,8 @@ class Session:
     def _hold(self) -> None:
         """Leave in the ring what would only wait in memory; where that is full, losses are named."""
         if self._source is not None:
-            batches = self._batches
             self._source.is_held = self._pipeline.is_behind
-            self._source.is_stopped_up = batches.n_messages > MOST_MESSAGES or batches.n_bytes > MOST_BYTES
+            self._source.is_stopped_up = self._is_full
 
     # --- timers
 
@@ -226,22 +274,38 @@ class Session:
         self._readings.ask_on_time()
         if self._source is None or not (self._source.is_held or self._source.is_stopped_up):
             self._observed.ask_on_time()  # else what waits in the ring would pass for silence
+
+    def _seal_on_time(self) -> None:
         now_s = time.monotonic()
         if now_s >= self._seal_due_s or self._journal.size_bytes - self._carried_bytes > SEAL_BYTES:
             self._seal_due_s = now_s + self._settings.seal_interval_s
-            self._commit()
             self._observed.seal()
             self._seal()
 
     # --- the end
 
-    def _finish(self, reason: str) -> None:
-        """Take what was received, wait a little for what it needs, and seal."""
-        while not self._inbox.empty():
-            items = self._take(0.0)
+    def _drain(self, source: ZmqSource) -> bool:
+        """Take in what was received, in turns as ever: what memory holds has its bound at an end too.
+
+        False when it does not go on: what is incomplete waits for the node, and the rest in the ring.
+        """
+        source.end()
+        self._is_ending = True
+        moved_s = time.monotonic()
+        while not (source.is_drained and self._inbox.empty()):
+            n_before = self._batches.n_messages
+            items = self._take(GATHER_S)
             if self._observed.restarted:  # these messages are of the node's next run, and in no session
                 items = [item for item in items if type(item) is Answered]
             self._turn(items)
+            if items or self._batches.n_messages < n_before:
+                moved_s = time.monotonic()
+            elif time.monotonic() - moved_s > FINISH_S:
+                return False
+        return True
+
+    def _finish(self, reason: str) -> None:
+        """Wait a little for what the messages still need, and seal."""
         self._await_answers(FINISH_S)
         self._observed.end(reason)
         self._journal.end_ring()
@@ -261,14 +325,24 @@ class Session:
 
     def _await_answers(self, limit_s: float) -> None:
         """Go on until nothing waits, or nothing moves any more."""
+        lanes = (self._lanes.slow, self._lanes.template)
+        self._go_on_until(
+            lambda: not (self._pipeline.n_open or any(lane.n_open for lane in lanes)),
+            lambda: self._pipeline.tick(monotonic_us(), hold_us=0),
+            limit_s,
+        )
+
+    def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
+        """Take answers and go on, until it is enough, or nothing moves any more."""
         deadline_s = time.monotonic() + limit_s
         quiet_since_s = time.monotonic()
-        while (self._pipeline.n_open or self._lanes.slow.n_open) and time.monotonic() < deadline_s:
+        while not is_enough() and time.monotonic() < deadline_s:
             items = self._take(GATHER_S)
             for item in items:
                 if type(item) is Answered:
                     item.deliver()
-            self._pipeline.tick(monotonic_us(), hold_us=0)
+            go_on()
+            self._metrics.turned(self.origin[0])
             if items or (self._lanes.n_open and not self._lanes.away):
                 quiet_since_s = time.monotonic()
             elif time.monotonic() - quiet_since_s > SETTLE_S:

@@ -7,6 +7,7 @@ they go on undisturbed; a node that is watched alone ends the service, which who
 import queue
 import secrets
 import threading
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,7 @@ import structlog
 from collector import told
 from collector.blocks import warm_up
 from collector.config import NodeSettings, Settings
-from collector.coverage import COVERAGE_STATE, Ledger
+from collector.coverage import COVERAGE_STATE
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal import Journal
 from collector.metrics import Metrics
@@ -145,22 +146,26 @@ class Watch:
                 if prepared is None:
                     return
                 self._recover(prepared)
-                self._follow(prepared)
+                if not self._follow(prepared) and not self._stop.is_set():
+                    self._begin_again()
                 self.error = prepared = None
         finally:
             if prepared is not None:
                 prepared.source.stop()
 
     def _begin_again(self) -> None:
-        """Go back to what the journal holds: what the failed attempt had in memory is made anew from it."""
+        """Go back to what the journal holds: what a session left unfinished is made anew from it."""
         self._journal.close()
         self._journal, self._left_over = self._open_journal()
         hashes = self._dataset.read_columns(BLOCKS, "block_hash")
         stored = {block_hash for rows in hashes for block_hash in rows["block_hash"].to_pylist()}
         self._stored.release(self._node.name, stored)
 
-    def _follow(self, prepared: Prepared) -> None:
-        """Run one session, to the stop or to the node's restart; none when the node has gone away again."""
+    def _follow(self, prepared: Prepared) -> bool:
+        """Run one session, to the stop or to the node's restart; none when the node has gone away again.
+
+        False when the session left messages in the journal.
+        """
         # What the node says of itself is asked again now that the subscription stands: the tip must be one
         # behind which every change reaches us.
         try:
@@ -169,10 +174,10 @@ class Watch:
             log.warning("node.away", node=self._node.name, reason=str(error))
             prepared.source.stop()
             self._stop.wait(RETRY_WAIT_S)
-            return
+            return True
         finally:
             prepared.client.close()  # this thread's connection; the lanes have their own
-        self._session(prepared, prepared.session).run(facts, prepared.source, self._stop)
+        return self._session(prepared, prepared.session).run(facts, prepared.source, self._stop)
 
     def _session(self, prepared: Prepared, name: str) -> Session:
         return Session(
@@ -203,9 +208,10 @@ class Watch:
     def _recover(self, prepared: Prepared) -> None:
         """Make rows of what a killed run had received, and of what it claims to have observed."""
         states = dict(self._journal.states)
-        messages: dict[str, list[Message]] = {}
+        messages: dict[str, deque[Message]] = {}
         for message in self._left_over:
-            messages.setdefault(message.session, []).append(message)
+            messages.setdefault(message.session, deque()).append(message)
+        self._left_over = []
         told_states: dict[str, dict[str, bytes]] = {}
         for name, state in states.items():
             if name.startswith(told.STATE):
@@ -214,15 +220,11 @@ class Watch:
         claims = _by_session(states, COVERAGE_STATE)
         # In order: their names begin with the time. Each is sealed before the next one's claims are rows.
         for session in sorted(messages.keys() | told_states.keys() | began.keys() | claims.keys()):
-            left = messages.get(session, [])
+            left = messages.pop(session, deque())
             log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(left))
-            rows = Ledger(self._node.name, session).close_killed(claims.get(session))
-            self._journal.append("coverage", rows)
-            self._journal.set_state(COVERAGE_STATE + session, None)
-            self._journal.flush()
-            told_of = told_states.get(session, {})
-            self._session(prepared, session).recover(left, told_of, began.get(session))
-        self._left_over = []
+            self._session(prepared, session).recover(
+                left, told_states.get(session, {}), began=began.get(session), claims=claims.get(session)
+            )
 
 
 def _by_session(states: Mapping[str, bytes], prefix: str) -> dict[str, bytes]:

@@ -64,7 +64,8 @@ class ZmqSource:
         self._queue_limit = queue_limit
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._stopping = False
+        self._is_ending = False  # no more is to be received
+        self._is_stopping = False  # nor is to be waited for room in the inbox
 
     def connect(self, timeout_s: float = 5.0) -> None:
         """Subscribe, wait until every endpoint has shaken hands, and begin to receive.
@@ -100,22 +101,37 @@ class ZmqSource:
         self._thread.start()
 
     def renew(self, topics: Collection[str]) -> None:
-        """Make the connections of these topics anew.
+        """Make the connections of these topics anew, but not when the end has been asked for.
 
         Notices follow in the stream: `reconnect` for each topic of an address, and `connected` once it has
         shaken hands again.
         """
-        self._order(renew=sorted(topics))
+        if not self._is_ending:
+            self._order(renew=sorted(topics))
+
+    def end(self) -> None:
+        """Receive no more. What was received still comes, held back as ever, until `is_drained`."""
+        self._is_ending = True
+        if self._process is not None:
+            assert self._process.stdin is not None  # noqa: S101 - Popen was told to make it
+            self._process.stdin.close()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether receiving has ended and nothing more will come into the inbox."""
+        return self._thread is None or not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End receiving; what was received until then is in the inbox afterwards. May be repeated."""
-        self._stopping = True
+        """End receiving, and hold nothing back: what the inbox has no room for stays in the ring.
+
+        May be repeated.
+        """
+        self.end()
+        self._is_stopping = True
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None  # noqa: S101 - Popen was told to make them
-        assert process.stdout is not None  # noqa: S101 - see above
-        process.stdin.close()
+        assert process.stdout is not None  # noqa: S101 - Popen was told to make it
         if self._thread is not None:
             self._thread.join(END_S)
         try:
@@ -176,25 +192,28 @@ class ZmqSource:
         pipe = process.stdout
         assert pipe is not None  # noqa: S101 - Popen was told to make it
         try:
-            while True:
-                self._forward(ring)
+            while self._forward(ring):
                 if ring.idles() and select.select([pipe], [], [], LOOK_S)[0]:
                     if not os.read(pipe.fileno(), 1 << 16):
+                        self._forward(ring)
                         break
                     time.sleep(GATHER_S)
-            self._forward(ring)
-            if not self._stopping:
+            if not self._is_ending:
                 process.wait(END_S)  # its pipe ends a moment before it does
                 self._fail("the process that receives has ended; its error is above")
         except Exception as error:  # noqa: BLE001 - whatever ends this thread must end the service
             self._fail(f"{type(error).__name__}: {error}")
 
-    def _forward(self, ring: Ring) -> None:
+    def _forward(self, ring: Ring) -> bool:
+        """Fill the inbox with what is in the ring; False when a stop leaves the rest there."""
         while items := ring.take(TAKEN_AT_ONCE):
             for item in items:
                 self._inbox.put(item)
-            while self._is_waited_for(ring) and not self._stopping:
+            while self._is_waited_for(ring):
+                if self._is_stopping:
+                    return False
                 time.sleep(BACK_OFF_S)
+        return True
 
     def _is_waited_for(self, ring: Ring) -> bool:
         """Whether there is enough in the inbox, and what comes next stays in the ring for now."""

@@ -6,6 +6,7 @@ be a row, and each row's message must be claimed.
 """
 
 import shutil
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -149,24 +150,42 @@ def rows_of(messages: Sequence[Message]) -> dict[str, list[dict[str, Any]]]:
     return {table: made for table, made in rows.items() if made}
 
 
-def start(root: Path, *, n_ended: int = 0) -> Dataset:
-    """Start again after a kill, as a watch does; before that, start some times and be ended at once."""
+def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Dataset:
+    """Start again after a kill, as a watch does, with so many messages in a turn.
+
+    Before that, start as often as `ends` says, and be ended after so many turns.
+    """
     dataset = Dataset.open(root, "regtest")
-    for _ in range(n_ended):
+    for n_turns in (*ends, None):
         with Journal(journal_folder(root, "regtest", NODE)) as journal:
-            journal.recover(dataset)
-    with Journal(journal_folder(root, "regtest", NODE)) as journal:
-        left = journal.recover(dataset)
-        for name, state in dict(journal.states).items():
-            if name.startswith(COVERAGE_STATE):
-                session = name.removeprefix(COVERAGE_STATE)
-                journal.append("coverage", Ledger(NODE, session).close_killed(state))
-                journal.set_state(name, None)
-        for table, rows in rows_of(left).items():
-            journal.append(table, rows)
-        journal.mark_consumed(len(left))
-        journal.seal(dataset)
+            take_again(journal, dataset, per_turn, n_turns)
     return dataset
+
+
+def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int | None) -> None:
+    """Make rows of what was left, a seal behind each turn, as `Session.recover` does."""
+    left, batches = deque(journal.recover(dataset)), Batches(journal)
+    batches.adopt(left)
+    names = [name for name in journal.states if name.startswith(COVERAGE_STATE)]
+    ledgers = {name: Ledger(NODE, name.removeprefix(COVERAGE_STATE)) for name in names}
+    for name, ledger in ledgers.items():
+        ledger.hold(ledger.close_killed(journal.states[name]))
+    turn = 0
+    while left and turn != n_turns:
+        turn += 1
+        messages, batch = batches.again(per_turn)
+        for table, rows in rows_of(messages).items():
+            batch.add(table, rows)
+        batches.commit()
+        for name, ledger in ledgers.items():
+            journal.append("coverage", ledger.seal(batches.unfinished))
+            journal.set_state(name, ledger.state())
+        journal.seal(dataset)
+    if n_turns is None:
+        for name, ledger in ledgers.items():
+            journal.append("coverage", ledger.ripe({}))
+            journal.set_state(name, None)
+        journal.seal(dataset)
 
 
 def claimed(dataset: Dataset) -> Claimed:
@@ -250,6 +269,26 @@ def test_messages_lost_with_a_frame_are_a_hole_in_coverage(run: Run) -> None:
     assert breaches == {"sessions", "first_seen"}  # this run writes neither sessions nor arrivals
 
 
+def test_a_segment_cut_between_two_frames_gives_no_row_twice(run: Run) -> None:
+    """Its rows and coverage are sealed, and the segment that knows how long it was is lost.
+
+    What is left of it are messages without the mark that they are rows.
+    """
+    run.turn(3)
+    end = run.journal.size_bytes
+    run.complete(0)
+    run.seal_ended("")
+    root = killed(run)
+    first, *later = sorted(journal_folder(root, "regtest", NODE).glob("*.journal"))
+    assert (first.stat().st_size > end, len(later)) == (True, 1)
+    with first.open("r+b") as file:
+        file.truncate(end)
+    later[0].unlink()
+    dataset = start(root)
+    assert present(dataset)["sequence"] == [0, 1, 2]
+    verify(dataset)
+
+
 STEPS: dict[str, Callable[[Run, int], None]] = {
     "turn": lambda run, number: run.turn(number),
     "complete": lambda run, number: run.complete(number % 3),
@@ -258,6 +297,8 @@ STEPS: dict[str, Callable[[Run, int], None]] = {
     "put": lambda run, number: run.put(number),
 }
 Story = list[tuple[str, int]]
+# How often a start is ended and after how many turns, and how many messages are in a turn.
+STARTS = st.tuples(st.lists(st.integers(0, 3), max_size=2), st.sampled_from([3, 1000]))
 SEALING = st.sampled_from([None, None, "", "coverage", "mempool_events", "rejects"])
 STORIES = st.lists(
     st.tuples(st.sampled_from(["turn", "turn", "turn", "complete", "complete", *STEPS]), st.integers(0, 4)),
@@ -279,49 +320,62 @@ def told(folder: Path, story: Story, sealing: str | None) -> Path:
 
 
 @settings(max_examples=40, deadline=None)
-@given(STORIES, SEALING, st.integers(0, 2))
+@given(STORIES, SEALING, STARTS)
 def test_after_a_kill_every_message_is_claimed(
-    tmp_path_factory: pytest.TempPathFactory, story: Story, sealing: str | None, n_ended: int
+    tmp_path_factory: pytest.TempPathFactory,
+    story: Story,
+    sealing: str | None,
+    starts: tuple[list[int], int],
 ) -> None:
-    """Nothing that was received is lost, also when the start that follows is killed itself."""
+    """Nothing that was received is lost, also when the starts that follow are killed themselves."""
     folder = tmp_path_factory.mktemp("killed")
-    dataset = start(told(folder, story, sealing), n_ended=n_ended)
+    dataset = start(told(folder, story, sealing), ends=starts[0], per_turn=starts[1])
     verify(dataset)
     n_put = sum(number for what, number in story if what in ("turn", "put"))
     assert len(present(dataset).get("sequence", [])) == n_put
 
 
-DAMAGE = st.tuples(st.integers(0, 20), st.floats(0, 1, exclude_max=True), st.integers(0, 255))
+CUT, CUT_BETWEEN_FRAMES, REMOVED = 0, -1, -2  # other numbers are bits to flip
+DAMAGE = st.tuples(st.integers(0, 20), st.floats(0, 1, exclude_max=True), st.integers(REMOVED, 255))
 
 
 def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
-    """Flip bits at places of files, or cut the file there when no bit is given."""
+    """Flip bits at places of files, cut the file there or at the nearest frame before, or remove it."""
     for which, place, bits in damages:
         files = [
             path for path in sorted(journal_folder(root, "regtest", NODE).iterdir()) if path.name != "lock"
         ]
-        path = files[which % len(files)]
-        size = path.stat().st_size if path.suffix == ".journal" else 4096 + 2000  # of the ring's file
-        if bits and size:
-            flip(path, int(place * size), bits)
-        elif path.suffix == ".journal":
-            with path.open("r+b") as file:
-                file.truncate(int(place * size))
+        path = files[which % len(files)] if files else root / "none"
+        if path.suffix == ".ring":
+            if bits > 0:
+                flip(path, int(place * (4096 + 2000)), bits)  # where its records are
+        elif path.exists() and (content := path.read_bytes()):
+            at = int(place * len(content))
+            if bits == CUT_BETWEEN_FRAMES:
+                key = bytes.fromhex(path.stem.partition("-")[2])
+                at = max(content.rfind(key, 0, at + len(key)), 0)
+            if bits > 0:
+                flip(path, at, bits)
+            elif bits == REMOVED:
+                path.unlink()
+            else:
+                path.write_bytes(content[:at])
 
 
 @settings(max_examples=100, deadline=None)
-@given(STORIES, SEALING, st.integers(0, 1), st.lists(DAMAGE, min_size=1, max_size=3))
-@example([("turn", 1), ("seal", 0)], None, 0, [(0, 0.0, 0), (1, 0.0, 1)])  # no segment, no ring
-@example([("turn", 1), ("seal", 0)], None, 1, [(0, 0.0, 0), (1, 0.0, 1)])
-@example([("turn", 0), ("complete", 0)], "coverage", 0, [(0, 0.0, 0), (1, 0.0, 0)])  # rows, no segment
+@given(STORIES, SEALING, STARTS, st.lists(DAMAGE, min_size=1, max_size=3))
+@example([("turn", 1), ("seal", 0)], None, ([], 1000), [(0, 0.0, CUT), (1, 0.0, 1)])  # no segment, no ring
+@example([("turn", 1), ("seal", 0)], None, ([0], 1000), [(0, 0.0, CUT), (1, 0.0, 1)])
+@example([("turn", 0), ("complete", 0)], "coverage", ([], 1000), [(0, 0.0, CUT), (1, 0.0, CUT)])  # but rows
+@example([("turn", 3), ("complete", 0)], "", ([], 1), [(0, 0.5, CUT_BETWEEN_FRAMES), (1, 0.0, REMOVED)])
 def test_damage_costs_what_coverage_then_does_not_claim(
     tmp_path_factory: pytest.TempPathFactory,
     story: Story,
     sealing: str | None,
-    n_ended: int,
+    starts: tuple[list[int], int],
     damages: list[tuple[int, float, int]],
 ) -> None:
-    """Flip bits of any file of the journal, or cut it: nothing is twice, every hole is named."""
+    """Flip bits of any file of the journal, cut or remove it: nothing is twice, every hole is named."""
     root = told(tmp_path_factory.mktemp("damaged"), story, sealing)
     damage(root, damages)
-    verify(start(root, n_ended=n_ended))
+    verify(start(root, ends=starts[0], per_turn=starts[1]))

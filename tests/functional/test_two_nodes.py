@@ -2,16 +2,10 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
-from collector import service
-from collector.config import NodeSettings, Settings
 from collector.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.schema import TABLES, hash_bytes
@@ -19,9 +13,9 @@ from collector.stored import StoredBlocks
 from collector.watch import Watch, prepare
 from collector.writer import Dataset
 from tests.functional.replay import read
+from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_for_log
 
 pytestmark = pytest.mark.bitcoind
-DEADLINE_S = 60.0
 
 
 def wait_for_tip(node: RegtestNode, block: str) -> None:
@@ -29,40 +23,6 @@ def wait_for_tip(node: RegtestNode, block: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while node.client().call("getbestblockhash") != block:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
-    """Watch these nodes."""
-    watched = tuple(
-        NodeSettings(name=name, rpc_url=node.rpc_url, cookie_file=node.cookie_path)
-        for name, node in nodes.items()
-    )
-    return Settings(chain="regtest", dataset=dataset, node=watched)
-
-
-@contextmanager
-def collecting(settings: Settings) -> Iterator[list[Any]]:
-    """Run the service in a thread; gives its log, and demands a clean end."""
-    stop = threading.Event()
-    status: list[int] = []
-    with structlog.testing.capture_logs() as logs:
-        running = threading.Thread(target=lambda: status.append(service.run(settings, stop)))
-        running.start()
-        try:
-            yield logs
-        finally:
-            stop.set()
-            running.join(DEADLINE_S)
-    assert status == [0]
-
-
-def wait_for_log(logs: list[Any], event: str, count: int = 1, **fields: Any) -> None:
-    """Wait until an event was logged so many times."""
-    deadline = time.monotonic() + DEADLINE_S
-    wanted = {"event": event, **fields}
-    while sum(wanted.items() <= entry.items() for entry in list(logs)) < count:
-        assert time.monotonic() < deadline, logs
         time.sleep(0.05)
 
 

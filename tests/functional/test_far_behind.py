@@ -1,0 +1,136 @@
+"""A stop far behind the node, and the start after it: memory has its bound, each message its row, once."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from collector import session, zmq_source
+from collector.batches import Batch, Batches
+from collector.check.model import BREACH
+from collector.check.run import check
+from collector.config import NodeSettings, Settings
+from collector.regtest import RegtestNode, make_wallet
+from collector.schema import TABLES
+from collector.writer import Dataset
+from tests.functional.chaos.network import Proxy
+from tests.functional.conftest import Witness
+from tests.functional.replay import send
+from tests.functional.running import DEADLINE_S, collecting, wait_for_log
+
+pytestmark = pytest.mark.bitcoind
+N_PAYMENTS = 100  # twice as many messages
+MOST, FORWARDED, INBOX = 60, 10, 20
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give a session room for little, and note how many messages wait for their rows."""
+    monkeypatch.setattr(session, "MOST_MESSAGES", MOST)
+    monkeypatch.setattr(session, "GATHER_ITEMS", FORWARDED)
+    monkeypatch.setattr(session, "FINISH_S", 1.0)
+    monkeypatch.setattr(zmq_source, "TAKEN_AT_ONCE", FORWARDED)
+    monkeypatch.setattr(zmq_source, "INBOX_ITEMS", INBOX)
+    noted: list[int] = []
+    begin = Batches._next
+
+    def begin_and_note(batches: Batches, *messages: Any) -> Batch:
+        batch = begin(batches, *messages)
+        noted.append(batches.n_messages)
+        return batch
+
+    monkeypatch.setattr(Batches, "_next", begin_and_note)
+    return noted
+
+
+@pytest.fixture
+def proxy(node: RegtestNode) -> Iterator[Proxy]:
+    """Stand before the node's RPC."""
+    standing = Proxy(int(urlsplit(node.rpc_url).port or 0))
+    yield standing
+    standing.close()
+
+
+def settings_through(proxy: Proxy, node: RegtestNode, dataset: Path) -> Settings:
+    """Watch a node whose RPC is reached through the proxy."""
+    watched = NodeSettings(
+        name="alpha", rpc_url=f"http://127.0.0.1:{proxy.port}", cookie_file=node.cookie_path
+    )
+    return Settings(chain="regtest", dataset=dataset, node=(watched,), watchdog_interval_s=600)
+
+
+def wait_for_ring(dataset: Path, n_waiting: int) -> None:
+    """Wait until so many messages are in the ring and in no journal."""
+    (ring,) = dataset.glob("journal/regtest/alpha/*.ring")
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        words = memoryview(ring.read_bytes()[:64]).cast("Q")
+        if words[3] - words[4] >= n_waiting:  # put and released
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def verify(dataset_folder: Path, witness: Witness, n_before: int) -> list[dict[str, Any]]:
+    """Compare what the first session wrote with what the witness heard; returns its entries."""
+    dataset = Dataset.open(dataset_folder, "regtest")
+    assert [each for each in check(dataset) if each.status == BREACH] == []
+    first = min(row["session"] for row in dataset.read(TABLES["nodes"]).to_pylist())
+    rows = {
+        name: [row for row in dataset.read(TABLES[name]).to_pylist() if row["session"] == first]
+        for name in ("mempool_events", "mempool_txs")
+    }
+    events = witness.messages[n_before:]
+    heard = sorted((counter, body[:32], body[32:33].decode()) for counter, body in events)
+    there = sorted((row["sequence"], row["hash"][::-1], row["event"]) for row in rows["mempool_events"])
+    assert there == heard
+    return rows["mempool_txs"]
+
+
+def test_a_stop_takes_the_ring_in_turns(
+    node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
+) -> None:
+    """The node does not answer for a while, so that most waits in the ring; it does when we are to stop."""
+    wallet = make_wallet(node, N_PAYMENTS, seed=11)
+    dataset = tmp_path / "dataset"
+    time.sleep(0.5)
+    n_before = len(witness.messages)
+    with collecting(settings_through(proxy, node, dataset)) as logs:
+        wait_for_log(logs, "mempool.in_step")
+        proxy.set("hang")
+        send(node.client(), wallet, N_PAYMENTS)
+        wait_for_ring(dataset, N_PAYMENTS)
+        proxy.set("pass")
+    entries = verify(dataset, witness, n_before)
+    assert len(entries) == N_PAYMENTS
+    assert all(row["fee_sat"] for row in entries)
+    assert MOST / 2 < max(waiting) <= MOST + FORWARDED + INBOX
+    node.client().call("generatetodescriptor", 1, "raw(51)")
+
+
+def test_a_stop_without_the_node_leaves_the_ring_to_the_next_start(
+    node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
+) -> None:
+    """It ends soon and with status 0; the next start takes in the rest in turns, with all its fees."""
+    wallet = make_wallet(node, N_PAYMENTS, seed=12)
+    dataset = tmp_path / "dataset"
+    time.sleep(0.5)
+    n_before = len(witness.messages)
+    with collecting(settings_through(proxy, node, dataset)) as logs:
+        wait_for_log(logs, "mempool.in_step")
+        proxy.set("refuse")
+        send(node.client(), wallet, N_PAYMENTS)
+        wait_for_ring(dataset, N_PAYMENTS)
+    assert [entry for entry in logs if entry["event"] == "session.left"]
+    proxy.set("pass")
+    assert list(dataset.glob("journal/regtest/alpha/*.ring"))
+    with collecting(settings_through(proxy, node, dataset)) as logs:
+        wait_for_log(logs, "mempool.in_step")
+    entries = verify(dataset, witness, n_before)
+    assert sum(row["first_seen_kind"] == "pushed" for row in entries) == N_PAYMENTS
+    assert all(row["fee_sat"] for row in entries)
+    assert MOST / 2 < max(waiting) <= MOST + FORWARDED + INBOX
+    assert not list(dataset.glob("journal/regtest/alpha/*.ring"))
