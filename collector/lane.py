@@ -101,13 +101,17 @@ class Lane:
 
 
 class Lanes:
-    """The lanes to one node: `quick` for its mempool, `slow` for blocks, `state` for how it stands."""
+    """The lanes to one node: its mempool, blocks, templates, and `state` for how it stands.
+
+    A template is of the moment in which it is taken: it must not wait behind a hundred blocks.
+    """
 
     def __init__(self, node: str, client: RpcClient, answers: "queue.SimpleQueue[Any]") -> None:
         self.quick = Lane(f"{node}-mempool", client, answers)
         self.slow = Lane(f"{node}-blocks", client, answers)
+        self.template = Lane(f"{node}-template", client, answers)
         self.state = Lane(f"{node}-state", client, answers)
-        self._all = (self.quick, self.slow, self.state)
+        self._all = (self.quick, self.slow, self.template, self.state)
 
     @property
     def n_open(self) -> int:

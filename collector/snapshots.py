@@ -144,7 +144,7 @@ class Readings:
             self._template_due_s = now_s + self._template_interval_s
             self._is_template_open = True
             question = partial(take_template, chain=self._chain)
-            self._lanes.slow.ask(question, partial(self._on_template, trigger), self._no_template)
+            self._lanes.template.ask(question, partial(self._on_template, trigger), self._no_template)
         if not self._is_stats_open and now_s >= self._stats_due_s:
             self._stats_due_s = now_s + self._stats_interval_s
             self._is_stats_open = True

@@ -1,0 +1,49 @@
+"""A template is of its moment: it does not wait for what else the node is asked."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from collector import blockdesk
+from collector.blockflow import BlockAnswer
+from collector.questions import ask_block
+from collector.regtest import RegtestNode
+from collector.rpc import RpcClient
+from collector.schema import TEMPLATES, hash_bytes
+from collector.writer import Dataset
+from tests.functional.running import collecting, settings_for, wait_for_log
+
+pytestmark = pytest.mark.bitcoind
+N_BLOCKS = 40
+SLOWNESS_S = 0.05
+
+
+def test_a_template_of_a_new_tip_is_taken_while_blocks_are_fetched(
+    node: RegtestNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many blocks come at once, and the node is slow to tell of them: a template of the last is first."""
+    fetched_us: list[int] = []
+
+    def ask_slowly(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
+        time.sleep(SLOWNESS_S)
+        answer = ask_block(client, block_hash, raw=raw)
+        fetched_us.append(time.time_ns() // 1000)
+        return answer
+
+    monkeypatch.setattr(blockdesk, "ask_block", ask_slowly)
+    node.client().call("generatetodescriptor", 1, "raw(51)")  # the end of the initial download
+    settings = settings_for(tmp_path / "dataset", alpha=node).model_copy(
+        update={"template_interval_s": 600.0}
+    )
+    with collecting(settings) as logs:
+        wait_for_log(logs, "mempool.in_step")
+        tip = node.client().call("generatetodescriptor", N_BLOCKS, "raw(51)")[-1]
+        while len(fetched_us) < N_BLOCKS:
+            time.sleep(SLOWNESS_S)
+    rows = Dataset.open(tmp_path / "dataset", "regtest").read(TEMPLATES).to_pylist()
+    taken = [row["taken_at"] for row in rows if row["prev_hash"] == hash_bytes(tip)]
+    assert taken
+    taken_us = round(min(taken).timestamp() * 1e6)
+    assert sum(at_us > taken_us for at_us in fetched_us) > N_BLOCKS / 2
+    assert {row["trigger"] for row in rows if row["taken_at"] == min(taken)} == {"tip"}
