@@ -22,6 +22,7 @@ from collector.config import Settings, load_settings
 from collector.demo import DATASET, claim_folder, run_demo
 from collector.errors import CollectorError
 from collector.imports.cli import import_external
+from collector.listener import try_address
 from collector.log import configure_logging
 from collector.preflight import client_for, examine, refuse_twins
 from collector.progress import ScenarioProgress
@@ -225,6 +226,8 @@ def _describe(settings: Settings) -> None:
         if any(journal.glob("*.journal")):
             print(f"would first take in what an earlier run left in {journal}")
     print(f"would seal Parquet files every {settings.seal_interval_s:g} s")
+    if settings.metrics:
+        try_address(settings.metrics, allow_remote=settings.allow_remote_metrics)
     print(
         f"would serve /metrics, /healthz, /readyz at {settings.metrics}" if settings.metrics else "no metrics"
     )

@@ -31,20 +31,7 @@ class Listener:
     """
 
     def __init__(self, address: str, metrics: Metrics, health: Health, *, allow_remote: bool = False) -> None:
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        if not allow_remote and not is_loopback(host):
-            raise SettingsError(
-                f"metrics: {address} can be reached from other machines; write 127.0.0.1:{port}, or set "
-                "allow_remote_metrics = true"
-            )
-        try:
-            self._server = _server_class(host)((host, int(port)), _handler(metrics, health))
-        except OSError as error:
-            raise SettingsError(
-                f"metrics: cannot listen on {address}: {error.strerror}; set metrics to a free port of this "
-                "machine"
-            ) from None
+        self._server = _bound(address, _handler(metrics, health), allow_remote=allow_remote)
         self.port = self._server.server_port
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True
@@ -56,6 +43,28 @@ class Listener:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def try_address(address: str, *, allow_remote: bool = False) -> None:
+    """Raise SettingsError where a Listener would; what is bound for that is given back at once."""
+    _bound(address, BaseHTTPRequestHandler, allow_remote=allow_remote).server_close()
+
+
+def _bound(address: str, handler: type[BaseHTTPRequestHandler], *, allow_remote: bool) -> ThreadingHTTPServer:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not allow_remote and not is_loopback(host):
+        raise SettingsError(
+            f"metrics: {address} can be reached from other machines; write 127.0.0.1:{port}, or set "
+            "allow_remote_metrics = true"
+        )
+    try:
+        return _server_class(host)((host, int(port)), handler)
+    except OSError as error:
+        raise SettingsError(
+            f"metrics: cannot listen on {address}: {error.strerror}; set metrics to a free port of this "
+            "machine"
+        ) from None
 
 
 def _server_class(host: str) -> type[ThreadingHTTPServer]:

@@ -14,6 +14,7 @@ import pytest
 from collector.cli import main
 from collector.journal import Journal
 from collector.regtest import RegtestNode
+from collector.regtest.node import free_ports
 from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind
@@ -59,11 +60,14 @@ def test_a_zmq_port_given_as_rpc(refusal: Run, node: RegtestNode, dataset: Path)
     assert not dataset.exists()
 
 
-def test_a_port_that_others_serve(refusal: Run, node: RegtestNode, dataset: Path) -> None:
-    """The address for metrics is named, and nothing was written."""
+@pytest.mark.parametrize("how", [(), ("--dry-run",)])
+def test_a_port_that_others_serve(
+    refusal: Run, node: RegtestNode, dataset: Path, how: tuple[str, ...]
+) -> None:
+    """The address for metrics is named, also by a dry run, and nothing was written."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = refusal(*reach(node), "--metrics", address)
+        said = refusal(*reach(node), "--metrics", address, *how)
     assert f"cannot listen on {address}" in said
     assert "set metrics to a free port" in said
     assert not dataset.exists()
@@ -98,7 +102,8 @@ def test_a_dry_run_says_all_that_would_be_done(
     journal.mkdir(parents=True)
     (journal / "00000001-0123456789abcdef.journal").write_bytes(b"x")
     before = sorted(dataset.rglob("*"))
-    flags = [*reach(node), "--chain", "regtest", "--dataset", dataset, "--metrics", "127.0.0.1:9"]
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    flags = [*reach(node), "--chain", "regtest", "--dataset", dataset, "--metrics", address]
     monkeypatch.setattr(sys, "argv", ["pool-collector", "run", *map(str, flags), "--dry-run"])
     with pytest.raises(SystemExit) as exit_:
         main()
@@ -107,7 +112,7 @@ def test_a_dry_run_says_all_that_would_be_done(
     for words in (
         f"left in {journal}",
         f"add to the dataset {dataset}",
-        "/readyz at 127.0.0.1:9",
+        f"/readyz at {address}",
         "every 300 s",
     ):
         assert words in said
