@@ -3,8 +3,8 @@ summary = "Which factor explains what a pool takes: feerate, waiting time or siz
 method = """
 On inclusion_sample. auc_ratio is the chance that, of one taken and one left transaction of the same block, the taken
 one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything, below 0.5 the lower ranks are
-taken. It is the Mann-Whitney U of each block, nodes added up, summed over blocks, divided by the pairs, with a jackknife
-interval over blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
+taken. It is the Mann-Whitney U of each block, summed over blocks, divided by the pairs, with a jackknife interval over
+blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
 (analysis/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
 is robust against likeness within blocks. `plain` and `cluster` feerates have an area but no coefficient, for they say
 nearly the same as package feerates.
@@ -35,7 +35,6 @@ with
 
 ranks as (
     select
-        node,
         block_hash,
         pool,
         is_taken,
@@ -55,7 +54,6 @@ ranks as (
 -- Sum of the ranks of the taken ones, less what it is at least, is the number of pairs they win.
 wins as (
     select
-        node,
         block_hash,
         pool,
         ranked.factor,
@@ -63,28 +61,17 @@ wins as (
         count(*) filter (where not is_taken) as n_left,
         sum(ranked.rank_ratio * n_pairs + 0.5) filter (where is_taken) as rank_sum
     from ranks
-    group by node, block_hash, pool, ranked.factor
-),
-
-by_block as (
-    select
-        block_hash,
-        pool,
-        factor,
-        sum(n_taken) as n_taken,
-        sum(n_left) as n_left,
-        sum(n_taken * n_left) as n_against,
-        sum(rank_sum - n_taken * (n_taken + 1) / 2) as n_won
-    from wins
-    where n_taken > 0 and n_left > 0
-    group by block_hash, pool, factor
+    group by block_hash, pool, ranked.factor
 ),
 
 blocks_of as (
     select
         *,
+        n_taken * n_left as n_against,
+        rank_sum - n_taken * (n_taken + 1) / 2 as n_won,
         unnest([pool, 'all']) as label
-    from by_block
+    from wins
+    where n_taken > 0 and n_left > 0
 ),
 
 areas as (

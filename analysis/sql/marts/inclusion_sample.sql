@@ -2,7 +2,7 @@
 summary = "Pairs of a block and a transaction that waited for it: was it taken, and how did it rank?"
 method = """
 Pairs of a measured, non-empty block of the active chain and a transaction that was waiting at its cut, taken or
-left. Only transactions whose entry was pushed, so that the time they waited is known, and whose fee is. Every
+left, at the node that connected the block first. Only transactions whose entry was pushed, so that the time they waited is known, and whose fee is. Every
 sample_every-th stay in the order of entry is kept, whichever it is, so that there are at most about max_pairs pairs:
 ranks and areas under curves do not depend on that. Each factor is the transaction's rank among the pairs of its
 block, as (rank - 0.5) / pairs with ties at their mean, so 0 to 1 in every block and comparable between blocks.
@@ -80,6 +80,8 @@ pairs as (
     from kept
     inner join mempool_cuts
         on kept.node = mempool_cuts.node and kept.cut_no = mempool_cuts.cut_no
+    inner join block_mempool
+        on kept.node = block_mempool.node and kept.cut_no = block_mempool.cut_no
     inner join chain_blocks
         on mempool_cuts.block_hash = chain_blocks.block_hash
     left join mempool_packages
@@ -90,7 +92,7 @@ pairs as (
         on
             kept.stay_no = mempool_clusters.stay_no
             and kept.cut_no between mempool_clusters.first_cut_no and mempool_clusters.last_cut_no
-    where mempool_cuts.is_measured and chain_blocks.is_active and not chain_blocks.is_empty
+    where block_mempool.node_no = 1 and chain_blocks.is_active and not chain_blocks.is_empty
 ),
 
 -- rank() counts those below; cume_dist() those below or equal: their mean is the middle of the ties.
