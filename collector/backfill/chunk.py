@@ -153,10 +153,10 @@ def finish(
 
 def _input_values(bodies: Bodies, walked: Walked) -> Integers:
     """Value that each transaction spends, by undo data or by the fees that the source knows."""
-    limits = bodies.undo_limits
-    if limits is None:
-        limits = np.zeros(len(bodies.places) + 1, np.int64)
-    values = undo.input_values(bodies.undo, limits, walked.blocks, walked.txs)
+    if bodies.undo_limits is None:
+        values: Integers = np.full(len(walked.txs), UNKNOWN, np.int64)
+    else:
+        values = undo.input_values(bodies.undo, bodies.undo_limits, walked.blocks, walked.txs)
     for block, fees_sat in zip(walked.blocks, bodies.fees_sat or [None] * len(walked.blocks), strict=True):
         if fees_sat is not None:
             first, end = block["first_tx"], block["first_tx"] + block["n_tx"]

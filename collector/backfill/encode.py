@@ -1,6 +1,7 @@
 """Put a chunk into the contract's Arrow tables without making a Python object per transaction."""
 
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,6 @@ from collector.coinbase import subsidy_sat, witness_commitment
 from collector.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS
 from collector.schema.model import HASH
 from collector.writer import to_batch
-
-TYPES: Final = pa.array(OUTPUT_TYPES, pa.string())
 
 
 def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "valid") -> pa.Table:
@@ -129,4 +128,10 @@ def _lists(limits: Integers, values: pa.Array) -> pa.Array:
 
 
 def _types(chunk: Chunk) -> pa.Array:
-    return TYPES.take(pa.array(chunk.output_types))
+    return _type_names().take(pa.array(chunk.output_types))
+
+
+@cache
+def _type_names() -> pa.Array:
+    """Names by number; not made at import, before `memory.spare_pandas` can spare us pandas."""
+    return pa.array(OUTPUT_TYPES, pa.string())
