@@ -40,6 +40,9 @@ def _with_interval(*names: str) -> tuple[str, ...]:
 QUARTILES: Final = tuple(
     f"{group}_{point}_s" for group in ("empty", "nonempty") for point in ("q1", "median", "q3")
 )
+MEDIAN_BOUNDS: Final = tuple(
+    f"{group}_median_{end}_s" for group in ("empty", "nonempty") for end in ("low", "high")
+)
 # What is read of each mart. A missing one, or a missing column, is an error that names it.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -57,8 +60,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "block_propagation": ("block_hash", "spread_s"),
         "empty_intervals": (
             *("pool", "n_blocks", "n_empty", *_with_interval("empty")),
-            *("n_empty_timed", "n_nonempty_timed", *QUARTILES),
-            *("p_value", "rank_biserial", "enough_data"),
+            *("n_empty_timed", "n_nonempty_timed", *QUARTILES, *MEDIAN_BOUNDS),
+            *("p_value", "adjusted_p_value", "rank_biserial", "enough_data"),
         ),
         "feerate_strategy": (
             *("pool", "feerate_kind", "n_blocks", "n_empty", "n_unmeasured"),
@@ -118,9 +121,9 @@ class Marts:
         """Give what was read under a name of READS."""
         return self.tables[name]
 
-    def ranked(self, name: str) -> list[Row]:
+    def ranked(self, name: str, column: str = "pool") -> list[Row]:
         """Give rows that are headed by a pool in the order of the share table."""
-        return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)])
+        return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
     def course(self, name: str) -> list[tuple[dt.date, Row]]:
         """Give rows per period with the first day of each: days, or epochs where the days are many."""
@@ -241,10 +244,10 @@ def _marts(reader: _Reader) -> Marts:
     )
 
 
-def _by_rank(rows: Iterable[Row], order: Sequence[str]) -> list[Row]:
+def _by_rank(rows: Iterable[Row], order: Sequence[str], column: str = "pool") -> list[Row]:
     """Order rows as the share table does: all pools first, then by rank, unknown last."""
     place = {pool: index for index, pool in enumerate(order)}
-    return sorted(rows, key=lambda row: place.get(row["pool"], len(place)))
+    return sorted(rows, key=lambda row: place.get(row[column], len(place)))
 
 
 def _window(blocks: duckdb.DuckDBPyRelation) -> Row:

@@ -7,7 +7,7 @@ from typing import Final
 from markupsafe import Markup
 
 from analysis.report import charts
-from analysis.report.causes import EMPTY_COLOUR, NONEMPTY_COLOUR, cause_parts
+from analysis.report.causes import CORRECTED, EMPTY_COLOUR, NONEMPTY_COLOUR, cause_parts
 from analysis.report.concentration import GROUPS
 from analysis.report.curves import PERCENT_AXIS, Axis, Line, banded, panel
 from analysis.report.data import ALL, Marts, Row
@@ -26,7 +26,7 @@ from analysis.report.parts import (
 )
 from analysis.report.svg import draw
 from analysis.report.tables import FOLDED_FROM, Show, by_text, field, mart_table, ratio
-from analysis.report.text import INTERVAL, NO_BLOCKS, NOTHING, count, decimal, p_value, signed
+from analysis.report.text import INTERVAL, NO_BLOCKS, NOTHING, count, decimal, decimal_range, p_value, signed
 
 # With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.
 MIN_FOR_CUT: Final = 200
@@ -228,9 +228,9 @@ def _interval_table(marts: Marts) -> Table:
     columns = [
         Column(label=label, unit=unit, group=group)
         for group in ("Empty blocks", "Other blocks")
-        for label, unit in (("n", ""), ("Median", "s"), ("Quartiles", "s"))
+        for label, unit in (("n", ""), ("Median", "s"), (INTERVAL, "s"), ("Quartiles", "s"))
     ]
-    tests = [Column(label="p", group="Rank test"), Column(label="Effect", group="Rank test")]
+    tests = [Column(label=label, group="Rank test") for label in ("p", "p, corrected", "Effect")]
     return Table(
         table_id="empty-interval-table",
         caption="Interval since the parent block, empty against other blocks",
@@ -246,7 +246,7 @@ def _interval_table(marts: Marts) -> Table:
         note=(
             "n counts blocks with an interval. p is of the two-sided Mann-Whitney test. Effect is the "
             "rank-biserial correlation, from \N{MINUS SIGN}1 (every empty block came sooner than every "
-            f"other) to +1. {NOTHING} stands where there is not enough data."
+            f"other) to +1. {CORRECTED} {NOTHING} stands where there is not enough data."
         ),
     )
 
@@ -254,9 +254,15 @@ def _interval_table(marts: Marts) -> Table:
 def _interval_cells(row: Row) -> list[str]:
     cells = []
     for group in ("empty", "nonempty"):
-        low, high = row[f"{group}_q1_s"], row[f"{group}_q3_s"]
-        quartiles = NOTHING if low is None else f"{decimal(low)} to {decimal(high)}"
-        cells += [count(row[f"n_{group}_timed"]), decimal(row[f"{group}_median_s"]), quartiles]
-    if not row["enough_data"]:
-        return [*cells, NOTHING, NOTHING]
-    return [*cells, p_value(row["p_value"]), signed(row["rank_biserial"])]
+        cells += [
+            count(row[f"n_{group}_timed"]),
+            decimal(row[f"{group}_median_s"]),
+            decimal_range(row[f"{group}_median_low_s"], row[f"{group}_median_high_s"]),
+            decimal_range(row[f"{group}_q1_s"], row[f"{group}_q3_s"]),
+        ]
+    return [
+        *cells,
+        p_value(row["p_value"]),
+        p_value(row["adjusted_p_value"]),
+        signed(row["rank_biserial"]),
+    ]

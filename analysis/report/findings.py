@@ -31,6 +31,7 @@ from analysis.report.text import (
     count,
     duration,
     listed,
+    median,
     p_claim,
     percent,
     percent_interval,
@@ -118,8 +119,8 @@ def _interval_sentence(overall: Row) -> str:
             "arrival of their own and of their parent."
         )
     medians = (
-        f"median {duration(overall['empty_median_s'])} after the parent against "
-        f"{duration(overall['nonempty_median_s'])} of the others"
+        f"median {median(overall, 'empty')} after the parent against "
+        f"{median(overall, 'nonempty')} of the others"
     )
     test = f"rank test {p_claim(overall['p_value'])}, {timed} blocks"
     if overall["p_value"] >= SIGNIFICANCE:

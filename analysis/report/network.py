@@ -8,7 +8,7 @@ from analysis.report.data import Marts, Row
 from analysis.report.model import Figure, Section, Table
 from analysis.report.parts import cut_note, drawable, on_arrivals, ratio_panel, ratio_row
 from analysis.report.tables import Head, Show, by_pool, by_text, field, mart_table, measured, ratio
-from analysis.report.text import INTERVAL, NOTHING, count, decimal, duration, text_of
+from analysis.report.text import INTERVAL, NOTHING, count, decimal, duration, duration_range, text_of
 
 NO_ARRIVALS: Final = (
     "Not enough data on stale blocks: no block was pushed to us. `pool-collector run` records blocks "
@@ -135,10 +135,6 @@ def _lead(lead_s: float | None) -> str:
     return f"\N{MINUS SIGN}{duration(-lead_s)}" if lead_s < 0 else duration(lead_s)
 
 
-def _duration_range(low_s: float | None, high_s: float | None) -> str:
-    return NOTHING if low_s is None else f"{duration(low_s)} to {duration(high_s)}"
-
-
 def _spread_figure(marts: Marts, spreads: Sequence[tuple[float, float]]) -> Figure:
     line = Line(
         label="blocks",
@@ -187,7 +183,7 @@ def _node_table(marts: Marts) -> Table:
                 "lag_median_low_s",
                 "lag_median_high_s",
                 group="Lag",
-                between=_duration_range,
+                between=duration_range,
             ),
             field("lag_p90_s", "90\u00a0%", duration, group="Lag"),
             field("lag_p99_s", "99\u00a0%", duration, group="Lag"),

@@ -10,6 +10,7 @@ from analysis.report.text import (
     INTERVAL,
     count,
     duration,
+    median,
     p_claim,
     percent,
     percent_interval,
@@ -70,7 +71,7 @@ def cause_sentences(marts: Marts) -> list[str]:
             f"Of {plural(row['n_unknown'], 'empty block')} the reason cannot be judged: the mempool or the "
             "interval is not known."
         )
-    own = next((r for r in marts.rows("empty_predecessors") if r["pool"] == ALL), None)
+    own = next((r for r in marts.rows("empty_predecessors") if r["owner"] == ALL), None)
     if own is None or own["stratified_p_value"] is None:
         return sentences
     rates = (
@@ -86,7 +87,7 @@ def cause_sentences(marts: Marts) -> list[str]:
 
 def _with_something_waiting(marts: Marts) -> list[str]:
     """Say how intervals compare without blocks that nobody could have filled, or by header times alone."""
-    clocks = {row["clock"]: row for row in marts.rows("empty_timing") if row["pool"] == ALL}
+    clocks = {row["clock"]: row for row in marts.rows("empty_timing") if row["owner"] == ALL}
     arrival, header = clocks.get("arrival"), clocks.get("header")
     if arrival is not None and arrival["p_value"] is not None and arrival["n_mempool_empty"]:
         blocks = plural(arrival["n_mempool_empty"], "block")
@@ -105,8 +106,8 @@ def _with_something_waiting(marts: Marts) -> list[str]:
 
 def _medians(row: Row) -> str:
     return (
-        f"empty blocks came after a median of {duration(row['empty_median_s'])} and others after "
-        f"{duration(row['nonempty_median_s'])} (rank test {p_claim(row['p_value'])})"
+        f"empty blocks came after a median of {median(row, 'empty')} and others after "
+        f"{median(row, 'nonempty')}; rank test {p_claim(row['p_value'])}"
     )
 
 
@@ -240,7 +241,9 @@ def network_sentences(marts: Marts) -> list[str]:
         n_reorgs = sum(r["n_reorgs"] for r in followed)
         deepest = max(r["depth"] for r in followed)
         were = "There was 1 reorganisation" if n_reorgs == 1 else f"There were {n_reorgs:,} reorganisations"
-        sentences.append(f"{were}, the deepest of {plural(deepest, 'block')}.")
+        n_undone = sum(r["n_undone"] for r in followed)
+        undone = f", {n_undone:,} of them undone again" if n_undone else ""
+        sentences.append(f"{were}, the deepest of {plural(deepest, 'block')}{undone}.")
     nodes = [r for r in marts.rows("node_propagation") if r["kind"] == "block"]
     if not nodes:
         return [*sentences, "Not enough data on propagation: that takes two nodes."]
@@ -249,7 +252,7 @@ def network_sentences(marts: Marts) -> list[str]:
         *sentences,
         (
             f"Half of the blocks reached {printable(slowest['node'])} within "
-            f"{duration(slowest['lag_median_s'])} of our "
+            f"{median(slowest, 'lag')} of our "
             f"first node, 90\u00a0% within {duration(slowest['lag_p90_s'])}."
         ),
     ]

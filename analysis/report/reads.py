@@ -24,6 +24,7 @@ def _whole(*marts: tuple[str, str]) -> dict[str, Read]:
 
 
 _OF_THE_NETWORK: Final = "grouped_by = 'network'"
+_PER_POOL: Final = "grouped_by = 'pool'"
 _OF_POOLS: Final = "grouped_by = 'pool' AND period_kind = 'all'"
 _BOTH: Final = "grouped_by IN ('network', 'pool')"
 _GROUPED: Final = "grouped_by, owner"
@@ -55,6 +56,9 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
             "grouped_by, is_unknown, n_blocks DESC, owner",
             "grouped_by != 'network' AND period_kind = 'all'",
         ),
+        "empty_timing": Read("empty_timing", "owner, clock", _PER_POOL),
+        "empty_hazard": Read("empty_hazard", "owner, clock, from_s", _PER_POOL),
+        "empty_predecessors": Read("empty_predecessors", "owner", _PER_POOL),
         "out_of_band_candidates": Read(
             "out_of_band_candidates", "package_feerate_sat_vb / margin_sat_vb, block_hash, txid, node"
         ),
@@ -63,10 +67,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
             ("pool_rename", "first_height, pool, other"),
             ("revenue_threshold", "unit DESC"),
             ("halving_effect", "halving_day, metric"),
-            ("empty_timing", "pool, clock"),
-            ("empty_hazard", "pool, clock, from_s"),
             ("empty_classes", "pool"),
-            ("empty_predecessors", "pool"),
             ("empty_evidence", "height, block_hash"),
             ("feerate_age", "pool, feerate_kind, age_s"),
             ("feerate_claims", "claim, feerate_kind, age_s"),

@@ -6,6 +6,7 @@ A number that is not there is an en dash. Numbers and units are held together by
 import datetime as dt
 import math
 import unicodedata
+from collections.abc import Mapping
 from typing import Any, Final
 
 NOTHING: Final = "\N{EN DASH}"
@@ -179,6 +180,18 @@ def p_claim(number: float) -> str:
     """Write a p value as a sentence has it: `p = 0.032`, `p < 0.001`."""
     shown = p_value(number)
     return f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
+
+
+def duration_range(low_s: float | None, high_s: float | None) -> str:
+    """Write an interval of durations: `2.31 ms to 4.20 s`."""
+    return NOTHING if low_s is None or high_s is None else f"{duration(low_s)} to {duration(high_s)}"
+
+
+def median(row: Mapping[str, Any], name: str) -> str:
+    """Write the median `<name>_median_s` and its interval, where it has one, as a sentence does."""
+    low_s, high_s = row[f"{name}_median_low_s"], row[f"{name}_median_high_s"]
+    interval = "" if low_s is None else f" ({INTERVAL} {duration_range(low_s, high_s)})"
+    return f"{duration(row[f'{name}_median_s'])}{interval}"
 
 
 def duration(seconds: float | None) -> str:

@@ -9,6 +9,7 @@ OBSERVED_HASHES_PER_S = 6.1234567890123e20
 AGES_S = (0.0, 30.0, 120.0)
 
 
+EVERYBODY = {"grouped_by": "pool", "owner": "all"}
 NETWORK = {"grouped_by": "network", "owner": "all"}
 WHOLE = {"period_kind": "all", "period": "all", "first_height": 0}
 PERIODS: Rows = [
@@ -166,7 +167,8 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
     rates = {"empty_per_s": 0.001, "empty_low_per_s": 0.0005, "empty_high_per_s": 0.002}
     rates |= {"nonempty_per_s": 0.0016, "nonempty_low_per_s": 0.001, "nonempty_high_per_s": 0.002}
     timing = {"n_empty": 8, "n_nonempty": 80, "empty_median_s": 41.5, "nonempty_median_s": 402.0}
-    timing |= {"p_value": 0.001, "rank_biserial": -0.7, "empty_bias_s": -3.5, "nonempty_bias_s": 1.5}
+    timing |= {"empty_median_low_s": 21.0, "empty_median_high_s": 71.0, "rank_biserial": -0.7}
+    timing |= {"p_value": 0.0011, "adjusted_p_value": 0.0022, "empty_bias_s": -3.5, "nonempty_bias_s": 1.5}
     counts = {"n_blocks": 900, "n_empty": 18, "n_nothing_waiting": 2, "n_empty_nothing_waiting": 1}
     counts |= ratio("empty", 0.02, 0.01) | ratio("fillable_empty", 0.019, 0.01)
     return {
@@ -178,20 +180,14 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
             ],
         ],
         "empty_hazard": [
-            {
-                "pool": "all",
-                "clock": clock,
-                "from_s": start,
-                "to_s": end,
-                "n_at_risk": 900,
-                "exposure_s": 1000.0,
-            }
+            EVERYBODY
+            | {"clock": clock, "from_s": start, "to_s": end, "n_at_risk": 900, "exposure_s": 1000.0}
             | {"n_empty": 4, "n_nonempty": 7}
             | rates
             for clock in ("arrival", "header")
             for start, end in ((0.0, 30.0), (30.0, 600.0), (600.0, None))
         ],
-        "empty_timing": [{"pool": "all", "clock": clock} | timing for clock in ("arrival", "header")],
+        "empty_timing": [EVERYBODY | {"clock": clock} | timing for clock in ("arrival", "header")],
         "empty_classes": [
             {"pool": pool, "n_blocks": 900, "n_mempool_empty": 1, "n_validationless": 12, "n_idle": 3}
             | {"n_unknown": 2}
@@ -199,8 +195,9 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
             for pool in ("all", pools[0])
         ],
         "empty_predecessors": [
-            {"pool": "all", "n_after_same": 100, "n_empty_after_same": 1, "n_after_other": 800}
-            | {"n_empty_after_other": 20, "odds": 0.39, "odds_low": 0.05, "odds_high": None, "p_value": 0.5}
+            EVERYBODY
+            | {"n_after_same": 100, "n_empty_after_same": 1, "n_after_other": 800, "n_empty_after_other": 20}
+            | {"odds": 0.39, "odds_low": 0.05, "odds_high": None, "p_value": 0.5, "adjusted_p_value": 0.625}
             | {"stratified_odds": 0.41, "stratified_odds_low": 0.06, "stratified_odds_high": 2.7}
             | {"stratified_p_value": 0.6}
             | ratio("same", 0.01)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from analysis import statistics
 from analysis.catalog import load_catalog
-from analysis.report.data import ALL, COLUMNS, OPTIONAL_COLUMNS, QUARTILES, UNKNOWN
+from analysis.report.data import ALL, COLUMNS, MEDIAN_BOUNDS, OPTIONAL_COLUMNS, QUARTILES, UNKNOWN
 from analysis.report.reads import READS
 from tests.analysis import report_groups
 
@@ -309,6 +309,7 @@ def _empties(world: World) -> Rows:
         enough = min(len(intervals) for intervals in timed) >= MIN_TIMED
         test = statistics.rank_test(*timed) if enough else None
         quartiles = [q for v in timed for q in (np.quantile(v, [0.25, 0.5, 0.75]) if len(v) else [None] * 3)]
+        bounds = [end for v in timed for end in statistics.median_interval(v) or (None, None)]
         n_empty = sum(block.is_empty for block in blocks)
         rows.append(
             {
@@ -322,7 +323,9 @@ def _empties(world: World) -> Rows:
                     name: None if q is None else float(q)
                     for name, q in zip(QUARTILES, quartiles, strict=True)
                 },
+                **dict(zip(MEDIAN_BOUNDS, bounds, strict=True)),
                 "p_value": test.p_value if test else None,
+                "adjusted_p_value": test.p_value if test else None,
                 "rank_biserial": test.rank_biserial if test else None,
                 "enough_data": enough,
             }

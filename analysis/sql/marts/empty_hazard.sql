@@ -3,31 +3,32 @@ summary = "How often empty and other blocks are found per second, by the time si
 method = """
 Cause-specific hazards of a piecewise-constant model: time since the parent is cut at `edges_s`; in each bin the
 rate is blocks found / seconds in which the network had not yet found the next block. Every timed interval of the
-active chain counts for the exposure, whoever ended it, so the rates of pools add up to those of 'all'. Memoryless
+active chain counts for the exposure, whoever ended it, so the rates of the owners add up to those of 'all'. Memoryless
 mining that is never empty has one rate for other blocks in all bins and none for empty ones; empty blocks in the
 first bins and fewer others there mean that a pool mines before it has validated and filled a block. The interval of
 a rate is Garwood's for a Poisson count (analysis/rates.py). Clocks as in empty_timing; intervals below zero are left
 out. An empty block found while nothing was waiting is counted with neither kind, its exposure stays.
 """
-grain = ["pool", "clock", "from_s"]
+grain = ["grouped_by", "owner", "clock", "from_s"]
 [parameters]
 edges_s = {value = "0 1 2 5 10 20 30 60 120 300 600", doc = "where a bin begins, s since the parent; the last is open"}
 [columns]
-pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for every block"
 clock = "VARCHAR  arrival, or header as a fallback"
 from_s = "DOUBLE  s, where the bin begins, itself included"
 to_s = "DOUBLE  s, where it ends; null for the last"
 n_at_risk = "BIGINT  intervals that lasted until the bin began"
 exposure_s = "DOUBLE  s, total time in the bin before the next block was found, whole network"
-n_empty = "BIGINT  empty blocks of the pool found in the bin"
-n_nonempty = "BIGINT  other blocks of the pool found in the bin"
+n_empty = "BIGINT  empty blocks of the owner found in the bin"
+n_nonempty = "BIGINT  other blocks of the owner found in the bin"
 empty_per_s = "DOUBLE  empty blocks per second; null without exposure"
 empty_low_per_s = "DOUBLE  lower bound of the 95 % interval"
 empty_high_per_s = "DOUBLE  upper bound of the 95 % interval"
 nonempty_per_s = "DOUBLE  other blocks per second; null without exposure"
 nonempty_low_per_s = "DOUBLE  lower bound of the 95 % interval"
 nonempty_high_per_s = "DOUBLE  upper bound of the 95 % interval"
-empty_ratio = "DOUBLE  0..1, empty ones among the pool's blocks of the bin; null when there are none"
+empty_ratio = "DOUBLE  0..1, empty ones among the owner's blocks of the bin; null when there are none"
 empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 */
@@ -44,29 +45,15 @@ bins as (
     from edges
 ),
 
-timed as (
-    select
-        pool,
-        is_empty,
-        coalesce(is_empty and n_mempool = 0, false) as is_mempool_empty,
-        unnest(
-            [
-                struct_pack(clock := 'arrival', clock_s := interval_s),
-                struct_pack(clock := 'header', clock_s := cast(header_interval_s as double))
-            ]
-        ) as timing
-    from block_intervals
-    where is_active
-),
-
 clocked as (
     select
-        pool,
+        grouped_by,
+        owner,
         is_empty,
-        is_mempool_empty,
-        timing.clock,
-        timing.clock_s
-    from timed
+        is_empty and is_nothing_waiting as is_left_out,
+        unnest(['arrival', 'header']) as clock,
+        unnest([interval_s, header_interval_s]) as clock_s
+    from owner_intervals
 ),
 
 exposures as (
@@ -79,51 +66,48 @@ exposures as (
     from clocked
     inner join bins
         on clocked.clock_s >= bins.from_s
+    where clocked.grouped_by = 'pool' and clocked.owner = 'all'
     group by clocked.clock, bins.from_s, bins.to_s
 ),
 
 found as (
     select
+        clocked.grouped_by,
+        clocked.owner,
         clocked.clock,
         bins.from_s,
-        clocked.is_empty,
-        unnest([clocked.pool, 'all']) as pool
+        count(*) filter (where clocked.is_empty) as n_empty,
+        count(*) filter (where not clocked.is_empty) as n_nonempty
     from clocked
     inner join bins
         on clocked.clock_s >= bins.from_s and (clocked.clock_s < bins.to_s or bins.to_s is null)
-    where not clocked.is_mempool_empty
+    where not clocked.is_left_out
+    group by clocked.grouped_by, clocked.owner, clocked.clock, bins.from_s
 ),
 
-found_counts as (
-    select
-        pool,
-        clock,
-        from_s,
-        count(*) filter (where is_empty) as n_empty,
-        count(*) filter (where not is_empty) as n_nonempty
-    from found
-    group by pool, clock, from_s
-),
-
-pools_seen as (
-    select distinct unnest([pool, 'all']) as pool
-    from clocked
+owners as (
+    select distinct
+        grouped_by,
+        owner
+    from owner_intervals
 ),
 
 counts as (
     select
-        pools_seen.pool,
+        owners.grouped_by,
+        owners.owner,
         exposures.*,
-        coalesce(found_counts.n_empty, 0) as n_empty,
-        coalesce(found_counts.n_nonempty, 0) as n_nonempty,
+        coalesce(found.n_empty, 0) as n_empty,
+        coalesce(found.n_nonempty, 0) as n_nonempty,
         nullif(exposures.exposure_s, 0) as positive_s
-    from pools_seen
+    from owners
     cross join exposures
-    left join found_counts
+    left join found
         on
-            pools_seen.pool = found_counts.pool
-            and exposures.clock = found_counts.clock
-            and exposures.from_s = found_counts.from_s
+            owners.grouped_by = found.grouped_by
+            and owners.owner = found.owner
+            and exposures.clock = found.clock
+            and exposures.from_s = found.from_s
 ),
 
 judged as (
@@ -136,7 +120,8 @@ judged as (
 )
 
 select
-    pool,
+    grouped_by,
+    owner,
     clock,
     from_s,
     to_s,
@@ -154,4 +139,4 @@ select
     ratio_interval.low as empty_low_ratio,
     ratio_interval.high as empty_high_ratio
 from judged
-order by pool != 'all', pool, clock, from_s
+order by grouped_by, owner != 'all', owner, clock, from_s

@@ -6,8 +6,11 @@ Blocks of the active chain. The rate of empty blocks has Wilson's 95 % interval.
 are compared by the Mann-Whitney U test (two-sided, ties corrected) and the rank-biserial correlation
 2 U / (n m) - 1, where U counts the pairs in which the empty block took longer: -1 when every empty block came
 faster than every other, 0 when neither kind tends to be faster. With fewer than min_timed timed blocks of
-either kind there is no test, and enough_data is false. Every block counts here, also one at which nothing was
-waiting; empty_timing and empty_rate leave those out.
+either kind there is no test, and enough_data is false. Of many pools some have a small p_value by chance, and all
+are measured on one chain: adjusted_p_value is Holm's (1979), which keeps the chance of even one false claim below the
+level however tests hang together; what the report says of pools is corrected so, too. 'all' is a question of its own.
+Medians have the interval of order statistics (statistics.median_interval), which takes intervals for independent.
+Every block counts here, also one at which nothing was waiting; empty_timing and empty_rate leave those out.
 """
 grain = ["pool"]
 [parameters]
@@ -24,12 +27,17 @@ n_empty_timed = "BIGINT  empty blocks with an interval"
 n_nonempty_timed = "BIGINT  other blocks with an interval"
 empty_q1_s = "DOUBLE  s, lower quartile of the empty blocks' intervals"
 empty_median_s = "DOUBLE  s, median"
+empty_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null below 6 intervals"
+empty_median_high_s = "DOUBLE  s, upper bound"
 empty_q3_s = "DOUBLE  s, upper quartile"
 nonempty_q1_s = "DOUBLE  s, lower quartile of the other blocks' intervals"
 nonempty_median_s = "DOUBLE  s, median"
+nonempty_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null below 6 intervals"
+nonempty_median_high_s = "DOUBLE  s, upper bound"
 nonempty_q3_s = "DOUBLE  s, upper quartile"
 mann_whitney_u = "DOUBLE  U of the empty blocks; null without enough data"
 p_value = "DOUBLE  0..1, two-sided; null without enough data"
+adjusted_p_value = "DOUBLE  0..1, corrected for the number of pools; that of 'all' is p_value"
 rank_biserial = "DOUBLE  -1..1, negative: empty blocks come faster; null without enough data"
 enough_data = "BOOLEAN  both kinds have min_timed timed blocks"
 */
@@ -74,6 +82,8 @@ judged as (
         *,
         least(n_empty_timed, n_nonempty_timed) >= getvariable('min_timed') as enough_data,
         wilson_interval(n_empty, n_blocks) as empty_interval,
+        median_interval(empty_s) as empty_median_interval,
+        median_interval(nonempty_s) as nonempty_median_interval,
         rank_test(
             case when least(n_empty_timed, n_nonempty_timed) >= getvariable('min_timed') then empty_s end,
             nonempty_s
@@ -93,13 +103,24 @@ select
     n_nonempty_timed,
     empty_quartiles_s[1] as empty_q1_s,
     empty_quartiles_s[2] as empty_median_s,
+    empty_median_interval.low as empty_median_low_s,
+    empty_median_interval.high as empty_median_high_s,
     empty_quartiles_s[3] as empty_q3_s,
     nonempty_quartiles_s[1] as nonempty_q1_s,
     nonempty_quartiles_s[2] as nonempty_median_s,
+    nonempty_median_interval.low as nonempty_median_low_s,
+    nonempty_median_interval.high as nonempty_median_high_s,
     nonempty_quartiles_s[3] as nonempty_q3_s,
     test.u as mann_whitney_u,
     test.p_value,
+    adjusted_p_values(list(test.p_value) over of_family)[row_number() over of_family] as adjusted_p_value,
     test.rank_biserial,
     enough_data
 from judged
+window
+    of_family as (
+        partition by pool = 'all'
+        order by pool
+        rows between unbounded preceding and unbounded following
+    )
 order by pool != 'all', n_blocks desc, pool

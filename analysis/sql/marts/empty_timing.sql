@@ -1,20 +1,22 @@
 /*
 summary = "Empty blocks against others by the time since their parent, on two clocks."
 method = """
-Blocks of the active chain. Clock `arrival` is block_intervals.interval_s, parent's arrival to arrival, on our own
+Blocks of owner_intervals. Clock `arrival` is block_intervals.interval_s, parent's arrival to arrival, on our own
 clock. Clock `header` is header_interval_s and a fallback for blocks that were never seen arriving: miners choose
 header times, in whole seconds, often when they build the job and not when they find the block. Its bias is told
 beside it: the median of header interval minus arrival interval over blocks that have both. Negative header
 intervals are kept, for a rank test can take them, and counted. Blocks at which the mempool is known to have had
-nothing waiting are left out of both kinds and counted: nobody could have filled them. Test as in empty_intervals.
+nothing waiting are left out of both kinds and counted: nobody could have filled them. Test, its correction for the
+number of owners of a grouping, and intervals of medians as in empty_intervals.
 """
-grain = ["pool", "clock"]
+grain = ["grouped_by", "owner", "clock"]
 [parameters]
 min_timed = {value = 5, doc = "timed blocks of each kind; fewer give no test"}
 [columns]
-pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
+grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for every block"
 clock = "VARCHAR  arrival, or header as a fallback"
-pool_name = "VARCHAR  name of the pool"
+owner_name = "VARCHAR  its name"
 n_blocks = "BIGINT  blocks on the active chain"
 n_mempool_empty = "BIGINT  those left out because nothing was waiting"
 n_empty = "BIGINT  empty blocks with an interval"
@@ -22,12 +24,17 @@ n_nonempty = "BIGINT  other blocks with an interval"
 n_negative = "BIGINT  intervals below zero, of either kind"
 empty_q1_s = "DOUBLE  s, lower quartile of the empty blocks' intervals"
 empty_median_s = "DOUBLE  s, median"
+empty_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null below 6 intervals"
+empty_median_high_s = "DOUBLE  s, upper bound"
 empty_q3_s = "DOUBLE  s, upper quartile"
 nonempty_q1_s = "DOUBLE  s, lower quartile of the other blocks' intervals"
 nonempty_median_s = "DOUBLE  s, median"
+nonempty_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null below 6 intervals"
+nonempty_median_high_s = "DOUBLE  s, upper bound"
 nonempty_q3_s = "DOUBLE  s, upper quartile"
 mann_whitney_u = "DOUBLE  U of the empty blocks; null without enough data"
 p_value = "DOUBLE  0..1, two-sided; null without enough data"
+adjusted_p_value = "DOUBLE  0..1, corrected for the number of owners; that of 'all' is p_value"
 rank_biserial = "DOUBLE  -1..1, negative: empty blocks come faster; null without enough data"
 enough_data = "BOOLEAN  both kinds have min_timed timed blocks"
 empty_bias_s = "DOUBLE  s, median of this clock minus arrival, empty blocks; null where no block has both"
@@ -35,54 +42,39 @@ nonempty_bias_s = "DOUBLE  s, the same of other blocks"
 */
 with
 
-blocks_of as (
-    select
-        *,
-        unnest(
-            [
-                struct_pack(label := pool, label_name := pool_name),
-                struct_pack(label := 'all', label_name := 'all blocks')
-            ]
-        ) as whose
-    from block_intervals
-    where is_active
-),
-
 timed as (
     select
-        whose.label,
-        whose.label_name,
-        is_empty,
-        interval_s as arrival_s,
-        coalesce(n_mempool = 0, false) as is_mempool_empty,
+        *,
         unnest(
             [
                 struct_pack(clock := 'arrival', clock_s := interval_s),
                 struct_pack(clock := 'header', clock_s := header_interval_s)
             ]
         ) as timing
-    from blocks_of
+    from owner_intervals
 ),
 
 kinds as (
     select
-        label,
-        label_name,
-        arrival_s,
-        is_mempool_empty,
+        grouped_by,
+        owner,
+        owner_name,
+        interval_s as arrival_s,
+        is_nothing_waiting,
         timing.clock,
-        case when is_empty and not is_mempool_empty then timing.clock_s end as empty_s,
-        case when not is_empty and not is_mempool_empty then timing.clock_s end as nonempty_s
+        case when is_empty and not is_nothing_waiting then timing.clock_s end as empty_s,
+        case when not is_empty and not is_nothing_waiting then timing.clock_s end as nonempty_s
     from timed
 ),
 
 counts as (
     select
-        label,
+        grouped_by,
+        owner,
         clock,
-        label_name,
+        owner_name,
         count(*) as n_blocks,
-        count(*) filter (where is_mempool_empty) as n_mempool_empty,
+        count(*) filter (where is_nothing_waiting) as n_mempool_empty,
         count(empty_s) as n_empty,
         count(nonempty_s) as n_nonempty,
         count(*) filter (where least(empty_s, nonempty_s) < 0) as n_negative,
@@ -93,13 +85,15 @@ counts as (
         list(empty_s order by empty_s) filter (where empty_s is not null) as empties_s,
         list(nonempty_s order by nonempty_s) filter (where nonempty_s is not null) as nonempties_s
     from kinds
-    group by label, clock, label_name
+    group by grouped_by, owner, clock, owner_name
 ),
 
 judged as (
     select
         *,
         least(n_empty, n_nonempty) >= getvariable('min_timed') as enough_data,
+        median_interval(empties_s) as empty_median_interval,
+        median_interval(nonempties_s) as nonempty_median_interval,
         rank_test(
             case when least(n_empty, n_nonempty) >= getvariable('min_timed') then empties_s end,
             nonempties_s
@@ -108,9 +102,10 @@ judged as (
 )
 
 select
-    label as pool,
+    grouped_by,
+    owner,
     clock,
-    label_name as pool_name,
+    owner_name,
     n_blocks,
     n_mempool_empty,
     n_empty,
@@ -118,15 +113,26 @@ select
     n_negative,
     empty_quartiles_s[1] as empty_q1_s,
     empty_quartiles_s[2] as empty_median_s,
+    empty_median_interval.low as empty_median_low_s,
+    empty_median_interval.high as empty_median_high_s,
     empty_quartiles_s[3] as empty_q3_s,
     nonempty_quartiles_s[1] as nonempty_q1_s,
     nonempty_quartiles_s[2] as nonempty_median_s,
+    nonempty_median_interval.low as nonempty_median_low_s,
+    nonempty_median_interval.high as nonempty_median_high_s,
     nonempty_quartiles_s[3] as nonempty_q3_s,
     test.u as mann_whitney_u,
     test.p_value,
+    adjusted_p_values(list(test.p_value) over of_family)[row_number() over of_family] as adjusted_p_value,
     test.rank_biserial,
     enough_data,
     empty_bias_s,
     nonempty_bias_s
 from judged
-order by label != 'all', n_blocks desc, label, clock
+window
+    of_family as (
+        partition by grouped_by, clock, owner = 'all'
+        order by owner
+        rows between unbounded preceding and unbounded following
+    )
+order by grouped_by, owner != 'all', n_blocks desc, owner, clock

@@ -2,11 +2,11 @@
 summary = "How deep reorganisations went, and how often each depth comes about."
 method = """
 A reorganisation is a run of D in a node's `sequence` stream up to a C of another block than the lowest one left; its
-depth is the number of D. One that two nodes tell is one: the same lowest block, left for the first time, the second, ... by each. A
-block that is left may win in the end, when the network comes back to it (n_undone). Where the stream was interrupted,
-the blocks of a lost branch that a node had connected (followed_depth of stale_branches) tell of one reorganisation
-of which no D did; a branch that was left and taken up again within a gap is not known. n_branches counts all branches
-that lost, by the heights they span. per_1000_blocks relates reorganisations to the blocks of the active chain that
+depth is the number of D. What two nodes tell is one: the same lowest block, left by each for the first time, or for the
+second. A block that is left may win in the end, when the network comes back to it (n_undone). Where the stream was
+interrupted, the blocks of a lost branch that a node had connected (followed_depth of stale_branches) tell of a
+reorganisation of which no D did; a branch that was left and taken up again within a gap is not known. n_branches
+counts all branches that lost, by the heights they span. per_1000_blocks relates reorganisations to the blocks of the active chain that
 were pushed to us; its interval is Garwood's for a Poisson count (analysis/rates.py).
 """
 grain = ["depth"]

@@ -1,0 +1,38 @@
+/*
+summary = "Each block of the active chain with its interval, under whoever stands behind it and under 'all'."
+method = """
+block_intervals with the owners of block_owner, so that what is asked of intervals is asked of pools, of their owners
+and of groups that share templates in one way. Every block stands twice in each grouping: under its owner, and under
+'all'. A pool knows its own block before anybody else: is_after_same says whether block and parent are of one owner,
+each as of its own day.
+"""
+grain = ["grouped_by", "owner", "block_hash"]
+[columns]
+grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
+owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for every block"
+owner_name = "VARCHAR  its name"
+block_hash = "BLOB  header hash, internal byte order"
+is_empty = "BOOLEAN  has a coinbase and nothing else"
+is_nothing_waiting = "BOOLEAN  the mempool is known to have had nothing waiting"
+is_after_same = "BOOLEAN  its parent is of the same owner; null when either is unknown or the dataset lacks the parent"
+interval_s = "DOUBLE  s since the parent's arrival; null where either arrival is unknown"
+header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
+*/
+select
+    own.grouped_by,
+    unnest([own.owner, 'all']) as owner,
+    unnest([own.owner_name, 'all blocks']) as owner_name,
+    own.block_hash,
+    block_intervals.is_empty,
+    coalesce(block_intervals.n_mempool = 0, false) as is_nothing_waiting,
+    case when not own.is_unknown and not parent.is_unknown then own.owner = parent.owner end as is_after_same,
+    block_intervals.interval_s,
+    cast(block_intervals.header_interval_s as double) as header_interval_s
+from block_owner as own
+inner join block_intervals
+    on own.block_hash = block_intervals.block_hash
+inner join chain_blocks
+    on own.block_hash = chain_blocks.block_hash
+left join block_owner as parent
+    on own.grouped_by = parent.grouped_by and chain_blocks.prev_hash = parent.block_hash
+order by own.grouped_by, own.height
