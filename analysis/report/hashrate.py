@@ -241,6 +241,12 @@ def _two(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
+def _break_days(row: Row) -> str:
+    """Write the interval of the break at which a piece begins; the first piece begins at none."""
+    low, high = row["first_day_low"], row["first_day_high"]
+    return NOTHING if low is None else f"{moment(low)} to {moment(high)}"
+
+
 def _segment_table(marts: Marts) -> Table:
     rows = _of_network(marts.rows("hashrate_segment"))
     return mart_table(
@@ -249,6 +255,7 @@ def _segment_table(marts: Marts) -> Table:
         by_text("Piece", "segment"),
         [
             field("first_day", "From", moment, kind="text"),
+            Show(INTERVAL, _break_days, kind="text"),
             field("last_day", "To", moment, kind="text"),
             field("n_days", "Days"),
             field("lambda_per_day", "\u03bb", _lambda, unit="%/day"),

@@ -112,8 +112,11 @@ def _hashrate(pools: list[str]) -> dict[str, Rows]:
         "hashrate_segment": [
             NETWORK
             | {"segment": number, "first_day": first, "last_day": last, "n_days": 3, "lambda_per_day": 0.001}
-            | {"intercept": 27.3, "r_squared": 0.5}
-            for number, first, last in ((1, DAYS[0], DAYS[2]), (2, DAYS[3], DAYS[5]))
+            | {"intercept": 27.3, "r_squared": 0.5, "first_day_low": low, "first_day_high": high}
+            for number, low, first, high, last in (
+                (1, None, DAYS[0], None, DAYS[2]),
+                (2, DAYS[2], DAYS[3], DAYS[4], DAYS[5]),
+            )
         ],
     }
 

@@ -38,6 +38,12 @@ SHOWN = {
     "network": ("\N{MINUS SIGN}0.750\u00a0s", "1 reorganisation, the deepest of 1 block."),
     "attribution": ("0.980", "others agrees on 99.7\u00a0%"),
 }
+# Intervals and corrected p-values, as the page writes them.
+INTERVALS = {
+    "hashrate": ("2026-03-04 to 2026-03-06",),
+    "empty": ("0.0011", "0.0022", "21.0 to 71.0"),
+    "network": ("0.110\u00a0s to 0.130\u00a0s",),
+}
 # What a section without data says, with the command that adds it where a command can.
 MISSING = {
     "concentration": "Not enough data: no block was observed.",
@@ -101,6 +107,14 @@ def test_planted_numbers_are_shown_and_said(filled: dict[str, Section], marts: M
 
     assert number in cells(filled[name])
     assert any(sentence in one for one in said)
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+def test_intervals_and_corrected_p_values_stand_beside_what_they_are_of(
+    filled: dict[str, Section], name: str
+) -> None:
+    """Those of breaks, of medians, and of tests of many pools."""
+    assert set(INTERVALS[name]) <= cells(filled[name])
 
 
 @pytest.mark.parametrize("name", MISSING)
