@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Final
 
 from collector.errors import DatasetError
 from collector.writer import FILE_MODE
 
+LOOKED_AT_S: Final = (0.01, 0.1)  # waits for one that only looks who holds it, as `is_held` does
 NAME: Final = "lock"  # of the file, in a folder that is worked on by one process at a time
 
 
@@ -17,12 +19,17 @@ def take(lock: Path, refusal: str) -> int:
     Raises DatasetError with `refusal` when another process holds it, OSError when it cannot be opened.
     """
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise DatasetError(refusal) from None
-    return handle
+    for wait_s in (*LOOKED_AT_S, None):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if wait_s is None:
+                break
+            time.sleep(wait_s)
+        else:
+            return handle
+    os.close(handle)
+    raise DatasetError(refusal)
 
 
 def is_held(lock: Path) -> bool:

@@ -43,7 +43,10 @@ class FileChecks:
         return [self.readable, self.schema, self.sorted, self.folders, self.values]
 
     def look_at(self, table: Table, path: Path) -> bool:
-        """Check a file; returns whether its rows can be used. FileNotFoundError when it has gone."""
+        """Check a file; returns whether its rows can be used.
+
+        FileNotFoundError when it has gone, PermissionError when we may not read it.
+        """
         self.readable.n_rows += 1
         self.schema.n_rows += 1
         try:
@@ -58,6 +61,8 @@ class FileChecks:
                 raise
             self.readable.breach(f"{path} is a link to a file that is not there", RESTORE)
             return False
+        except PermissionError:  # the file may be as it should: who checks is not who may
+            raise
         except (pa.ArrowException, OSError) as error:
             self.readable.breach(f"{path}: {str(error).splitlines()[0]}", RESTORE)
             return False

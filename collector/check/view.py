@@ -5,6 +5,8 @@ they are left out, all of them, and its rows count as journalled. In DuckDB each
 name; `<table>_known` has the journals' rows besides.
 """
 
+import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,15 +61,21 @@ class View:
 
 
 def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
-    """Read a dataset, once more when compaction took away a file between its listing and its opening.
+    """Read a dataset while compaction holds still, and once more when a file has gone all the same.
 
-    Raises DatasetError when that goes on and on.
+    Raises DatasetError when that goes on and on, or when something may not be read.
     """
     for _ in range(TRIES):
         try:
-            return read()
+            with dataset.steady():
+                return read()
         except (FileNotFoundError, duckdb.IOException) as error:
             last = error
+        except PermissionError as error:
+            raise DatasetError(
+                f"this user may not read all of {dataset.root}: {error}; be the user that collects, or of "
+                "its group"
+            ) from None
     reason = str(last).splitlines()[0]
     raise DatasetError(
         f"the files of {dataset.folder} change while they are read ({reason}); try it again later"
@@ -75,7 +83,13 @@ def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
 
 
 def take_files(dataset: Dataset) -> Files:
-    """List the files of every table, less those of segments that are being sealed."""
+    """List the files of every table, less those of segments that are being sealed.
+
+    Raises PermissionError for a folder that may not be read: without what is in it all else looks wrong.
+    """
+    for folder in (dataset.folder, *dataset.folder.glob("*"), *dataset.folder.glob("*/*")):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     for _ in range(TRIES):
         journals = read_journals(dataset.root, dataset.chain)
         listed = {name: dataset.paths(table) for name, table in TABLES.items()}

@@ -58,7 +58,7 @@ def _table(
     for path in paths:
         try:
             metadata = pq.read_metadata(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             raise
         except (ArrowException, OSError):
             unreadable.append(str(path))

@@ -1,0 +1,96 @@
+"""Looking at a dataset beside a compaction, without the right to write, and without the right to read."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.schema import MEMPOOL_STATS
+from tests.collector.check.made_dataset import ORIGIN, START_US, make_rows, write
+
+N_DAYS = 50
+DAY_US = 86_400_000_000
+# A root that may do no more than its files' modes say, and a process that sees a folder read-only.
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+
+
+def collector(*arguments: object, prefix: Sequence[object] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours as a process."""
+    command = [*prefix, sys.executable, "-m", "collector", *arguments]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Make a clean dataset."""
+    return write(tmp_path / "dataset", make_rows()).root
+
+
+def stats_row(day: int, number: int) -> dict[str, Any]:
+    """Make a row of mempool_stats."""
+    row = {**ORIGIN, "taken_at": START_US + day * DAY_US + number, "n_tx": 1, "vsize_vb": 100, "fees_sat": 10}
+    return row | {"usage_bytes": 1, "max_usage_bytes": 9, "min_feerate_sat_vb": 1.0, "histogram": []}
+
+
+def test_checks_beside_a_compaction_find_nothing_and_lose_no_file(dataset: Path) -> None:
+    """Folder after folder changes places meanwhile; each look takes place between two changes."""
+    for number in range(2):
+        rows = [stats_row(day, number) for day in range(N_DAYS)]
+        write(dataset, {"mempool_stats": rows}, stem=f"{number}")
+    said = []
+    command = [sys.executable, "-m", "collector", "compact", str(dataset)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as compacting:
+        while compacting.poll() is None or len(said) < 2:
+            said += [collector("check", dataset), collector("status", dataset)]
+    assert compacting.returncode == 0
+    assert [each.stdout + each.stderr for each in said if each.returncode] == []
+    days = (dataset / "chain=regtest" / MEMPOOL_STATS.name).iterdir()
+    assert {len(list(day.iterdir())) for day in days} == {1}
+
+
+def test_a_dataset_that_cannot_be_written_can_be_looked_at(dataset: Path) -> None:
+    """A read-only mount: nothing needs a lock file, or any other, to be made in it."""
+    (dataset / "chain=regtest" / ".write.lock").unlink()
+    prefix = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, dataset)
+    if subprocess.run(list(map(str, [*prefix, "true"])), capture_output=True, check=False).returncode:
+        pytest.skip("no mount of our own: unshare of util-linux, or the right to it, is missing")
+    touched = subprocess.run(
+        list(map(str, [*prefix, "touch", dataset / "x"])), capture_output=True, check=False
+    )
+    assert touched.returncode
+    assert "no breach" in collector("check", dataset, prefix=prefix).stdout
+    status = collector("status", dataset, prefix=prefix)
+    assert (status.returncode, "no collector is running" in status.stdout) == (0, True)
+    refused = collector("compact", dataset, prefix=prefix)
+    assert (refused.returncode, "Read-only file system" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("status", "journal/regtest/n"),
+        ("check", "chain=regtest/blocks"),
+        ("check", "chain=regtest/blocks/*/*"),
+        ("status", "chain=regtest/blocks/*/*"),
+    ],
+)
+def test_what_may_not_be_read_is_said_and_no_breach(dataset: Path, command: str, place: str) -> None:
+    """Rows that this user may not see are not missing."""
+    prefix = WITHOUT_RIGHTS if os.geteuid() == 0 else ()
+    if prefix and shutil.which(prefix[0]) is None:
+        pytest.skip("root may read everything, and there is no setpriv to give that up")
+    (dataset / "journal" / "regtest" / "n").mkdir(parents=True)
+    (path,) = dataset.glob(place)
+    path.chmod(0)
+    result = collector(command, dataset, prefix=prefix)
+    path.chmod(0o700)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: this user may not read")
+    assert path.name in result.stderr
+    assert result.stderr.count("\n") == 1
