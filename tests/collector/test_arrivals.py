@@ -17,7 +17,7 @@ class Story:
 
     def __init__(self) -> None:
         self.n_looks = 0
-        self.batch = Batch(0)
+        self.batch = Batch()
         self.arrivals = Arrivals(("n", "s"), self.look)
 
     def look(self) -> None:

@@ -32,7 +32,7 @@ def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, 
     """Fetch a block with this answer."""
     stored = StoredBlocks((), answer.verbose["height"])
     blocks = BlockFlow(("alpha", "s"), "regtest", stored, lambda *_: None, lambda: None)
-    batch = Batch(0)
+    batch = Batch()
     blocks.want(block_hash)
     assert blocks.answered(block_hash, answer, 1, 1, batch)
     assert len(blocks) == 0
@@ -67,7 +67,7 @@ def flow_above(height: int) -> tuple[BlockFlow, list[bytes], Batch]:
     return (
         BlockFlow(("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None),
         asked,
-        Batch(0),
+        Batch(),
     )
 
 
