@@ -13,6 +13,7 @@ from analysis.report.tables import (
     Show,
     by_pool,
     field,
+    group_tables,
     mart_table,
     measured,
     ratio,
@@ -180,7 +181,8 @@ def _timing_tables(marts: Marts, rows: Sequence[Row]) -> list[Table]:
             f"{CORRECTED} {NOTHING}: not enough data."
         ),
     )
-    return [table]
+    name, title = "empty_timing_group", "Intervals on both clocks"
+    return [table, *group_tables(marts, name, "empty-timing-group-table", title, shows)]
 
 
 def _class_table(marts: Marts, rows: Sequence[Row]) -> Table:
@@ -243,7 +245,8 @@ def _predecessor_tables(marts: Marts, rows: Sequence[Row]) -> list[Table]:
             f"pools follow themselves more often, whatever they do. {CORRECTED}"
         ),
     )
-    return [table]
+    name, title = "empty_predecessors_group", "Empty blocks after a block of the same owner"
+    return [table, *group_tables(marts, name, "empty-predecessor-group-table", title, shows)]
 
 
 def _evidence_table(marts: Marts) -> Table:

@@ -55,6 +55,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             *("day", "pool", "block_count", "total_block_count"),
             *_with_interval("share"),
         ),
+        "block_owner": ("grouped_by", "block_hash", "owner", "owner_name"),
         "block_pool": ("block_hash", "height", "pool", "method", "conflicts"),
         "block_intervals": (*("height", "is_empty", "is_active", "header_time", "arrived_at", "interval_s"),),
         "block_propagation": ("block_hash", "spread_s"),
@@ -106,6 +107,7 @@ class Marts:
     holes: list[Row] | None  # None where the database does not list them
     manifest: Mapping[str, str]
     names: Mapping[str, str]  # slug: the name that people read
+    groups: Mapping[tuple[str, str], str]  # (grouped_by, owner) of who has blocks of several pools: its name
     spreads: list[tuple[float, float]]  # (s from the first node to the last, ratio of blocks not longer)
     epochs: Mapping[int, dt.date]  # first day of each difficulty epoch
     checks: Sequence[CheckResult]  # what the build checked
@@ -124,6 +126,10 @@ class Marts:
     def ranked(self, name: str, column: str = "pool") -> list[Row]:
         """Give rows that are headed by a pool in the order of the share table."""
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
+
+    def merged(self, name: str) -> list[Row]:
+        """Give rows of the owners and groups that have blocks of several pools."""
+        return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
     def course(self, name: str) -> list[tuple[dt.date, Row]]:
         """Give rows per period with the first day of each: days, or epochs where the days are many."""
@@ -236,6 +242,7 @@ def _marts(reader: _Reader) -> Marts:
         holes=reader.rows("coverage_hole", "from_at, node, topic") if reader.has("coverage_hole") else None,
         manifest={row["key"]: row["value"] for row in reader.rows("run_manifest", "key")},
         names={row["pool"]: row["pool_name"] or row["pool"] for row in shares},
+        groups=_groups(reader.table("block_owner")),
         spreads=_spreads(reader.table("block_propagation")),
         epochs=_epochs(reader.table("block_intervals")),
         checks=reader.checks(),
@@ -248,6 +255,22 @@ def _by_rank(rows: Iterable[Row], order: Sequence[str], column: str = "pool") ->
     """Order rows as the share table does: all pools first, then by rank, unknown last."""
     place = {pool: index for index, pool in enumerate(order)}
     return sorted(rows, key=lambda row: place.get(row[column], len(place)))
+
+
+def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
+    """Find the owners and groups that have blocks of several pools, and their names."""
+    pools = owners.filter("grouped_by = 'pool'").project("block_hash, owner AS pool").set_alias("pools")
+    counted = (
+        owners.filter("grouped_by != 'pool'")
+        .join(pools, "block_hash")
+        .aggregate(
+            "grouped_by, owner, any_value(owner_name) AS owner_name, count(DISTINCT pool) AS n_pools",
+            "grouped_by, owner",
+        )
+    )
+    return {
+        (row["grouped_by"], row["owner"]): row["owner_name"] for row in _rows(counted.filter("n_pools > 1"))
+    }
 
 
 def _window(blocks: duckdb.DuckDBPyRelation) -> Row:

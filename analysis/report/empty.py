@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from analysis.report import charts
 from analysis.report.causes import CORRECTED, EMPTY_COLOUR, NONEMPTY_COLOUR, cause_parts
-from analysis.report.concentration import GROUPS
 from analysis.report.curves import PERCENT_AXIS, Axis, Line, banded, panel
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table
@@ -25,7 +24,7 @@ from analysis.report.parts import (
     ratio_row,
 )
 from analysis.report.svg import draw
-from analysis.report.tables import FOLDED_FROM, Show, by_text, field, mart_table, ratio
+from analysis.report.tables import FOLDED_FROM, field, group_tables, ratio
 from analysis.report.text import INTERVAL, NO_BLOCKS, NOTHING, count, decimal, decimal_range, p_value, signed
 
 # With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.
@@ -108,13 +107,15 @@ def _rate_table(marts: Marts) -> Table:
 
 def _grouped_rates(marts: Marts) -> list[Figure | Table]:
     """Show the rate over time, and with entities grouped."""
-    parts: list[Figure | Table] = []
     course = marts.course("empty_rate")
-    if len(course) > 1:
-        parts.append(_course_figure(course, on_blocks(marts)))
-    if any(row["grouped_by"] != "pool" for row in marts.rows("empty_rate_group")):
-        parts.append(_group_table(marts))
-    return parts
+    parts: list[Figure | Table] = [_course_figure(course, on_blocks(marts))] if len(course) > 1 else []
+    shows = [
+        field("n_blocks", "Blocks"),
+        field("n_empty", "Empty"),
+        *ratio("empty", "Rate"),
+        *ratio("fillable_empty", "Rate", group="While something was waiting"),
+    ]
+    return [*parts, *group_tables(marts, "empty_rate_group", "empty-group-table", "Empty blocks", shows)]
 
 
 def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figure:
@@ -154,27 +155,6 @@ def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figu
         marts=("empty_rate",),
         rests_on=rests_on,
         legend=[line.legend for line in lines],
-    )
-
-
-def _group_table(marts: Marts) -> Table:
-    rows = [row for row in marts.rows("empty_rate_group") if row["grouped_by"] != "pool"]
-    return mart_table(
-        "empty-group-table",
-        "Empty blocks with pools grouped by owner, and by shared templates",
-        by_text("Owner or group", "owner_name"),
-        [
-            Show("Grouped by", lambda row: GROUPS[row["grouped_by"]], kind="text"),
-            field("n_blocks", "Blocks"),
-            field("n_empty", "Empty"),
-            *ratio("empty", "Rate"),
-            *ratio("fillable_empty", "Rate", group="While something was waiting"),
-        ],
-        rows,
-        mart="empty_rate",
-        records=marts.rows("empty_rate_group"),
-        note="The CSV also has the pools.",
-        is_folded=True,
     )
 
 

@@ -10,12 +10,13 @@ from analysis.report.curves import HASHRATE_LABEL, Axis, Event, Line, Point, ban
 from analysis.report.data import Marts, Row
 from analysis.report.model import Figure, Section, Table
 from analysis.report.parts import MAX_CHART_POOLS, colour, on_blocks, ratio_panel
-from analysis.report.tables import Head, Show, by_pool, by_text, field, mart_table, measured
-from analysis.report.text import INTERVAL, NO_BLOCKS, NOTHING, decimal, metric, moment, p_value, percent
+from analysis.report.tables import Head, Show, by_pool, by_text, field, group_tables, mart_table, measured
+from analysis.report.text import GAP, INTERVAL, NO_BLOCKS, NOTHING, decimal, metric, moment, p_value, percent
 
 PAPER_COLOUR: Final = "var(--accent-2)"
 OBSERVED_COLOUR: Final = "var(--accent-1)"
 FIT_COLOUR: Final = "var(--ink)"
+PAPER_FORMULA: Final = "H = D \u00b7 2\u2074\u2078 / ((2\u00b9\u2076 \u2212 1) \u00b7 600)".replace(" ", GAP)
 EPOCH: Final = dt.date(1970, 1, 1)
 NOT_ENOUGH_DAYS: Final = (
     "Not enough data to fit exponential growth: that takes 30 days with blocks. "
@@ -38,8 +39,9 @@ def hashrate_section(marts: Marts) -> Section:
     pools = [row for row in marts.rows("hashrate_pool") if row["observed_hashes_per_s"]]
     if pools:
         parts += [_pool_figure(marts, pools), _pool_table(marts)]
+        parts += group_tables(marts, "hashrate_group", "hashrate-group-table", "Hashrate", _pool_columns())
     if _of_network(marts.rows("hashrate_growth")):
-        parts += [_growth_table(marts), _segment_table(marts)]
+        parts += [_growth_table(marts), *_growth_group_tables(marts), _segment_table(marts)]
     else:
         missing.append(NOT_ENOUGH_DAYS)
     return Section(
@@ -48,9 +50,8 @@ def hashrate_section(marts: Marts) -> Section:
         question="How much hashing power is there, and how does it grow?",
         intro=(
             "By difficulty: what the network would need to find a block in 600 s on average, "
-            "H = D \u00b7 2\u2074\u2078 / ((2\u00b9\u2076 \u2212 1) \u00b7 600). Observed: the hashes "
-            "that the "
-            "blocks found stand for, over the time they took by header times. A pool's hashrate is its part."
+            f"{PAPER_FORMULA}. Observed: the hashes that the blocks found stand for, over the time they took "
+            "by header times. A pool's hashrate is its part."
         ),
         parts=parts,
         missing=missing,
@@ -181,16 +182,20 @@ def _pool_figure(marts: Marts, pools: Sequence[Row]) -> Figure:
     )
 
 
+def _pool_columns() -> list[Show]:
+    return [
+        field("block_count", "Blocks"),
+        field("paper_hashes_per_s", "By difficulty", _rate),
+        *_observed(),
+    ]
+
+
 def _pool_table(marts: Marts) -> Table:
     return mart_table(
         "hashrate-pool-table",
         "Hashrate per pool over the whole window",
         by_pool(marts, "owner"),
-        [
-            field("block_count", "Blocks"),
-            field("paper_hashes_per_s", "By difficulty", _rate),
-            *_observed(),
-        ],
+        _pool_columns(),
         marts.rows("hashrate_pool"),
         mart="hashrate",
         is_folded=True,
@@ -205,24 +210,7 @@ def _growth_table(marts: Marts) -> Table:
         "growth-table",
         "Exponential growth, ln H = \u03bbt + c, of the network and of each pool",
         Head("", lambda row: marts.name(row["owner"]), is_total=lambda row: bool(row["owner"] == "all")),
-        [
-            field("n_days", "Days"),
-            *measured(
-                "lambda_per_day",
-                "\u03bb",
-                _lambda,
-                "lambda_low_per_day",
-                "lambda_high_per_day",
-                unit="%/day",
-                between=lambda low, high: f"{_lambda(low)} to {_lambda(high)}",
-            ),
-            field("intercept", "c", lambda value: f"{value:.2f}"),
-            field("r_squared", "R\u00b2", _two),
-            field("adjusted_r_squared", "adjusted", _two),
-            field("residual_sd", "SD", _two, group="Residuals"),
-            field("durbin_watson", "Durbin-Watson", _two, group="Residuals"),
-            field("normality_p_value", "p of normal", p_value, group="Residuals"),
-        ],
+        _growth_columns(),
         rows,
         mart="hashrate_growth",
         note=(
@@ -231,6 +219,32 @@ def _growth_table(marts: Marts) -> Table:
             "says little. See the pieces below."
         ),
     )
+
+
+def _growth_group_tables(marts: Marts) -> list[Table]:
+    title = "Exponential growth"
+    return group_tables(marts, "hashrate_growth_group", "growth-group-table", title, _growth_columns())
+
+
+def _growth_columns() -> list[Show]:
+    return [
+        field("n_days", "Days"),
+        *measured(
+            "lambda_per_day",
+            "\u03bb",
+            _lambda,
+            "lambda_low_per_day",
+            "lambda_high_per_day",
+            unit="%/day",
+            between=lambda low, high: f"{_lambda(low)} to {_lambda(high)}",
+        ),
+        field("intercept", "c", lambda value: f"{value:.2f}"),
+        field("r_squared", "R\u00b2", _two),
+        field("adjusted_r_squared", "adjusted", _two),
+        field("residual_sd", "SD", _two, group="Residuals"),
+        field("durbin_watson", "Durbin-Watson", _two, group="Residuals"),
+        field("normality_p_value", "p of normal", p_value, group="Residuals"),
+    ]
 
 
 def _lambda(value: float | None) -> str:

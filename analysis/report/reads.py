@@ -27,6 +27,8 @@ _OF_THE_NETWORK: Final = "grouped_by = 'network'"
 _PER_POOL: Final = "grouped_by = 'pool'"
 _OF_POOLS: Final = "grouped_by = 'pool' AND period_kind = 'all'"
 _BOTH: Final = "grouped_by IN ('network', 'pool')"
+_GROUPED_ANYHOW: Final = "grouped_by != 'network'"
+_OVER_ALL: Final = f"{_GROUPED_ANYHOW} AND period_kind = 'all'"
 _GROUPED: Final = "grouped_by, owner"
 
 READS: Final[Mapping[str, Read]] = MappingProxyType(
@@ -45,20 +47,22 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
         "share_change": Read("share_change", "period_kind, first_height", "grouped_by = 'pool'"),
         "hashrate": Read("hashrate", "period_kind, first_height", _OF_THE_NETWORK),
         "hashrate_pool": Read("hashrate", "is_unknown, block_count DESC, owner", _OF_POOLS),
+        "hashrate_group": Read("hashrate", "grouped_by, is_unknown, block_count DESC, owner", _OVER_ALL),
         "hashrate_growth": Read("hashrate_growth", _GROUPED, _BOTH),
+        "hashrate_growth_group": Read("hashrate_growth", _GROUPED, _GROUPED_ANYHOW),
         "hashrate_segment": Read("hashrate_segment", f"{_GROUPED}, segment", _BOTH),
         "revenue": Read("revenue", "period_kind, first_height", _OF_THE_NETWORK),
         "revenue_pool": Read("revenue", "is_unknown, revenue_sat DESC, owner", _OF_POOLS),
+        "revenue_group": Read("revenue", "grouped_by, is_unknown, revenue_sat DESC, owner", _OVER_ALL),
         "revenue_growth": Read("revenue_growth", f"{_GROUPED}, metric", _BOTH),
+        "revenue_growth_group": Read("revenue_growth", f"{_GROUPED}, metric", _GROUPED_ANYHOW),
         "empty_rate": Read("empty_rate", "period_kind, first_height", _OF_THE_NETWORK),
-        "empty_rate_group": Read(
-            "empty_rate",
-            "grouped_by, is_unknown, n_blocks DESC, owner",
-            "grouped_by != 'network' AND period_kind = 'all'",
-        ),
+        "empty_rate_group": Read("empty_rate", "grouped_by, is_unknown, n_blocks DESC, owner", _OVER_ALL),
         "empty_timing": Read("empty_timing", "owner, clock", _PER_POOL),
+        "empty_timing_group": Read("empty_timing", "grouped_by, owner, clock"),
         "empty_hazard": Read("empty_hazard", "owner, clock, from_s", _PER_POOL),
         "empty_predecessors": Read("empty_predecessors", "owner", _PER_POOL),
+        "empty_predecessors_group": Read("empty_predecessors", _GROUPED),
         "out_of_band_candidates": Read(
             "out_of_band_candidates", "package_feerate_sat_vb / margin_sat_vb, block_hash, txid, node"
         ),

@@ -10,7 +10,7 @@ from analysis.report.data import Marts, Row
 from analysis.report.hashrate import period_name
 from analysis.report.model import Figure, Panel, Section, Table
 from analysis.report.parts import on_blocks, ratio_panel
-from analysis.report.tables import Head, Show, by_pool, field, mart_table, measured
+from analysis.report.tables import Head, Show, by_pool, field, group_tables, mart_table, measured
 from analysis.report.text import (
     INTERVAL,
     NOTHING,
@@ -62,6 +62,7 @@ def revenue_section(marts: Marts) -> Section:
         missing.append("All blocks are of one UTC day: there is no course of revenue to draw.")
     if known:
         parts += [_network_table(marts), _pool_table(marts)]
+        parts += group_tables(marts, "revenue_group", "revenue-group-table", "Revenue", _columns())
         if not any(row["revenue_usd"] is not None for row in known):
             missing.append(NO_PRICES)
     tested = [row for row in marts.rows("revenue_threshold") if row["threshold_per_ph_day"] is not None]
@@ -75,7 +76,7 @@ def revenue_section(marts: Marts) -> Section:
         pools = _pool_growth(marts)
         if pools:
             parts.append(_prisoner_figure(marts, pools))
-        parts.append(_growth_table(marts))
+        parts += [_growth_table(marts), *_growth_group_tables(marts)]
     else:
         missing.append(NO_GROWTH)
     return Section(
@@ -312,19 +313,7 @@ def _growth_table(marts: Marts) -> Table:
             lambda row: marts.name(row["owner"]),
             is_total=lambda row: bool(row["grouped_by"] == "network"),
         ),
-        [
-            Show("Of", lambda row: METRICS[row["metric"]], kind="text"),
-            field("n_days", "Days"),
-            *measured(
-                "lambda_per_day",
-                "\u03bb",
-                _growth,
-                "lambda_low_per_day",
-                "lambda_high_per_day",
-                between=lambda low, high: f"{_growth(low)} to {_growth(high)}",
-            ),
-            field("r_squared", "R\u00b2", percent),
-        ],
+        _growth_columns(),
         rows,
         mart="revenue_growth",
         note=(
@@ -333,3 +322,24 @@ def _growth_table(marts: Marts) -> Table:
             "change of price or subsidy cannot tell."
         ),
     )
+
+
+def _growth_group_tables(marts: Marts) -> list[Table]:
+    title = "Growth per day of hashrate, revenue and hashprice"
+    return group_tables(marts, "revenue_growth_group", "dilemma-group-table", title, _growth_columns())
+
+
+def _growth_columns() -> list[Show]:
+    return [
+        Show("Of", lambda row: METRICS[row["metric"]], kind="text"),
+        field("n_days", "Days"),
+        *measured(
+            "lambda_per_day",
+            "\u03bb",
+            _growth,
+            "lambda_low_per_day",
+            "lambda_high_per_day",
+            between=lambda low, high: f"{_growth(low)} to {_growth(high)}",
+        ),
+        field("r_squared", "R\u00b2", percent),
+    ]

@@ -3,16 +3,19 @@
 What the page shows may be rounded and cut; the CSV beside it has the rows as they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Column, Kind, Table, TableRow
 from analysis.report.parts import colour
-from analysis.report.text import INTERVAL, count, decimal_range, percent, percent_range, text_of
+from analysis.report.reads import READS
+from analysis.report.text import INTERVAL, count, decimal_range, percent, percent_range, printable, text_of
 
 MAX_TABLE_ROWS: Final = 60
 FOLDED_FROM: Final = 24
+GROUPINGS: Final[Mapping[str, str]] = MappingProxyType({"owner": "Owner", "proxy": "Templates"})
 
 
 class Show(NamedTuple):
@@ -133,3 +136,25 @@ def mart_table(
         note=" ".join(filter(None, (note, said))),
         is_folded=len(rows) > FOLDED_FROM if is_folded is None else is_folded,
     )
+
+
+def group_tables(marts: Marts, name: str, table_id: str, title: str, shows: Sequence[Show]) -> list[Table]:
+    """Make a table of the owners and groups that have blocks of several pools; none where nobody has."""
+    rows = marts.merged(name)
+    if not rows:
+        return []
+    grouping = Show("By", lambda row: GROUPINGS[row["grouped_by"]], kind="text")
+    return [
+        mart_table(
+            table_id,
+            f"{title} with pools grouped by owner, and by shared templates",
+            Head("Owner or group", lambda row: printable(marts.groups[row["grouped_by"], row["owner"]])),
+            [grouping, *shows],
+            rows,
+            mart=READS[name].mart,
+            records=marts.rows(name),
+            n_records=marts.totals[name],
+            note="Those with blocks of one pool are left out; the CSV has them, and the pools.",
+            is_folded=True,
+        )
+    ]

@@ -9,8 +9,10 @@ OBSERVED_HASHES_PER_S = 6.1234567890123e20
 AGES_S = (0.0, 30.0, 120.0)
 
 
-EVERYBODY = {"grouped_by": "pool", "owner": "all"}
 NETWORK = {"grouped_by": "network", "owner": "all"}
+EVERYBODY = {"grouped_by": "pool", "owner": "all"}
+# An owner of the two largest pools.
+LETTERS = {"grouped_by": "owner", "owner": "letters"}
 WHOLE = {"period_kind": "all", "period": "all", "first_height": 0}
 PERIODS: Rows = [
     WHOLE,
@@ -27,9 +29,19 @@ def ratio(name: str, value: float, width: float = 0.05) -> dict[str, float]:
     }
 
 
+def owned(pools: list[str]) -> Rows:
+    """Give the largest pools, one of them again as an owner of nothing else, and the owner of two of them."""
+    return [
+        *[{"grouped_by": "pool", "owner": pool} for pool in pools[:3]],
+        LETTERS,
+        {"grouped_by": "owner", "owner": pools[2]},
+    ]
+
+
 def groups(pools: list[str]) -> dict[str, Rows]:
     """Give the rows of every such mart for some pools, the first of which is the largest."""
     return {
+        "block_owner": _owners(pools),
         **_shares(pools),
         **_hashrate(pools),
         **_revenue(pools),
@@ -40,6 +52,14 @@ def groups(pools: list[str]) -> dict[str, Rows]:
         **_network(pools),
         **_attribution(pools),
     }
+
+
+def _owners(pools: list[str]) -> Rows:
+    own = owned(pools)
+    return [
+        owner | {"block_hash": bytes([place % 3]) * 32, "owner_name": "Letters Inc."}
+        for place, owner in enumerate([*own[:3], LETTERS, *own[3:]])
+    ]
 
 
 def _shares(pools: list[str]) -> dict[str, Rows]:
@@ -98,16 +118,14 @@ def _hashrate(pools: list[str]) -> dict[str, Rows]:
     return {
         "hashrate": [
             *[NETWORK | period | power | {"block_count": 144} for period in PERIODS],
-            *[
-                WHOLE | power | {"grouped_by": "pool", "owner": pool, "is_unknown": False, "block_count": 40}
-                for pool in pools[:3]
-            ],
+            *[WHOLE | power | owner | {"is_unknown": False, "block_count": 40} for owner in owned(pools)],
         ],
         "hashrate_growth": [
-            NETWORK
+            owner
             | fit
             | {"intercept": 40.0, "r_squared": 0.95, "adjusted_r_squared": 0.949, "residual_sd": 0.1}
             | {"durbin_watson": 0.6, "normality_p_value": 0.2}
+            for owner in (NETWORK, LETTERS)
         ],
         "hashrate_segment": [
             NETWORK
@@ -122,26 +140,14 @@ def _hashrate(pools: list[str]) -> dict[str, Rows]:
 
 
 def _revenue(pools: list[str]) -> dict[str, Rows]:
-    earned = {
-        "fee_block_count": 144,
-        "priced_block_count": 144,
-        "subsidy_sat": 45_000_000_000,
-        "block_count": 144,
-    }
-    earned |= {
-        "fees_sat": 400_000_000,
-        "revenue_sat": 45_400_000_000,
-        "fee_ratio": 0.0088,
-        "share_ratio": 1.0,
-    }
+    earned = {"block_count": 144, "fee_block_count": 144, "priced_block_count": 144}
+    earned |= {"subsidy_sat": 45_000_000_000, "fees_sat": 400_000_000, "revenue_sat": 45_400_000_000}
+    earned |= {"fee_ratio": 0.0088, "share_ratio": 1.0}
     earned |= {"revenue_usd": 3.8e7, "hashprice_sat_per_ph_day": 58_000.0, "hashprice_usd_per_ph_day": 49.5}
     return {
         "revenue": [
             *[NETWORK | period | earned for period in PERIODS],
-            *[
-                WHOLE | earned | {"grouped_by": "pool", "owner": pool, "is_unknown": False}
-                for pool in pools[:3]
-            ],
+            *[WHOLE | earned | owner | {"is_unknown": False} for owner in owned(pools)],
         ],
         "revenue_threshold": [
             {"unit": "usd", "n_epochs": 45, "threshold_per_ph_day": 347.5, "threshold_low_per_ph_day": 84.0}
@@ -149,13 +155,11 @@ def _revenue(pools: list[str]) -> dict[str, Rows]:
             | {"r_squared": 0.11, "p_value": 0.02}
         ],
         "revenue_growth": [
-            {"grouped_by": group, "owner": owner, "metric": metric, "n_days": 60, "r_squared": 0.5}
-            | {
-                "lambda_per_day": slope,
-                "lambda_low_per_day": slope - 0.0005,
-                "lambda_high_per_day": slope + 0.0005,
-            }
-            for group, owner in (("network", "all"), ("pool", pools[0]), ("pool", pools[1]))
+            owner
+            | {"metric": metric, "n_days": 60, "r_squared": 0.5}
+            | {"lambda_per_day": slope, "lambda_low_per_day": slope - 0.0005}
+            | {"lambda_high_per_day": slope + 0.0005}
+            for owner in (NETWORK, *owned(pools))
             for metric, slope in (("hashrate", 0.002), ("revenue_usd", 0.001), ("hashprice_usd", -0.001))
         ],
         "halving_effect": [
@@ -177,20 +181,28 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
     return {
         "empty_rate": [
             *[NETWORK | {"owner_name": "all blocks"} | period | counts for period in PERIODS],
-            *[
-                WHOLE | counts | {"grouped_by": group, "owner": owner, "owner_name": owner}
-                for group, owner in (("pool", pools[0]), ("owner", "Letters Inc."))
-            ],
+            *[WHOLE | counts | owner for owner in owned(pools)],
         ],
         "empty_hazard": [
-            EVERYBODY
-            | {"clock": clock, "from_s": start, "to_s": end, "n_at_risk": 900, "exposure_s": 1000.0}
+            {
+                "grouped_by": "pool",
+                "owner": "all",
+                "clock": clock,
+                "from_s": start,
+                "to_s": end,
+                "n_at_risk": 900,
+                "exposure_s": 1000.0,
+            }
             | {"n_empty": 4, "n_nonempty": 7}
             | rates
             for clock in ("arrival", "header")
             for start, end in ((0.0, 30.0), (30.0, 600.0), (600.0, None))
         ],
-        "empty_timing": [EVERYBODY | {"clock": clock} | timing for clock in ("arrival", "header")],
+        "empty_timing": [
+            owner | {"clock": clock} | timing
+            for owner in (EVERYBODY, *owned(pools))
+            for clock in ("arrival", "header")
+        ],
         "empty_classes": [
             {"pool": pool, "n_blocks": 900, "n_mempool_empty": 1, "n_validationless": 12, "n_idle": 3}
             | {"n_unknown": 2}
@@ -198,13 +210,14 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
             for pool in ("all", pools[0])
         ],
         "empty_predecessors": [
-            EVERYBODY
+            owner
             | {"n_after_same": 100, "n_empty_after_same": 1, "n_after_other": 800, "n_empty_after_other": 20}
             | {"odds": 0.39, "odds_low": 0.05, "odds_high": None, "p_value": 0.5, "adjusted_p_value": 0.625}
             | {"stratified_odds": 0.41, "stratified_odds_low": 0.06, "stratified_odds_high": 2.7}
             | {"stratified_p_value": 0.6}
             | ratio("same", 0.01)
             | ratio("other", 0.025)
+            for owner in (EVERYBODY, *owned(pools))
         ],
         "empty_evidence": [
             {"block_hash": b"\1" * 32, "height": 941_007, "pool": pools[0], "parent_pool": None}
@@ -234,15 +247,8 @@ def _choices(pools: list[str]) -> dict[str, Rows]:
             for age_s in AGES_S
         ],
         "inclusion_factors": [
-            {
-                "pool": pool,
-                "factor": factor,
-                "n_blocks": 90,
-                "n_taken": 500,
-                "n_left": 5000,
-                "coefficient": 2.5,
-            }
-            | {"coefficient_low": 1.5, "coefficient_high": 3.5}
+            {"pool": pool, "factor": factor, "n_blocks": 90, "n_taken": 500, "n_left": 5000}
+            | {"coefficient": 2.5, "coefficient_low": 1.5, "coefficient_high": 3.5}
             | ratio("auc", area)
             for pool in ("all", pools[0])
             for factor, area in (("package", 0.93), ("plain", 0.9), ("waiting", 0.45), ("size", 0.5))

@@ -262,7 +262,7 @@ def test_missing_marts_are_named(tmp_path: Path) -> None:
     database = tmp_path / "analysis.duckdb"
     with duckdb.connect(str(database)) as connection:
         connection.execute("CREATE TABLE pool_share (pool VARCHAR)")
-    with pytest.raises(ReportError, match="has no mart pool_share_day, block_pool"):
+    with pytest.raises(ReportError, match="has no mart pool_share_day, block_owner, block_pool"):
         report.write(database, tmp_path / "report.html")
 
     database.unlink()

@@ -38,6 +38,12 @@ SHOWN = {
     "network": ("\N{MINUS SIGN}0.750\u00a0s", "1 reorganisation, the deepest of 1 block."),
     "attribution": ("0.980", "others agrees on 99.7\u00a0%"),
 }
+# Tables of owners and groups of pools.
+GROUPED = {
+    "hashrate": ("hashrate-group-table", "growth-group-table"),
+    "revenue": ("revenue-group-table", "dilemma-group-table"),
+    "empty": ("empty-group-table", "empty-timing-group-table", "empty-predecessor-group-table"),
+}
 # Intervals and corrected p-values, as the page writes them.
 INTERVALS = {
     "hashrate": ("2026-03-04 to 2026-03-06",),
@@ -107,6 +113,16 @@ def test_planted_numbers_are_shown_and_said(filled: dict[str, Section], marts: M
 
     assert number in cells(filled[name])
     assert any(sentence in one for one in said)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_an_owner_of_several_pools_stands_beneath_the_pools(filled: dict[str, Section], name: str) -> None:
+    """It has a table of its own; an owner of one pool does not stand there again."""
+    found = {part.table_id: part for part in filled[name].parts if isinstance(part, Table)}
+
+    for table_id in GROUPED[name]:
+        assert {row.head for row in found[table_id].rows} == {"Letters Inc."}
+        assert {row.cells[0] for row in found[table_id].rows} == {"Owner"}
 
 
 @pytest.mark.parametrize("name", INTERVALS)
