@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from analysis.report.findings import Finding
 
-Kind = Literal["number", "text", "long"]  # long text may wrap
+Kind = Literal["number", "text", "long", "code"]  # long text may wrap, and so may code, which has no words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

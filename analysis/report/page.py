@@ -111,8 +111,13 @@ def render(content: Page) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Escape a text and set what stands between backticks as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped first
+    """Escape a text and set what stands between backticks as code, of which no line ends within a word."""
+    return Markup(_CODE.sub(_code, str(escape(text))))  # noqa: S704 - escaped first
+
+
+def _code(found: re.Match[str]) -> str:
+    words = " ".join(f"<span>{word}</span>" for word in found[1].split())
+    return f"<code>{words}</code>"
 
 
 def lede(marts: Marts) -> str:

@@ -192,8 +192,8 @@ def _conflict_table(marts: Marts) -> Table:
             words("other_method", "By"),
             field("block_count", "Blocks"),
             Show("Heights", lambda row: f"{count(row['first_height'])} to {count(row['last_height'])}"),
-            words("example_rule_id", "Rule that decided", kind="long"),
-            words("other_example_rule_id", "Rule that spoke for the other", kind="long"),
+            words("example_rule_id", "Rule that decided", kind="code"),
+            words("other_example_rule_id", "Rule that spoke for the other", kind="code"),
         ],
         marts.rows("attribution_conflict"),
         mart="attribution_conflict",
@@ -225,7 +225,7 @@ def _doubtful_table(marts: Marts) -> Table:
         Show("Other candidates", lambda row: _others(marts, row), kind="long"),
     ]
     if "coinbase_text" in marts.doubtful[0]:
-        shows.append(words("coinbase_text", "Text in the coinbase", kind="long"))
+        shows.append(words("coinbase_text", "Text in the coinbase", kind="code"))
     return mart_table(
         "doubtful-table",
         "Blocks that no rule names, or that rules of more than one pool match",

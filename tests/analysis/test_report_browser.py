@@ -63,6 +63,18 @@ def test_the_page_never_scrolls_sideways(tab: Tab, filled_page: Path, width_px: 
     assert tab.run("return document.documentElement.scrollWidth") <= width_px
 
 
+def test_a_command_is_not_parted_within_a_word(tab: Tab, filled_page: Path) -> None:
+    """A narrow window ends a line of code between words, not after a hyphen of one."""
+    script = """
+        return [...document.querySelectorAll('code span')]
+            .map(word => word.offsetHeight / parseFloat(getComputedStyle(word).fontSize));
+    """
+    heights_em = tab.show(filled_page, width_px=390).run(script)
+
+    assert heights_em
+    assert max(heights_em) < 2
+
+
 def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, filled_page: Path) -> None:
     """The page is whole in itself, under a policy that forbids everything else."""
     tab.show(filled_page, width_px=1280)
