@@ -184,15 +184,8 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
             *[WHOLE | counts | owner for owner in owned(pools)],
         ],
         "empty_hazard": [
-            {
-                "grouped_by": "pool",
-                "owner": "all",
-                "clock": clock,
-                "from_s": start,
-                "to_s": end,
-                "n_at_risk": 900,
-                "exposure_s": 1000.0,
-            }
+            EVERYBODY
+            | {"clock": clock, "from_s": start, "to_s": end, "n_at_risk": 900, "exposure_s": 1000.0}
             | {"n_empty": 4, "n_nonempty": 7}
             | rates
             for clock in ("arrival", "header")
