@@ -84,11 +84,9 @@ def revenue_section(marts: Marts) -> Section:
         title="Revenue",
         question="What does mining earn, and does hashrate follow?",
         intro=(
-            "Revenue is subsidy and fees of the blocks whose fees are known. Hashprice is what 1 PH/s "
-            "earns in "
-            "a day on average: it depends on difficulty, subsidy, fees and price, not on luck. These "
-            "are sums of "
-            "all blocks there are, so they have no interval."
+            "Revenue is subsidy and fees of the blocks whose fees are known. Hashprice is what 1\u00a0PH/s "
+            "earns in a day on average: it depends on difficulty, subsidy, fees and price, not on luck. "
+            "These are sums of all blocks there are, so they have no interval."
         ),
         parts=parts,
         missing=missing,
