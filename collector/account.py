@@ -11,7 +11,7 @@ what the ring still had. Frames before that one say nothing more.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,6 +70,13 @@ class Accounts:
             claims[session] = _apart(rows) if is_cut else rows
         return claims
 
+    def resumed(self, session: str) -> bytes:
+        """Give up the claims of a session of which nothing is lost, as a state that goes on from its ring."""
+        account = self._of.pop(session, Account(is_damaged=False))
+        ledger = Ledger(self._node, session)
+        ledger.hold(account.rows + ledger.restore(account.state))
+        return json.dumps(json.loads(ledger.state()) | {"is_settled": True}).encode()
+
     def open_rows(self) -> list[Row]:
         """List every claim; an open interval as `sealed`, for as far as anybody knows it goes on."""
         rows = []
@@ -111,6 +118,30 @@ class Accounts:
             account = self._account(message.session)
             if account.is_damaged:
                 account.behind.setdefault((message.topic, message.sequence), message)
+
+
+def of_this_run(items: Iterable[Item], done: int) -> Iterator[Item]:
+    """Leave out of a ring the messages up to a number, notices before them, and what follows a restart.
+
+    A restart whose notice is lost shows in a counter that steps back.
+    """
+    notices: list[Item] = []  # between two messages
+    newest: dict[str, int] = {}
+    for item in items:
+        if isinstance(item, Message):
+            expected = newest.get(item.topic, item.sequence - 1) + 1
+            if (item.sequence - expected) % COUNTER_RANGE >= COUNTER_RANGE // 2:
+                break
+            newest[item.topic] = item.sequence
+            if item.number > done:
+                yield from notices
+                yield item
+            notices.clear()
+        else:
+            notices.append(item)
+            if item.reason == "node_restart":
+                break
+    yield from notices
 
 
 def settled_state(rows: Iterable[Row]) -> bytes:

@@ -21,6 +21,7 @@ from collector.records import COUNTER_RANGE, Message, Notice
 
 Row = dict[str, Any]
 COVERAGE_STATE: Final = "coverage/"  # + session: the name of a ledger's state in the journal
+NO_CLEAN_STOP: Final = "the process ended without a clean stop"
 LOST_WITH_JOURNAL: Final = "messages were lost with a part of the journal"
 _OF_A_ROW: Final = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
@@ -173,6 +174,11 @@ class Ledger:
         """
         rows = self.restore(state)
         rows += self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
+        return rows + self.take_late(late) + self.close_all("killed", NO_CLEAN_STOP)
+
+    def take_late(self, late: Iterable[Message | Notice]) -> list[Row]:
+        """Go on with what a killed run had received since its last state; returns the intervals that end."""
+        rows = []
         for item in late:
             at_us = item.received_ns // 1000
             if isinstance(item, Message):
@@ -184,7 +190,7 @@ class Ledger:
                 self.open(item.topic, at_us)
             elif item.topic is not None:
                 rows += self.close(item.topic, item.reason, item.detail)
-        return rows + self.close_all("killed", "the process ended without a clean stop")
+        return rows
 
     def _follows(self, message: Message) -> bool:
         """Whether a message is the next of its topic, as far as we can tell."""

@@ -8,20 +8,18 @@ Hence after SIGKILL at any point `recover` seals exactly the rows that were flus
 exactly the flushed messages that have no rows.
 
 Messages come through a ring (`collector.ring`) that keeps them until they are flushed, so that SIGKILL costs
-nothing received: `recover` takes over what is in the rings of earlier runs and not in a segment. Of other
-entries it costs those since the last `flush`; they are made anew from the messages. What was written is in
-the operating system's cache, which outlives the process. A power cut costs at most `fsync_interval_s` of
-flushed entries (1 s by default; 0 forces every flush to disk; None leaves it to the operating system, often
-half a minute) and the ring. Sealed rows are on disk before their segment goes.
+nothing received: what is in the ring of a killed run and not in a segment follows in turns (`left_in_ring`).
+Of other entries a kill costs those since the last `flush`; they are made anew from the messages. A power cut
+costs at most `fsync_interval_s` of flushed entries (1 s by default; 0 forces every flush to disk; None leaves
+it to the operating system, often half a minute) and the ring. Sealed rows are on disk before their segment
+goes.
 
 A full disk is waited out: `flush` tries again until there is space or `stop` is set. The ring fills
 meanwhile, and when it is full the receiver says so. `seal` leaves what it could not write in the journal.
 
-Damage to a segment costs the frames that it hits: they are named in the log and in `Journal.lost_bytes`, and
-the file is kept with the ending `.damaged`. What an earlier run claims to have observed is settled by what is
-left (`collector.account`). The format is in `collector.segment`.
-
-One thread uses a Journal; one Journal uses a folder.
+Damage to a segment costs the frames that it hits: they are named in the log and in `Journal.lost_bytes`, the
+file is kept as `.damaged`, and `collector.account` settles what is claimed by what is left. One thread uses a
+Journal; one Journal uses a folder.
 """
 
 import errno
@@ -30,7 +28,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
@@ -38,11 +35,10 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import structlog
 
-from collector import locks
-from collector.account import Accounts, settled_state, stubs
+from collector.account import Accounts, of_this_run, settled_state, stubs
 from collector.adoption import adopt
 from collector.coverage import COVERAGE_STATE, Row
-from collector.errors import DatasetError, NoSpace
+from collector.errors import DatasetError
 from collector.frames import (
     CONSUMED,
     MESSAGES,
@@ -57,11 +53,11 @@ from collector.frames import (
     update,
 )
 from collector.records import Message
-from collector.ring import CAPACITY_BYTES, SUFFIX, Item, Ring, of_this_run
+from collector.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
 from collector.schema import COVERAGE, TABLES, Table
-from collector.segment import Segment
+from collector.segment import Segment, explained, lock_folder
 from collector.space import Space
-from collector.writer import NO_SPACE, Dataset, make_folder, sync_folder, to_batch
+from collector.writer import Dataset, sync_folder, to_batch
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
 VOUCHING: Final = {"blocks", "coverage"}  # sealed last: who finds their rows expects those of other tables
@@ -86,13 +82,14 @@ class Journal:
         self.lost_bytes = 0  # of segments and rings, of earlier runs or this one, that could not be read
         self._space = Space(stop)
         self._ring: Ring | None = None
+        self._late: Iterator[Item] = iter(())  # what a killed run left in it
         self._ring_bytes = ring_bytes
         self._folder = folder
         self._fsync_interval_s = fsync_interval_s
         self._fsynced_s = time.monotonic()
         self._is_synced = True
-        self._lock = _lock(folder)
-        with _explained(folder):
+        self._lock = lock_folder(folder)
+        with explained(folder):
             self._unsealed = Segment.all_in(folder)
         self._is_carried = not self._unsealed  # what must outlive the unsealed segments stands in a newer one
         self._number = max((segment.number for segment in self._unsealed), default=0)
@@ -132,14 +129,24 @@ class Journal:
         """Seal what earlier runs left; returns their messages that have not become rows, oldest first.
 
         The messages stay in the journal until `mark_consumed`. So does what earlier runs claim to have
-        observed, as a state for each session (`account.settled_state`): it becomes rows of `coverage` when
-        the session's messages have become theirs. Raises DatasetError when the dataset does not take the
-        rows; then nothing is lost, and the next run recovers.
+        observed, as a state for each session (`account.settled_state`): it becomes rows of `coverage` with
+        the session's messages. What the last run left in its ring follows by `left_in_ring`; where something
+        is damaged it is among the messages. Raises DatasetError when the dataset does not take the rows;
+        then nothing is lost, and the next run recovers.
         """
         accounts = self._adopt(dataset)
         self._take_over_rings(accounts, dataset)
         self._seal_segments(dataset, is_recovery=True)
         return [message for _, message in self._waiting]
+
+    def left_in_ring(self, session: str, limit: int) -> list[Item]:
+        """Take what a killed run received, up to `limit` items, to be flushed; none end the ring."""
+        if self._ring is None or self._ring.session != session:
+            return []
+        items = list(islice(self._late, limit))
+        if not items:
+            self.end_ring()
+        return items
 
     def ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
         """Make the ring through which the messages of a session come; it ends with `end_ring`."""
@@ -148,7 +155,7 @@ class Journal:
         return self._ring
 
     def _new_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
-        with _explained(self._folder):
+        with explained(self._folder):
             path = self._folder / (session + SUFFIX)
             size_bytes = self._ring_bytes
             return Ring.create(path, node=node, session=session, topics=topics, capacity_bytes=size_bytes)
@@ -158,7 +165,7 @@ class Journal:
         if self._ring is not None:
             ring, self._ring = self._ring, None
             ring.close()
-            with _explained(self._folder):
+            with explained(self._folder):
                 ring.path.unlink()
             self.set_state(_RING_STATE + ring.session, None)
 
@@ -248,7 +255,7 @@ class Journal:
 
     def _adopt(self, dataset: Dataset) -> Accounts:
         """Take over what earlier runs left in segments; returns what they claim to have observed."""
-        with _explained(self._folder):
+        with explained(self._folder):
             adopted = adopt(self._unsealed, dataset, self._folder.name)
         self._unsealed, self._vouched = adopted.segments, adopted.vouched
         self._waiting.extend(adopted.messages)
@@ -257,14 +264,16 @@ class Journal:
 
     def _take_over_rings(self, accounts: Accounts, dataset: Dataset) -> None:
         """Flush the messages in rings of earlier runs that are in no segment, and what is claimed then."""
-        with _explained(self._folder):
+        with explained(self._folder):
             paths = sorted(self._folder.glob(f"*{SUFFIX}"))
+            if len(paths) == 1 and not accounts.is_damaged and self._resume(paths[0], accounts):
+                return
             found = [Ring.left_in(path) for path in paths]
         late: dict[str, list[Item]] = {}
         cut: set[str] = set()
         for path, left in zip(paths, found, strict=True):
             done = int(self._states.get(_RING_STATE + left.session, b"0"))
-            late[left.session] = of_this_run(left.items, done)
+            late[left.session] = list(of_this_run(left.items, done))
             self.append_messages([item for item in late[left.session] if isinstance(item, Message)])
             cut |= {left.session} if left.released > done else set()
             if left.lost_bytes:
@@ -273,13 +282,27 @@ class Journal:
         is_damaged = accounts.is_damaged or bool(cut) or any(left.lost_bytes for left in found)
         self._settle(accounts.settled(late, cut), dataset if is_damaged else None)
         for path, left in zip(paths, found, strict=True):
-            with _explained(self._folder):
+            with explained(self._folder):
                 if left.lost_bytes:
                     path.replace(path.with_suffix(".damaged"))
                 else:
                     path.unlink()
                 sync_folder(self._folder)
             self.set_state(_RING_STATE + left.session, None)
+
+    def _resume(self, path: Path, accounts: Accounts) -> bool:
+        """Leave what is in a ring there, for `left_in_ring`; False when something of it is lost."""
+        ring = Ring.resume(path)
+        if ring is None:
+            return False
+        done = int(self._states.get(_RING_STATE + ring.session, b"0"))
+        if ring.n_released > done:
+            ring.close()
+            return False
+        self._ring, self._late = ring, of_this_run(ring.taken(), done)
+        self.set_state(COVERAGE_STATE + ring.session, accounts.resumed(ring.session))
+        self._settle(accounts.settled({}, set()), None)
+        return True
 
     def _settle(self, claims: dict[str, list[Row]], damaged: Dataset | None) -> None:
         """Flush what was observed by sessions that have ended, together with the last of their messages."""
@@ -303,7 +326,7 @@ class Journal:
         written: list[Path] = []
         while self._unsealed:
             segment = self._unsealed[0]
-            with _explained(self._folder):
+            with explained(self._folder):
                 content = segment.read()
             batches = content.batches
             names = batches.keys() - OWN_NAMES
@@ -315,7 +338,7 @@ class Journal:
             if content.lost_bytes:
                 self.lost_bytes += content.lost_bytes
                 log.warning("journal.damaged", segment=segment.stem, lost_bytes=content.lost_bytes)
-            with _explained(self._folder):
+            with explained(self._folder):
                 segment.remove(keep=content.lost_bytes > 0)
             del self._unsealed[0]
         return written
@@ -328,7 +351,7 @@ class Journal:
         if self._states:
             batches[STATES] = state_batch(self._states)
         if batches:
-            with _explained(self._folder):
+            with explained(self._folder):
                 batches[SIZES] = size_batch(self._unsealed)
             self._write_once(batches)
             self._fsync()
@@ -339,7 +362,7 @@ class Journal:
 
     def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> int:
         """Write one frame; returns the bytes in the segment. Raises NoSpace when the disk is full."""
-        with _explained(self._folder):
+        with explained(self._folder):
             if self._current is None:
                 self._current = Segment.create(self._folder, self._number + 1)
                 self._number += 1
@@ -363,7 +386,7 @@ class Journal:
 
     def _fsync(self) -> None:
         if self._current is not None and not self._is_synced:
-            with _explained(self._folder):
+            with explained(self._folder):
                 self._current.fsync()
             self._is_synced = True
         self._fsynced_s = time.monotonic()
@@ -373,24 +396,3 @@ def _table(name: str) -> Table:
     if name not in TABLES:
         raise DatasetError(f"no table {name!r} in the contract of this version: {', '.join(TABLES)}")
     return TABLES[name]
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raised = NoSpace if error.errno in NO_SPACE else DatasetError
-        raise raised(
-            f"cannot use the journal {folder}: {error.strerror or error}; what was received is safe, give it "
-            "space and rights"
-        ) from None
-
-
-def _lock(folder: Path) -> int:
-    """Take the folder for this process; the operating system gives it back when the process ends."""
-    with _explained(folder):
-        make_folder(folder)
-        return locks.take(
-            folder / locks.NAME, f"the journal {folder} is in use by another process; stop that one first"
-        )

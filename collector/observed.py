@@ -13,7 +13,7 @@ import structlog
 from collector.batches import Batches
 from collector.blockflow import reject_row
 from collector.clock import Step, StepDetector, wall_us
-from collector.coverage import COVERAGE_STATE, Ledger
+from collector.coverage import COVERAGE_STATE, NO_CLEAN_STOP, Ledger
 from collector.errors import CollectorError
 from collector.guard import Guard
 from collector.journal import Journal
@@ -73,8 +73,18 @@ class Observed:
         self.keep([])
 
     def adopt(self, claims: bytes | None) -> None:
-        """Take over what a killed run claims, to be given out as the rows of its messages are committed."""
-        self.keep(self._ledger.close_killed(claims))
+        """Take over what a killed run claims, to be given out as the rows of its messages are committed.
+
+        Its intervals go on with what is left in its ring; of the mempool there is no copy any more.
+        """
+        rows = self._ledger.restore(claims)
+        self.keep(rows + self._ledger.close("mempool", "killed", NO_CLEAN_STOP))
+
+    def resume(self, items: Iterable[Message | Notice]) -> list[Message]:
+        """Keep account of what a killed run had received and not journalled; returns the messages."""
+        items = list(items)
+        self.keep(self._ledger.take_late(items))
+        return [item for item in items if type(item) is Message]
 
     def ask_on_time(self) -> None:
         """Have the node looked at when it is time."""
@@ -84,9 +94,9 @@ class Observed:
         """Make rows of what was observed so far and has its rows committed."""
         self._give_out(self._ledger.seal(self._batches.unfinished))
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, detail: str | None = None) -> None:
         """Make rows of everything: the session is over."""
-        self._ledger.hold(self._ledger.close_all(reason, self.restarted or None))
+        self._ledger.hold(self._ledger.close_all(reason, detail))
         self._give_out(self._ledger.ripe({}))
 
     def forget(self) -> None:

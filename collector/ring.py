@@ -24,18 +24,19 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from collector.records import COUNTER_RANGE, Message, Notice
+from collector.records import Message, Notice
 
 CAPACITY_BYTES: Final = 64 << 20
 LEAST_BYTES: Final = 1 << 20  # below this a ring is not worth having
 SUFFIX: Final = ".ring"
 NOTICE_RESERVE_BYTES: Final = 1 << 16  # a full ring still has room to say that it is full
 MOST_NOTICE_BYTES: Final = 1 << 14
+TAKEN_AT_ONCE: Final = 1000
 
 _MAGIC: Final = b"mpring01"
 _PAGE_BYTES: Final = 4096
@@ -233,6 +234,11 @@ class Ring:
             items.append(item)
         return items
 
+    def taken(self) -> Iterator[Item]:
+        """Take all that there is, as it is asked for."""
+        while items := self.take(TAKEN_AT_ONCE):
+            yield from items
+
     def idles(self) -> bool:
         """Say that this side waits; False when there is something to take after all.
 
@@ -266,30 +272,57 @@ class Ring:
             os.close(handle)
             return Left(path.stem, [], size_bytes)
         try:
-            return ring._left()
+            items: list[Item] = []
+            lost_bytes = 0
+            for found in ring._left():
+                if isinstance(found, int):
+                    lost_bytes += found
+                else:
+                    items.append(found)
+            return Left(ring.session, items, lost_bytes, ring.n_released)
         finally:
             ring.close()
 
-    def _left(self) -> Left:
-        """Every whole record between tail and head; damage costs the records that it hits."""
+    @classmethod
+    def resume(cls, path: Path, *, timeout_s: float = 10.0) -> Self | None:
+        """Open what a run left, to `take` it; None where something is damaged: `left_in` makes do with that.
+
+        Raises TimeoutError when the process that puts does not end.
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        _await_end(handle, path, timeout_s)
+        try:
+            ring = cls(path, handle)
+        except ValueError:
+            os.close(handle)
+            return None
+        is_damaged = any(isinstance(found, int) for found in ring._left())
+        ring._map.madvise(mmap.MADV_DONTNEED)  # all of it was looked at: see `_unmap`
+        if is_damaged:
+            ring.close()
+            return None
+        return ring
+
+    def _left(self) -> Iterator[Item | int]:
+        """Every whole record between tail and head, and how many bytes between them are none."""
         self._complete()
         words = self._words
         at, head, last = words[_TAIL], words[_HEAD], words[_RELEASED]
         if not at <= head <= at + self._capacity or at % 8:
-            return Left(self.session, [], self._capacity)
-        items: list[Item] = []
-        lost_bytes = 0
+            yield self._capacity
+            return
+        is_whole = True
         while at < head:
             read = self._read(at)
             if read is None or not last < read[0] <= words[_PUT]:
                 at += 8
-                lost_bytes += 8
+                is_whole = False
+                yield 8
                 continue
             last, at, item = read
-            items.append(item)
-        if last != words[_PUT] and not lost_bytes:
-            lost_bytes = _PAGE_BYTES  # the page itself is damaged
-        return Left(self.session, items, lost_bytes, words[_RELEASED])
+            yield item
+        if last != words[_PUT] and is_whole:
+            yield _PAGE_BYTES  # the page itself is damaged
 
     def _read(self, position: int) -> tuple[int, int, Item] | None:
         """Read the record at a position: its number, its end, the item; None when there is none."""
@@ -318,28 +351,6 @@ class Ring:
             detail, _, kept = tail.partition(b"\0")
             item = Notice(reason.decode(), name, received_ns, detail.decode(errors="replace"), kept)
         return number, position + _padded(_HEADER_BYTES + length), item
-
-
-def of_this_run(items: Iterable[Item], done: int) -> list[Item]:
-    """Leave out the messages up to a number, notices before them, and what follows a restart of the node.
-
-    A restart whose notice is lost shows in a counter that steps back.
-    """
-    late: list[Item] = []
-    newest: dict[str, int] = {}
-    for item in items:
-        if isinstance(item, Message):
-            expected = newest.get(item.topic, item.sequence - 1) + 1
-            if (item.sequence - expected) % COUNTER_RANGE >= COUNTER_RANGE // 2:
-                break
-            newest[item.topic] = item.sequence
-        if isinstance(item, Message) and item.number <= done:
-            late.clear()
-        else:
-            late.append(item)
-        if not isinstance(item, Message) and item.reason == "node_restart":
-            break
-    return late
 
 
 def _padded(size: int) -> int:

@@ -19,6 +19,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from struct import Struct
@@ -26,7 +27,9 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 
-from collector.writer import FILE_MODE, sync_folder
+from collector import locks
+from collector.errors import DatasetError, NoSpace
+from collector.writer import FILE_MODE, NO_SPACE, make_folder, sync_folder
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
 KEY_BYTES: Final = 8
@@ -213,6 +216,28 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
 def _crc(length: int, *parts: Bytes) -> int:
     """Checksum of a length and the payload, which may come in parts."""
     return reduce(lambda so_far, part: zlib.crc32(part, so_far), parts, zlib.crc32(_length.pack(length)))
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Raise what the system says of a journal's folder as DatasetError, or NoSpace when the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raised = NoSpace if error.errno in NO_SPACE else DatasetError
+        raise raised(
+            f"cannot use the journal {folder}: {error.strerror or error}; what was received is safe, give it "
+            "space and rights"
+        ) from None
+
+
+def lock_folder(folder: Path) -> int:
+    """Take the folder for this process; the operating system gives it back when the process ends."""
+    with explained(folder):
+        make_folder(folder)
+        return locks.take(
+            folder / locks.NAME, f"the journal {folder} is in use by another process; stop that one first"
+        )
 
 
 def unsealed_segments(root: Path, chain: str) -> list[Segment]:

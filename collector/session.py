@@ -9,17 +9,17 @@ import json
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event as Flag
 from typing import Any, Final
 
 import structlog
 
 from collector import told
-from collector.batches import Batches
+from collector.batches import Batch, Batches
 from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
-from collector.coverage import Ledger
+from collector.coverage import NO_CLEAN_STOP, Ledger
 from collector.journal import Journal
 from collector.lane import Answered, Lanes
 from collector.memory import give_back
@@ -136,7 +136,8 @@ class Session:
     ) -> None:
         """Make rows of what a killed run left, in turns, and of what it `claims` to have observed.
 
-        That is messages, which are taken out of `messages`, and the states of `told` and `began`.
+        That is messages, which are taken out of `messages`, then those in its ring, and the states of `told`
+        and `began`.
         """
         if began is not None:  # what has left the mempool since may be in a block that nobody saw come
             self._pipeline.blocks.begin_behind(json.loads(began))
@@ -145,19 +146,21 @@ class Session:
             self._pipeline.take_told(name, state, told.unpacked(state))
         self._batches.adopt(messages)
         while messages:
-            self._take_again()
+            self._take_again(*self._batches.again(GATHER_ITEMS))
+        while items := self._journal.left_in_ring(self.origin[1], GATHER_ITEMS):
+            late = self._observed.resume(items)
+            self._take_again(late, self._batches.begin(late))
         self._pipeline.release()
         self._pipeline.blocks.fill()
-        self._observed.end("killed")
+        self._observed.end("killed", NO_CLEAN_STOP)
         self._wind_up(RECOVER_S)
 
-    def _take_again(self) -> None:
+    def _take_again(self, messages: Sequence[Message], batch: Batch) -> None:
         """Take a turn of what a killed run left, and wait for answers while too much is incomplete.
 
         Time stands still in the meantime: what explains an event may be in the next turn.
         """
         now_us = monotonic_us()
-        messages, batch = self._batches.again(GATHER_ITEMS)
         self._pipeline.bodies([message for message in messages if message.topic == "rawtx"], batch)
         for message in messages:
             if message.topic != "rawtx":
@@ -171,6 +174,8 @@ class Session:
 
         go_on()
         self._go_on_until(lambda: not self._is_full, go_on, RECOVER_S)
+        if self._is_full and not self._pipeline.blocks.flow.is_filling:
+            self._pipeline.blocks.fill()  # what has left the mempool since may be in a block that nobody saw
 
     def _begin(self, facts: NodeFacts, since_us: int) -> None:
         now_us = wall_us()
@@ -307,7 +312,7 @@ class Session:
     def _finish(self, reason: str) -> None:
         """Wait a little for what the messages still need, and seal."""
         self._await_answers(FINISH_S)
-        self._observed.end(reason)
+        self._observed.end(reason, self._observed.restarted or None)
         self._journal.end_ring()
         self._wind_up(FINISH_S)
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from collector.coverage import COVERAGE_STATE, Ledger
+from collector.journal import Journal
 from collector.records import Message
 from collector.schema import MEMPOOL_EVENTS
 from collector.writer import Dataset
@@ -34,3 +36,19 @@ def sealed(dataset: Dataset) -> list[int]:
 def segments(folder: Path) -> list[Path]:
     """List the segments in a journal's folder, oldest first."""
     return sorted(folder.glob("*.journal"))
+
+
+def recovered(journal: Journal, dataset: Dataset, session: str = "s1", *, per_turn: int = 3) -> list[Message]:
+    """Take all that an earlier run left, what is in its ring in turns, as `Session.recover` does."""
+    messages = journal.recover(dataset)
+    name = COVERAGE_STATE + session
+    ledger = Ledger("n", session)
+    ledger.hold(ledger.restore(journal.states.get(name)))
+    while items := journal.left_in_ring(session, per_turn):
+        ledger.hold(ledger.take_late(items))
+        late = [item for item in items if isinstance(item, Message)]
+        journal.append_messages(late)
+        journal.set_state(name, ledger.state())
+        journal.flush()
+        messages += late
+    return messages

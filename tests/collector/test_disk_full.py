@@ -18,7 +18,7 @@ from collector.errors import NoSpace
 from collector.journal import Journal
 from collector.schema import MEMPOOL_EVENTS
 from collector.writer import Dataset
-from tests.collector.journalling import message, row, sealed
+from tests.collector.journalling import message, recovered, row, sealed
 
 TIMEOUT_S = 20.0
 
@@ -30,7 +30,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 from collector.journal import Journal
 from collector.writer import Dataset
-from tests.collector.journalling import message, row, sealed
+from tests.collector.journalling import message, recovered, row, sealed
 
 folder = Path(sys.argv[1])
 dataset = Dataset.open(folder / "dataset", "regtest", create=True)
@@ -160,7 +160,7 @@ def test_a_stop_ends_the_waiting_and_loses_nothing(small: Path) -> None:
     journal.close()
     filler.unlink()
     with Journal(small / "journal") as journal:
-        assert [each.sequence for each in journal.recover(dataset)] == [0]
+        assert [each.sequence for each in recovered(journal, dataset, "s")] == [0]
 
 
 def test_without_anybody_to_stop_it_a_full_disk_is_an_error(small: Path) -> None:

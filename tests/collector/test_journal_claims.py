@@ -7,8 +7,8 @@ be a row, and each row's message must be claimed.
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from collector.schema import COVERAGE, MEMPOOL_EVENTS, REJECTS
 from collector.segment import journal_folder
 from collector.writer import Dataset
 
-NODE = "n"
+NODE, SESSION = "n", "s1"
 TOPICS = ("sequence", "rawtx")
 BEGAN_US = 1_790_000_000_000_000
 Claimed = dict[str, list[int]]
@@ -36,7 +36,7 @@ Claimed = dict[str, list[int]]
 class Run:
     """One session: `sequence` messages become events, those of `rawtx` become rejects."""
 
-    def __init__(self, root: Path, session: str = "s1") -> None:
+    def __init__(self, root: Path, session: str = SESSION) -> None:
         self.root = root
         self.session = session
         self.dataset = Dataset.open(root, "regtest", create=True)
@@ -166,25 +166,30 @@ def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int |
     """Make rows of what was left, a seal behind each turn, as `Session.recover` does."""
     left, batches = deque(journal.recover(dataset)), Batches(journal)
     batches.adopt(left)
-    names = [name for name in journal.states if name.startswith(COVERAGE_STATE)]
-    ledgers = {name: Ledger(NODE, name.removeprefix(COVERAGE_STATE)) for name in names}
-    for name, ledger in ledgers.items():
-        ledger.hold(ledger.close_killed(journal.states[name]))
-    turn = 0
-    while left and turn != n_turns:
-        turn += 1
-        messages, batch = batches.again(per_turn)
+    ledger, state = Ledger(NODE, SESSION), COVERAGE_STATE + SESSION
+    ledger.hold(ledger.restore(journal.states.get(state)))
+    ledger.hold(ledger.close("mempool", "killed"))
+
+    def turns() -> Iterator[tuple[Sequence[Message], Batch]]:
+        while left:
+            yield batches.again(per_turn)
+        while items := journal.left_in_ring(SESSION, per_turn):
+            ledger.hold(ledger.take_late(items))
+            journal.set_state(state, ledger.state())
+            messages = [item for item in items if isinstance(item, Message)]
+            yield messages, batches.begin(messages)
+
+    for messages, batch in islice(turns(), n_turns):
         for table, rows in rows_of(messages).items():
             batch.add(table, rows)
         batches.commit()
-        for name, ledger in ledgers.items():
-            journal.append("coverage", ledger.seal(batches.unfinished))
-            journal.set_state(name, ledger.state())
+        journal.append("coverage", ledger.seal(batches.unfinished))
+        journal.set_state(state, ledger.state())
         journal.seal(dataset)
     if n_turns is None:
-        for name, ledger in ledgers.items():
-            journal.append("coverage", ledger.ripe({}))
-            journal.set_state(name, None)
+        ledger.hold(ledger.close_all("killed"))
+        journal.append("coverage", ledger.ripe({}))
+        journal.set_state(state, None)
         journal.seal(dataset)
 
 

@@ -11,7 +11,7 @@ from collector.journal import Journal
 from collector.records import Message, Notice
 from collector.ring import LEAST_BYTES, Ring
 from collector.writer import Dataset
-from tests.collector.journalling import row, sealed
+from tests.collector.journalling import recovered, row, sealed
 
 TOPICS = ("sequence", "rawtx")
 
@@ -88,7 +88,7 @@ def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> No
     run.journal.flush()
     run.taking.take(1)  # on its way to the session
     with Journal(run.killed()) as journal:
-        assert sequences(journal.recover(dataset)) == [2, 3, 4, 5]
+        assert sequences(recovered(journal, dataset)) == [2, 3, 4, 5]
         assert claims(journal) == [(0, 5, "killed")]
         assert list(journal._folder.glob("*.ring")) == []
     assert sealed(dataset) == [0, 1]
@@ -103,9 +103,9 @@ def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Datas
     killed = run.killed()
     shutil.copy(before, killed / run.taking.path.name)
     with Journal(killed) as journal:
-        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
     with Journal(killed) as journal:
-        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
 
 
 def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: Dataset) -> None:
@@ -122,7 +122,7 @@ def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: D
     whole, parted = [(0, 4, "killed")], [(0, 1, "killed"), (4, 4, "killed")]
     for folder, counters, spans in ((killed, [0, 1, 2, 3, 4], whole), (cut, [0, 1, 4], parted)):
         with Journal(folder) as journal:
-            assert sequences(journal.recover(dataset)) == counters
+            assert sequences(recovered(journal, dataset)) == counters
             assert claims(journal) == spans
 
 
@@ -134,7 +134,7 @@ def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> 
         journal.recover(dataset)
     shutil.copy(run.taking.path, killed / run.taking.path.name)
     with Journal(killed) as journal:
-        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
 
 
 def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: Run, dataset: Dataset) -> None:
@@ -146,7 +146,7 @@ def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: R
     run.putting.note(Notice("node_restart", "sequence", 6, "counter is 0, expected 10"))
     run.put(0)
     with Journal(run.killed()) as journal:
-        assert sequences(journal.recover(dataset)) == [0, 1, 9]
+        assert sequences(recovered(journal, dataset)) == [0, 1, 9]
         assert claims(journal) == [(0, 1, "gap"), (9, 9, "node_restart")]
 
 
@@ -154,7 +154,7 @@ def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> 
     """A record of the ring may be damaged: a counter that steps back is none of this session's."""
     run.put(0, 1, 2, 0, 1)
     with Journal(run.killed()) as journal:
-        assert sequences(journal.recover(dataset)) == [0, 1, 2]
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
         assert claims(journal) == [(0, 2, "killed")]
 
 
@@ -165,7 +165,7 @@ def test_a_start_that_is_killed_too_knows_what_the_ring_had(run: Run, dataset: D
     killed = run.killed()
     for _ in range(3):
         with Journal(killed) as journal:
-            assert sequences(journal.recover(dataset)) == [0, 1, 2]
+            assert sequences(recovered(journal, dataset)) == [0, 1, 2]
             assert claims(journal) == [(0, 2, "killed")]
 
 
@@ -175,7 +175,7 @@ def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None
     run.journalled(1)
     run.journal.end_ring()
     with Journal(run.killed()) as journal:
-        assert sequences(journal.recover(dataset)) == [0]
+        assert sequences(recovered(journal, dataset)) == [0]
         assert claims(journal) == [(0, 0, "killed")]
 
 
@@ -188,6 +188,6 @@ def test_a_damaged_ring_is_kept_and_named(run: Run, dataset: Dataset) -> None:
     content[4096 + 80 + 50] ^= 1
     path.write_bytes(content)
     with Journal(killed) as journal:
-        assert sequences(journal.recover(dataset)) == [0, 2]
+        assert sequences(recovered(journal, dataset)) == [0, 2]
         assert journal.lost_bytes == 80
     assert [each.name for each in killed.glob("*.damaged")] == ["s1.damaged"]

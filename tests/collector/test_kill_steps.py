@@ -16,7 +16,7 @@ from collector.journal import Journal
 from collector.records import Message
 from collector.ring import LEAST_BYTES, Ring
 from collector.writer import Dataset
-from tests.collector.journalling import message, row, sealed
+from tests.collector.journalling import message, recovered, row, sealed
 
 CALLS = ("open", "write", "writev", "pwrite", "fsync", "ftruncate", "posix_fallocate", "replace", "unlink",
          "mkdir")
@@ -68,7 +68,7 @@ def write(at, say):
 def recover(at, say):
     dataset = Dataset.open(at / "dataset", "regtest", create=True)
     with Journal(at / "journal") as journal:
-        waiting = journal.recover(dataset)
+        waiting = recovered(journal, dataset, "s")
         journal.append("mempool_events", [row(each) for each in waiting])
         journal.mark_consumed(len(waiting))
         journal.seal(dataset)
@@ -76,7 +76,7 @@ def recover(at, say):
 def check(at, say):
     dataset = Dataset.open(at / "dataset", "regtest", create=True)
     with Journal(at / "journal") as journal:
-        waiting = [each.sequence for each in journal.recover(dataset)]
+        waiting = [each.sequence for each in recovered(journal, dataset, "s")]
         assert journal.lost_bytes <= 2000, journal.lost_bytes  # the half of a frame
     rows = sealed(dataset)
     assert sorted(rows + waiting) == list(range(len(rows) + len(waiting))), (rows, waiting)
