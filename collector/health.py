@@ -60,7 +60,7 @@ class Health:
         if state is None:
             return ["not followed yet: it is starting, or recovers what an earlier run received"]
         if state.away:
-            return ["its RPC does not answer"]
+            return [state.reason or "its RPC does not answer"]
         turn_age_s = self._clock() - state.turn_s
         found = []
         if not state.in_step:

@@ -46,6 +46,7 @@ class NodeState(NamedTuple):
     waiting_s: float = 0.0  # for how long the oldest of them has waited
     lag_s: float = 0.0  # how old the oldest message of the last turn was when it was in the journal
     turn_s: float = 0.0  # when that turn ended, on the monotonic clock
+    reason: str = ""  # why it is away, when more is known than that its RPC does not answer
 
 
 class Storage(Protocol):
@@ -158,9 +159,9 @@ class Metrics:
             if node in self._states:
                 self._states[node] = self._states[node]._replace(turn_s=time.monotonic())
 
-    def away(self, node: str) -> None:
-        """Note that a node is not there, and that its thread goes on asking for it."""
-        self.state(node, AWAY)
+    def away(self, node: str, reason: str = "") -> None:
+        """Note that a node is not there, or cannot be followed yet, and that its thread goes on asking."""
+        self.state(node, AWAY._replace(reason=reason))
 
     def states(self) -> dict[str, NodeState]:
         """Return how the nodes stand of which anything is known."""

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import structlog
 
 from collector.compaction.daily import Compactor
-from collector.config import NodeSettings, Settings
-from collector.errors import CollectorError
+from collector.config import Settings
+from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.health import Health
 from collector.listener import Listener
 from collector.memory import keep_little, spare_collections, spare_compiler, spare_pandas
@@ -29,7 +29,8 @@ log = structlog.get_logger(__name__)
 def run(settings: Settings, stop: threading.Event) -> int:
     """Collect until `stop` is set; returns the exit status, 0 when everything received is sealed.
 
-    Raises CollectorError when a node or the dataset cannot be used; then nothing was written.
+    Raises CollectorError when the dataset, or no node, can be used; then nothing was written. Nodes that are
+    not there yet are waited for while another is.
     """
     keep_little()
     spare_pandas()
@@ -40,7 +41,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     }
     health = Health(metrics, journals)
     with ExitStack() as at_end:  # undone from the last to the first
-        prepared = [_prepared(node, settings, at_end) for node in settings.node]
+        prepared = _prepared(settings, at_end)
         spare_collections()
         if settings.metrics:
             allow_remote = settings.allow_remote_metrics
@@ -67,9 +68,21 @@ def run(settings: Settings, stop: threading.Event) -> int:
     return _outcome(watches)
 
 
-def _prepared(node: NodeSettings, settings: Settings, at_end: ExitStack) -> Prepared:
-    prepared = prepare(node, settings, patience_s=settings.startup_patience_s)
-    at_end.callback(prepared.source.stop)
+def _prepared(settings: Settings, at_end: ExitStack) -> list[Prepared | None]:
+    """Prepare every node; None for one that is not there (yet), when another is: its thread waits for it."""
+    prepared: list[Prepared | None] = []
+    missing: list[CollectorError] = []
+    for node in settings.node:
+        try:
+            ready = prepare(node, settings, patience_s=settings.startup_patience_s)
+        except (NodeUnavailable, NodeRefused) as error:
+            missing.append(error)
+            prepared.append(None)
+        else:
+            at_end.callback(ready.source.stop)
+            prepared.append(ready)
+    if len(missing) == len(prepared):
+        raise missing[0]
     return prepared
 
 

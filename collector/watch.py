@@ -90,10 +90,13 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._journal, self._left_over = self._open_journal()
 
-    def start(self, prepared: Prepared, stored: StoredBlocks) -> None:
-        """Begin to follow the node; `stored` are the blocks of the dataset after every journal's recovery."""
+    def start(self, prepared: Prepared | None, stored: StoredBlocks) -> None:
+        """Begin to follow the node, or to wait for it.
+
+        `stored` are the blocks of the dataset after every journal's recovery.
+        """
         self._stored = stored
-        self._thread = threading.Thread(target=self._run, args=(prepared,), name=f"watch-{prepared.name}")
+        self._thread = threading.Thread(target=self._run, args=(prepared,), name=f"watch-{self._node.name}")
         self._thread.start()
 
     @property
@@ -195,7 +198,7 @@ class Watch:
         """Wait until the node answers again; None when the service stops first."""
         said = ""
         while not self._stop.is_set():
-            self._metrics.away(self._node.name)
+            self._metrics.away(self._node.name, said)
             try:
                 return prepare(self._node, self._settings)
             except (NodeUnavailable, NodeRefused) as error:

@@ -5,10 +5,15 @@ import time
 from pathlib import Path
 
 import pytest
+import requests
 
+from collector.check.model import BREACH
+from collector.check.run import check
 from collector.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
+from collector.regtest.node import free_ports
 from collector.schema import TABLES, hash_bytes
+from collector.status.gather import gather
 from collector.stored import StoredBlocks
 from collector.watch import Watch, prepare
 from collector.writer import Dataset
@@ -170,3 +175,31 @@ def test_a_node_that_fails_is_begun_again_and_disturbs_no_other(tmp_path: Path) 
     assert {row["end_reason"] for row in rows["coverage"] if row["node"] == "first"} == {"shutdown"}
     seen = {row["block_hash"] for row in rows["block_arrivals"] if row["node"] == "first"}
     assert seen >= set(map(hash_bytes, found))
+
+
+def test_a_node_that_is_not_there_or_has_no_chain_holds_up_no_other(tmp_path: Path) -> None:
+    """One starts later, with no block but the first: the other is followed meanwhile, and looks are sound."""
+    bitcoind = find_bitcoind()
+    (port,) = free_ports(1)
+    with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:
+        first.client().call("generatetodescriptor", 1, "raw(51)")
+        settings = settings_for(tmp_path / "dataset", first=first, second=second)
+        second.stop()
+        settings = settings.model_copy(update={"startup_patience_s": 0.0, "metrics": f"127.0.0.1:{port}"})
+        with collecting(settings) as logs:
+            wait_for_log(logs, "mempool.in_step", node="first")
+            wait_for_log(logs, "node.away", node="second")
+            found = first.client().call("generatetodescriptor", 2, "raw(51)")
+            (reason,) = requests.get(f"http://127.0.0.1:{port}/readyz", timeout=5).json()["reasons"]
+            assert reason.startswith("node second: ")
+            second.start()
+            wait_for_log(logs, "mempool.in_step", node="second")
+            dataset = Dataset.open(tmp_path / "dataset", "regtest")
+            assert [each for each in check(dataset) if each.status == BREACH] == []
+            tips = {node.name: (node.is_running, node.tip_height) for node in gather(dataset).nodes}
+            assert tips == {"first": (True, 3), "second": (True, 0)}
+            assert requests.get(f"http://127.0.0.1:{port}/readyz", timeout=5).json()["ready"] is True
+    assert [each for each in check(dataset) if each.status == BREACH] == []
+    rows = read(tmp_path / "dataset")
+    assert {row["end_reason"] for row in rows["coverage"] if row["node"] == "first"} <= {"shutdown", "sealed"}
+    assert {row["block_hash"] for row in rows["blocks"]} == set(map(hash_bytes, found))
