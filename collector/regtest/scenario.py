@@ -127,6 +127,14 @@ class Pool(Section):
         return self
 
 
+class Owner(Section):
+    """A company with several of the pools."""
+
+    slug: Slug
+    name: Annotated[str, StringConstraints(min_length=1)]
+    pools: Annotated[tuple[Slug, ...], Field(min_length=1, strict=False)]
+
+
 class Fork(Section):
     """A branch of `depth` blocks, all of one pool, that loses to block number `at_block` and what follows."""
 
@@ -172,6 +180,7 @@ class Scenario(Section):
     interval: Interval
     traffic: Traffic
     pools: Annotated[tuple[Pool, ...], Field(min_length=1, strict=False)]
+    owners: Annotated[tuple[Owner, ...], Field(strict=False)] = ()
     forks: Annotated[tuple[Fork, ...], Field(strict=False)] = ()
     prices: Prices | None = None
     labels: Labels | None = None
@@ -185,6 +194,15 @@ class Scenario(Section):
             twice = [value for value, n in Counter(getattr(p, key) for p in self.pools).items() if n > 1]
             if twice:
                 raise ValueError(f"two pools have the same {key.removesuffix('_bytes')} {twice[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_owners(self) -> Self:
+        known = {pool.slug for pool in self.pools if pool.rules}
+        for owner in self.owners:
+            foreign = sorted(set(owner.pools) - known)
+            if foreign:
+                raise ValueError(f"owner {owner.slug} has no pool of ours with rules: {foreign[0]!r}")
         return self
 
     @model_validator(mode="after")

@@ -210,12 +210,14 @@ def pool_truths(
 
 
 def write_rules(scenario: Scenario, folder: Path) -> None:
-    """Write the pools' rules in the schema of data/pools, one file per pool that has any.
+    """Write the pools' rules in the schema of data/pools, one file per pool that has any, and who owns them.
 
     Raises RegtestError when the folder holds the rules of other pools: they would count as well.
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = {f"{pool.slug}.toml": _rules_file(scenario, pool) for pool in scenario.pools if pool.rules}
+    if scenario.owners:
+        content["entities.toml"] = _entities_file(scenario)
     foreign = sorted(path.name for path in folder.glob("*.toml") if path.name not in content)
     if foreign:
         raise RegtestError(
@@ -238,6 +240,22 @@ def _rules_file(scenario: Scenario, pool: Pool) -> str:
             pattern = f'tag_hex = "{pool.tag_bytes.hex()}"'
         lines += ["", "[[rules]]", pattern, f'source = "scenario {scenario.name}"']
     return "\n".join(lines) + "\n"
+
+
+def _entities_file(scenario: Scenario) -> str:
+    """TOML of all owners, each with its pools since ever."""
+    lines: list[str] = []
+    for owner in scenario.owners:
+        members = [f'{{ pool = "{pool}", source = "scenario {scenario.name}" }}' for pool in owner.pools]
+        lines += [
+            "[[entities]]",
+            f'entity = "{owner.slug}"',
+            f"name = {_toml_string(owner.name)}",
+            'kind = "owner"',
+            f"members = [{', '.join(members)}]",
+            "",
+        ]
+    return "\n".join(lines)
 
 
 def _toml_string(text: str) -> str:

@@ -100,6 +100,14 @@ def test_shares_are_the_planted_counts(played: Played) -> None:
     assert [pool for pool, _, _, is_unranked in found if is_unranked] == ["unknown"]
 
 
+def test_an_owner_has_the_blocks_of_its_pools(played: Played) -> None:
+    """Hearth Works is Kettle and Copper Kettle, in the marts and on the page."""
+    mined = sum(block.pool in {"kettle", "copper-kettle"} for block in played.truth.blocks)
+    query = "SELECT block_count FROM hashrate WHERE period_kind = 'all' AND owner = 'hearth-works'"
+    assert rows(played, query) == [(mined,)]
+    assert "Hearth Works" in played.report.read_text(encoding="utf-8")
+
+
 def test_empty_blocks_are_the_planted_ones(played: Played) -> None:
     """Per pool by count, and the rank test sees that they were planted to come fast."""
     label = labels(played.truth)

@@ -59,6 +59,11 @@ def coins(count: int) -> Wallet:
             '[[forks]]\nat_block = 5\ndepth = 1\npool = "queue"\n[prices]',
             r"scenario: .*two forks have the same at_block",
         ),
+        (
+            "[prices]",
+            '[[owners]]\nslug = "hill"\nname = "Hill"\npools = ["queue", "quay"]\n[prices]',
+            r"scenario: .*owner hill has no pool of ours with rules: 'quay'",
+        ),
         ("[interval]", "[interval", r"cannot be read as TOML"),
     ],
 )
