@@ -1,9 +1,10 @@
 """How long until something happens, when several things may and not all are seen: functions of DuckDB.
 
-    competing_risks(delays, causes, waits, grid)    curves at the times of `grid`, all in one struct of lists
+    competing_risks(spells, grid)    curves at the times of `grid`, all in one struct of lists
 
-Causes are 0 for censored, 1 mined, 2 replaced, 3 expired, 4 anything else. What entered between the same two
-blocks (`waits`) shares its fate, so variances are of sums over batches of consecutive block intervals.
+Spells are structs of delay_s, cause and wait_no, in any order. Causes are 0 for censored, 1 mined, 2
+replaced, 3 expired, 4 anything else. What entered between the same two blocks (`wait_no`) shares its fate,
+so variances are of sums over batches of consecutive block intervals.
 """
 
 from dataclasses import dataclass, replace
@@ -159,6 +160,8 @@ def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numb
     `mined`, `replaced`, `expired` and `other` are cumulative incidences in the presence of each other.
     half_mined_s is when the incidence of mined ones reaches a half.
     """
+    in_order = np.argsort(delays)  # neighbours in time become neighbours in memory
+    delays, causes, waits = delays[in_order], causes[in_order], waits[in_order]
     table, batch = life_table(delays, causes), batches(waits)
     mined_only = np.where(causes == MINED, MINED, 0)
     gone = curve(table.only(MINED), mined_only, MINED, batch, grid)
@@ -185,7 +188,7 @@ def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numb
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the functions of this module known to one connection."""
     fields = ", ".join(f"{name} DOUBLE[]" for name in CURVES)
-    parameters = ["DOUBLE[]"] * 4
+    parameters = ["STRUCT(delay_s DOUBLE, cause INTEGER, wait_no BIGINT)[]", "DOUBLE[]"]
     create_functions(
         connection,
         (("competing_risks", _column, parameters, f"STRUCT({fields}, half_mined_s DOUBLE)"),),
@@ -205,14 +208,13 @@ def _known(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | Non
     ]
 
 
-def _column(
-    delays: pa.ChunkedArray, causes: pa.ChunkedArray, waits: pa.ChunkedArray, grids: pa.ChunkedArray
-) -> pa.Array:
-    """Give the curves row by row; a row without delays has none."""
+def _column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
+    """Give the curves row by row; a row without spells has none."""
     results: list[dict[str, Any] | None] = []
-    for row in zip(delays, causes, waits, grids, strict=True):
+    for row in zip(spells, grids, strict=True):
         if any(not each.is_valid or not len(each.values) for each in row):
             results.append(None)
         else:
-            results.append(competing_risks(*(each.values.to_numpy(zero_copy_only=False) for each in row)))
+            columns = (*row[0].values.flatten(), row[1].values)
+            results.append(competing_risks(*(each.to_numpy(zero_copy_only=False) for each in columns)))
     return pa.array(results, RESULT)

@@ -7,8 +7,8 @@ another reason. Transactions that entered between the same two blocks share thei
 against likeness within batches of consecutive block intervals, not those of independent transactions. confirmation_delay has one row per time, confirmation_decile the sums.
 """
 cost = """
-All delays are sorted, decile by decile and once more for all together, and go to NumPy as lists, where each gives
-four curves with intervals.
+All spells go to NumPy as lists, decile by decile and once more all together, where they are sorted by delay and each
+list gives four curves with intervals.
 """
 grain = ["decile"]
 [parameters]
@@ -22,9 +22,11 @@ with
 spells as (
     select
         unnest(if(decile is null, [0], [0, decile])) as decile,
-        delay_s,
-        wait_no,
-        list_position(['mined', 'replaced', 'expired', 'other'], outcome) as cause
+        struct_pack(
+            delay_s := delay_s,
+            cause := coalesce(list_position(['mined', 'replaced', 'expired', 'other'], outcome), 0),
+            wait_no := wait_no
+        ) as spell
     from confirmation_spells
     where is_counted
 )
@@ -32,9 +34,7 @@ spells as (
 select
     decile,
     competing_risks(
-        list(delay_s order by delay_s, cause),
-        list(cast(coalesce(cause, 0) as double) order by delay_s, cause),
-        list(cast(wait_no as double) order by delay_s, cause),
+        list(spell),
         cast(string_split(any_value(getvariable('delay_grid_s')), ' ') as double[])
     ) as curves
 from spells
