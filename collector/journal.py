@@ -156,9 +156,8 @@ class Journal:
 
     def _new_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
         with explained(self._folder):
-            path = self._folder / (session + SUFFIX)
-            size_bytes = self._ring_bytes
-            return Ring.create(path, node=node, session=session, topics=topics, capacity_bytes=size_bytes)
+            at = self._folder / (session + SUFFIX)
+            return Ring.create(at, node=node, session=session, topics=topics, capacity_bytes=self._ring_bytes)
 
     def end_ring(self) -> None:
         """Do without the ring: its session has ended, and all that is in it is journalled or not wanted."""
@@ -260,6 +259,9 @@ class Journal:
         self._unsealed, self._vouched = adopted.segments, adopted.vouched
         self._waiting.extend(adopted.messages)
         self._next_ordinal, self._states = adopted.next_ordinal, adopted.states
+        for name in {each for each in self._states if each.startswith(_RING_STATE)}:
+            if not (self._folder / (name.removeprefix(_RING_STATE) + SUFFIX)).exists():
+                del self._states[name]  # a kill came between the end of a ring and that of its state
         return adopted.accounts
 
     def _take_over_rings(self, accounts: Accounts, dataset: Dataset) -> None:

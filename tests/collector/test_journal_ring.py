@@ -179,6 +179,22 @@ def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None
         assert claims(journal) == [(0, 0, "killed")]
 
 
+def test_a_kill_at_the_end_of_a_session_leaves_nothing_for_ever(run: Run, dataset: Dataset) -> None:
+    """It comes when the ring has gone, and nobody has written yet that its state may go as well."""
+    run.put(0)
+    run.journalled(1)
+    run.journal.mark_consumed(1)
+    run.journal.set_state("coverage/s1", None)
+    run.journal.flush()
+    run.journal.end_ring()
+    killed = run.killed()
+    assert list(killed.glob("*.journal"))
+    with Journal(killed) as journal:
+        assert recovered(journal, dataset) == []
+        journal.seal(dataset)
+    assert list(killed.glob("*.journal")) == []
+
+
 def test_a_damaged_ring_is_kept_and_named(run: Run, dataset: Dataset) -> None:
     """The records that are whole are taken; the file stays for a look."""
     run.put(0, 1, 2)
