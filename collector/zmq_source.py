@@ -21,13 +21,12 @@ from typing import Any, Final
 from collector.errors import NodeUnavailable
 from collector.receiver import Setup
 from collector.records import Notice
-from collector.ring import Ring
+from collector.ring import TAKEN_AT_ONCE, Ring
 
 # A subscription travels behind the handshake; Bitcoin Core's own tests wait as long for it.
 SUBSCRIBE_SETTLE_S: Final = 0.2
 START_S: Final = 30.0  # for the process to begin, on a machine that is busy
 END_S: Final = 10.0
-TAKEN_AT_ONCE: Final = 1000
 INBOX_ITEMS: Final = 2_000  # what is beyond them stays in the ring
 BACK_OFF_S: Final = 0.005
 LOOK_S: Final = 0.05  # the longest wait for word from the process, which may be missed

@@ -22,7 +22,6 @@ Stroke = Literal["solid", "dashed", "dotted"]
 HEIGHT_PX: Final = 270
 # Thousands are written out; what is beyond them, or below one, has as many digits as it needs.
 PLAIN_LABEL: Final = "format(datum.value, datum.value >= 1e3 && datum.value < 1e9 ? ',.0f' : '.4~g')"
-COUNT_LABEL: Final = "format(datum.value, ',.0f')"
 USD_LABEL: Final = f"'$' + {PLAIN_LABEL}"
 HASHRATE_LABEL: Final = "replace(format(datum.value, '.3~s'), regexp('([a-zA-Z]?)$'), '\u00a0$1') + 'H/s'"
 DURATION_LABEL: Final = (

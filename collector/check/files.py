@@ -35,7 +35,6 @@ class FileChecks:
         self.sorted = Outcome("order", "files are sorted by the table's key")
         self.folders = Outcome("folders", "rows are in the folder of their day or heights")
         self.values = Outcome("values", "no null where none may be, no value outside its set")
-        self.n_vanished = 0  # files that compaction took away meanwhile
 
     @property
     def outcomes(self) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,6 +76,25 @@ def wait_for_ring(dataset: Path, n_waiting: int) -> None:
         time.sleep(0.05)
 
 
+@contextmanager
+def behind(
+    settings: Settings, node: RegtestNode, witness: Witness, proxy: Proxy, fault: str
+) -> Iterator[tuple[list[Any], int]]:
+    """Collect until much waits in the ring, since the proxy has this fault, and then stop.
+
+    Gives the log, and what the witness had heard before.
+    """
+    wallet = make_wallet(node, N_PAYMENTS, seed=11)
+    time.sleep(0.5)
+    n_before = len(witness.messages)
+    with collecting(settings) as logs:
+        wait_for_log(logs, "mempool.in_step")
+        proxy.set(fault)
+        send(node.client(), wallet, N_PAYMENTS)
+        wait_for_ring(settings.dataset, N_PAYMENTS // 2)
+        yield logs, n_before
+
+
 def verify(dataset_folder: Path, witness: Witness, events: slice) -> list[dict[str, Any]]:
     """Compare what the first session wrote with what the witness heard; returns its entries."""
     dataset = Dataset.open(dataset_folder, "regtest")
@@ -95,15 +115,8 @@ def test_a_stop_takes_the_ring_in_turns(
     node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
 ) -> None:
     """The node does not answer for a while, so that most waits in the ring; it does when we are to stop."""
-    wallet = make_wallet(node, N_PAYMENTS, seed=11)
     dataset = tmp_path / "dataset"
-    time.sleep(0.5)
-    n_before = len(witness.messages)
-    with collecting(settings_through(proxy, node, dataset)) as logs:
-        wait_for_log(logs, "mempool.in_step")
-        proxy.set("hang")
-        send(node.client(), wallet, N_PAYMENTS)
-        wait_for_ring(dataset, N_PAYMENTS // 2)
+    with behind(settings_through(proxy, node, dataset), node, witness, proxy, "hang") as (_, n_before):
         proxy.set("pass")
     rows = verify(dataset, witness, slice(n_before, None))
     assert len(rows) == N_PAYMENTS
@@ -116,15 +129,10 @@ def test_a_stop_without_the_node_leaves_the_ring_to_the_next_start(
     node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
 ) -> None:
     """It ends soon and with status 0; the next start takes in the rest in turns, with all its fees."""
-    wallet = make_wallet(node, N_PAYMENTS, seed=12)
     dataset = tmp_path / "dataset"
-    time.sleep(0.5)
-    n_before = len(witness.messages)
-    with collecting(settings_through(proxy, node, dataset)) as logs:
-        wait_for_log(logs, "mempool.in_step")
-        proxy.set("refuse")
-        send(node.client(), wallet, N_PAYMENTS)
-        wait_for_ring(dataset, N_PAYMENTS // 2)
+    settings = settings_through(proxy, node, dataset)
+    with behind(settings, node, witness, proxy, "refuse") as (logs, n_before):
+        pass
     assert [entry for entry in logs if entry["event"] == "session.left"]
     n_events = len(witness.messages) - n_before
     node.client().call(
@@ -132,7 +140,7 @@ def test_a_stop_without_the_node_leaves_the_ring_to_the_next_start(
     )  # takes them all: who asks for their fees is late
     proxy.set("pass")
     assert list(dataset.glob("journal/regtest/alpha/*.ring"))
-    with collecting(settings_through(proxy, node, dataset)) as logs:
+    with collecting(settings) as logs:
         wait_for_log(logs, "mempool.in_step")
     rows = verify(dataset, witness, slice(n_before, n_before + n_events))
     assert sum(row["first_seen_kind"] == "pushed" for row in rows) == N_PAYMENTS
