@@ -155,11 +155,9 @@ class Collecting:
         return sum(map(float, values)) if values else None
 
     @property
-    def resident_bytes(self) -> int:
-        """Resident memory of the process and its children."""
-        processes = [self.process_id, *self.children()]
-        pages = (int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in processes)
-        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+    def processes(self) -> list[int]:
+        """The process and its children: its receiver, and a compaction for a moment."""
+        return [self.process_id, *self.children()]
 
 
 def _toml(values: Mapping[str, Any]) -> str:

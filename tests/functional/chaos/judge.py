@@ -50,7 +50,7 @@ class Evidence:
 
     dataset: Path
     debug_log: Path
-    frames: list[recorder.Frame]
+    frames: list[recorder.Frame]  # of `sequence`
     rpc: RpcClient
     mempool: set[bytes] | None = None
     fees_sat: Mapping[bytes, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def judge(evidence: Evidence) -> Verdict:
     verdict.figures |= {
         "sessions": len(sessions),
         "published": sum(len(run.published) for run in runs),
-        "recorded": sum(frame.topic == "sequence" for frame in evidence.frames),
+        "recorded": len(evidence.frames),
         "events": sum(row["kind"] == "pushed" for row in rows["mempool_events"]),
         "pulled": sum(row["kind"] == "pulled" for row in rows["mempool_events"]),
         "blocks": len(rows["blocks"]),
@@ -187,9 +187,7 @@ def _numbers(
         or (published[counter].letter, published[counter].hash) != (row["event"], row["hash"])
     ]
     verdict.wrong(f"session {session}: rows that differ from the node's log, by counter", wrong)
-    bodies = {
-        (frame.counter, frame.body[:33]): frame.body for frame in evidence.frames if frame.topic == "sequence"
-    }
+    bodies = {(frame.counter, frame.body[:33]): frame.body for frame in evidence.frames}
     wrong = []
     for counter, row in pushed.items():
         body = bodies.get((counter, row["hash"][::-1] + row["event"].encode()))

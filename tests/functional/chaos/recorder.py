@@ -6,9 +6,11 @@ high-water mark, and a file of `stamp_ns | topic | counter | length | body`, num
     python recorder.py OUT sequence=tcp://127.0.0.1:28332 rawtx=tcp://127.0.0.1:28333
 """
 
+import mmap
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,16 +54,17 @@ def record(out: Path, endpoints: dict[str, str]) -> None:
                 file.flush()
 
 
-def read(path: Path) -> list[Frame]:
-    """Read what a recorder wrote; a frame that the end cut off is left out."""
-    data = path.read_bytes()
-    frames, at = [], 0
-    while at + HEAD.size <= len(data):
-        stamp_ns, topic, counter, length = HEAD.unpack_from(data, at)
-        at += HEAD.size + length
-        if at <= len(data):
-            frames.append(Frame(stamp_ns, TOPICS[topic], counter, data[at - length : at]))
-    return frames
+def read(path: Path, topic: str) -> Iterator[Frame]:
+    """Read what a recorder wrote of a topic; a frame that the end cut off is left out."""
+    if not path.stat().st_size:
+        return  # which cannot be mapped
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        wanted, at = TOPICS.index(topic), 0
+        while at + HEAD.size <= len(data):
+            stamp_ns, index, counter, length = HEAD.unpack_from(data, at)
+            at += HEAD.size + length
+            if index == wanted and at <= len(data):
+                yield Frame(stamp_ns, topic, counter, data[at - length : at])
 
 
 if __name__ == "__main__":

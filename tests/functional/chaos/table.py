@@ -8,7 +8,8 @@ HOLDS = (
     "the node's RPC. *Holds* means: no row lost that was received, none double, every hole named in",
     "`coverage`, every block with its transactions and fees as `getblock` has them, and the mempool as",
     "`getrawmempool` has it, by replay of the events. A fault is played in full, but where a scale is told:",
-    "then its counts and times are so much smaller; `SCALE=1` plays all in full.",
+    "then its counts and times are so much smaller; `SCALE=1` plays all in full. In `flood` the node writes",
+    "no debug.log: there events are compared with the recorder alone, and the rest is left to `check`.",
 )
 SAID_CHARACTERS = 300  # of a fault's description
 
@@ -70,13 +71,15 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a fault counted beyond what every fault does."""
+    """Return what a fault counted: what nearly every one does, in one, and what only this one does."""
     every = {"published", "recorded", "events", "pulled", "blocks", "rejects", "holes", "check", "sessions"}
     every |= {"entries", "mempool", "starts", "failed", "said", "entries without fee"}
     figures = row.get("figures", {})
     own = [(name, _plain(str(value))) for name, value in figures.items() if name not in every and value]
-    shared = ", ".join(str(figures.get(name, 0)) for name in ("sessions", "pulled", "blocks", "rejects"))
-    return [("sessions, pulled events, blocks, rejects", shared), *own] if figures else own
+    if "sessions" not in figures:
+        return own
+    shared = ", ".join(str(figures[name]) for name in ("sessions", "pulled", "blocks", "rejects"))
+    return [("sessions, pulled events, blocks, rejects", shared), *own]
 
 
 def _plain(text: str) -> str:

@@ -49,9 +49,9 @@ class World:
         """Call this when the world ends."""
         self._at_end.callback(undo)
 
-    def frames(self) -> list[recorder.Frame]:
-        """Read what the recorder has written so far."""
-        return recorder.read(self._recording)
+    def frames(self) -> Iterator[recorder.Frame]:
+        """Read what the recorder has written of `sequence` so far."""
+        return recorder.read(self._recording, "sequence")
 
     def settle(self) -> None:
         """Wait until what was published has arrived, and the collector follows the mempool."""
@@ -67,7 +67,7 @@ class World:
         self.evidence = Evidence(
             dataset=self.collector.dataset,
             debug_log=self.node.datadir / "regtest" / "debug.log",
-            frames=self.frames(),
+            frames=list(self.frames()),
             rpc=self.rpc,
             mempool=mempool,
             fees_sat=self.traffic.fees_sat,
