@@ -240,9 +240,11 @@ class BlockFlow:
     def _fill_below(self, known: Known, wanted: _Wanted, now_us: int) -> None:
         """Have the parent of a block fetched when it is missing and wanted."""
         floor = self._stored.floor
-        if floor is None or known.height <= floor or known.prev_hash in self._wanted:
+        if floor is None or known.height <= floor:
             return
-        self.fill([known.prev_hash], now_us if wanted.is_fill else now_us + PARENT_PATIENCE_US)
+        self._stored.lack(known.prev_hash)  # the session may end before it is there
+        if known.prev_hash not in self._wanted:
+            self.fill([known.prev_hash], now_us if wanted.is_fill else now_us + PARENT_PATIENCE_US)
 
     def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
         """Return the fees of a block's transactions, and the values of what they spent by outpoint.

@@ -22,8 +22,9 @@ class StoredBlocks:
     """Hashes of the blocks that the dataset holds or will hold.
 
     From height `floor` on every block is wanted; it is None until the first block of an empty dataset is
-    about to come. `holes` are parents that stored blocks have and the dataset has not. Of the blocks in
-    `rowless` the dataset has the transactions alone: a file of `blocks` was lost.
+    about to come. `holes` are parents that stored blocks have and the dataset has not: a session that ends
+    while it fetches them leaves the rest to the next. Of the blocks in `rowless` the dataset has the
+    transactions alone: a file of `blocks` was lost.
     """
 
     def __init__(
@@ -34,14 +35,26 @@ class StoredBlocks:
         rowless: Iterable[bytes] = (),
     ) -> None:
         self.floor = floor
-        self.holes = tuple(holes)
         self.rowless = frozenset(rowless)
         self._hashes = set(hashes)
+        self._holes = set(holes)
         self._claimed: dict[bytes, str] = {}  # by this process, and for which node
         self._lock = threading.Lock()
 
     def __contains__(self, block_hash: bytes) -> bool:
         return block_hash in self._hashes
+
+    @property
+    def holes(self) -> tuple[bytes, ...]:
+        """Blocks that are wanted and were not stored so far."""
+        with self._lock:
+            return tuple(self._holes)
+
+    def lack(self, block_hash: bytes) -> None:
+        """Say that a block is wanted, for a stored one has it as parent; nothing when it is stored itself."""
+        with self._lock:
+            if block_hash not in self._hashes:
+                self._holes.add(block_hash)
 
     def begin_at(self, height: int) -> None:
         """Want every block from a height on, unless a floor that is as low is set."""
@@ -54,14 +67,19 @@ class StoredBlocks:
             if block_hash in self._hashes:
                 return False
             self._hashes.add(block_hash)
+            self._holes.discard(block_hash)
             self._claimed[block_hash] = node
             return True
 
     def release(self, node: str, stored: Collection[bytes]) -> None:
-        """Take back what was claimed for a node whose session failed, but for what was `stored` after all."""
+        """Take back what was claimed for a node whose session failed, but for what was `stored` after all.
+
+        What was lost is wanted again, also when no message is left that speaks of it.
+        """
         with self._lock:
             lost = [hash_ for hash_, by in self._claimed.items() if by == node and hash_ not in stored]
             self._hashes.difference_update(lost)
+            self._holes.update(lost)
             for hash_ in lost:
                 del self._claimed[hash_]
 

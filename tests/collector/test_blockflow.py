@@ -105,3 +105,36 @@ def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: Regt
     blocks.answered(hash_bytes(name), answer, 3, 3, batch)
     assert [row["block_hash"] for row in columns_of(batch)["blocks"]] == [hash_bytes(name)]
     assert (batch.n_open, len(blocks)) == (0, 0)
+
+
+def test_what_a_session_was_still_fetching_is_left_to_the_next(node: RegtestNode) -> None:
+    """The node restarts during the walk down from its tip: the next walk begins where that one ended."""
+    rpc = node.client()
+    first = rpc.call("getblockcount") + 1
+    names = rpc.call("generatetodescriptor", 4, "raw(51)")
+    asked: list[bytes] = []
+    stored = StoredBlocks((), first)
+
+    def next_session() -> BlockFlow:
+        return BlockFlow(
+            ("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None
+        )
+
+    def answer_last(blocks: BlockFlow) -> None:
+        blocks.answered(asked[-1], ask_block(rpc, asked[-1], raw=True), 1, 1, Batch())
+        blocks.tick(1, at_once=True)
+
+    interrupted = next_session()
+    interrupted.happened(hash_bytes(names[-1]), "connected", 1, "at_start", Batch())
+    answer_last(interrupted)
+    assert asked == [hash_bytes(name) for name in (names[3], names[2])]
+    interrupted.flush()
+    assert set(stored.holes) == {hash_bytes(names[2])}
+    following = next_session()
+    following.fill(stored.holes, 1)
+    following.tick(1, at_once=True)
+    for _ in range(3):
+        answer_last(following)
+    assert not stored.holes
+    assert len(following) == 0
+    assert all(hash_bytes(name) in stored for name in names)

@@ -57,7 +57,10 @@ def test_every_hole_is_found_however_deep_and_on_stale_branches(dataset: Dataset
 
 
 def test_a_block_is_claimed_once_and_given_back_by_a_failed_session() -> None:
-    """What the failed node's session had stored after all stays; another node's blocks are not touched."""
+    """What the failed node's session had stored after all stays; another node's blocks are not touched.
+
+    What it had not is a hole until it is claimed again.
+    """
     stored = StoredBlocks([name(1)], 1)
     assert not stored.claim(name(1), "a")
     assert stored.claim(name(2), "a")
@@ -66,7 +69,9 @@ def test_a_block_is_claimed_once_and_given_back_by_a_failed_session() -> None:
     assert stored.claim(name(4), "b")
     stored.release("a", {name(1), name(2)})
     assert [name(height) in stored for height in (1, 2, 3, 4)] == [True, True, False, True]
+    assert set(stored.holes) == {name(3)}
     assert stored.claim(name(3), "b")
+    assert not stored.holes
 
 
 def transactions(height: int, branch: int = 0) -> list[dict[str, Any]]:
