@@ -162,13 +162,73 @@ def test_the_password_of_bitcoin_conf_is_used_and_not_shown(tmp_path: Path) -> N
     assert (named.password, named.cookie_file) == (None, Path("/c"))
 
 
+def test_an_empty_password_leaves_the_cookie(tmp_path: Path) -> None:
+    """The node writes a cookie then, as without the line."""
+    write(tmp_path / "bitcoin.conf", "rpcuser=me\nrpcpassword=\n")
+    access = find_access(NodeSettings(datadir=tmp_path), "main")
+    assert (access.password, access.cookie_file) == (None, tmp_path / ".cookie")
+
+
 def test_included_files_count(tmp_path: Path) -> None:
-    """An included file brings its settings; what it includes itself is not followed."""
-    write(tmp_path / "a.conf", "includeconf=b.conf\n")
-    write(tmp_path / "b.conf", "[regtest]\nrpcport=5\nincludeconf=a.conf\n")
-    assert read_conf(tmp_path / "a.conf", must_exist=True)["regtest"]["rpcport"] == ["5"]
+    """They lie in the datadir and come behind what the file says itself; theirs are not followed."""
+    conf = write(tmp_path / "etc" / "a.conf", "includeconf=b.conf\n[regtest]\nrpcuser=first\n")
+    write(tmp_path / "b.conf", "includeconf=c.conf\n[regtest]\nrpcport=5\nrpcuser=second\n")
+    write(tmp_path / "c.conf", "[regtest]\nrpcconnect=6\n")
+    found = read_conf(conf, "regtest", tmp_path, must_exist=True)
+    assert found["regtest"] == {"rpcuser": ["first", "second"], "rpcport": ["5"]}
     with pytest.raises(SettingsError, match="there is no file"):
-        read_conf(tmp_path / "c.conf", must_exist=True)
+        read_conf(tmp_path / "d.conf", "regtest", tmp_path, must_exist=True)
+
+
+def test_only_the_chain_of_a_section_takes_what_it_includes(tmp_path: Path) -> None:
+    """So does the node."""
+    conf = write(tmp_path / "bitcoin.conf", "[regtest]\nincludeconf=b.conf\n")
+    write(tmp_path / "b.conf", "rpcuser=me\n")
+    assert "" in read_conf(conf, "regtest", tmp_path, must_exist=True)
+    assert "" not in read_conf(conf, "signet", tmp_path, must_exist=True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "url"),
+    [
+        ("rpcbind=::1", "http://[::1]:7"),
+        ("rpcbind=[::1]:9", "http://[::1]:9"),
+        ("rpcbind=[::1]", "http://[::1]:7"),
+        ("rpcbind=0.0.0.0:9", "http://127.0.0.1:9"),
+        ("rpcbind=192.0.2.1\nrpcbind=127.0.0.2", "http://127.0.0.2:7"),
+        ("rpcbind=192.0.2.1", "http://192.0.2.1:7"),
+        ("", "http://127.0.0.1:7"),
+    ],
+)
+def test_the_node_is_asked_where_it_listens(tmp_path: Path, bound: str, url: str) -> None:
+    """Beside rpcallowip, rpcbind says where; of several addresses loopback is taken."""
+    rest = "rpcport=7\n[main]\nrpcallowip=::/0\n"
+    write(tmp_path / "bitcoin.conf", f"{bound}\n{rest}")
+    assert find_access(NodeSettings(datadir=tmp_path), "main").rpc_url == url
+    write(tmp_path / "bitcoin.conf", "rpcbind=192.0.2.1\n")
+    assert find_access(NodeSettings(datadir=tmp_path), "main").rpc_url == "http://127.0.0.1:8332"
+
+
+@pytest.mark.parametrize("line", ["chain=testnet4", "testnet4=1", "testnet4="])
+def test_a_bitcoin_conf_of_another_chain_is_refused(tmp_path: Path, line: str) -> None:
+    """The chain it chooses is named, before a port is tried where nobody listens."""
+    write(tmp_path / "bitcoin.conf", f"regtest=0\n{line}\n")
+    with pytest.raises(SettingsError, match=r"is on 'testnet4', the settings say 'main'; set chain"):
+        find_access(NodeSettings(datadir=tmp_path), "main")
+    assert find_access(NodeSettings(datadir=tmp_path), "testnet4").rpc_url.endswith(":48332")
+
+
+def test_with_address_and_cookie_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a home, as in many containers, needs no more than these."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    node = NodeSettings(rpc_url="http://127.0.0.1:1", cookie_file=Path("/c"))
+    assert find_access(node, "main").cookie_file == Path("/c")
+    with pytest.raises(SettingsError, match="no home folder; set datadir"):
+        find_access(NodeSettings(), "main")
 
 
 def test_metrics_leave_loopback_only_when_told(tmp_path: Path) -> None:
