@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import requests
 import stamina
+from requests.auth import HTTPBasicAuth
 
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
 
@@ -155,10 +156,16 @@ class RpcClient:
         if response.status_code == HTTPStatus.UNAUTHORIZED and self._cookie_file is not None:
             self.close()  # a restarted node has a new cookie
             response = self._send(body)
-        if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            methods = sorted({call["method"] for call in (body if isinstance(body, list) else [body])})
+            raise NodeRefused(
+                f"{self.url} does not let us call {', '.join(methods)} (HTTP 403); add it to the "
+                "rpcwhitelist of our user in bitcoin.conf, or this machine to rpcallowip"
+            )
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
             where = self._cookie_file or "rpcuser and rpcpassword"
             raise NodeRefused(
-                f"{self.url} does not accept our credentials ({where}): HTTP {response.status_code}; "
+                f"{self.url} does not accept our credentials ({where}): HTTP 401; "
                 "set cookie_file or datadir to those of the running node"
             )
         if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -193,7 +200,7 @@ class RpcClient:
             session = requests.Session()
             session.trust_env = False  # no proxy, and no ~/.netrc instead of our cookie
             session.verify = self._verify
-            session.auth = self._login or self._cookie()
+            session.auth = HTTPBasicAuth(*map(_as_in_file, self._login or self._cookie()))
             session.headers["Content-Type"] = "application/json"
             self._local.session = session
         return session
@@ -255,6 +262,11 @@ def checked_url(url: str, *, allow_remote: bool = False) -> str:
 def _without_login(url: str) -> str:
     scheme, slashes, rest = url.rpartition("://")
     return scheme + slashes + rest.rpartition("@")[2]
+
+
+def _as_in_file(text: str) -> bytes:
+    """Return the bytes that the node read for a user or a password, and compares ours with."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def printable(text: str) -> str:

@@ -36,8 +36,8 @@ class Server:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 server.requests.append(body)
-                login = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
-                status, answer = server.script(body, login)
+                login = base64.b64decode(self.headers["Authorization"].removeprefix("Basic "))
+                status, answer = server.script(body, login.decode(errors="surrogateescape"))
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
@@ -148,7 +148,8 @@ def test_a_new_cookie_is_read_when_the_old_one_is_refused(server: Server, cookie
     [
         ((500, b'{"error":{"code":-28,"message":"Loading blocks"}}'), NodeUnavailable, "Loading blocks"),
         ((503, b"Work queue depth exceeded"), NodeUnavailable, "overloaded"),
-        ((403, b""), NodeRefused, "HTTP 403"),
+        ((401, b""), NodeRefused, "does not accept our credentials"),
+        ((403, b""), NodeRefused, "does not let us call getblockcount .*; add it to the rpcwhitelist"),
         ((500, b'{"error":{"code":-8,"message":"Bad height"}}'), RpcError, "Bad height"),
         (
             (500, b'{"error":{"code":-8,"message":"Bad \\u001b[2J\\n\\u009bx"}}'),
@@ -166,6 +167,15 @@ def test_each_failure_has_its_error(
     server.script = lambda *_: answer
     with pytest.raises(error, match=words):
         RpcClient(server.url, cookie_file=cookie).call("getblockcount")
+
+
+@pytest.mark.parametrize("password", ["naïve", "пароль €", "caf\udce9", "a:b='\"%"])
+def test_a_password_is_sent_as_the_bytes_of_its_file(server: Server, password: str) -> None:
+    """Whatever its alphabet, and also where it is not UTF-8."""
+    logins: list[str] = []
+    server.script = lambda body, login: (logins.append(login), (200, json.dumps(reply(body)).encode()))[1]
+    assert RpcClient(server.url, user="ü", password=password).call("uptime") == ["uptime"]
+    assert logins == [f"ü:{password}"]
 
 
 def test_patience_outlasts_a_start(server: Server, cookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
