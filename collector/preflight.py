@@ -16,7 +16,15 @@ import structlog
 
 from collector.bitcoin_conf import RPC_PORTS, find_access
 from collector.config import NodeSettings, Settings
-from collector.errors import MissingTopic, NodeError, NodeUnavailable, SettingsError, WrongChain
+from collector.errors import (
+    MissingTopic,
+    NodeError,
+    NodeRefused,
+    NodeUnavailable,
+    RpcError,
+    SettingsError,
+    WrongChain,
+)
 from collector.rpc import RpcClient, printable
 from collector.schema import hash_bytes
 
@@ -30,6 +38,20 @@ LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx at once, and 
 CROWDED: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
 LIBRARIES: Final = ("pyarrow", "pyzmq", "requests", "numpy")
 STATE: Final = ("loaded", "size", "bytes", "usage", "total_fee", "unbroadcastcount")  # not policy
+# Besides what is asked here: what a session asks (`collector.questions`, `collector.snapshots`).
+METHODS: Final = (
+    "getbestblockhash",
+    "getblock",
+    "getblocktemplate",
+    "getmempoolentry",
+    "getmempoolinfo",
+    "getnetworkinfo",
+    "getrawmempool",
+    "getrawtransaction",
+    "gettxout",
+    "getzmqnotifications",
+    "uptime",
+)
 log = structlog.get_logger(__name__)
 
 
@@ -80,6 +102,8 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
     """
     refuse_zmq_port(client.url)
     chain = client.call("getblockchaininfo")
+    if is_first:
+        _refuse_forbidden(client)
     network = client.call("getnetworkinfo")
     _refuse_unfit(chain, network, f"node {node.name} at {client.url}", settings.chain)
     node_began_before_s = -client.call("uptime") + time.monotonic()
@@ -107,6 +131,23 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
         "settings": settings.model_dump_json(),
     }
     return NodeFacts(endpoints, node_began_before_s, row)
+
+
+def _refuse_forbidden(client: RpcClient) -> None:
+    """Raise NodeRefused with every method that the node's rpcwhitelist keeps from us."""
+    forbidden = []
+    for method in METHODS:
+        try:
+            client.call(method, {})  # which none of them takes: the answer is an error, and costs nothing
+        except RpcError:
+            pass
+        except NodeRefused:  # not our credentials: one call of ours was answered
+            forbidden.append(method)
+    if forbidden:
+        raise NodeRefused(
+            f"the node at {client.url} does not let us call {', '.join(forbidden)}; add what is missing to "
+            "the rpcwhitelist of our user in its bitcoin.conf and restart it"
+        )
 
 
 def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
@@ -182,7 +223,8 @@ def reachable(address: str, rpc_url: str) -> str:
     """Replace a wildcard that the node binds to by the host its RPC is reached at."""
     parts = urlsplit(address)
     if parts.scheme == "tcp" and parts.hostname in ("0.0.0.0", "::", "*"):  # noqa: S104 - read, not bound
-        return f"tcp://{urlsplit(rpc_url).hostname}:{parts.port}"
+        host = urlsplit(rpc_url).hostname or ""
+        return f"tcp://[{host}]:{parts.port}" if ":" in host else f"tcp://{host}:{parts.port}"
     return address
 
 

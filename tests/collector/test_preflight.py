@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from collector.config import load_settings
 from collector.errors import SettingsError
-from collector.preflight import refuse_twins, warn_of_unwise
+from collector.preflight import reachable, refuse_twins, warn_of_unwise
 
 
 def notifiers(**limits: int) -> list[dict[str, Any]]:
@@ -52,3 +52,11 @@ def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
         refuse_twins(load_settings(file))
     file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 2))
     refuse_twins(load_settings(file))
+
+
+@pytest.mark.parametrize("wildcard", ["*", "0.0.0.0", "[::]"])  # noqa: S104 - read, not bound
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "node.example"])
+def test_what_a_node_binds_to_is_reached_where_its_rpc_is(wildcard: str, host: str) -> None:
+    """An IPv6 address keeps its brackets."""
+    assert reachable(f"tcp://{wildcard}:5", f"http://{host}:8332") == f"tcp://{host}:5"
+    assert reachable("tcp://192.0.2.1:5", f"http://{host}:8332") == "tcp://192.0.2.1:5"

@@ -13,7 +13,7 @@ import pytest
 
 from collector.cli import main
 from collector.journal import Journal
-from collector.regtest import RegtestNode
+from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
 from collector.writer import Dataset
 
@@ -117,6 +117,16 @@ def test_a_dry_run_says_all_that_would_be_done(
     ):
         assert words in said
     assert sorted(dataset.rglob("*")) == before
+
+
+def test_methods_that_a_whitelist_lacks(refusal: Run, dataset: Path) -> None:
+    """All of them are named at the start, before the first is missed in an hour's time."""
+    allowed = "-rpcwhitelist=__cookie__:stop,getblockcount,getblockchaininfo,getnetworkinfo,uptime"
+    allowed += ",getzmqnotifications,getmempoolinfo,getrawmempool,getrawtransaction,gettxout,getmempoolentry"
+    with RegtestNode(find_bitcoind(), options=[allowed]) as node:
+        said = refusal(*reach(node))
+    assert "does not let us call getbestblockhash, getblock, getblocktemplate; add" in said
+    assert not dataset.exists()
 
 
 class Impostor:
