@@ -66,6 +66,7 @@ class Receiver:
         self._timeout_s = setup.timeout_s
         self._topics = {topic.encode(): topic for topic in setup.endpoints}
         self._expected: dict[str, int] = {}
+        self._renewed: set[str] = set()  # topics of new connections that have brought nothing yet
         self._dropped: dict[str, int] = {}  # by topic, since the last message that found room
         self._is_full = False  # from the first message without room until half of the room is free
         self._notices: deque[Notice] = deque()  # that found no room
@@ -168,9 +169,7 @@ class Receiver:
         for endpoint in {self._endpoints[topic] for topic in renew}:
             self._socket.disconnect(endpoint)
             self._note_connection("reconnect", endpoint)  # no event tells of an end that we made
-            for topic, address in self._endpoints.items():
-                if address == endpoint:
-                    self._expected.pop(topic, None)
+            self._renewed.update(topic for topic, at in self._endpoints.items() if at == endpoint)
             self._socket.connect(endpoint)
         self._wake()
 
@@ -199,10 +198,12 @@ class Receiver:
         sequence = int.from_bytes(frames[2], "little")
         expected = self._expected.get(topic, sequence)
         self._expected[topic] = (sequence + 1) % COUNTER_RANGE
-        if sequence != expected:
-            # Counters are 32 bits wide: half the range ahead is a jump, the rest is a step back.
-            missing = (sequence - expected) % COUNTER_RANGE
-            reason = "gap" if missing < COUNTER_RANGE // 2 else "node_restart"
+        # Counters are 32 bits wide: half the range ahead is a jump, the rest is a step back.
+        is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
+        is_named = is_jump and topic in self._renewed  # the new connection has ended the interval
+        self._renewed.discard(topic)
+        if sequence != expected and not is_named:
+            reason = "gap" if is_jump else "node_restart"
             detail = f"counter is {sequence}, expected {expected}"
             self._note(Notice(reason, topic, received_ns, detail))
         body = frames[1]

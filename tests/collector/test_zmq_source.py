@@ -255,6 +255,26 @@ def test_a_renewed_connection_goes_on_and_says_so(publisher: Publisher, tmp_path
     assert told == [0, "reconnect", "connected", 7]
 
 
+def test_a_node_that_restarted_behind_a_dead_connection_is_known(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """Its host lost power and nobody told us: on the new connection it counts from the beginning."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    source.keep_in(ring_for(source, tmp_path))
+    publisher.send("rawtx", b"", 900)
+    items = take(inbox, 1)
+    source.renew({"rawtx"})
+    items += take(inbox, 2)
+    time.sleep(0.2)
+    publisher.send("rawtx", b"", 3)
+    items += take(inbox, 2)
+    source.stop()
+    told = [item.sequence if isinstance(item, Message) else item.reason for item in items]
+    assert told == [900, "reconnect", "connected", "node_restart", 3]
+
+
 def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -> None:
     """The stream says that it failed, and what had come before is there."""
     inbox: Inbox = queue.SimpleQueue()
