@@ -3,7 +3,8 @@
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import stamina
 import structlog
@@ -23,6 +24,23 @@ def say_what_is_awaited(details: stamina.instrumentation.RetryDetails) -> None:
     """Say once that a call is tried again, and why; stamina's own hook says it each time."""
     if details.retry_num == 1:
         log.warning("node.awaited", reason=str(details.caused_by))
+
+
+class Stderr:
+    """The stderr of the moment. A line that it does not take is left out, and ends nothing.
+
+    It may be a file on the disk that is full, a pipe that nobody reads any more, a terminal that has closed.
+    """
+
+    def write(self, text: str) -> None:
+        """Write some text, if that is possible."""
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Hand over what was written, if that is possible."""
+        with suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure_logging(log_format: str = "auto", log_level: str = "info") -> None:
@@ -45,7 +63,7 @@ def configure_logging(log_format: str = "auto", log_level: str = "info") -> None
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[log_level.upper()]
         ),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of the moment
+        logger_factory=lambda *_: structlog.PrintLogger(cast("TextIO", Stderr())),
         cache_logger_on_first_use=False,
     )
     stamina.instrumentation.set_on_retry_hooks([say_what_is_awaited])

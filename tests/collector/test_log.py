@@ -1,0 +1,30 @@
+"""Logging where nobody listens."""
+
+import subprocess
+import sys
+
+import pytest
+
+LOGGING = """
+import os, sys
+from collector.log import configure_logging
+import structlog
+configure_logging("json")
+structlog.get_logger().warning("disk.full")
+print("alive", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "closed pipe"])
+def test_a_line_that_finds_no_room_ends_nothing(where: str) -> None:
+    """The log may lie on the disk whose being full it tells of, and its reader may have gone."""
+    with subprocess.Popen(["true"], stdin=subprocess.PIPE) as gone:
+        gone.wait()
+        assert gone.stdin is not None
+        stderr = gone.stdin if where == "closed pipe" else open(where, "wb")  # noqa: PTH123, SIM115 - closed below
+        with stderr:
+            ended = subprocess.run(
+                [sys.executable, "-c", LOGGING], check=False, stdout=subprocess.PIPE, stderr=stderr
+            )
+    assert ended.stdout == b"alive\n"
