@@ -92,7 +92,7 @@ class Receiver:
             self._socket.subscribe(topic)
         waiting = set(self._endpoints.values())
         for endpoint in waiting:
-            self._socket.connect(endpoint)
+            self._connect(endpoint)
         deadline = time.monotonic() + self._timeout_s
         while waiting:
             left_ms = int((deadline - time.monotonic()) * 1000)
@@ -102,6 +102,11 @@ class Receiver:
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 waiting.discard(event["endpoint"].decode())
         return waiting
+
+    def _connect(self, endpoint: str) -> None:
+        # Not always: with it a host without IPv6 would not reach its IPv4 addresses either.
+        self._socket.set(zmq.IPV6, "[" in endpoint)
+        self._socket.connect(endpoint)
 
     def run(self) -> None:
         """Receive until the end of the input."""
@@ -170,7 +175,7 @@ class Receiver:
             self._socket.disconnect(endpoint)
             self._note_connection("reconnect", endpoint)  # no event tells of an end that we made
             self._renewed.update(topic for topic, at in self._endpoints.items() if at == endpoint)
-            self._socket.connect(endpoint)
+            self._connect(endpoint)
         self._wake()
 
     def _begin_ring(self, path: Path) -> None:
@@ -260,7 +265,11 @@ class Receiver:
 
 def main(arguments: Sequence[str]) -> int:
     """Receive until the end of the input; returns the exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the collector, which then ends our input
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # meant for the collector, which then ends our input
         signal.signal(number, signal.SIG_IGN)
     receiver = Receiver(Setup(**json.loads(arguments[0])))
     silent = receiver.connect()

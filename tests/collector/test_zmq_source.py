@@ -93,6 +93,26 @@ def test_messages_come_stamped_and_in_order(publisher: Publisher, connect: Calla
     assert stamps == sorted(stamps)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_both_kinds_of_addresses_are_reached(host: str, tmp_path: Path) -> None:
+    """A node may publish over IPv6 alone; a renewed connection finds it again."""
+    with zmq.Context() as context, context.socket(zmq.PUB) as publishing:
+        publishing.set(zmq.IPV6, "[" in host)
+        try:
+            port = publishing.bind_to_random_port(f"tcp://{host}")
+        except zmq.ZMQError:
+            pytest.skip("this machine has no such addresses")
+        inbox: Inbox = queue.SimpleQueue()
+        source = ZmqSource("alpha", "s1", {"rawtx": f"tcp://{host}:{port}"}, inbox=inbox)
+        try:
+            source.connect()
+            source.keep_in(ring_for(source, tmp_path))
+            source.renew({"rawtx"})
+            assert [item.reason for item in take(inbox, 2)] == ["reconnect", "connected"]
+        finally:
+            source.stop()
+
+
 def test_a_jump_is_noticed_before_the_message_behind_it(
     publisher: Publisher, connect: Callable[..., Inbox]
 ) -> None:
