@@ -194,15 +194,19 @@ def main() -> None:
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
-    """Make the first SIGTERM or SIGINT set `stop`; the second ends the process at once."""
+    """Make the first SIGTERM, SIGINT or SIGHUP set `stop`; the second ends the process at once.
+
+    A terminal that closes sends SIGHUP; under nohup it is ignored, and stays so.
+    """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
             os._exit(1)
         stop.set()
 
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handle)
 
 
 def _describe(settings: Settings) -> None:

@@ -33,25 +33,36 @@ def test_the_contract_is_printed_in_every_format(
             assert [each["name"] for each in json.loads(text)] == list(TABLES)
 
 
+STOPPED = """
+import os, signal, sys, threading
+from collector.cli import _stop_on_signals
+stop = threading.Event()
+_stop_on_signals(stop)
+for name in sys.argv[1].split():
+    os.kill(os.getpid(), getattr(signal, name))
+sys.exit(0 if stop.wait(0.5) else 3)
+"""
+
+
 def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Name and number."""
     assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.startswith("pool-collector ")
 
 
-@pytest.mark.parametrize(("n_signals", "status"), [(1, 0), (2, 1)])
-def test_the_second_signal_ends_at_once(n_signals: int, status: int) -> None:
+@pytest.mark.parametrize(
+    ("signals", "status"), [("SIGTERM", 0), ("SIGINT", 0), ("SIGHUP", 0), ("SIGTERM SIGINT", 1)]
+)
+def test_the_second_signal_ends_at_once(signals: str, status: int) -> None:
     """The first asks for an orderly end; who does not want to wait sends another."""
-    script = f"""
-import os, signal, threading
-from collector.cli import _stop_on_signals
-stop = threading.Event()
-_stop_on_signals(stop)
-for number in (signal.SIGTERM, signal.SIGINT)[:{n_signals}]:
-    os.kill(os.getpid(), number)
-assert stop.wait(5)
-"""
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == status
+    assert subprocess.run([sys.executable, "-c", STOPPED, signals], check=False).returncode == status
+
+
+def test_what_began_under_nohup_outlives_its_terminal() -> None:
+    """SIGHUP was ignored before, and is not taken for a stop."""
+    command = ["nohup", sys.executable, "-c", STOPPED, "SIGHUP"]
+    ended = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 3
 
 
 def test_a_missing_settings_file_is_one_sentence(
