@@ -7,6 +7,7 @@ they go on undisturbed; a node that is watched alone ends the service, which who
 import queue
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from collector.zmq_source import ZmqSource
 
 RETRY_WAIT_S: Final = 2.0
 LONGEST_WAIT_S: Final = 300.0  # between two attempts with a node that fails
+LOOK_S: Final = 0.5  # between two looks whether a node has read its mempool
 log = structlog.get_logger(__name__)
 
 
@@ -54,6 +56,7 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
     client = client_for(node, settings.chain, patience_s=patience_s)
     try:
         facts = examine(client, node, settings)
+        _await_mempool(client, node.name, patience_s)
     finally:
         client.close()
     warm_up()  # not in the session: its first block would hold up all that comes with it
@@ -66,6 +69,20 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
         source.stop()
         raise
     return Prepared(node.name, session, client_for(node, settings.chain), source, inbox)
+
+
+def _await_mempool(client: RpcClient, name: str, patience_s: float) -> None:
+    """Wait until a node has read the mempool of its last run, which it publishes as if it came just now.
+
+    Raises NodeUnavailable when that takes longer.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while not client.call("getmempoolinfo").get("loaded", True):
+        if time.monotonic() >= deadline_s:
+            raise NodeUnavailable(
+                f"node {name} is still reading the mempool that it saved; start again when it has read it"
+            )
+        time.sleep(LOOK_S)
 
 
 class Watch:

@@ -1,0 +1,53 @@
+"""A node that has just been started and still reads the mempool of its last run."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.regtest import RegtestNode, find_bitcoind, make_wallet
+from collector.schema import TABLES
+from collector.writer import Dataset
+from tests.functional.replay import node_mempool, send
+from tests.functional.running import collecting, settings_for, wait_for_log
+
+pytestmark = pytest.mark.bitcoind
+N_SAVED = 8
+
+
+def wait_until(holds: Callable[[], Any]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_a_node_reads_from_its_disk_is_not_pushed(tmp_path: Path) -> None:
+    """It publishes an A for each, hours after they came: watched from when it has read all, at_start.
+
+    A block file that is a pipe keeps the node busy before it reads its mempool.
+    """
+    pipe = tmp_path / "blocks.dat"
+    os.mkfifo(pipe)
+    bitcoind = find_bitcoind()
+    with RegtestNode(bitcoind) as loading, RegtestNode(bitcoind) as other:
+        send(loading.client(), make_wallet(loading, N_SAVED + 1, seed=12), N_SAVED)
+        saved = node_mempool(loading.client())
+        loading.options = (f"-loadblock={pipe}",)
+        loading.restart()
+        try:
+            with collecting(settings_for(tmp_path / "dataset", loading=loading, other=other)) as logs:
+                wait_for_log(logs, "session.started", node="other")
+                time.sleep(1)
+                pipe.write_bytes(b"")
+                wait_until(lambda: loading.client().call("getmempoolinfo")["loaded"])
+                wait_for_log(logs, "mempool.in_step", node="loading")
+        finally:
+            os.close(os.open(pipe, os.O_RDWR))  # a node that still waits for it would not stop
+    rows = Dataset.open(tmp_path / "dataset", "regtest").read(TABLES["mempool_txs"]).to_pylist()
+    assert {row["txid"] for row in rows} == saved
+    assert [row["first_seen_kind"] for row in rows] == ["at_start"] * N_SAVED
