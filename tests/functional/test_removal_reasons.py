@@ -1,0 +1,54 @@
+"""Why a real node dropped a transaction: what a reorganisation and time take, known by construction."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.regtest import RegtestNode, find_bitcoind, make_wallet
+from collector.rpc import RpcClient
+from collector.schema import hash_bytes
+from tests.functional.replay import mempool_by_rows, node_mempool, read, send
+from tests.functional.running import collecting, settings_for, wait_for_log
+
+pytestmark = pytest.mark.bitcoind
+MATURITY = 100
+SETTLE_S = 0.6
+
+
+def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
+    """Spend the coinbase that is mature since the last block, and no longer without it; returns the txid."""
+    height = rpc.call("getblockcount") + 1 - MATURITY
+    coinbase = rpc.call("getblock", rpc.call("getblockhash", height))["tx"][0]
+    outputs = [{"data": "00" * 80}]  # large enough for a transaction
+    raw = rpc.call("createrawtransaction", [{"txid": coinbase, "vout": 0}], outputs)
+    return hash_bytes(rpc.call("sendrawtransaction", raw, 0, 100))
+
+
+def test_what_a_reorganisation_and_time_take_says_so(tmp_path: Path) -> None:
+    """A spend of a coinbase that is too young again is reorged; what grew too old is expired_or_evicted."""
+    options = ("-acceptnonstdtxn=1", "-mempoolexpiry=1")  # coins of anyone; an hour
+    with RegtestNode(find_bitcoind(), options=options) as node:
+        rpc = node.client()
+        wallet = make_wallet(node, 9, seed=14)
+        rpc.call("generatetodescriptor", MATURITY, "raw(51)")
+        with collecting(settings_for(tmp_path / "dataset", alpha=node)) as logs:
+            wait_for_log(logs, "mempool.in_step")
+            (tip,) = rpc.call("generatetodescriptor", 1, "raw(51)")
+            young = spend_youngest_coinbase(rpc)
+            send(rpc, wallet, 3)
+            time.sleep(SETTLE_S)
+            rpc.call("invalidateblock", tip)
+            rpc.call("generatetodescriptor", 2, "raw(52)")
+            send(rpc, wallet, 3)
+            old = node_mempool(rpc)
+            time.sleep(SETTLE_S)
+            rpc.call("setmocktime", int(time.time()) + 2 * 3600)
+            send(rpc, wallet, 1)
+            time.sleep(SETTLE_S)
+            in_node = node_mempool(rpc)
+    rows = read(tmp_path / "dataset")
+    reasons = {row["hash"]: row["removal_reason"] for row in rows["mempool_events"] if row["event"] == "R"}
+    assert (len(old), len(in_node)) == (3, 1)
+    assert reasons == {young: "reorged"} | dict.fromkeys(old, "expired_or_evicted")
+    assert mempool_by_rows(rows, rows["nodes"][0]["session"]) == in_node
