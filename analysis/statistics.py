@@ -69,8 +69,9 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
     """Compare two independent samples by rank; None where either is empty.
 
     The p-value is exact for small samples without ties, else asymptotic with corrections for ties and
-    continuity (scipy.stats.mannwhitneyu, method "auto"). The effect size is 2 U / (n m) - 1: -1 when every
-    value of `sample` is below every value of `other`, 0 when neither tends to be larger.
+    continuity (scipy.stats.mannwhitneyu, method "auto"), and 1 where all values are alike. The effect size is
+    2 U / (n m) - 1: -1 when every value of `sample` is below every value of `other`, 0 when neither tends to
+    be larger.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
 
@@ -78,7 +79,8 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
         return None
     result = stats.mannwhitneyu(sample, other, alternative="two-sided", method="auto")
     u = float(result.statistic)
-    return RankTest(u, float(result.pvalue), 2 * u / (len(sample) * len(other)) - 1)
+    is_constant = np.ptp(np.concatenate([sample, other])) == 0  # of which SciPy says 1 or nan, by its version
+    return RankTest(u, 1.0 if is_constant else float(result.pvalue), 2 * u / (len(sample) * len(other)) - 1)
 
 
 def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | None:

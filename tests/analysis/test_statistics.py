@@ -70,6 +70,11 @@ def test_rank_test_counts_ties_by_half() -> None:
     assert result.p_value == stats.mannwhitneyu(sample, other).pvalue
 
 
+def test_rank_test_of_values_all_alike_finds_nothing() -> None:
+    """Two samples of one value: half of the pairs, no effect, a p-value of 1."""
+    assert statistics.rank_test(np.zeros(4), np.zeros(5)) == (10, 1, 0)
+
+
 def test_effect_size_has_the_sign_of_the_promise() -> None:
     """-1 when every value of the first sample is below every other, 1 the other way round."""
     fast, slow = np.arange(5.0), np.arange(10.0, 15.0)
