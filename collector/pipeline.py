@@ -158,7 +158,8 @@ class Pipeline:
         self._let_go(now_us, hold_us)
         self._take_kept(now_us)
         self._apply(self.spine.tick(now_us))
-        self._events.tick(now_us)
+        if not self.spine.n_waiting:  # what waits may be the reason: a block that is asked for
+            self._events.tick(now_us)
         self.blocks.flow.tick(now_us, at_once=not hold_us)
         self._fees.tick(now_us, self.blocks.flow, at_once=not hold_us)
         self._bodies.forget(now_us)

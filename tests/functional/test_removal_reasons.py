@@ -1,15 +1,22 @@
-"""Why a real node dropped a transaction: what a reorganisation and time take, known by construction."""
+"""Why a real node dropped a transaction, known by construction: a reorganisation, time, a block told late."""
 
 import time
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from collector.config import NodeSettings, Settings
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
+from collector.regtest.wallet import pay
+from collector.removals import QUIET_US
 from collector.rpc import RpcClient
 from collector.schema import hash_bytes
+from tests.functional.chaos.network import Proxy
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send
 from tests.functional.running import collecting, settings_for, wait_for_log
+from tests.functional.wires import Relay
 
 pytestmark = pytest.mark.bitcoind
 MATURITY = 100
@@ -52,3 +59,37 @@ def test_what_a_reorganisation_and_time_take_says_so(tmp_path: Path) -> None:
     assert (len(old), len(in_node)) == (3, 1)
     assert reasons == {young: "reorged"} | dict.fromkeys(old, "expired_or_evicted")
     assert mempool_by_rows(rows, rows["nodes"][0]["session"]) == in_node
+
+
+def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
+    """Its message is lost and the node slow to answer: what it excluded waits for it, also for seconds."""
+    with (
+        RegtestNode(find_bitcoind()) as node,
+        closing(Relay(node)) as relay,
+        closing(Proxy(int(urlsplit(node.rpc_url).port or 0))) as proxy,
+    ):
+        watched = NodeSettings(
+            name="alpha",
+            rpc_url=f"http://127.0.0.1:{proxy.port}",
+            cookie_file=node.cookie_path,
+            zmq=relay.endpoints,
+        )
+        rpc = node.client()
+        wallet = make_wallet(node, 3, seed=15)
+        time.sleep(SETTLE_S)
+        settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=(watched,))
+        with collecting(settings) as logs:
+            wait_for_log(logs, "mempool.in_step")
+            doomed = pay([wallet.take()], [], feerate_sat_vb=5)
+            rpc.call("sendrawtransaction", doomed.transaction.raw.hex())
+            rival = pay(doomed.spent, [], feerate_sat_vb=70)
+            time.sleep(SETTLE_S)
+            relay.losing = {"rawblock"}
+            proxy.set("hang")
+            rpc.call("generateblock", "raw(51)", [rival.transaction.raw.hex()])
+            time.sleep(2 * QUIET_US / 1e6)
+            proxy.set("pass")
+    rows = read(tmp_path / "dataset")
+    (removed,) = (row for row in rows["mempool_events"] if row["event"] == "R")
+    assert (removed["hash"], removed["removal_reason"]) == (doomed.transaction.txid, "conflict")
+    assert [row["source"] for row in rows["blocks"]] == ["rpc"]
