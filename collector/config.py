@@ -53,6 +53,10 @@ def _named(name: str) -> str:
 def _path(value: object) -> Path:
     if not isinstance(value, str | Path) or str(value) == "" or "\0" in str(value):
         raise ValueError(f"{value!r} is no path; write it in quotes")
+    if any("\udc80" <= char <= "\udcff" for char in str(value)):  # bytes that Python could not decode
+        raise ValueError(
+            f"{str(value)!r} is not UTF-8, which the dataset's own account of it needs; rename it"
+        )
     try:
         return Path(value).expanduser()
     except RuntimeError:

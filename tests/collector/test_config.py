@@ -1,6 +1,7 @@
 """Settings: their sources, their order, and what is said when one is wrong."""
 
 import re
+import os
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,12 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         SettingsError, match=r"POOL_COLLECTOR_DATASETT; did you mean POOL_COLLECTOR_DATASET\?"
     ):
         load_settings()
+
+
+def test_a_path_that_is_not_utf8_is_refused() -> None:
+    """The settings are kept in the dataset as JSON, which has no place for other bytes."""
+    with pytest.raises(SettingsError, match=r"dataset: '/caf\\udce9' is not UTF-8"):
+        load_settings(dataset=Path(os.fsdecode(b"/caf\xe9")))
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
