@@ -1,7 +1,7 @@
 """Settings: their sources, their order, and what is said when one is wrong."""
 
-import re
 import os
+import re
 from pathlib import Path
 
 import pytest
