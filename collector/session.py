@@ -47,7 +47,6 @@ SEAL_BYTES: Final = 16 << 20  # of new journal are sealed before it is time: a s
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
 BEGAN_STATE: Final = "began/"
-LEFT: Final = "the node does not answer; the next start takes in what was received"
 log = structlog.get_logger(__name__)
 
 
@@ -122,22 +121,22 @@ class Session:
         if is_complete:
             self._finish("node_restart" if self._observed.restarted else "shutdown")
         else:
-            self._lanes.stop()
-            log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=LEFT)
+            self._leave("the node does not answer; the next start takes in what was received")
         return is_complete
 
     def recover(
         self,
         messages: deque[Message],
         states: Mapping[str, bytes],
+        stop: Flag,
         *,
         began: bytes | None = None,
         claims: bytes | None = None,
-    ) -> None:
+    ) -> bool:
         """Make rows of what a killed run left, in turns, and of what it `claims` to have observed.
 
         That is messages, which are taken out of `messages`, then those in its ring, and the states of `told`
-        and `began`.
+        and `began`. False when `stop` was set meanwhile: what has no rows yet stays where it is.
         """
         if began is not None:  # what has left the mempool since may be in a block that nobody saw come
             self._pipeline.blocks.begin_behind(json.loads(began))
@@ -145,17 +144,28 @@ class Session:
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
         self._batches.adopt(messages)
-        while messages:
-            self._take_again(*self._batches.again(GATHER_ITEMS))
-        while items := self._journal.left_in_ring(self.origin[1], GATHER_ITEMS):
+        while messages and not stop.is_set():
+            self._take_again(*self._batches.again(GATHER_ITEMS), stop)
+        while not stop.is_set() and (items := self._journal.left_in_ring(self.origin[1], GATHER_ITEMS)):
             late = self._observed.resume(items)
-            self._take_again(late, self._batches.begin(late))
-        self._pipeline.release()
-        self._pipeline.blocks.fill()
+            self._take_again(late, self._batches.begin(late), stop)
+        if not stop.is_set():
+            self._pipeline.release()
+            self._pipeline.blocks.fill()
+            self._await_answers(RECOVER_S, stop)
+        if stop.is_set():
+            self._leave("stopped; the next start takes in the rest")
+            return False
         self._observed.end("killed", NO_CLEAN_STOP)
-        self._wind_up(RECOVER_S)
+        self._wind_up(0)
+        return True
 
-    def _take_again(self, messages: Sequence[Message], batch: Batch) -> None:
+    def _leave(self, advice: str) -> None:
+        """Leave messages in the journal and its ring, for `recover`."""
+        self._lanes.stop()
+        log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=advice)
+
+    def _take_again(self, messages: Sequence[Message], batch: Batch, stop: Flag) -> None:
         """Take a turn of what a killed run left, and wait for answers while too much is incomplete.
 
         Time stands still in the meantime: what explains an event may be in the next turn.
@@ -173,7 +183,7 @@ class Session:
             self._seal_on_time()
 
         go_on()
-        self._go_on_until(lambda: not self._is_full, go_on, RECOVER_S)
+        self._go_on_until(lambda: not self._is_full or stop.is_set(), go_on, RECOVER_S)
         if self._is_full and not self._pipeline.blocks.flow.is_filling:
             self._pipeline.blocks.fill()  # what has left the mempool since may be in a block that nobody saw
 
@@ -328,14 +338,15 @@ class Session:
         self._lanes.stop()
         self._seal()
 
-    def _await_answers(self, limit_s: float) -> None:
-        """Go on until nothing waits, or nothing moves any more."""
+    def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
+        """Go on until nothing waits, or nothing moves any more, or `stop` is set."""
         lanes = (self._lanes.slow, self._lanes.template)
-        self._go_on_until(
-            lambda: not (self._pipeline.n_open or any(lane.n_open for lane in lanes)),
-            lambda: self._pipeline.tick(monotonic_us(), hold_us=0),
-            limit_s,
-        )
+
+        def is_enough() -> bool:
+            is_open = self._pipeline.n_open or any(lane.n_open for lane in lanes)
+            return not is_open or (stop is not None and stop.is_set())
+
+        self._go_on_until(is_enough, lambda: self._pipeline.tick(monotonic_us(), hold_us=0), limit_s)
 
     def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
         """Take answers and go on, until it is enough, or nothing moves any more."""

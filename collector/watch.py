@@ -165,7 +165,8 @@ class Watch:
                 prepared = prepared or self._await_node()
                 if prepared is None:
                     return
-                self._recover(prepared)
+                if not self._recover(prepared):
+                    return
                 if not self._follow(prepared) and not self._stop.is_set():
                     self._begin_again()
                 self.error = prepared = None
@@ -225,8 +226,11 @@ class Watch:
                 self._stop.wait(RETRY_WAIT_S)
         return None
 
-    def _recover(self, prepared: Prepared) -> None:
-        """Make rows of what a killed run had received, and of what it claims to have observed."""
+    def _recover(self, prepared: Prepared) -> bool:
+        """Make rows of what a killed run had received, and of what it claims to have observed.
+
+        False when the service is stopped meanwhile.
+        """
         states = dict(self._journal.states)
         messages: dict[str, deque[Message]] = {}
         for message in self._left_over:
@@ -242,9 +246,11 @@ class Watch:
         for session in sorted(messages.keys() | told_states.keys() | began.keys() | claims.keys()):
             left = messages.pop(session, deque())
             log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(left))
-            self._session(prepared, session).recover(
-                left, told_states.get(session, {}), began=began.get(session), claims=claims.get(session)
-            )
+            told_of, claimed = told_states.get(session, {}), claims.get(session)
+            again = self._session(prepared, session)
+            if not again.recover(left, told_of, self._stop, began=began.get(session), claims=claimed):
+                return False
+        return True
 
 
 def _by_session(states: Mapping[str, bytes], prefix: str) -> dict[str, bytes]:

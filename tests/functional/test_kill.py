@@ -1,4 +1,4 @@
-"""The collector is killed before it has asked about what a snapshot told: the rows come all the same."""
+"""The collector is killed, before it has asked about what a snapshot told or before a long recovery."""
 
 import signal
 import time
@@ -11,6 +11,8 @@ from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
 from collector.schema import TABLES
 from collector.writer import Dataset
+from tests.functional.chaos.judge import run_check
+from tests.functional.replay import read, send
 
 pytestmark = pytest.mark.bitcoind
 
@@ -40,3 +42,30 @@ def test_sigkill_does_not_cost_what_was_there_at_the_start(
         told = [row for row in rows if row["session"] == session and row["txid"] in fees_sat]
         assert sorted((row["txid"], row["fee_sat"]) for row in told) == sorted(fees_sat.items())
         assert {row["first_seen_kind"] for row in told} == {"at_start"}
+
+
+def test_a_stop_does_not_wait_for_a_recovery(
+    node: RegtestNode, witness: Any, new_collector: Callable[..., Any]
+) -> None:
+    """Blocks that came since the kill are still fetched: the rest is left to the next start, done once."""
+    wallet = make_wallet(node, 20, seed=6)
+    collector = new_collector()
+    collector.start()
+    n_before = len(witness.messages)
+    send(node.client(), wallet, 20)
+    time.sleep(1)
+    n_events = len(witness.messages) - n_before
+    collector.stop(signal.SIGKILL)
+    node.client().call("generatetodescriptor", 300, "raw(51)")
+    collector.start(ready="journal.recovering")
+    assert collector.stop() == 0, collector.log.read_text()
+    assert "session.left" in collector.log.read_text()
+    collector.start()
+    assert collector.stop() == 0, collector.log.read_text()
+    rows = read(collector.dataset)
+    first = min(row["session"] for row in rows["nodes"])
+    events = [row for row in rows["mempool_events"] if row["session"] == first and row["event"] == "A"]
+    entries = [row for row in rows["mempool_txs"] if row["first_seen_kind"] == "pushed"]
+    assert n_events == len(events) == len(entries) == 20
+    assert all(row["fee_sat"] for row in entries)
+    assert run_check(collector.dataset)[0] == 0
