@@ -1,5 +1,7 @@
 """Checks of the chain: every height there, every block on its parent, every body verified."""
 
+from typing import Final
+
 from collector.check.grain import reverse
 from collector.check.links import backfill_command
 from collector.check.model import Outcome
@@ -91,20 +93,40 @@ def check_verdicts(view: View) -> Outcome:
     return outcome
 
 
+# What speaks of a block with its height: the block, its parent where that is told, and where it is said.
+_TOLD: Final = """
+    SELECT block_hash, height, prev_hash, 'block_arrivals' AS name FROM block_arrivals
+    UNION ALL SELECT tip_hash, tip_height, NULL, 'nodes' FROM nodes
+    UNION ALL SELECT prev_hash, height - 1, NULL, 'templates' FROM templates
+"""
+# A block whose own row may be missing has the place that its children give it.
+_STORED: Final = """
+    SELECT block_hash, height, prev_hash FROM blocks
+    UNION SELECT prev_hash, height - 1, NULL FROM blocks
+"""
+
+
 def check_arrivals(view: View) -> Outcome:
-    """Compare arrivals with the blocks that they speak of."""
-    outcome = Outcome("arrivals", "what arrived has the height and parent of its block")
+    """Compare arrivals, tips and templates with the blocks that they speak of."""
+    outcome = Outcome("arrivals", "arrivals, tips and templates have the height and parent of their block")
     outcome.n_rows = view.count("FROM block_arrivals")
-    query = """
-        SELECT lower(hex(a.block_hash)), a.height, b.height
-        FROM block_arrivals a JOIN blocks b USING (block_hash)
+    query = f"""
+        SELECT lower(hex(a.block_hash)), a.height, b.height, a.name
+        FROM ({_TOLD}) a JOIN ({_STORED}) b USING (block_hash)
         WHERE a.height <> b.height OR a.prev_hash <> b.prev_hash
-    """
+        UNION ALL
+        SELECT lower(hex(block_hash)), height, tip_height, 'nodes'
+        FROM block_arrivals JOIN nodes_known USING (node, session)
+        WHERE kind = 'at_start' AND (block_hash <> tip_hash OR height <> tip_height)
+    """  # noqa: S608 - a query of ours
     outcome.breaches(
         view.examples(query),
-        lambda block_hash, said, stored: (
-            f"block {reverse(block_hash)} arrived at height {said}, is stored at {stored}",
-            "restore the file of block_arrivals from a copy",
+        lambda block_hash, said, stored, name: (
+            (
+                f"{name} has block {reverse(block_hash)} at height {said}, it is at {stored}, "
+                "or with another parent"
+            ),
+            f"restore the file of {name} from a copy",
         ),
     )
     absent = """

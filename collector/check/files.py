@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from collector.check.model import Outcome
 from collector.errors import DatasetError
-from collector.schema import TABLES, Table
+from collector.schema import HEIGHT_SPAN, TABLES, Table
 from collector.writer import check_values
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"
@@ -71,6 +71,8 @@ class FileChecks:
         last: pa.Table | None = None
         is_sorted = is_placed = is_allowed = True
         for rows in _groups(table, file):
+            if not len(rows):
+                continue
             self.sorted.n_rows += len(rows)
             self.folders.n_rows += len(rows)
             self.values.n_rows += len(rows)
@@ -144,13 +146,14 @@ def _is_sorted(keys: pa.Table) -> bool:
 
 def _is_placed(table: Table, folder: str, rows: pa.Table) -> bool:
     match = _FOLDER.fullmatch(folder)
-    if match is None or not len(rows):
-        return match is not None
+    if match is None:
+        return False
     column = rows.column(table.day_column or "height")
     first, last = (pc.min(column).as_py(), pc.max(column).as_py())
     if table.day_column is not None:
         return match[1] is not None and {_day(first), _day(last)} == {match[1]}
-    return match[2] is not None and int(match[2]) <= first and last <= int(match[3])
+    begin = first // HEIGHT_SPAN * HEIGHT_SPAN
+    return folder == f"height={begin}-{begin + HEIGHT_SPAN - 1}" and last < begin + HEIGHT_SPAN
 
 
 def _day(moment: dt.datetime) -> str:

@@ -16,34 +16,31 @@ OF_A_NODE: Final = (
     "coverage",
     "rejects",
 )
+# Kinds of imports, and what the name of their table ends in.
+IMPORTED: Final = {"arrivals": "arrivals", "blocks": "blocks", "labels": "pool_labels", "prices": "prices"}
 BACKFILL: Final = "backfill"  # the `node` of what a backfill rejects
 
 
+# Bytes of a block besides its transactions: the header, and how many they are.
+FRAME: Final = "(81 + CASE WHEN count(*) < 253 THEN 0 WHEN count(*) < 65536 THEN 2 ELSE 4 END)"
+# What a block's row says of its transactions: the column, and the same from their rows.
+TOTALS: Final = {
+    "n_inputs": "coalesce(sum(n_inputs) FILTER (tx_index > 0), 0)",
+    "n_outputs": "sum(n_outputs)",
+    "n_segwit_tx": "count(*) FILTER (has_witness AND tx_index > 0)",
+    "output_value_sat": "coalesce(sum(output_value_sat) FILTER (tx_index > 0), 0)",
+    "coinbase_txid": "min(txid) FILTER (tx_index = 0)",
+    "coinbase_value_sat": "min(output_value_sat) FILTER (tx_index = 0)",
+    "weight_wu": f"sum(weight_wu) + 4 * {FRAME}",
+    "size_bytes": f"sum(size_bytes) + {FRAME}",
+}
+
+
 def check_transactions(view: View) -> Outcome:
-    """Compare each block with its transactions: all there, at its height, with its fees."""
-    outcome = Outcome("transactions", "each block has all its transactions, and they have it")
+    """Compare each block with its transactions: all there, at its height, and what it says of them."""
+    outcome = Outcome("transactions", "each block has all its transactions, and is their sum")
     outcome.n_rows = view.count("FROM transactions")
-    query = """
-        SELECT lower(hex(block_hash)), b.height, b.n_tx, t.n_tx, CASE
-            WHEN b.n_tx IS NULL THEN 'no block'
-            WHEN t.n_tx IS DISTINCT FROM b.n_tx OR t.last <> b.n_tx - 1 THEN 'count'
-            WHEN t.lowest <> b.height OR t.highest <> b.height THEN 'height'
-            ELSE 'fees' END
-        FROM (
-            SELECT block_hash, max(height) AS height, max(n_tx) AS n_tx, max(fees_sat) AS fees_sat
-            FROM blocks GROUP BY block_hash
-        ) b FULL JOIN (
-            SELECT
-                block_hash, count(DISTINCT tx_index) AS n_tx, max(tx_index) AS last,
-                min(height) AS lowest, max(height) AS highest, sum(fee_sat) AS fees_sat,
-                count(*) - count(DISTINCT tx_index) AS n_more,
-                count(*) FILTER (fee_sat IS NULL) AS n_unknown
-            FROM transactions GROUP BY block_hash
-        ) t USING (block_hash)
-        WHERE b.n_tx IS NULL OR t.n_tx IS DISTINCT FROM b.n_tx OR t.last <> b.n_tx - 1
-            OR t.lowest <> b.height OR t.highest <> b.height
-            OR (t.n_more = 0 AND t.n_unknown = 1 AND coalesce(t.fees_sat, 0) <> b.fees_sat)
-    """
+    query = _unlike_their_transactions()
     if view.is_backfilling:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
 
@@ -57,7 +54,7 @@ def check_transactions(view: View) -> Outcome:
         return (
             f"{name} has {n_said} transactions, {n_there or 0} are there"
             if wrong == "count"
-            else f"{name}: its {wrong} and that of its transactions differ",
+            else f"{name}: its transactions have other {wrong}",
             (
                 f"move the files of blocks and transactions with height {height} out of the dataset, "
                 f"then {backfill_command(view, height, height)}"
@@ -68,35 +65,135 @@ def check_transactions(view: View) -> Outcome:
     return outcome
 
 
+def _unlike_their_transactions() -> str:
+    """Write a query for blocks that differ from their transactions, and in what."""
+    of_blocks = ", ".join(f"any_value({name}) AS {name}" for name in TOTALS)
+    of_transactions = ", ".join(f"{total} AS {name}" for name, total in TOTALS.items())
+    names = ", ".join(f"CASE WHEN b.{name} <> t.{name} THEN '{name}' END" for name in TOTALS)
+    return f"""
+        SELECT lower(hex(block_hash)), b.height, b.n_tx, t.n_tx, CASE
+            WHEN b.n_tx IS NULL THEN 'no block'
+            WHEN t.n_tx IS DISTINCT FROM b.n_tx OR t.last <> b.n_tx - 1 THEN 'count'
+            ELSE concat_ws(', ',
+                CASE WHEN t.lowest <> b.height OR t.highest <> b.height THEN 'height' END,
+                CASE WHEN t.n_more = 0 AND t.n_unknown = 1 AND coalesce(t.fees_sat, 0) <> b.fees_sat
+                    THEN 'fees_sat' END,
+                CASE WHEN t.n_more = 0 THEN concat_ws(', ', {names}) END)
+            END AS wrong
+        FROM (
+            SELECT block_hash, max(height) AS height, max(n_tx) AS n_tx, max(fees_sat) AS fees_sat,
+                {of_blocks}
+            FROM blocks GROUP BY block_hash
+        ) b FULL JOIN (
+            SELECT
+                block_hash, count(DISTINCT tx_index) AS n_tx, max(tx_index) AS last,
+                min(height) AS lowest, max(height) AS highest, sum(fee_sat) AS fees_sat,
+                count(*) - count(DISTINCT tx_index) AS n_more,
+                count(*) FILTER (fee_sat IS NULL) AS n_unknown, {of_transactions}
+            FROM transactions GROUP BY block_hash
+        ) t USING (block_hash)
+        WHERE wrong <> ''
+    """  # noqa: S608 - names are the contract's
+
+
 def check_templates(view: View) -> Outcome:
-    """Compare each template with its transactions."""
-    outcome = Outcome("templates", "each template has all its transactions, and they have it")
+    """Compare each template with its transactions: all there, of its session, and what they come to."""
+    outcome = Outcome("templates", "each template has all its transactions, and is their sum")
     outcome.n_rows = view.count("FROM template_txs")
     query = """
         SELECT node, strftime(taken_at, '%Y-%m-%d %H:%M:%S.%f'), t.n_tx, x.n_tx
-        FROM (SELECT node, taken_at, max(n_tx) AS n_tx FROM templates GROUP BY node, taken_at) t
-        FULL JOIN (
-            SELECT node, taken_at, count(DISTINCT tx_index) AS n_tx, max(tx_index) AS last
+        FROM (
+            SELECT node, taken_at, max(n_tx) AS n_tx, max(session) AS session, max(weight_wu) AS weight_wu,
+                max(n_sigops) AS n_sigops, max(fees_sat) AS fees_sat
+            FROM templates GROUP BY node, taken_at
+        ) t FULL JOIN (
+            SELECT node, taken_at, count(DISTINCT tx_index) AS n_tx, max(tx_index) AS last,
+                count(DISTINCT txid) AS n_txids, min(session) AS session, max(session) AS last_session,
+                sum(weight_wu) AS weight_wu, sum(n_sigops) AS n_sigops, sum(fee_sat) AS fees_sat
             FROM template_txs GROUP BY node, taken_at
         ) x USING (node, taken_at)
-        WHERE t.n_tx IS NULL OR coalesce(x.n_tx, 0) <> t.n_tx OR x.last <> t.n_tx
+        WHERE t.n_tx IS NULL OR coalesce(x.n_tx, 0) <> t.n_tx OR x.last <> t.n_tx OR x.n_txids <> t.n_tx
+            OR x.session <> t.session OR x.last_session <> t.session
+            OR coalesce(x.weight_wu, 0) <> t.weight_wu OR coalesce(x.n_sigops, 0) <> t.n_sigops
+            OR coalesce(x.fees_sat, 0) <> t.fees_sat
     """
-    outcome.breaches(
-        view.examples(query),
-        lambda node, taken_at, n_said, n_there: (
+
+    def tell(node: str, taken_at: str, n_said: int | None, n_there: int | None) -> tuple[str, str]:
+        return (
             (
                 f"template of {node} at {taken_at} has {n_said or 'no row in templates, and'} "
                 f"{'' if n_said is None else 'transactions, '}{n_there or 0} are there"
+                f"{' and say otherwise' if n_said == n_there else ''}"
             ),
             "restore the files of that day from a copy; a template cannot be had again",
+        )
+
+    outcome.breaches(view.examples(query), tell)
+    return outcome
+
+
+def check_copies(view: View) -> Outcome:
+    """Compare what is said of a transaction wherever it is: its hash with witness data fixes all of it."""
+    outcome = Outcome("copies", "a transaction is the same in each mempool and block")
+    columns = (
+        "wtxid, txid, size_bytes, weight_wu, n_inputs, n_outputs, output_value_sat, signals_rbf, fee_sat"
+    )
+    _, *told = columns.split(", ")
+    differs = " OR ".join(f"min({name}) <> max({name})" for name in told)
+    outcome.n_rows = view.count("FROM mempool_txs")
+    query = f"""
+        SELECT lower(hex(min(txid))) FROM (
+            SELECT {columns} FROM mempool_txs WHERE wtxid IS NOT NULL
+            UNION ALL SELECT {columns} FROM transactions SEMI JOIN mempool_txs USING (wtxid)
+        ) GROUP BY wtxid HAVING {differs}
+    """  # noqa: S608 - names are the contract's
+    outcome.breaches(
+        view.examples(query),
+        lambda txid: (
+            f"rows of transaction {reverse(txid)} in mempool_txs and transactions contradict each other",
+            "restore the files that have them from a copy",
+        ),
+    )
+    return outcome
+
+
+def check_sources(view: View) -> Outcome:
+    """Compare what was imported with what `external_sources` says of it."""
+    outcome = Outcome("sources", "what others say has its source, and none of its rows is missing")
+    said = " UNION ALL ".join(
+        f"SELECT source, '{kind}' AS kind, count(*) AS n_rows FROM external_{name} GROUP BY source"  # noqa: S608 - names are the contract's
+        for kind, name in IMPORTED.items()
+    )
+    query = f"""
+        SELECT source, kind, s.n_rows, coalesce(x.n_rows, 0)
+        FROM (SELECT source, kind, sum(n_rows) AS n_rows FROM external_sources GROUP BY source, kind) s
+        FULL JOIN ({said}) x USING (source, kind)
+        WHERE s.n_rows IS NULL OR s.n_rows > coalesce(x.n_rows, 0)
+    """  # noqa: S608 - the same
+    outcome.n_rows = view.count("FROM external_sources")
+    if view.is_backfilling:  # an import writes its rows first, and where they are from next
+        return outcome
+    outcome.breaches(
+        view.examples(query),
+        lambda source, kind, n_said, n_there: (
+            f"{n_there} {kind} of {source} are there, external_sources has {n_said or 'no row of them'}",
+            "import the file again after a killed import; if rows are missing, restore them from a copy",
         ),
     )
     return outcome
 
 
 def check_sessions(view: View) -> Outcome:
-    """Look for rows of sessions that `nodes` does not know."""
-    outcome = Outcome("sessions", "each row's session is in nodes")
+    """Look for rows of sessions that `nodes` does not know, and for nodes of another chain."""
+    outcome = Outcome("sessions", "each row's session is in nodes, and its node on this chain")
+    chain = view.dataset.chain
+    outcome.breaches(
+        view.examples(f"SELECT node, session, chain FROM nodes WHERE chain <> '{chain}'"),  # noqa: S608 - a name of ours
+        lambda node, session, other: (
+            f"session {session} of {node} was on {other}, and is among those of {chain}",
+            "move its files out of the dataset: they are of another chain",
+        ),
+    )
     for name in OF_A_NODE:
         outcome.n_rows += view.count(f"FROM {name}")
         query = f"""

@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import Final
 
 from collector.check.chain import check_arrivals, check_heights, check_parents, check_verdicts
+from collector.check.events import check_bodies, check_moments, check_pulled, check_reasons, check_tips
 from collector.check.files import FileChecks, check_files
-from collector.check.grain import check_grain, check_ranges
+from collector.check.grain import check_grain
+from collector.check.hashes import check_hashes, check_subsidies
 from collector.check.leftovers import check_leftovers
-from collector.check.links import check_sessions, check_templates, check_transactions
+from collector.check.links import (
+    check_copies,
+    check_sessions,
+    check_sources,
+    check_templates,
+    check_transactions,
+)
 from collector.check.model import Outcome
+from collector.check.ranges import check_ranges
 from collector.check.stream import check_first_seen, check_intervals, check_messages, check_numbers
 from collector.check.view import View, open_view, retrying, take_files
 from collector.query import query_engine
@@ -23,13 +32,22 @@ CHECKS: Final[tuple[Callable[[View], Outcome], ...]] = (
     check_heights,
     check_parents,
     check_verdicts,
+    check_hashes,
+    check_subsidies,
     check_arrivals,
     check_sessions,
     check_templates,
+    check_copies,
+    check_sources,
     check_intervals,
     check_messages,
     check_numbers,
     check_first_seen,
+    check_moments,
+    check_tips,
+    check_reasons,
+    check_bodies,
+    check_pulled,
     check_leftovers,
 )
 

@@ -5,6 +5,7 @@ What the journals still hold counts as there. Times are compared only where the 
 
 from typing import Final
 
+from collector.check.grain import reverse
 from collector.check.model import Outcome
 from collector.check.view import View
 
@@ -19,51 +20,65 @@ PRESENT: Final = """
     ) WHERE sequence IS NOT NULL
 """
 
-# Runs of intervals that go on into each other, as counters of the `sequence` topic. Where the clock was set,
-# the order of intervals is not told by their times: there each is a run of its own.
-RUNS: Final = """
+# Intervals with the number of their run: those of a run go on into each other. Where the clock was set, the
+# order of intervals is not told by their times: there each is a run of its own.
+_NUMBERED: Final = """
+    SELECT * EXCLUDE (begins), count(*) FILTER (begins) OVER (
+        PARTITION BY node, session, topic ORDER BY from_at, to_at ROWS UNBOUNDED PRECEDING
+    ) AS run
+    FROM (
+        SELECT *,
+            coalesce(lag(end_reason) OVER (
+                PARTITION BY node, session, topic ORDER BY from_at, to_at
+            ) <> 'sealed', true)
+            OR bool_or(end_reason = 'clock_step') OVER (PARTITION BY node, session) AS begins
+        FROM coverage_known
+    )
+"""
+_BEFORE: Final = "ORDER BY from_at, to_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+# Runs of intervals, as counters of the `sequence` topic.
+RUNS: Final = f"""
     SELECT node, session, topic, run, min(from_at) AS from_at, min(first_sequence) AS first_sequence,
         max(last_sequence) AS last_sequence
-    FROM (
-        SELECT *, count(*) FILTER (begins) OVER (
-            PARTITION BY node, session, topic ORDER BY from_at, to_at ROWS UNBOUNDED PRECEDING
-        ) AS run
-        FROM (
-            SELECT *,
-                coalesce(lag(end_reason) OVER (
-                    PARTITION BY node, session, topic ORDER BY from_at, to_at
-                ) <> 'sealed', true)
-                OR bool_or(end_reason = 'clock_step') OVER (PARTITION BY node, session) AS begins
-            FROM coverage_known WHERE topic IN ('sequence', 'mempool')
-        )
-    ) GROUP BY node, session, topic, run HAVING min(first_sequence) IS NOT NULL
-"""
+    FROM ({_NUMBERED}) WHERE topic IN ('sequence', 'mempool')
+    GROUP BY node, session, topic, run HAVING min(first_sequence) IS NOT NULL
+"""  # noqa: S608 - a query of ours
 
 
 def check_intervals(view: View) -> Outcome:
     """Look for intervals of a node and topic that overlap, end before they begin, or go on nowhere."""
     outcome = Outcome("coverage", "intervals are in order, apart, and each but the last goes on or has ended")
     outcome.n_rows = view.count("FROM coverage")
-    query = """
+    query = f"""
         SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
             WHEN to_at < from_at THEN 'it ends before it begins'
             WHEN (first_sequence IS NULL) <> (last_sequence IS NULL) OR last_sequence < first_sequence
                 OR n_messages < 0 OR (first_sequence IS NULL AND n_messages > 0)
+                OR (topic <> 'mempool' AND n_messages <> last_sequence - first_sequence + 1)
                 THEN 'its counters and its number of messages do not agree'
-            WHEN is_steady AND next_from_at < to_at THEN 'the next one begins before it ends'
-            ELSE 'it says that the next one goes on where it ends, and none does' END
+            WHEN NOT is_steady THEN NULL
+            WHEN next_from_at < to_at THEN 'the next one begins before it ends'
+            WHEN end_reason = 'sealed' AND (next_from_at <> to_at OR next_session <> session)
+                THEN 'it says that the next one goes on where it ends, and none does'
+            WHEN end_reason IN ('shutdown', 'node_restart') AND next_session = session
+                THEN 'it says that its session ended, and the next one is of the same'
+            WHEN first_sequence <= newest OR (topic <> 'mempool' AND first_sequence <> newest_of_run + 1)
+                THEN 'its counters do not go on from those of the one before'
+            END AS wrong
         FROM (
             SELECT *,
                 lead(from_at) OVER following AS next_from_at, lead(session) OVER following AS next_session,
+                max(last_sequence) OVER (
+                    PARTITION BY node, session, topic {_BEFORE}
+                ) AS newest,
+                max(last_sequence) OVER (
+                    PARTITION BY node, session, topic, run {_BEFORE}
+                ) AS newest_of_run,
                 bool_and(end_reason <> 'clock_step') OVER (PARTITION BY node) AS is_steady
-            FROM coverage_known WINDOW following AS (PARTITION BY node, topic ORDER BY from_at, to_at)
+            FROM ({_NUMBERED}) WINDOW following AS (PARTITION BY node, topic ORDER BY from_at, to_at)
         )
-        WHERE to_at < from_at
-            OR (first_sequence IS NULL) <> (last_sequence IS NULL) OR last_sequence < first_sequence
-            OR n_messages < 0 OR (first_sequence IS NULL AND n_messages > 0)
-            OR (is_steady AND next_from_at < to_at)
-            OR (is_steady AND end_reason = 'sealed' AND (next_from_at <> to_at OR next_session <> session))
-    """
+        WHERE wrong IS NOT NULL
+    """  # noqa: S608 - queries of ours
     outcome.breaches(
         view.examples(query),
         lambda node, topic, session, from_at, wrong: (
@@ -80,32 +95,38 @@ def check_messages(view: View) -> Outcome:
     view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {PRESENT}")
     outcome.n_rows = view.count("FROM present")
     claimed = """
-        SELECT node, session, first_sequence, last_sequence, n_messages,
+        SELECT node, session, topic, first_sequence, last_sequence, n_messages,
             strftime(from_at, '%Y-%m-%d %H:%M:%S.%f') AS from_at
-        FROM coverage_known WHERE topic = 'sequence' AND first_sequence IS NOT NULL
+        FROM coverage_known WHERE first_sequence IS NOT NULL AND (
+            topic = 'sequence' OR (topic = 'mempool' AND (node, session) NOT IN (
+                SELECT (node, session) FROM rejects_known WHERE topic = 'sequence'
+            ))
+        )
     """
     query = f"""
         WITH claimed AS ({claimed}), counted AS (
-            SELECT c.node, c.session, c.first_sequence, count(*) AS n_there
-            FROM present p ASOF JOIN claimed c
-                ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
+            SELECT c.node, c.session, c.topic, c.first_sequence, count(*) AS n_there
+            FROM (FROM present CROSS JOIN (SELECT DISTINCT topic FROM claimed)) p ASOF JOIN claimed c
+                ON p.node = c.node AND p.session = c.session AND p.topic = c.topic
+                AND p.sequence >= c.first_sequence
             WHERE p.sequence <= c.last_sequence GROUP BY ALL
         )
-        SELECT node, session, from_at, first_sequence, last_sequence, n_messages, coalesce(n_there, 0)
-        FROM claimed LEFT JOIN counted USING (node, session, first_sequence)
+        SELECT node, session, topic, from_at, first_sequence, last_sequence, n_messages, coalesce(n_there, 0)
+        FROM claimed LEFT JOIN counted USING (node, session, topic, first_sequence)
         WHERE n_messages <> last_sequence - first_sequence + 1
             OR coalesce(n_there, 0) <> last_sequence - first_sequence + 1
     """  # noqa: S608 - queries of ours
-    for node, session, from_at, first, last, n_messages, n_there in view.rows(query):
+    for node, session, topic, from_at, first, last, n_messages, n_there in view.rows(query):
         outcome.breach(
-            f"{node}, session {session}, from {from_at}: counters {first} to {last} in {n_messages} messages "
-            f"are claimed, {n_there} are there",
+            f"{topic} of {node}, session {session}, from {from_at}: counters {first} to {last} in "
+            f"{n_messages} messages are claimed, {n_there} are there",
             LOST,
             abs(last - first + 1 - n_there) or 1,
         )
     outside = f"""
         WITH claimed AS ({claimed})
-        SELECT p.node, p.session, p.sequence FROM present p ASOF LEFT JOIN claimed c
+        SELECT p.node, p.session, p.sequence
+        FROM present p ASOF LEFT JOIN (FROM claimed WHERE topic = 'sequence') c
             ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
         WHERE c.last_sequence IS NULL OR p.sequence > c.last_sequence
     """  # noqa: S608 - queries of ours
@@ -170,6 +191,20 @@ def check_first_seen(view: View) -> Outcome:
             "restore the files of mempool_events and mempool_txs of that day from a copy",
         ),
     )
+    told = """
+        SELECT a.node, a.session, lower(hex(a.block_hash)), a.event
+        FROM (FROM block_arrivals WHERE kind = 'pushed' AND event <> 'seen') a
+        ANTI JOIN (FROM mempool_events_known WHERE kind = 'pushed') e ON a.node = e.node
+            AND a.session = e.session AND a.block_hash = e.hash AND a.event_at = e.received_at
+            AND a.event = CASE e.event WHEN 'C' THEN 'connected' WHEN 'D' THEN 'disconnected' END
+    """
+    outcome.breaches(
+        view.examples(told),
+        lambda node, session, block_hash, event: (
+            f"{node}, session {session}: no message says that block {reverse(block_hash)} was {event} then",
+            "restore the files of mempool_events and block_arrivals of that day from a copy",
+        ),
+    )
     outcome.breaches(
         view.examples(_without_rows(view)),
         lambda node, session, sequence, table: (
@@ -200,6 +235,7 @@ def _without_rows(view: View) -> str:
         SELECT node, session, sequence, 'block_arrivals' FROM events e
         ANTI JOIN block_arrivals_known a ON a.node = e.node AND a.session = e.session
             AND a.block_hash = e.hash AND a.event_at = e.received_at
+            AND a.event = CASE e.event WHEN 'C' THEN 'connected' ELSE 'disconnected' END
         WHERE event IN ('C', 'D')
     """  # noqa: S608 - names of nodes are quoted
 

@@ -43,6 +43,7 @@ class View:
 
     dataset: Dataset
     files: Files
+    sound: Mapping[str, Sequence[Path]]  # those of the files that can be read
     connection: duckdb.DuckDBPyConnection
     is_backfilling: bool  # a backfill or an import is writing
 
@@ -125,7 +126,7 @@ def open_view(
     connection.register("journalled", messages_table(journals.messages))
     connection.execute("CREATE OR REPLACE TEMP TABLE journal_messages AS FROM journalled")
     connection.unregister("journalled")
-    return View(dataset, files, connection, locks.is_held(dataset.folder / LOCK))
+    return View(dataset, files, sound, connection, locks.is_held(dataset.folder / LOCK))
 
 
 def _conformed(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,8 +1,13 @@
 """A small dataset in which everything is as it must be: three blocks, seven messages, one template."""
 
+import struct
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+import gpuhash
 from collector.schema import TABLES
 from collector.writer import Dataset
 
@@ -11,6 +16,9 @@ Rows = dict[str, list[dict[str, Any]]]
 START_US = 20_000 * 86_400_000_000  # 2024-10-04
 ORIGIN = {"node": "n", "session": "s"}
 FIRST_HEIGHT = 100
+BITS = 0x207FFFFF  # half of all hashes meet this target
+COINS_SAT = 5_000_000_000
+BEFORE = b"\x02" * 32  # parent of the first block
 
 
 def name(text: str) -> bytes:
@@ -28,7 +36,42 @@ MESSAGES: tuple[tuple[str, str, int | None], ...] = (
     ("C", "b102", None),
     ("A", "t4", 17),
 )
-MINED = {100: (), 101: ("t0", "t1"), 102: ("t3",)}
+MINED: dict[int, tuple[str, ...]] = {100: (), 101: ("t0", "t1"), 102: ("t3",)}
+
+
+class Header(NamedTuple):
+    """What a block's hash is made of, and the hash."""
+
+    prev_hash: bytes
+    merkle_root: bytes
+    nonce: int
+    block_hash: bytes
+
+
+@cache
+def header(height: int) -> Header:
+    """Mine a header on the one below it."""
+    prev_hash = header(height - 1).block_hash if height > FIRST_HEIGHT else BEFORE
+    txids = b"".join(map(name, (f"c{height}", *MINED.get(height, ()))))
+    root = gpuhash.merkle_root(np.frombuffer(txids, np.uint8).reshape(-1, 32)).root
+    target = gpuhash.target_from_bits(BITS)
+    nonce = 0
+    while True:
+        packed = struct.pack("<i32s32sIII", 4, prev_hash, root, time_s(height), BITS, nonce)
+        block_hash = gpuhash.sha256d_headers(np.frombuffer(packed, np.uint8).reshape(1, -1)).tobytes()
+        if int.from_bytes(block_hash, "little") <= target:
+            return Header(prev_hash, root, nonce, block_hash)
+        nonce += 1
+
+
+def time_s(height: int) -> int:
+    """Tell the time in a header."""
+    return 1_728_000_000 + height
+
+
+def hash_of(text: str) -> bytes:
+    """Make the hash of a block, b and its height, or of a transaction."""
+    return header(int(text[1:])).block_hash if text.startswith("b") else name(text)
 
 
 def at_us(sequence: int) -> int:
@@ -53,7 +96,13 @@ def make_rows() -> Rows:
     rows["mempool_txs"].append(told)
     rows["templates"] = [
         {**ORIGIN, "taken_at": START_US + 5, "request_us": 9, "trigger": "tip", "height": 101}
-        | {"prev_hash": name("b100"), "node_time": 1_728_000_000, "n_tx": 2, "weight_wu": 800, "n_sigops": 8}
+        | {
+            "prev_hash": header(100).block_hash,
+            "node_time": 1_728_000_000,
+            "n_tx": 2,
+            "weight_wu": 800,
+            "n_sigops": 8,
+        }
         | {"fees_sat": 20, "coinbase_value_sat": 50}
     ]
     rows["template_txs"] = [
@@ -61,6 +110,24 @@ def make_rows() -> Rows:
         | {"weight_wu": 400, "n_sigops": 4, "parents": [1] if index == 2 else []}
         for index in (1, 2)
     ]
+    return rows
+
+
+def make_all_rows() -> Rows:
+    """Make besides what a snapshot told of, and what somebody else says."""
+    rows = make_rows()
+    found = {**ORIGIN, "txid": name("t5"), "entered_at": START_US + 2, "first_seen_kind": "pulled"}
+    event = {**ORIGIN, "sequence": -1, "kind": "pulled", "received_at": START_US + 2, "event": "A"}
+    tip = {**_arrival(0, 100), "event_at": START_US, "kind": "at_start"}
+    rows["block_arrivals"] += [tip, {**_arrival(5, 102), "event": "seen"}]
+    rows["coverage"].append(_interval("rawblock", 0, 0, "shutdown"))
+    rows["mempool_txs"].append(found)
+    rows["mempool_events"].append({**event, "hash": name("t5")})
+    rows["external_sources"] = [
+        {"source": "x", "kind": "labels", "licence": "none", "url": "file", "file_name": "x.csv"}
+        | {"file_sha256": name("x"), "imported_at": START_US, "n_rows": 1}
+    ]
+    rows["external_pool_labels"] = [{"source": "x", "height": FIRST_HEIGHT, "label": "y"}]
     return rows
 
 
@@ -82,9 +149,9 @@ def _interval(topic: str, first: int, last: int, reason: str) -> dict[str, Any]:
 
 def _event(number: int, letter: str, hash_: str, mempool_sequence: int | None) -> dict[str, Any]:
     row = {**ORIGIN, "sequence": number, "kind": "pushed", "received_at": at_us(number), "event": letter}
-    row |= {"hash": name(hash_), "mempool_sequence": mempool_sequence}
+    row |= {"hash": hash_of(hash_), "mempool_sequence": mempool_sequence}
     if letter == "R":
-        row |= {"removal_reason": "replaced", "replaced_by": name("t3")}
+        row |= {"removal_reason": "replaced", "replaced_by": name("t4")}
     return row
 
 
@@ -96,30 +163,39 @@ def _entry(number: int, _letter: str, txid: str, mempool_sequence: int | None) -
         "fee_sat": 10,
         "fee_source": "mempool_entry",
     }
-    row = {**ORIGIN, "txid": name(txid), "entered_at": at_us(number), "first_seen_kind": "pushed"}
+    row = {
+        **ORIGIN,
+        "txid": name(txid),
+        "wtxid": name(txid),
+        "entered_at": at_us(number),
+        "first_seen_kind": "pushed",
+    }
     return row | sizes | {"mempool_sequence": mempool_sequence, "ancestor_count": 1, "descendant_count": 1}
 
 
 def _block(height: int) -> dict[str, Any]:
     n_tx = 1 + len(MINED[height])
-    row = {"block_hash": name(f"b{height}"), "height": height, "height_source": "rpc", "version": 4}
-    row |= {
-        "prev_hash": name(f"b{height - 1}"),
-        "merkle_root": name("m"),
-        "header_time": 1_728_000_000 + height,
-    }
-    row |= {"bits": 0x1D00FFFF, "nonce": height, "size_bytes": 100 * n_tx, "stripped_bytes": 100 * n_tx}
-    row |= {"weight_wu": 400 * n_tx, "n_tx": n_tx, "n_segwit_tx": 0, "n_inputs": n_tx - 1, "n_outputs": n_tx}
-    row |= {"output_value_sat": 90 * (n_tx - 1), "fees_sat": 10 * (n_tx - 1), "subsidy_sat": 50}
-    row |= {"coinbase_txid": name(f"c{height}"), "coinbase_value_sat": 50, "coinbase_script": b"\x01\x64"}
-    row |= {"coinbase_outputs": [{"value_sat": 50, "script": b"\x51"}], "verdict": "valid"}
-    return row | {"verified_by": "cpu", "source": "zmq"}
+    size_bytes = 81 + 100 * n_tx
+    mined = header(height)
+    row = {"block_hash": mined.block_hash, "height": height, "height_source": "rpc", "version": 4}
+    row |= {"prev_hash": mined.prev_hash, "merkle_root": mined.merkle_root, "header_time": time_s(height)}
+    row |= {"bits": BITS, "nonce": mined.nonce, "size_bytes": size_bytes, "stripped_bytes": size_bytes}
+    row |= {"weight_wu": 4 * size_bytes, "n_tx": n_tx, "n_segwit_tx": 0, "n_inputs": n_tx - 1}
+    row |= {"n_outputs": n_tx, "output_value_sat": 90 * (n_tx - 1), "fees_sat": 10 * (n_tx - 1)}
+    row |= {"subsidy_sat": COINS_SAT, "coinbase_txid": name(f"c{height}"), "coinbase_value_sat": 50}
+    row |= {"coinbase_script": b"\x01\x64", "coinbase_outputs": [{"value_sat": 50, "script": b"\x51"}]}
+    return row | {"verdict": "valid", "verified_by": "cpu", "source": "zmq"}
 
 
 def _transactions(height: int) -> list[dict[str, Any]]:
     rows = []
     for index, txid in enumerate((f"c{height}", *MINED[height])):
-        row = {"block_hash": name(f"b{height}"), "height": height, "tx_index": index, "txid": name(txid)}
+        row = {
+            "block_hash": header(height).block_hash,
+            "height": height,
+            "tx_index": index,
+            "txid": name(txid),
+        }
         row |= {"wtxid": name(txid), "version": 2, "locktime": 0, "size_bytes": 100, "weight_wu": 400}
         row |= {"vsize_vb": 100, "n_inputs": 1, "n_outputs": 1, "output_value_sat": 90 if index else 50}
         row |= {"input_value_sat": 100 if index else None, "fee_sat": 10 if index else None}
@@ -131,13 +207,20 @@ def _transactions(height: int) -> list[dict[str, Any]]:
 
 
 def _arrival(sequence: int, height: int) -> dict[str, Any]:
-    row = {**ORIGIN, "block_hash": name(f"b{height}"), "event": "connected", "event_at": at_us(sequence)}
-    return row | {"kind": "pushed", "height": height, "prev_hash": name(f"b{height - 1}")}
+    mined = header(height)
+    row = {**ORIGIN, "block_hash": mined.block_hash, "event": "connected", "event_at": at_us(sequence)}
+    return row | {"kind": "pushed", "height": height, "prev_hash": mined.prev_hash}
 
 
 def _node() -> dict[str, Any]:
     row = {**ORIGIN, "started_at": START_US, "chain": "regtest", "node_version": 290000, "subversion": "/x/"}
-    row |= {"tip_height": 100, "tip_hash": name("b100"), "n_mempool_at_start": 1, "policy": "{}", "zmq": "{}"}
+    row |= {
+        "tip_height": 100,
+        "tip_hash": header(100).block_hash,
+        "n_mempool_at_start": 1,
+        "policy": "{}",
+        "zmq": "{}",
+    }
     return row | {"collector_version": "0", "software": "{}", "settings": "{}"}
 
 

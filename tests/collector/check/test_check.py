@@ -24,7 +24,16 @@ from collector.journal import Journal
 from collector.records import Message
 from collector.schema import BLOCKS, MEMPOOL_EVENTS, TABLES, TRANSACTIONS
 from collector.writer import Dataset
-from tests.collector.check.made_dataset import ORIGIN, Rows, at_us, make_rows, name, write
+from tests.collector.check.made_dataset import (
+    ORIGIN,
+    Rows,
+    at_us,
+    hash_of,
+    make_all_rows,
+    make_rows,
+    name,
+    write,
+)
 
 
 def outcomes(dataset: Dataset) -> dict[str, Outcome]:
@@ -40,7 +49,7 @@ def breaches(dataset: Dataset) -> dict[str, str]:
 
 def test_a_clean_dataset_passes_every_check(tmp_path: Path) -> None:
     """Nothing is found, and every check had something to look at."""
-    found = outcomes(write(tmp_path / "d", make_rows()))
+    found = outcomes(write(tmp_path / "d", make_all_rows()))
     assert {each.name: each.findings for each in found.values() if each.status != OK} == {}
     assert [each.name for each in found.values() if not each.n_rows] == []
 
@@ -62,15 +71,15 @@ def double(table: str, row: int, **values: Any) -> Callable[[Rows], None]:
 
 PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
     ("a row twice", "grain", double("templates", 0), {"grain"}),
-    ("a block told in two ways", "grain", double("blocks", 1, merkle_root=name("x")), {"grain"}),
+    ("a block told in two ways", "grain", double("blocks", 1, merkle_root=name("x")), {"grain", "hashes"}),
     (
         "a fee that is no difference",
         "ranges",
         change("transactions", 2, fee_sat=11),
-        {"ranges", "transactions"},
+        {"ranges", "transactions", "copies"},
     ),
     ("a negative counter that was pushed", "ranges", change("mempool_stats", 0, n_tx=-1), {"ranges"}),
-    ("a weight that is none", "ranges", change("blocks", 0, weight_wu=7), {"ranges"}),
+    ("a weight that is none", "ranges", change("blocks", 0, weight_wu=7), {"ranges", "transactions"}),
     ("a reason for an addition", "ranges", change("mempool_events", 0, removal_reason="mined"), {"ranges"}),
     ("a lost transaction", "transactions", drop("transactions", 5), {"transactions", "numbers"}),
     ("a lost block", "transactions", drop("blocks", 2), {"transactions", "heights"}),
@@ -87,11 +96,11 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
         "a parent that is not there",
         "parents",
         change("blocks", 2, prev_hash=name("x")),
-        {"parents", "arrivals"},
+        {"parents", "arrivals", "hashes", "tips"},
     ),
     ("a merkle root that is wrong", "verdicts", change("blocks", 1, verdict="bad_merkle_root"), {"verdicts"}),
     ("an arrival at another height", "arrivals", change("block_arrivals", 0, height=7), {"arrivals"}),
-    ("a session nobody knows", "sessions", change("templates", 0, session="x"), {"sessions"}),
+    ("a session nobody knows", "sessions", change("templates", 0, session="x"), {"sessions", "templates"}),
     ("a lost transaction of a template", "templates", drop("template_txs", 1), {"templates"}),
     ("a lost template", "templates", drop("templates", 0), {"templates"}),
     ("intervals that overlap", "coverage", change("coverage", 1, from_at=at_us(2)), {"coverage"}),
@@ -107,7 +116,7 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
         change("coverage", 3, to_at=at_us(2)),
         {"coverage"},
     ),
-    ("a lost message", "messages", drop("mempool_events", 5), {"messages", "numbers"}),
+    ("a lost message", "messages", drop("mempool_events", 5), {"messages", "numbers", "first_seen"}),
     (
         "a message that nobody claims",
         "messages",
@@ -126,7 +135,12 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
         change("mempool_events", 1, mempool_sequence=9),
         {"numbers", "first_seen"},
     ),
-    ("an entry without its message", "first_seen", change("mempool_txs", 1, txid=name("x")), {"first_seen"}),
+    (
+        "an entry without its message",
+        "first_seen",
+        change("mempool_txs", 1, txid=name("x")),
+        {"first_seen", "ranges"},
+    ),
 ]
 
 
@@ -135,7 +149,7 @@ def test_a_planted_breach_is_found(
     tmp_path: Path, what: str, named: str, plant: Callable[[Rows], None], others: set[str]
 ) -> None:
     """The check that is for it names it; others only where they must see it too."""
-    rows = make_rows()
+    rows = make_all_rows()
     rows["mempool_stats"] = [stats_row()]
     plant(rows)
     found = breaches(write(tmp_path / "d", rows))
@@ -153,10 +167,10 @@ def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Pa
     """Two holes are two findings, each with the backfill's command line."""
     rows = make_rows()
     for height in (105, 106, 108):
-        rows["blocks"].append({**rows["blocks"][0], "height": height, "block_hash": name(f"b{height}")})
-        rows["blocks"][-1]["prev_hash"] = name(f"b{height - 1}")
+        rows["blocks"].append({**rows["blocks"][0], "height": height, "block_hash": hash_of(f"b{height}")})
+        rows["blocks"][-1]["prev_hash"] = hash_of(f"b{height - 1}")
         rows["transactions"].append(
-            {**rows["transactions"][0], "height": height, "block_hash": name(f"b{height}")}
+            {**rows["transactions"][0], "height": height, "block_hash": hash_of(f"b{height}")}
         )
     dataset = write(tmp_path / "d", rows)
     found = outcomes(dataset)["heights"]
@@ -252,6 +266,8 @@ def test_a_value_outside_its_set_is_found(tmp_path: Path) -> None:
 def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) -> None:
     """Rows and messages of the journal count as there: a block, a session, and messages whose rows wait."""
     rows = make_rows()
+    for row in rows["coverage"]:
+        row["end_reason"] = "sealed"
     waiting = rows["mempool_events"][6:]
     later = {name_: rows.pop(name_) for name_ in ("nodes", "templates", "template_txs")}
     rows["mempool_events"] = rows["mempool_events"][:6]

@@ -1,0 +1,182 @@
+"""Checks of the mempool's events beside what else tells of them: when, on which tip, and why.
+
+Events that were lost with a journal leave others without what explains them: only sessions that ended without
+a kill are asked for all of it. Times are compared only where the clock was not set.
+"""
+
+from typing import Final
+
+from collector.check.grain import reverse
+from collector.check.model import Outcome
+from collector.check.stream import RUNS
+from collector.check.view import View
+
+RESTORE: Final = "restore the files of mempool_events and coverage of that day from a copy"
+CLOCK_STEP_S: Final = 0.5  # the setting, where the session does not tell it
+
+# Sessions in which nothing is missing: no kill, and no journal that still has a part of them.
+WHOLE: Final = """
+    SELECT node, session FROM nodes
+    ANTI JOIN (FROM coverage_known WHERE end_reason = 'killed') USING (node, session)
+    SEMI JOIN (FROM coverage_known WHERE end_reason IN ('shutdown', 'node_restart')) USING (node, session)
+"""
+
+
+def check_moments(view: View) -> Outcome:
+    """Compare the stamps of messages with each other and with their interval; a clock may have been slewed.
+
+    A step smaller than the setting `clock_step_s` is none: so much stamps may differ from the order.
+    """
+    outcome = Outcome("moments", "messages are stamped in their order, and inside their intervals")
+    outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pushed'")
+    query = f"""
+        SELECT node, session, sequence FROM (
+            SELECT e.node, e.session, e.sequence, e.received_at, c.from_at, c.to_at, c.last_sequence,
+                to_seconds(CASE WHEN json_valid(n.settings) THEN coalesce(
+                    TRY_CAST(json_extract_string(n.settings, '$.clock_step_s') AS DOUBLE), {CLOCK_STEP_S}
+                ) END) AS slack,
+                lag(e.received_at) OVER (PARTITION BY e.node, e.session ORDER BY e.sequence) AS before
+            FROM (FROM mempool_events WHERE kind = 'pushed') e
+            JOIN nodes_known n USING (node, session)
+            ASOF JOIN (FROM coverage_known WHERE topic = 'sequence' AND first_sequence IS NOT NULL) c
+                ON e.node = c.node AND e.session = c.session AND e.sequence >= c.first_sequence
+            WHERE e.node NOT IN (SELECT node FROM coverage_known WHERE end_reason = 'clock_step')
+        ) WHERE received_at < before - slack
+            OR (sequence <= last_sequence AND (received_at < from_at - slack OR received_at > to_at + slack))
+    """  # noqa: S608 - queries of ours
+    outcome.breaches(
+        view.examples(query),
+        lambda node, session, sequence: (
+            (
+                f"{node}, session {session}: message {sequence} is stamped before the last one, or outside "
+                "its interval of coverage"
+            ),
+            RESTORE,
+        ),
+    )
+    return outcome
+
+
+def check_tips(view: View) -> Outcome:
+    """Follow the tip: a block is connected to it, and only the tip is disconnected."""
+    outcome = Outcome("tips", "what a node connects follows its tip, and what it disconnects was the tip")
+    outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')")
+    query = f"""
+        WITH runs AS ({RUNS}), changes AS (
+            SELECT e.node, e.session, e.sequence, e.event, e.hash, b.prev_hash,
+                lag(CASE WHEN e.event = 'D' OR b.prev_hash IS NULL THEN b.prev_hash ELSE e.hash END)
+                    OVER (PARTITION BY e.node, e.session, r.run ORDER BY e.sequence) AS tip
+            FROM (FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')) e
+            ASOF JOIN (FROM runs WHERE topic = 'sequence') r
+                ON e.node = r.node AND e.session = r.session AND e.sequence >= r.first_sequence
+            LEFT JOIN (SELECT DISTINCT block_hash, prev_hash FROM blocks_known) b ON e.hash = b.block_hash
+            WHERE e.sequence <= r.last_sequence
+        )
+        SELECT node, session, sequence, lower(hex(hash)), lower(hex(tip)) FROM changes
+        ANTI JOIN (FROM rejects_known WHERE topic = 'sequence') USING (node, session)
+        WHERE prev_hash IS NOT NULL AND CASE event WHEN 'C' THEN prev_hash ELSE hash END <> tip
+    """  # noqa: S608 - queries of ours
+    outcome.breaches(
+        view.examples(query),
+        lambda node, session, sequence, block_hash, tip: (
+            (
+                f"{node}, session {session}: message {sequence} of block {reverse(block_hash)} does not "
+                f"follow the tip {reverse(tip)}"
+            ),
+            RESTORE,
+        ),
+    )
+    return outcome
+
+
+def check_reasons(view: View) -> Outcome:
+    """Look for what explains a removal: its replacement, a block with a conflict, a reorganisation."""
+    outcome = Outcome("reasons", "what removed a transaction is there")
+    outcome.n_rows = view.count("FROM mempool_events WHERE event = 'R'")
+    query = f"""
+        WITH events AS (FROM mempool_events SEMI JOIN ({WHOLE}) USING (node, session) WHERE kind = 'pushed'),
+        blocks AS (
+            SELECT node, session, max(sequence) FILTER (event = 'C') AS last_connected,
+                min(sequence) FILTER (event = 'D') AS first_disconnected
+            FROM events GROUP BY node, session
+        ), entered AS (
+            SELECT node, session, hash, max(sequence) AS sequence FROM events WHERE event = 'A' GROUP BY ALL
+        )
+        SELECT r.node, r.session, r.sequence, r.removal_reason FROM (FROM events WHERE event = 'R') r
+        JOIN blocks b USING (node, session)
+        LEFT JOIN entered a ON r.node = a.node AND r.session = a.session AND r.replaced_by = a.hash
+        WHERE CASE r.removal_reason
+            WHEN 'replaced' THEN r.replaced_by IS NOT NULL AND coalesce(a.sequence < r.sequence, true)
+            WHEN 'conflict' THEN coalesce(b.last_connected < r.sequence, true)
+            WHEN 'reorged' THEN coalesce(b.first_disconnected > r.sequence, true)
+            ELSE false END
+    """  # noqa: S608 - queries of ours
+    outcome.breaches(
+        view.examples(query),
+        lambda node, session, sequence, reason: (
+            f"{node}, session {session}: message {sequence} says {reason}, and nothing there is the cause",
+            RESTORE,
+        ),
+    )
+    return outcome
+
+
+def check_bodies(view: View) -> Outcome:
+    """Compare how many blocks were announced by coverage with how many are seen to have come, or rejected."""
+    outcome = Outcome("bodies", "each message of rawblock has its arrival, or was rejected")
+    outcome.n_rows = view.count("FROM block_arrivals WHERE event = 'seen' AND kind = 'pushed'")
+    query = f"""
+        SELECT node, session, sum(n_messages) AS n_claimed, sum(n_there) AS n_there FROM (
+            SELECT node, session, n_messages, 0 AS n_there FROM coverage WHERE topic = 'rawblock'
+            UNION ALL SELECT node, session, 0, 1 FROM block_arrivals WHERE event = 'seen' AND kind = 'pushed'
+            UNION ALL SELECT node, session, 0, 1 FROM rejects
+                WHERE topic = 'rawblock' AND sequence IS NOT NULL
+        ) SEMI JOIN ({WHOLE}) USING (node, session)
+        GROUP BY node, session HAVING n_claimed <> n_there
+    """  # noqa: S608 - queries of ours
+    outcome.breaches(
+        view.examples(query),
+        lambda node, session, n_claimed, n_there: (
+            f"{node}, session {session}: coverage has {n_claimed} messages of rawblock, {n_there} are there",
+            "restore the files of block_arrivals and coverage of that day from a copy",
+        ),
+    )
+    return outcome
+
+
+def check_pulled(view: View) -> Outcome:
+    """Compare what snapshots told: events with entries, one by one, and their counters with each other."""
+    outcome = Outcome("pulled", "what snapshots told is there as events and as entries, none missing")
+    outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pulled'")
+    query = f"""
+        WITH whole AS ({WHOLE}), events AS (
+            FROM mempool_events SEMI JOIN whole USING (node, session) WHERE kind = 'pulled'
+        ), entries AS (FROM mempool_txs SEMI JOIN whole USING (node, session))
+        SELECT node, session, 'an entry that was pulled has no event' FROM (
+            SELECT *, txid AS hash, entered_at AS received_at FROM entries WHERE first_seen_kind = 'pulled'
+        ) ANTI JOIN (FROM events WHERE event = 'A') USING (node, session, hash, received_at)
+        UNION ALL
+        SELECT node, session, 'an event that was pulled has no entry' FROM (
+            SELECT *, hash AS txid, received_at AS entered_at FROM events WHERE event = 'A'
+        ) ANTI JOIN (FROM entries WHERE first_seen_kind = 'pulled') USING (node, session, txid, entered_at)
+        UNION ALL
+        SELECT node, session, 'events that were pulled are missing' FROM events
+        GROUP BY node, session HAVING min(sequence) <> -count(*)
+        UNION ALL
+        SELECT node, session, 'an entry first seen in a block has no block with it'
+        FROM (FROM entries WHERE first_seen_kind = 'in_block') t
+        ANTI JOIN (
+            SELECT e.node, e.session, e.received_at AS entered_at, x.txid
+            FROM (
+                FROM mempool_events WHERE event = 'C' AND kind = 'pushed'
+            ) e JOIN transactions x ON x.block_hash = e.hash
+        ) USING (node, session, txid, entered_at)
+    """  # noqa: S608 - queries of ours
+    outcome.breaches(
+        view.examples(query),
+        lambda node, session, wrong: (
+            f"{node}, session {session}: {wrong}",
+            "restore the files of mempool_events and mempool_txs of that day from a copy",
+        ),
+    )
+    return outcome

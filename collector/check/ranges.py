@@ -1,0 +1,219 @@
+"""The check of each row by itself: numbers in their ranges, and in agreement with each other.
+
+A null breaks no condition: an older file may lack the column.
+"""
+
+from typing import Final
+
+from collector.check.model import Outcome
+from collector.check.view import View
+
+MAX_SAT: Final = 2_100_000_000_000_000
+COMMITMENT: Final = "6A24AA21A9ED"  # how the script of an output with a witness commitment begins, BIP 141
+# The least that a transaction without its witness takes, for so many inputs and outputs.
+LEAST_BYTES: Final = "10 + 41 * n_inputs + 9 * n_outputs"
+WHOLE_WEIGHT: Final = (
+    "coalesce(weight_wu BETWEEN size_bytes AND 4 * size_bytes AND (weight_wu - size_bytes) % 3 = 0, true)",
+    "weight is 3 * stripped size + size",
+)
+RISING_PARENTS: Final = (
+    "CASE WHEN len(parents) > 1 THEN parents = list_sort(list_distinct(parents)) ELSE true END",
+    "each parent is named once, in order",
+)
+# What must hold of every row: a condition, and what it says. Prioritised transactions may have negative fees
+# in templates and in the sums over relatives.
+RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "blocks": (
+        ("height >= 0", "a height is not negative"),
+        ("n_tx >= 1", "a block has a coinbase"),
+        ("weight_wu = 3 * stripped_bytes + size_bytes", "weight is 3 * stripped size + size"),
+        ("stripped_bytes BETWEEN 1 AND size_bytes", "stripped size is at most the size"),
+        ("nonce BETWEEN 0 AND 4294967295", "a nonce has 32 bits"),
+        ("bits BETWEEN 0 AND 4294967295", "bits have 32 bits"),
+        ("epoch(header_time) BETWEEN 0 AND 4294967295", "a time in a header has 32 bits"),
+        ("subsidy_sat BETWEEN 0 AND 5000000000", "a subsidy is 0 to 50 coins"),
+        (f"fees_sat IS NULL OR fees_sat BETWEEN 0 AND {MAX_SAT}", "fees are 0 to 21 million coins"),
+        (
+            "fees_sat IS NULL OR coinbase_value_sat BETWEEN 0 AND subsidy_sat + fees_sat",
+            "a coinbase pays at most subsidy and fees",
+        ),
+        ("n_segwit_tx BETWEEN 0 AND n_tx - 1", "not more transactions have witness data than there are"),
+        (
+            "coinbase_value_sat = coalesce(list_sum([o.value_sat for o in coinbase_outputs]), 0)",
+            "the value of a coinbase is that of its outputs",
+        ),
+        ("octet_length(coinbase_script) BETWEEN 2 AND 100", "the script of a coinbase has 2 to 100 bytes"),
+        (
+            (
+                "witness_commitment IS NULL OR coalesce(hex(witness_commitment) = substr(hex(list_filter("
+                f"coinbase_outputs, lambda o: hex(o.script) LIKE '{COMMITMENT}%' "
+                f"AND octet_length(o.script) >= 38)[-1].script), {len(COMMITMENT) + 1}, 64), false)"
+            ),
+            "the witness commitment is that of the last output which has one",
+        ),
+    ),
+    "transactions": (
+        ("tx_index >= 0 AND height >= 0", "positions and heights are not negative"),
+        ("is_coinbase = (tx_index = 0)", "the first transaction, and no other, is the coinbase"),
+        ("vsize_vb = (weight_wu + 3) // 4", "virtual size is weight / 4, rounded up"),
+        WHOLE_WEIGHT,
+        ("n_inputs >= 1 AND n_outputs >= 1", "there are inputs and outputs"),
+        (f"(weight_wu - size_bytes) // 3 >= {LEAST_BYTES}", "inputs and outputs have room in the size"),
+        ("has_witness = (weight_wu < 4 * size_bytes)", "only witness data weighs less than the rest"),
+        ("has_witness = (wtxid <> txid)", "only with witness data the two hashes differ"),
+        ("version BETWEEN -2147483648 AND 4294967295", "a version has 32 bits"),
+        ("locktime BETWEEN 0 AND 4294967295", "a lock time has 32 bits"),
+        ("len(output_types) = n_outputs", "each output has a type"),
+        (f"output_value_sat BETWEEN 0 AND {MAX_SAT}", "values are 0 to 21 million coins"),
+        (
+            "fee_sat IS NULL OR (fee_sat >= 0 AND fee_sat = input_value_sat - output_value_sat)",
+            "a fee is inputs minus outputs, and not negative",
+        ),
+        (
+            "NOT is_coinbase OR coalesce(input_value_sat, fee_sat, effective_feerate_sat_vb) IS NULL",
+            "a coinbase spends nothing and pays no fee",
+        ),
+        ("coalesce(list_min(parents) >= 1, true)", "what a coinbase makes is not spent in its block"),
+        ("coalesce(list_max(parents) < tx_index, true)", "parents come first"),
+        ("len(parents) <= n_inputs", "each parent takes an input"),
+        RISING_PARENTS,
+        (
+            "coalesce(effective_feerate_sat_vb >= 0, true)",
+            "an effective feerate is not negative",
+        ),
+        (
+            # Its own feerate is that of a package, and the best package is taken first.
+            "len(parents) > 0 OR coalesce(effective_feerate_sat_vb * vsize_vb >= fee_sat * (1 - 1e-9), true)",
+            "what has no parents is taken at its own feerate or a better one",
+        ),
+    ),
+    "mempool_txs": (
+        (f"coalesce(fee_sat BETWEEN 0 AND {MAX_SAT}, true)", "a fee is 0 to 21 million coins"),
+        ("coalesce(vsize_vb > 0 AND weight_wu > 0, true)", "sizes are positive"),
+        WHOLE_WEIGHT,
+        (
+            "coalesce(vsize_vb >= (weight_wu + 3) // 4, true)",
+            "virtual size is at least weight / 4; sigops may add to it",
+        ),
+        ("coalesce(n_inputs >= 1 AND n_outputs >= 1, true)", "there are inputs and outputs"),
+        (
+            f"coalesce((weight_wu - size_bytes) // 3 >= {LEAST_BYTES}, true)",
+            "inputs and outputs have room in the size",
+        ),
+        (f"coalesce(output_value_sat BETWEEN 0 AND {MAX_SAT}, true)", "values are 0 to 21 million coins"),
+        (
+            "coalesce((wtxid <> txid) = (weight_wu < 4 * size_bytes), true)",
+            "only with witness data the two hashes differ",
+        ),
+        ("coalesce(ancestor_count >= 1 AND descendant_count >= 1, true)", "a transaction counts itself"),
+        (
+            "coalesce(ancestor_vsize_vb >= vsize_vb AND descendant_vsize_vb >= vsize_vb, true)",
+            "a transaction is among its ancestors and descendants",
+        ),
+        (
+            (
+                "coalesce((ancestor_count = 1) = (ancestor_vsize_vb = vsize_vb), true) "
+                "AND coalesce((descendant_count = 1) = (descendant_vsize_vb = vsize_vb), true)"
+            ),
+            "alone it has its own size, and with others more",
+        ),
+        (
+            "coalesce(ancestor_count > len(parents) AND (ancestor_count = 1) = (len(parents) = 0), true)",
+            "parents are ancestors",
+        ),
+        (
+            (
+                "CASE WHEN len(parents) > 0 THEN len(list_distinct(parents)) = len(parents) AND "
+                "NOT list_contains(parents, txid) AND coalesce(len(parents) <= n_inputs, true) ELSE true END"
+            ),
+            "each parent is named once, and takes an input",
+        ),
+        ("first_seen_kind <> 'pushed' OR mempool_sequence IS NOT NULL", "what was pushed has its number"),
+        ("first_seen_kind = 'pushed' OR mempool_sequence IS NULL", "only what was pushed has a number"),
+    ),
+    "mempool_events": (
+        ("(kind = 'pulled') = (sequence < 0)", "counters are negative where no message was"),
+        (
+            "kind = 'pulled' OR (mempool_sequence IS NOT NULL) = (event IN ('A', 'R'))",
+            "pushed A and R have a mempool sequence, C and D none",
+        ),
+        (
+            "kind = 'pushed' OR (event IN ('A', 'R') AND mempool_sequence IS NULL)",
+            "a resync tells of transactions only, and of no numbers",
+        ),
+        ("removal_reason IS NULL OR event = 'R'", "only R has a reason"),
+        (
+            "kind = 'pulled' OR coalesce(removal_reason <> 'mined', true)",
+            "the node sends no R for what was mined",
+        ),
+        ("replaced_by IS NULL OR event = 'R'", "only R is of what was replaced"),
+        ("replaced_by IS NULL OR removal_reason = 'replaced'", "only what was replaced names by which"),
+        ("coalesce(replaced_by <> hash, true)", "nothing replaces itself"),
+    ),
+    "block_arrivals": (
+        ("coalesce(height >= 0, true)", "a height is not negative"),
+        (
+            "is_catch_up IS NULL OR (kind = 'pushed' AND event <> 'disconnected')",
+            "only of what was seen to come it is said whether it was late",
+        ),
+    ),
+    "templates": (
+        ("n_tx >= 0 AND weight_wu >= 0 AND n_sigops >= 0", "counts are not negative"),
+        ("height >= 1", "a template follows a block"),
+        ("request_us >= 0", "an answer takes time"),
+    ),
+    "template_txs": (
+        ("tx_index >= 1", "the first transaction of a template is 1"),
+        ("weight_wu > 0 AND n_sigops >= 0", "a weight is positive, a cost not negative"),
+        ("coalesce(list_min(parents) >= 1, true)", "the first transaction of a template is 1"),
+        ("coalesce(list_max(parents) < tx_index, true)", "parents come first"),
+    ),
+    "mempool_stats": (
+        (
+            "n_tx >= 0 AND vsize_vb >= 0 AND usage_bytes >= 0 AND max_usage_bytes >= 0",
+            "sizes are not negative",
+        ),
+        ("fees_sat >= 0", "fees are not negative"),
+        ("min_feerate_sat_vb >= 0", "a feerate is not negative"),
+        ("(n_tx = 0) = (vsize_vb = 0)", "transactions have a size"),
+        (
+            (
+                "len(histogram) = len(list_filter(histogram, lambda bin: bin.n_tx > 0 AND bin.vsize_vb > 0 "
+                "AND bin.fees_sat >= 0 AND bin.from_feerate_sat_vb >= 0))"
+            ),
+            "the numbers of a bin are positive",
+        ),
+        (
+            (
+                "list_transform(histogram, lambda bin: bin.from_feerate_sat_vb) = "
+                "list_sort(list_distinct(list_transform(histogram, lambda bin: bin.from_feerate_sat_vb)))"
+            ),
+            "bins are in order",
+        ),
+    ),
+    "nodes": (
+        ("tip_height >= 0 AND n_mempool_at_start >= 0", "counts are not negative"),
+        (
+            "json_valid(policy) AND json_valid(zmq) AND json_valid(software) AND json_valid(settings)",
+            "what is JSON can be read",
+        ),
+    ),
+    "external_sources": (("n_rows >= 0", "counts are not negative"),),
+}
+
+
+def check_ranges(view: View) -> Outcome:
+    """Look for numbers that cannot be."""
+    outcome = Outcome("ranges", "numbers are in their ranges, and agree with each other")
+    for name, conditions in RANGES.items():
+        counts = ", ".join(f"count(*) FILTER (NOT ({condition}))" for condition, _ in conditions)
+        n_rows, *n_wrong = view.rows(f"SELECT count(*), {counts} FROM {name}")[0]  # noqa: S608 - conditions of ours
+        outcome.n_rows += n_rows
+        for (condition, words), count in zip(conditions, n_wrong, strict=True):
+            if count:
+                outcome.breach(
+                    f"{name}: {count} rows break `{condition}`: {words}",
+                    "this is no damage of a file but wrong when it was written: report it with these rows",
+                    count,
+                )
+    return outcome
