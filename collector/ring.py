@@ -105,6 +105,8 @@ class Ring:
         text = json.dumps({"node": node, "session": session, "topics": list(topics)}).encode()
         if len(text) > _PAGE_BYTES - _TEXT_AT:
             raise ValueError(f"the names of {len(topics)} topics do not fit into the page of {path}")
+        for left_over in path.parent.glob(f".*{SUFFIX}.tmp"):  # by a kill at this point
+            left_over.unlink()
         temporary = path.with_name(f".{path.name}.tmp")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
         try:

@@ -73,6 +73,14 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
     assert putting.n_waiting == 7
 
 
+def test_what_a_kill_left_of_a_ring_in_the_making_goes(tmp_path: Path) -> None:
+    """It has its 64 MiB already, and nobody would look at it again."""
+    begun = tmp_path / ".earlier.ring.tmp"
+    begun.write_bytes(bytes(LEAST_BYTES))
+    new_ring(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.ring"]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(4096 + 0, 4096 + 30 * 1040 - 1), st.integers(1, 255))
 def test_a_flipped_byte_costs_one_record(
