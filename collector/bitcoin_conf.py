@@ -37,6 +37,7 @@ class Access(NamedTuple):
     cookie_file: Path | None
     user: str | None
     password: str | None
+    ca_file: Path | None = None  # certificates to check an https RPC by
 
     def __repr__(self) -> str:
         return f"Access({self.rpc_url!r}, cookie_file={self.cookie_file!r})"
@@ -58,8 +59,10 @@ def find_access(node: NodeSettings, chain: str) -> Access:
 
     Raises SettingsError for a file that is named and cannot be read, or that is of another chain's node.
     """
+    if node.ca_file is not None and not node.ca_file.is_file():
+        raise SettingsError(f"there is no file {node.ca_file}; set ca_file to certificates in PEM format")
     if node.rpc_url is not None and node.cookie_file is not None:
-        return Access(node.rpc_url, node.cookie_file, None, None)
+        return Access(node.rpc_url, node.cookie_file, None, None, node.ca_file)
     datadir = node.datadir or default_datadir()
     path = node.conf or datadir / CONF_NAME
     conf = read_conf(path, chain, datadir, must_exist=node.conf is not None)
@@ -71,9 +74,9 @@ def find_access(node: NodeSettings, chain: str) -> Access:
     url = node.rpc_url or _rpc_url(conf, chain)
     user, password = _value(conf, chain, "rpcuser"), _value(conf, chain, "rpcpassword")
     if node.cookie_file is None and password:  # with an empty one the node writes a cookie
-        return Access(url, None, user or "", password)
+        return Access(url, None, user or "", password, node.ca_file)
     cookie = chain_folder / (_value(conf, chain, "rpccookiefile") or COOKIE_NAME)
-    return Access(url, node.cookie_file or cookie, None, None)
+    return Access(url, node.cookie_file or cookie, None, None, node.ca_file)
 
 
 def read_conf(path: Path, chain: str, datadir: Path, *, must_exist: bool) -> Conf:

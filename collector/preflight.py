@@ -66,8 +66,6 @@ class NodeFacts(NamedTuple):
 def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> RpcClient:
     """Return a client for a node's RPC: where it is comes from the settings, else from its bitcoin.conf."""
     access = find_access(node, chain)
-    if node.ca_file is not None and not node.ca_file.is_file():
-        raise SettingsError(f"there is no file {node.ca_file}; set ca_file to certificates in PEM format")
     return RpcClient(
         access.rpc_url,
         cookie_file=access.cookie_file,
@@ -76,7 +74,7 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
         timeout_s=node.rpc_timeout_s,
         patience_s=patience_s,
         allow_remote=node.allow_remote_rpc,
-        ca_file=node.ca_file,
+        ca_file=access.ca_file,
     )
 
 

@@ -28,6 +28,7 @@ def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
         timeout_s=TIMEOUT_S,
         patience_s=patience_s,
         allow_remote=True,  # whether it may be remote was decided where the access was found
+        ca_file=access.ca_file,
     )
 
 

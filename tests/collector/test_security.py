@@ -13,6 +13,8 @@ from shutil import which
 
 import pytest
 
+from collector.backfill.questions import connect
+from collector.bitcoin_conf import find_access
 from collector.compaction.run import compact
 from collector.config import NodeSettings
 from collector.errors import NodeRefused, SettingsError
@@ -196,6 +198,16 @@ def test_a_certificate_is_checked(https_url: str, certificate: Path, monkeypatch
     trusting = RpcClient(https_url, user="u", password="p", ca_file=certificate)  # noqa: S106 - the same
     assert trusting.call("uptime") is None
     trusting.close()
+
+
+def test_a_backfill_takes_the_same_certificates(https_url: str, certificate: Path) -> None:
+    """They are part of how a node is reached, whoever asks it."""
+    cookie = certificate.with_name("cookie")
+    cookie.write_text("u:p")
+    node = NodeSettings(rpc_url=https_url, cookie_file=cookie, ca_file=certificate)
+    client = connect(find_access(node, "main"))
+    assert client.call("uptime") is None
+    client.close()
 
 
 def test_a_missing_ca_file_is_said(tmp_path: Path) -> None:
