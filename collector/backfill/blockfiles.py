@@ -70,7 +70,8 @@ class Folder:
         self.numbers = {kind: _numbers(path, kind) for kind in ("blk", "rev")}
         if not self.numbers["blk"]:
             raise SettingsError(
-                f"{path} holds no blk*.dat; set --blocks-dir to the folder `blocks` in the node's datadir"
+                f"{path} holds no blk*.dat; set --blocks-dir to the folder `blocks` in the node's datadir, "
+                "or in its blocksdir"
             )
         self._newest = max(self.numbers["blk"])
         self._key = _key(path)

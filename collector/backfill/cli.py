@@ -21,6 +21,7 @@ from collector.backfill.units import Wish
 from collector.bitcoin_conf import Access, find_access
 from collector.config import Settings, load_settings
 from collector.errors import SettingsError
+from collector.log import configure_logging
 from collector.rpc import checked_url
 from collector.writer import Dataset
 
@@ -76,6 +77,7 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         rpc_url=rpc_url,
         cookie_file=cookie_file,
     )
+    configure_logging(settings.log_format, settings.log_level)
     result = _run(settings, folder, wish, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
     target = report or default_report_path(settings.dataset, settings.chain)
     for line in [*result.lines(), f"report: {target}"]:

@@ -29,6 +29,7 @@ from collector.backfill.undofiles import UndoFinder, Wanted
 from collector.backfill.units import Unit
 from collector.backfill.walk import walk
 from collector.bitcoin_conf import Access
+from collector.log import configure_logging
 from collector.rpc import RpcClient
 from collector.verify import backend_name
 from collector.writer import Dataset
@@ -113,6 +114,7 @@ def prepare() -> None:
     """Set up a worker process: one core, code compiled, and an end when the parent's comes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets units end
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    configure_logging("auto", "warning")
     # The other cores are for the other workers.
     pa.set_cpu_count(1)
     os.environ["GPUHASH_THREADS"] = "1"
