@@ -6,7 +6,7 @@ Losses in the stream, steps of the wall clock and findings of the watchdog all e
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -25,6 +25,7 @@ from collector.records import Message, Notice
 from collector.watchdog import Finding, Ours
 
 Row = dict[str, Any]
+MALFORMED_STATE: Final = "malformed/"  # + session: stamp of the last one that has its row
 log = structlog.get_logger(__name__)
 
 
@@ -84,6 +85,10 @@ class Observed:
         """Keep account of what a killed run had received and not journalled; returns the messages."""
         items = list(items)
         self.keep(self._ledger.take_late(items))
+        done_ns = int(self._journal.states.get(MALFORMED_STATE + self._origin[1], b"0"))
+        for item in items:
+            if type(item) is Notice and item.reason == "malformed" and item.received_ns > done_ns:
+                self._keep_malformed(item)
         return [item for item in items if type(item) is Message]
 
     def ask_on_time(self) -> None:
@@ -101,7 +106,8 @@ class Observed:
 
     def forget(self) -> None:
         """Drop what the journal keeps for a next run, which has nothing more to close."""
-        self._journal.set_state(COVERAGE_STATE + self._origin[1], None)
+        for state in (COVERAGE_STATE, MALFORMED_STATE):
+            self._journal.set_state(state + self._origin[1], None)
 
     def account(self, items: list[Any]) -> list[Any]:
         """Keep account of a turn; returns its items up to a restart of the node, but answers to the last.
@@ -154,8 +160,7 @@ class Observed:
             raise CollectorError(f"receiving from {node} failed: {notice.detail}")
         at_us = notice.received_ns // 1000
         if notice.reason == "malformed":
-            row = reject_row(self._origin, "zmq", at_us, notice.detail, notice.body)
-            self._batches.at_once("rejects", [row])
+            self._keep_malformed(notice)
         if notice.topic is None:
             return []
         self._guard.forget()
@@ -165,6 +170,13 @@ class Observed:
                 self._ledger.open(notice.topic, at_us)
             return []
         return self._lost(notice)
+
+    def _keep_malformed(self, notice: Notice) -> None:
+        """Make the row of what is no message of a node; the next flush says with it that it is made."""
+        row = reject_row(self._origin, "zmq", notice.received_ns // 1000, notice.detail, notice.body)
+        self._journal.append("rejects", [row])
+        self._journal.set_state(MALFORMED_STATE + self._origin[1], str(notice.received_ns).encode())
+        self._metrics.wrote({"rejects": 1})
 
     def _lost(self, notice: Notice) -> list[Row]:
         """Close the interval of a topic; one that is closed already is the same hole still."""

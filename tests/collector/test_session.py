@@ -1,7 +1,9 @@
 """What bounds a session: how much may wait in memory, and how large its journal grows."""
 
 import queue
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from collector.errors import NodeUnavailable, RpcError
 from collector.journal import Journal
 from collector.metrics import Metrics
 from collector.pipeline import HOLD_US
-from collector.records import Message
+from collector.records import Message, Notice
+from collector.ring import Ring
 from collector.rpc import RpcClient
 from collector.schema import REJECTS
 from collector.session import Session
@@ -27,24 +30,30 @@ from tests.collector.journalling import segments
 ORIGIN = ("alpha", "s")
 
 
+def new_session(folder: Path, journal: Journal) -> Session:
+    """Make a session whose node does not answer; a source stands by, and receives nothing."""
+    dataset = Dataset.open(folder / "dataset", "regtest", create=True)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    journal.recover(dataset)
+    made = Session(
+        ORIGIN,
+        RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"),
+        inbox=inbox,
+        settings=Settings(chain="regtest", dataset=folder / "dataset", watchdog_interval_s=3600),
+        dataset=dataset,
+        journal=journal,
+        stored=StoredBlocks((), None),
+        metrics=Metrics(["alpha"]),
+    )
+    made._source = ZmqSource("alpha", "s", {}, inbox=inbox)
+    return made
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    """Make a session whose node does not answer; a source stands by, and receives nothing."""
-    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    """Make a session with a journal of its own."""
     with Journal(tmp_path / "journal") as journal:
-        journal.recover(dataset)
-        made = Session(
-            ORIGIN,
-            RpcClient("http://127.0.0.1:1", cookie_file=tmp_path / "none"),
-            inbox=inbox,
-            settings=Settings(chain="regtest", dataset=tmp_path / "dataset", watchdog_interval_s=3600),
-            dataset=dataset,
-            journal=journal,
-            stored=StoredBlocks((), None),
-            metrics=Metrics(["alpha"]),
-        )
-        made._source = ZmqSource("alpha", "s", {}, inbox=inbox)
+        made = new_session(tmp_path, journal)
         yield made
         made._lanes.stop()
 
@@ -108,3 +117,23 @@ def test_what_is_gone_is_not_given_up_before_the_tip_is_known(session: Session) 
     pipeline.blocks._no_tip(NodeUnavailable("stopped"))
     pipeline.tick(later_us)
     assert pipeline.n_open == 0
+
+
+def test_what_is_no_message_has_its_row_once_whenever_the_kill_comes(tmp_path: Path) -> None:
+    """One of two was made a row of before the kill, with no message behind it; the other is in the ring."""
+    folder = tmp_path / "journal"
+    with Journal(folder) as journal:
+        killed = new_session(tmp_path, journal)
+        ring = journal.ring(*ORIGIN, ("sequence",))
+        putting = Ring.open(ring.path)
+        for body in (b"first", b"second"):
+            putting.note(Notice("malformed", None, time.time_ns(), "1 frames", body))
+        putting.close()
+        killed._turn(list(ring.take(1)))
+        killed._lanes.stop()
+    with Journal(folder) as journal:
+        again = new_session(tmp_path, journal)
+        assert again.recover(deque(), {}, threading.Event())
+        assert journal.states == {}
+        rows = again._dataset.read(REJECTS).to_pylist()
+    assert [(row["topic"], row["body"]) for row in rows] == [("zmq", b"first"), ("zmq", b"second")]
