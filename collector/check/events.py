@@ -29,20 +29,29 @@ def check_moments(view: View) -> Outcome:
     """
     outcome = Outcome("moments", "messages are stamped in their order, and inside their intervals")
     outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pushed'")
+    # Where the order holds, the first and the last message of an interval stand for all of it.
     query = f"""
-        SELECT node, session, sequence FROM (
-            SELECT e.node, e.session, e.sequence, e.received_at, c.from_at, c.to_at, c.last_sequence,
-                to_seconds(CASE WHEN json_valid(n.settings) THEN coalesce(
-                    TRY_CAST(json_extract_string(n.settings, '$.clock_step_s') AS DOUBLE), {CLOCK_STEP_S}
-                ) END) AS slack,
-                lag(e.received_at) OVER (PARTITION BY e.node, e.session ORDER BY e.sequence) AS before
-            FROM (FROM mempool_events WHERE kind = 'pushed') e
-            JOIN nodes_known n USING (node, session)
-            ASOF JOIN (FROM coverage_known WHERE topic = 'sequence' AND first_sequence IS NOT NULL) c
-                ON e.node = c.node AND e.session = c.session AND e.sequence >= c.first_sequence
-            WHERE e.node NOT IN (SELECT node FROM coverage_known WHERE end_reason = 'clock_step')
-        ) WHERE received_at < before - slack
-            OR (sequence <= last_sequence AND (received_at < from_at - slack OR received_at > to_at + slack))
+        WITH steady AS (
+            SELECT node, session, to_seconds(CASE WHEN json_valid(settings) THEN coalesce(
+                TRY_CAST(json_extract_string(settings, '$.clock_step_s') AS DOUBLE), {CLOCK_STEP_S}
+            ) END) AS slack
+            FROM nodes_known ANTI JOIN (FROM coverage_known WHERE end_reason = 'clock_step') USING (node)
+        ), events AS (
+            SELECT node, session, sequence, received_at FROM mempool_events WHERE kind = 'pushed'
+        )
+        SELECT node, session, e.sequence
+        FROM events e JOIN steady USING (node, session)
+        JOIN (SELECT node, session, sequence + 1 AS sequence, received_at FROM events) before
+            USING (node, session, sequence)
+        WHERE e.received_at < before.received_at - slack
+        UNION ALL
+        SELECT node, session, e.sequence
+        FROM events e JOIN steady USING (node, session)
+        JOIN (
+            SELECT node, session, from_at, to_at, unnest([first_sequence, last_sequence]) AS sequence
+            FROM coverage_known WHERE topic = 'sequence' AND first_sequence IS NOT NULL
+        ) c USING (node, session, sequence)
+        WHERE e.received_at < from_at - slack OR e.received_at > to_at + slack
     """  # noqa: S608 - queries of ours
     outcome.breaches(
         view.examples(query),
