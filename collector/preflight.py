@@ -8,6 +8,7 @@ import platform
 import socket
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -161,8 +162,10 @@ def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
             f"({printable(network['subversion'])}), which does not tell all we need; install 23.0 or newer"
         )
     if chain["initialblockdownload"] and wanted != "regtest":  # there it lasts until the first block
+        # Its progress says 100 % where the chain has had no block for long.
+        reached_at = datetime.fromtimestamp(chain["mediantime"], UTC)
         raise NodeUnavailable(
-            f"{name} is still downloading the chain ({float(chain['verificationprogress']):.1%}); "
+            f"{name} is still downloading the chain, and has it up to {reached_at:%Y-%m-%d %H:%M} UTC; "
             "start again when it has caught up"
         )
 

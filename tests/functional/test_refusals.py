@@ -185,3 +185,20 @@ def test_a_node_that_is_old_or_speaks_in_tongues(
     line = refusal("--rpc-url", impostor.url, "--cookie-file", cookie)
     assert all(word in line for word in words), line
     assert line.isprintable()
+
+
+def test_a_node_that_is_still_downloading_says_how_far_it_is(
+    refusal: Run, impostor: Impostor, tmp_path: Path
+) -> None:
+    """Its progress would say 100 % on a chain without new blocks; the time of its last ones says why."""
+    cookie = tmp_path / "cookie"
+    cookie.write_text("__cookie__:x")
+    impostor.result = {
+        "chain": "signet",
+        "initialblockdownload": True,
+        "verificationprogress": 1.0,
+        "mediantime": 1_700_000_000,
+        "version": 290000,
+    }
+    line = refusal("--chain", "signet", "--rpc-url", impostor.url, "--cookie-file", cookie)
+    assert "has it up to 2023-11-14 22:13 UTC" in line
