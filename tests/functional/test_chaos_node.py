@@ -30,6 +30,7 @@ def test_the_judge_is_not_blind(tmp_path: Path) -> None:
         files = evidence.dataset / "chain=regtest"
         for table, words in (
             ("mempool_events", "claimed by coverage, not in the dataset"),
+            ("mempool_events", "said to be pushed, without their event"),
             ("blocks", "blocks missing"),
             ("transactions", "blocks that differ from getblock"),
             ("coverage", "in the dataset, outside coverage"),

@@ -143,6 +143,9 @@ def _session(
             _claims(session, own, there, verdict)
             if evidence.has_clock:
                 _silence(session, own, there, published, verdict)
+    if evidence.has_clock:
+        own = in_order([each for each in intervals if each.topic == "mempool"], by_time=True)
+        _silence(session, own, there, published, verdict)
 
 
 def _run_of(
@@ -244,6 +247,16 @@ def _entries(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -
     verdict.wrong(
         "transactions that entered and have no row in mempool_txs",
         [row["hash"][::-1].hex() for row in pushed if (row["session"], row["hash"]) not in seen],
+    )
+    told = {(row["session"], row["hash"], row["received_at"]) for row in pushed}
+    verdict.wrong(
+        "rows in mempool_txs that are said to be pushed, without their event",
+        [
+            row["txid"][::-1].hex()
+            for row in rows["mempool_txs"]
+            if row["first_seen_kind"] == "pushed"
+            and (row["session"], row["txid"], row["entered_at"]) not in told
+        ],
     )
     late = [row for row in pushed if (row["session"], row["hash"], row["received_at"]) not in entries]
     verdict.figures["entries at another moment than their event"] = len(late)
