@@ -277,9 +277,7 @@ def _create(root: Path) -> None:
         make_folder(root)
         _place(marker, lambda sink: sink.write(text.encode()))
     except FileExistsError as error:
-        raise DatasetError(
-            f"cannot make the dataset {root}: {error.filename} is a file; choose another folder"
-        ) from None
+        raise DatasetError(f"{error.filename} is no folder; choose another for the dataset") from None
     except OSError as error:
         raise DatasetError(
             f"cannot make the dataset {root}: {error.strerror or error}; choose a folder that can be written"
@@ -393,8 +391,9 @@ def _read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
     """Read a file, or those of these columns that it has."""
     try:
         with pq.ParquetFile(path) as file:
-            wanted = None if names is None else [name for name in names if name in file.schema_arrow.names]
-            return file.read(wanted)
+            return file.read(names and [name for name in names if name in file.schema_arrow.names])
+    except PermissionError:
+        raise DatasetError(f"cannot read {path}; give this user the right to") from None
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DatasetError(f"cannot read {path}: {reason}; move it away to go on without it") from None

@@ -1,6 +1,7 @@
 """What is wrong with node, settings or dataset is one clear sentence and status 1, and nothing is written."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -200,9 +201,36 @@ def test_a_dataset_that_cannot_be_made() -> None:
 def test_a_dataset_below_a_file(dataset: Path) -> None:
     """The file is named, and stays."""
     dataset.write_text("x")
-    with pytest.raises(DatasetError, match=f"{dataset}/x: {dataset} is a file; choose another"):
+    with pytest.raises(DatasetError, match=f"^{dataset} is no folder; choose another"):
         Dataset.open(dataset / "x", "main", create=True)
     assert dataset.read_text() == "x"
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="root reads everything unless it gives that up")
+def test_a_file_that_this_user_may_not_read(dataset: Path) -> None:
+    """It is not to be moved away as a damaged one: its rows would be missing."""
+    Dataset.open(dataset, "main", create=True)
+    path = dataset / "chain=main" / "blocks" / "height=0000000-0000999" / "x.parquet"
+    path.parent.mkdir(parents=True)
+    path.touch(mode=0)
+    program = f"""
+from collector.schema import BLOCKS
+from collector.writer import Dataset
+from pathlib import Path
+Dataset.open(Path({str(dataset)!r}), "main").read(BLOCKS)
+"""
+    without_rights = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    command = [*without_rights, sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.endswith(f"cannot read {path}; give this user the right to\n")
+
+
+def test_a_dataset_behind_a_link_to_nowhere(dataset: Path) -> None:
+    """The link is named, and stays."""
+    dataset.symlink_to("nowhere")
+    with pytest.raises(DatasetError, match=f"^{dataset} is no folder; choose another"):
+        Dataset.open(dataset, "main", create=True)
+    assert dataset.is_symlink()
 
 
 @pytest.mark.parametrize("fault", ["truncated", "foreign", "other type"])
