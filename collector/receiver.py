@@ -265,12 +265,8 @@ class Receiver:
 
 def main(arguments: Sequence[str]) -> int:
     """Receive until the end of the input; returns the exit status."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # meant for the collector, which then ends our input
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # meant for the collector, which then ends our input
     receiver = Receiver(Setup(**json.loads(arguments[0])))
     silent = receiver.connect()
     os.write(_OUTPUT, f"{'silent' if silent else 'connected'} {' '.join(sorted(silent))}\n".encode())
