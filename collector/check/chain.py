@@ -50,8 +50,6 @@ def _look_above(view: View, outcome: Outcome) -> None:
 
 def check_parents(view: View) -> Outcome:
     """Look for blocks whose parent is missing though its height is there, or has another height."""
-    outcome = Outcome("parents", "every block's parent is there, one height below")
-    outcome.n_rows = view.count("FROM blocks")
     query = """
         SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)), parent_height FROM (
             SELECT DISTINCT c.block_hash, c.height, c.prev_hash, p.height AS parent_height
@@ -74,23 +72,24 @@ def check_parents(view: View) -> Outcome:
             "move the files with either out of the dataset and backfill them again",
         )
 
-    outcome.breaches(view.examples(query), tell)
-    return outcome
+    return view.outcome(
+        "parents", "every block's parent is there, one height below", "FROM blocks", query, tell
+    )
 
 
 def check_verdicts(view: View) -> Outcome:
     """Look for bodies that did not pass verification."""
-    outcome = Outcome("verdicts", "every block passed the check of work, txids, merkle root and commitment")
-    outcome.n_rows = view.count("FROM blocks")
     query = "SELECT lower(hex(block_hash)), height, verdict FROM blocks WHERE verdict <> 'valid'"
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "verdicts",
+        "every block passed the check of work, txids, merkle root and commitment",
+        "FROM blocks",
+        query,
         lambda block_hash, height, verdict: (
             f"block {reverse(block_hash)} at height {height}: {verdict}",
             f"move the file that has it out of the dataset, then {backfill_command(view, height, height)}",
         ),
     )
-    return outcome
 
 
 # What speaks of a block with its height: the block, its parent where that is told, and where it is said.

@@ -27,8 +27,6 @@ def check_moments(view: View) -> Outcome:
 
     A step smaller than the setting `clock_step_s` is none: so much stamps may differ from the order.
     """
-    outcome = Outcome("moments", "messages are stamped in their order, and inside their intervals")
-    outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pushed'")
     # Where the order holds, the first and the last message of an interval stand for all of it.
     query = f"""
         WITH steady AS (
@@ -53,8 +51,11 @@ def check_moments(view: View) -> Outcome:
         ) c USING (node, session, sequence)
         WHERE e.received_at < from_at - slack OR e.received_at > to_at + slack
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "moments",
+        "messages are stamped in their order, and inside their intervals",
+        "FROM mempool_events WHERE kind = 'pushed'",
+        query,
         lambda node, session, sequence: (
             (
                 f"{node}, session {session}: message {sequence} is stamped before the last one, or outside "
@@ -63,13 +64,10 @@ def check_moments(view: View) -> Outcome:
             RESTORE,
         ),
     )
-    return outcome
 
 
 def check_tips(view: View) -> Outcome:
     """Follow the tip: a block is connected to it, and only the tip is disconnected."""
-    outcome = Outcome("tips", "what a node connects follows its tip, and what it disconnects was the tip")
-    outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')")
     query = f"""
         WITH runs AS ({RUNS}), changes AS (
             SELECT e.node, e.session, e.sequence, e.event, e.hash, b.prev_hash,
@@ -85,8 +83,11 @@ def check_tips(view: View) -> Outcome:
         ANTI JOIN (FROM rejects_known WHERE topic = 'sequence') USING (node, session)
         WHERE prev_hash IS NOT NULL AND CASE event WHEN 'C' THEN prev_hash ELSE hash END <> tip
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "tips",
+        "what a node connects follows its tip, and what it disconnects was the tip",
+        "FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')",
+        query,
         lambda node, session, sequence, block_hash, tip: (
             (
                 f"{node}, session {session}: message {sequence} of block {reverse(block_hash)} does not "
@@ -95,13 +96,10 @@ def check_tips(view: View) -> Outcome:
             RESTORE,
         ),
     )
-    return outcome
 
 
 def check_reasons(view: View) -> Outcome:
     """Look for what explains a removal: its replacement, a block with a conflict, a reorganisation."""
-    outcome = Outcome("reasons", "what removed a transaction is there")
-    outcome.n_rows = view.count("FROM mempool_events WHERE event = 'R'")
     query = f"""
         WITH events AS (FROM mempool_events SEMI JOIN ({WHOLE}) USING (node, session) WHERE kind = 'pushed'),
         blocks AS (
@@ -120,20 +118,20 @@ def check_reasons(view: View) -> Outcome:
             WHEN 'reorged' THEN coalesce(b.first_disconnected > r.sequence, true)
             ELSE false END
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "reasons",
+        "what removed a transaction is there",
+        "FROM mempool_events WHERE event = 'R'",
+        query,
         lambda node, session, sequence, reason: (
             f"{node}, session {session}: message {sequence} says {reason}, and nothing there is the cause",
             RESTORE,
         ),
     )
-    return outcome
 
 
 def check_bodies(view: View) -> Outcome:
     """Compare how many blocks were announced by coverage with how many are seen to have come, or rejected."""
-    outcome = Outcome("bodies", "each message of rawblock has its arrival, or was rejected")
-    outcome.n_rows = view.count("FROM block_arrivals WHERE event = 'seen' AND kind = 'pushed'")
     query = f"""
         SELECT node, session, sum(n_messages) AS n_claimed, sum(n_there) AS n_there FROM (
             SELECT node, session, n_messages, 0 AS n_there FROM coverage WHERE topic = 'rawblock'
@@ -143,20 +141,20 @@ def check_bodies(view: View) -> Outcome:
         ) SEMI JOIN ({WHOLE}) USING (node, session)
         GROUP BY node, session HAVING n_claimed <> n_there
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "bodies",
+        "each message of rawblock has its arrival, or was rejected",
+        "FROM block_arrivals WHERE event = 'seen' AND kind = 'pushed'",
+        query,
         lambda node, session, n_claimed, n_there: (
             f"{node}, session {session}: coverage has {n_claimed} messages of rawblock, {n_there} are there",
             "restore the files of block_arrivals and coverage of that day from a copy",
         ),
     )
-    return outcome
 
 
 def check_pulled(view: View) -> Outcome:
     """Compare what snapshots told: events with entries, one by one, and their counters with each other."""
-    outcome = Outcome("pulled", "what snapshots told is there as events and as entries, none missing")
-    outcome.n_rows = view.count("FROM mempool_events WHERE kind = 'pulled'")
     query = f"""
         WITH whole AS ({WHOLE}), events AS (
             FROM mempool_events SEMI JOIN whole USING (node, session) WHERE kind = 'pulled'
@@ -181,11 +179,13 @@ def check_pulled(view: View) -> Outcome:
             ) e JOIN transactions x ON x.block_hash = e.hash
         ) USING (node, session, txid, entered_at)
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "pulled",
+        "what snapshots told is there as events and as entries, none missing",
+        "FROM mempool_events WHERE kind = 'pulled'",
+        query,
         lambda node, session, wrong: (
             f"{node}, session {session}: {wrong}",
             "restore the files of mempool_events and mempool_txs of that day from a copy",
         ),
     )
-    return outcome

@@ -38,8 +38,6 @@ TOTALS: Final = {
 
 def check_transactions(view: View) -> Outcome:
     """Compare each block with its transactions: all there, at its height, and what it says of them."""
-    outcome = Outcome("transactions", "each block has all its transactions, and is their sum")
-    outcome.n_rows = view.count("FROM transactions")
     query = _unlike_their_transactions()
     if view.is_backfilling:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
@@ -61,8 +59,13 @@ def check_transactions(view: View) -> Outcome:
             ),
         )
 
-    outcome.breaches(view.examples(query), tell)
-    return outcome
+    return view.outcome(
+        "transactions",
+        "each block has all its transactions, and is their sum",
+        "FROM transactions",
+        query,
+        tell,
+    )
 
 
 def _unlike_their_transactions() -> str:
@@ -98,8 +101,6 @@ def _unlike_their_transactions() -> str:
 
 def check_templates(view: View) -> Outcome:
     """Compare each template with its transactions: all there, of its session, and what they come to."""
-    outcome = Outcome("templates", "each template has all its transactions, and is their sum")
-    outcome.n_rows = view.count("FROM template_txs")
     query = """
         SELECT node, strftime(taken_at, '%Y-%m-%d %H:%M:%S.%f'), t.n_tx, x.n_tx
         FROM (
@@ -128,8 +129,13 @@ def check_templates(view: View) -> Outcome:
             "restore the files of that day from a copy; a template cannot be had again",
         )
 
-    outcome.breaches(view.examples(query), tell)
-    return outcome
+    return view.outcome(
+        "templates",
+        "each template has all its transactions, and is their sum",
+        "FROM template_txs",
+        query,
+        tell,
+    )
 
 
 def check_copies(view: View) -> Outcome:

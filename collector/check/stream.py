@@ -47,8 +47,6 @@ RUNS: Final = f"""
 
 def check_intervals(view: View) -> Outcome:
     """Look for intervals of a node and topic that overlap, end before they begin, or go on nowhere."""
-    outcome = Outcome("coverage", "intervals are in order, apart, and each but the last goes on or has ended")
-    outcome.n_rows = view.count("FROM coverage")
     query = f"""
         SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
             WHEN to_at < from_at THEN 'it ends before it begins'
@@ -79,14 +77,16 @@ def check_intervals(view: View) -> Outcome:
         )
         WHERE wrong IS NOT NULL
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
-        view.examples(query),
+    return view.outcome(
+        "coverage",
+        "intervals are in order, apart, and each but the last goes on or has ended",
+        "FROM coverage",
+        query,
         lambda node, topic, session, from_at, wrong: (
             f"{topic} of {node}, session {session}, from {from_at}: {wrong}",
             LOST,
         ),
     )
-    return outcome
 
 
 def check_messages(view: View) -> Outcome:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from collector import locks
 from collector.backfill.store import LOCK
 from collector.check.journals import Journals, messages_table, read_journals
-from collector.check.model import SHOWN, Found
+from collector.check.model import SHOWN, Found, Outcome, Tell
 from collector.errors import DatasetError
 from collector.query import rows_of
 from collector.schema import TABLES
@@ -59,6 +59,12 @@ class View:
         """Return how many rows a query has, and as many of them as are shown."""
         found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {SHOWN}")  # noqa: S608 - a query of ours
         return Found(int(found[0][-1]), [row[:-1] for row in found]) if found else Found(0, [])
+
+    def outcome(self, name: str, title: str, looked_at: str, query: str, tell: Tell) -> Outcome:
+        """Return what comes of a check that is one query: each of its rows is a breach."""
+        outcome = Outcome(name, title, self.count(looked_at))
+        outcome.breaches(self.examples(query), tell)
+        return outcome
 
 
 def retrying(dataset: Dataset, read: Callable[[], T]) -> T:

@@ -257,21 +257,26 @@ def test_a_closed_port_fails_with_its_name() -> None:
     source.stop()
 
 
-def test_a_renewed_connection_goes_on_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
-    """Both notices come, and what is published afterwards; the jump between is no gap of its own."""
+def told_over_a_renewal(publisher: Publisher, folder: Path, before: int, after: int, count: int) -> list[Any]:
+    """Send a counter, renew the connection, send another; returns counters and reasons, `count` last."""
     inbox: Inbox = queue.SimpleQueue()
     source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
-    source.keep_in(ring_for(source, tmp_path))
-    publisher.send("rawtx", b"", 0)
+    source.keep_in(ring_for(source, folder))
+    publisher.send("rawtx", b"", before)
     items = take(inbox, 1)
     source.renew({"rawtx"})
     items += take(inbox, 2)
     time.sleep(0.2)
-    publisher.send("rawtx", b"", 7)
-    items += take(inbox, 1)
+    publisher.send("rawtx", b"", after)
+    items += take(inbox, count)
     source.stop()
-    told = [item.sequence if isinstance(item, Message) else item.reason for item in items]
+    return [item.sequence if isinstance(item, Message) else item.reason for item in items]
+
+
+def test_a_renewed_connection_goes_on_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
+    """Both notices come, and what is published afterwards; the jump between is no gap of its own."""
+    told = told_over_a_renewal(publisher, tmp_path, 0, 7, 1)
     assert told == [0, "reconnect", "connected", 7]
 
 
@@ -279,19 +284,7 @@ def test_a_node_that_restarted_behind_a_dead_connection_is_known(
     publisher: Publisher, tmp_path: Path
 ) -> None:
     """Its host lost power and nobody told us: on the new connection it counts from the beginning."""
-    inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
-    source.connect()
-    source.keep_in(ring_for(source, tmp_path))
-    publisher.send("rawtx", b"", 900)
-    items = take(inbox, 1)
-    source.renew({"rawtx"})
-    items += take(inbox, 2)
-    time.sleep(0.2)
-    publisher.send("rawtx", b"", 3)
-    items += take(inbox, 2)
-    source.stop()
-    told = [item.sequence if isinstance(item, Message) else item.reason for item in items]
+    told = told_over_a_renewal(publisher, tmp_path, 900, 3, 2)
     assert told == [900, "reconnect", "connected", "node_restart", 3]
 
 

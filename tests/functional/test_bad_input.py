@@ -1,7 +1,6 @@
 """What is wrong with node, settings or dataset is one clear sentence and status 1, and nothing is written."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from collector.regtest.node import free_ports
 from collector.schema import BLOCKS, DATASET_MARKER
 from collector.stored import stored_blocks
 from collector.writer import Dataset
+from tests.rights import without_rights
 
 pytestmark = pytest.mark.bitcoind
 Run = Callable[..., tuple[int, str]]
@@ -206,7 +206,6 @@ def test_a_dataset_below_a_file(dataset: Path) -> None:
     assert dataset.read_text() == "x"
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="root reads everything unless it gives that up")
 def test_a_file_that_this_user_may_not_read(dataset: Path) -> None:
     """It is not to be moved away as a damaged one: its rows would be missing."""
     Dataset.open(dataset, "main", create=True)
@@ -219,8 +218,7 @@ from collector.writer import Dataset
 from pathlib import Path
 Dataset.open(Path({str(dataset)!r}), "main").read(BLOCKS)
 """
-    without_rights = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
-    command = [*without_rights, sys.executable, "-c", program]
+    command = [*without_rights(), sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.endswith(f"cannot read {path}; give this user the right to\n")
 

@@ -1,7 +1,5 @@
 """Looking at a dataset beside a compaction, without the right to write, and without the right to read."""
 
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,11 +10,11 @@ import pytest
 
 from collector.schema import MEMPOOL_STATS
 from tests.collector.check.made_dataset import ORIGIN, START_US, make_rows, write
+from tests.rights import without_rights
 
 N_DAYS = 50
 DAY_US = 86_400_000_000
-# A root that may do no more than its files' modes say, and a process that sees a folder read-only.
-WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+# For a process that sees a folder read-only.
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 
 
@@ -82,9 +80,7 @@ def test_a_dataset_that_cannot_be_written_can_be_looked_at(dataset: Path) -> Non
 )
 def test_what_may_not_be_read_is_said_and_no_breach(dataset: Path, command: str, place: str) -> None:
     """Rows that this user may not see are not missing."""
-    prefix = WITHOUT_RIGHTS if os.geteuid() == 0 else ()
-    if prefix and shutil.which(prefix[0]) is None:
-        pytest.skip("root may read everything, and there is no setpriv to give that up")
+    prefix = without_rights()
     (dataset / "journal" / "regtest" / "n").mkdir(parents=True)
     (path,) = dataset.glob(place)
     path.chmod(0)
