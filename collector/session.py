@@ -38,7 +38,6 @@ Row = dict[str, Any]
 IDLE_S: Final = 0.25  # the longest wait when nothing happens
 GATHER_S: Final = 0.05  # what arrives within it is journalled together
 GATHER_ITEMS: Final = 1000  # so many are worth a turn without waiting for more
-TURN_ITEMS: Final = 20_000  # so that timers run also under the heaviest load
 FINISH_S: Final = 10.0  # how long a stop waits for answers
 RECOVER_S: Final = 120.0  # how long rows of a killed run wait for the blocks that came meanwhile
 MOST_MESSAGES: Final = 40_000  # whose rows may be incomplete: what is beyond waits in the ring
@@ -208,19 +207,18 @@ class Session:
     # --- one turn
 
     def _take(self, timeout_s: float) -> list[Any]:
-        """Wait for something to happen, and a little longer for what comes with it."""
+        """Wait for something to happen, and a little longer for what comes with it.
+
+        What comes while it takes is left to the next turn: timers run, and what is taken has its bound, also
+        under the heaviest load.
+        """
         try:
             items = [self._inbox.get(timeout=timeout_s)]
         except queue.Empty:
             return []
         if self._inbox.qsize() < GATHER_ITEMS:
             time.sleep(GATHER_S)
-        while len(items) < TURN_ITEMS:
-            try:
-                items.append(self._inbox.get_nowait())
-            except queue.Empty:
-                break
-        return items
+        return items + [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
 
     def _turn(self, items: list[Any]) -> None:
         items = self._observed.account(items)

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from bench_running import MOST_WAITING, OVERLOAD, Running, feed, memory, sustained
+from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
 from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
@@ -266,8 +266,7 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
         messages: list[Message] = [inbox.get()]
         if inbox.qsize() < GATHER_ITEMS:
             time.sleep(0.01)
-        while len(messages) < MOST_WAITING and not inbox.empty():
-            messages.append(inbox.get_nowait())
+        messages += [inbox.get_nowait() for _ in range(inbox.qsize())]
         journal.append_messages(messages)
         journal.flush()
         n_rows += sum(
