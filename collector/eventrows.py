@@ -43,7 +43,7 @@ class EventRows:
         if event.event == "C":
             self._settled(self._removals.connected(spent_in_block))
         elif event.event == "D":
-            self._settled(self._removals.disconnected())
+            self._settled(self._removals.disconnected(event))
         else:
             spent = self._spent_by(event.hash) if self._removals else None
             self._settled(self._removals.added(event, spent))

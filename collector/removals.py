@@ -2,7 +2,8 @@
 
 The node sends R before its cause: the replacing transaction's A follows the R of what it replaces, and a
 block's C follows the R of what conflicts with it. So an R waits, for at most a second of quiet, until the
-events behind it explain it. In a reorganisation the order is D, R, A, then C.
+events behind it explain it. In a reorganisation the order is D, R, A, then C. Where an operator invalidates
+the tip no C may follow, and what is removed long after the D has nothing to do with it.
 
 A pure module: events, the outpoints they spend and monotonic time go in, settled reasons come out.
 """
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 from collector.mempool import Event
 
 QUIET_US: Final = 1_000_000
+REORGANISATION_US: Final = 60_000_000  # a node has then connected the other branch, or there is none
 ADDITIONS_SEEN: Final = 2  # a replacing package is two transactions, and either may be the one that conflicts
 
 Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, index little-endian
@@ -41,6 +43,7 @@ class Removals:
     def __init__(self) -> None:
         self._open: list[_Open] = []
         self._reorganising = False
+        self._disconnected_us = 0  # when the last D was received
         self._connecting = False  # a C was the last event: the next block may explain what is open still
 
     def __len__(self) -> int:
@@ -49,6 +52,9 @@ class Removals:
     def removed(self, event: Event, spent: Outpoints | None, now_us: int) -> list[Settled]:
         """Take an R and the outpoints its transaction spends, if they are known."""
         settled = self._end_of_blocks()
+        if self._reorganising and event.received_us - self._disconnected_us > REORGANISATION_US:
+            settled += self._settle(lambda _: True)
+            self._reorganising = False
         self._open.append(_Open(event, spent, now_us))
         return settled
 
@@ -74,10 +80,11 @@ class Removals:
             return []
         return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
 
-    def disconnected(self) -> list[Settled]:
+    def disconnected(self, event: Event) -> list[Settled]:
         """Take a D: what was open is settled, and what follows belongs to a reorganisation."""
         settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
+        self._disconnected_us = event.received_us
         return settled
 
     def tick(self, now_us: int) -> list[Settled]:

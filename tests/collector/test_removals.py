@@ -1,12 +1,12 @@
 """Why something left the mempool, from what comes after it."""
 
 from collector.mempool import Event
-from collector.removals import QUIET_US, Outpoints, Removals, Settled
+from collector.removals import QUIET_US, REORGANISATION_US, Outpoints, Removals, Settled
 
 
-def event(letter: str, number: int) -> Event:
+def event(letter: str, number: int, received_us: int = 0) -> Event:
     """Make an event; its hash is its number."""
-    return Event(letter, number.to_bytes(32, "big"), number, number, 0)
+    return Event(letter, number.to_bytes(32, "big"), number, number, received_us)
 
 
 def spends(*numbers: int, vout: int = 0) -> Outpoints:
@@ -81,7 +81,7 @@ def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
 def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
     """Between D and C: what no block conflicts with went because of the reorganisation."""
     removals = Removals()
-    assert removals.disconnected() == []
+    assert removals.disconnected(event("D", 0)) == []
     removals.removed(event("R", 1), spends(100), 0)
     for number in (7, 8, 9):  # transactions of the disconnected block come back
         assert removals.added(event("A", number), spends(400 + number)) == []
@@ -90,6 +90,18 @@ def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
     settled += removals.removed(event("R", 3), spends(300), 0)
     assert [(each.event.sequence, each.reason) for each in settled] == [(1, "conflict"), (2, "reorged")]
     assert [each.reason for each in removals.flush()] == ["expired_or_evicted"]
+
+
+def test_a_reorganisation_without_a_new_block_ends_all_the_same() -> None:
+    """An operator invalidated the tip: what leaves soon after it left because of it, a minute later not."""
+    removals = Removals()
+    removals.disconnected(event("D", 0, 5))
+    removals.removed(event("R", 1, 5 + REORGANISATION_US), spends(100), 0)
+    settled = removals.removed(event("R", 2, 6 + REORGANISATION_US), spends(200), 0) + removals.flush()
+    assert [(each.event.sequence, each.reason) for each in settled] == [
+        (1, "reorged"),
+        (2, "expired_or_evicted"),
+    ]
 
 
 def test_a_body_never_seen_leaves_the_reason_unknown() -> None:
