@@ -19,10 +19,12 @@ KILLER = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 from collector.journal import Journal
+from collector.log import configure_logging
 from collector.memory import spare_pandas
 from collector.records import Message
 from collector.writer import Dataset
 
+configure_logging()  # a kill may cut a frame: what the next writer logs of it is not what it says
 spare_pandas()  # as the collector does; else each writer loads it for longer than it lives
 folder, kills, span, per_flush = Path(sys.argv[1]), *map(int, sys.argv[2:])
 
