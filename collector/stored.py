@@ -4,6 +4,7 @@ import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
+from collector.errors import DatasetError
+from collector.footer import UNREADABLE, read_footer
 from collector.schema import BLOCKS, TRANSACTIONS
 from collector.writer import Dataset
 
@@ -98,34 +101,37 @@ def stored_blocks(dataset: Dataset) -> StoredBlocks:
     open_blocks = blocks.filter(pc.and_(pc.greater(blocks["height"], floor), pc.invert(has_parent)))
     hole_heights = pc.subtract(open_blocks["height"], 1).to_numpy()
     heights = np.setdiff1d(blocks["height"].to_numpy(), hole_heights)
-    with dataset.steady():
-        rowless = [hash_ for path in dataset.paths(TRANSACTIONS) for hash_ in _rowless(path, heights, hashes)]
+    with dataset.steady(), duckdb.connect() as connection:
+        rowless = [
+            hash_
+            for path in dataset.paths(TRANSACTIONS)
+            if not _is_covered(connection, path, heights)
+            for hash_ in _rowless(path, hashes)
+        ]
     return StoredBlocks(hashes.to_pylist(), floor, open_blocks["prev_hash"].unique().to_pylist(), rowless)
 
 
-def _rowless(path: Path, heights: HeightArray, hashes: pa.Array) -> list[bytes]:
+def _rowless(path: Path, hashes: pa.Array) -> list[bytes]:
     """Return the blocks in a file of `transactions` that are not among `hashes`.
 
     A file that cannot be read is left to `check`: it must not keep the collector from what comes now.
     """
     try:
         with pq.ParquetFile(path) as file:
-            if _is_covered(file, heights):
-                return []
             found = file.read(["block_hash"])["block_hash"].unique()
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         log.warning("dataset.damaged", path=str(path), reason=str(error).splitlines()[0])
         return []
     return list(found.filter(pc.invert(pc.is_in(found, value_set=hashes))).to_pylist())
 
 
-def _is_covered(file: pq.ParquetFile, heights: HeightArray) -> bool:
+def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: HeightArray) -> bool:
     """Whether each height that a file spans, by its footer alone, is among `heights`, which are sorted."""
-    column = file.schema.names.index("height")
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    spans = [group.column(column).statistics for group in groups]
-    if not all(span is not None and span.has_min_max for span in spans):
+    try:
+        chunks = [chunk for chunk in read_footer(connection, path) if chunk.column == "height"]
+        first = min(int(chunk.least or "") for chunk in chunks)
+        last = max(int(chunk.greatest or "") for chunk in chunks)
+    except (DatasetError, OSError, ValueError):  # who reads the file itself says what is wrong with it
         return False
-    first, last = min(span.min for span in spans), max(span.max for span in spans)
     there = np.searchsorted(heights, last, "right") - np.searchsorted(heights, first)
     return bool(there == last - first + 1)

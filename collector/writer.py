@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 import structlog
 
 from collector.errors import DatasetError, NoSpace
+from collector.footer import UNREADABLE
 from collector.schema import CHAINS, DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, HEIGHT_SPAN, Table
 from collector.schema.model import HASH, Column
 
@@ -325,7 +326,7 @@ def _is_whole(path: Path) -> bool:
                 pass
     except FileNotFoundError:
         return False
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         aside = path.with_name(f"{path.name}.damaged")
         path.replace(aside)
         log.warning("dataset.damaged", path=str(aside), reason=str(error).splitlines()[0])
@@ -394,6 +395,6 @@ def _read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
             return file.read(names and [name for name in names if name in file.schema_arrow.names])
     except PermissionError:
         raise DatasetError(f"cannot read {path}; give this user the right to") from None
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0]
         raise DatasetError(f"cannot read {path}: {reason}; move it away to go on without it") from None

@@ -24,6 +24,7 @@ from collector.backfill.chunk import Bad, Chunk
 from collector.backfill.encode import blocks_table, transactions_table
 from collector.backfill.stages import Stages
 from collector.errors import DatasetError
+from collector.footer import UNREADABLE
 from collector.schema import BLOCKS, HEIGHT_SPAN, NODES, REJECTS, TRANSACTIONS, Table
 from collector.segment import Segment, journal_folders
 from collector.writer import Dataset, make_folder
@@ -169,7 +170,7 @@ def _read_hashes(path: Path) -> pa.ChunkedArray:
     """Read the column block_hash of a file."""
     try:
         return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
 
 

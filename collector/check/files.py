@@ -5,12 +5,14 @@ with it. A file that fails takes no part in the checks of tables.
 """
 
 import datetime as dt
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +20,9 @@ import pyarrow.parquet as pq
 
 from collector.check.model import Outcome
 from collector.errors import DatasetError
+from collector.footer import UNREADABLE, Chunk, read_footer, read_through
 from collector.schema import HEIGHT_SPAN, TABLES, Table
-from collector.writer import check_values
+from collector.writer import COMPRESSION, ROW_GROUP_ROWS, check_values
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"
 REWRITE: Final = "move it out of the dataset and write its rows again with this software"
@@ -29,9 +32,11 @@ _FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)|height=(\d+)-(\d+)")
 class FileChecks:
     """The outcomes of the checks of files, filled file by file."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
         self.readable = Outcome("files", "every file is whole and can be read")
         self.schema = Outcome("schema", "columns and metadata are the contract's")
+        self.footers = Outcome("footers", "footers are true: readers leave rows out by them")
         self.sorted = Outcome("order", "files are sorted by the table's key")
         self.folders = Outcome("folders", "rows are in the folder of their day or heights")
         self.values = Outcome("values", "no null where none may be, no value outside its set")
@@ -39,7 +44,7 @@ class FileChecks:
     @property
     def outcomes(self) -> list[Outcome]:
         """All of them."""
-        return [self.readable, self.schema, self.sorted, self.folders, self.values]
+        return [self.readable, self.schema, self.footers, self.sorted, self.folders, self.values]
 
     def look_at(self, table: Table, path: Path) -> bool:
         """Check a file; returns whether its rows can be used.
@@ -55,6 +60,7 @@ class FileChecks:
                     self.schema.breach(f"{path}: {wrong}", REWRITE)
                     return False
                 self._look_into(table, path, file)
+            read_through(self._connection, path)
         except FileNotFoundError:
             if not path.is_symlink():  # else it leads nowhere, and no compaction took it away
                 raise
@@ -62,7 +68,7 @@ class FileChecks:
             return False
         except PermissionError:  # the file may be as it should: who checks is not who may
             raise
-        except (pa.ArrowException, OSError) as error:
+        except (*UNREADABLE, DatasetError) as error:
             self.readable.breach(f"{path}: {str(error).splitlines()[0]}", RESTORE)
             return False
         return True
@@ -70,9 +76,15 @@ class FileChecks:
     def _look_into(self, table: Table, path: Path, file: pq.ParquetFile) -> None:
         last: pa.Table | None = None
         is_sorted = is_placed = is_allowed = True
-        for rows in _groups(table, file):
+        footer = read_footer(self._connection, path)
+        lie = other_form = ""
+        for group, rows in enumerate(_groups(table, file)):
             if not len(rows):
                 continue
+            chunks = [chunk for chunk in footer if chunk.group == group]
+            lie = lie or _lie(chunks, rows)
+            other_form = other_form or _other_form(chunks)
+            self.footers.n_rows += len(rows)
             self.sorted.n_rows += len(rows)
             self.folders.n_rows += len(rows)
             self.values.n_rows += len(rows)
@@ -86,6 +98,10 @@ class FileChecks:
                 except DatasetError as error:
                     is_allowed = False
                     self.values.breach(f"{path}: {error}", REWRITE)
+        if lie:
+            self.footers.breach(f"{path}: {lie}", REWRITE)
+        elif other_form:
+            self.footers.note(f"{path}: {other_form}", "nothing to do: it is larger or slower to read")
         if not is_sorted:
             self.sorted.breach(f"{path} is not sorted by {', '.join(table.sort)}", REWRITE)
         if not is_placed:
@@ -136,6 +152,59 @@ def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
             for field in table.arrow
         ]
         yield pa.Table.from_arrays(columns, schema=table.arrow)
+
+
+def _lie(chunks: Sequence[Chunk], rows: pa.Table) -> str:
+    """Say what a footer tells of a row group that is not so."""
+    for chunk in chunks:
+        if chunk.n_rows != len(rows):
+            return f"its footer says {chunk.n_rows} rows, there are {len(rows)}"
+        if chunk.column not in rows.column_names:  # what it says of a list is of its items
+            continue
+        values = rows.column(chunk.column)
+        if chunk.n_values != len(rows):
+            return f"its footer says {chunk.n_values} values of {chunk.column}, there are {len(rows)}"
+        if chunk.n_null not in (None, values.null_count):
+            return f"its footer says {chunk.n_null} nulls in {chunk.column}, there are {values.null_count}"
+        if not _are_bounds(chunk, values):
+            return f"the bounds of {chunk.column} in its footer are not those of its rows"
+    return ""
+
+
+def _are_bounds(chunk: Chunk, values: pa.ChunkedArray) -> bool:
+    """Whether a footer's bounds are those of the values; long text or bytes may be cut in them, outwards."""
+    is_cut = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+    found = pc.min_max(values).as_py()
+    for text, bound, beyond in (
+        (chunk.least, found["min"], operator.lt),
+        (chunk.greatest, found["max"], operator.gt),
+    ):
+        if text is None or bound is None:
+            continue
+        try:
+            stated = _value(text, values.type)
+        except ValueError:
+            return False
+        if stated != bound and not (is_cut and len(stated) < len(bound) and beyond(stated, bound)):
+            return False
+    return True
+
+
+def _value(text: str, of_type: pa.DataType) -> Any:
+    """Return the value of a text of DuckDB's. ValueError when it is none of this type."""
+    if pa.types.is_binary(of_type) or pa.types.is_fixed_size_binary(of_type):
+        return pa.scalar(text.encode().decode("unicode_escape").encode("latin-1"), of_type).as_py()
+    return pa.scalar(text).cast(of_type).as_py()
+
+
+def _other_form(chunks: Sequence[Chunk]) -> str:
+    """Say in what a row group is not as we write it."""
+    for chunk in chunks:
+        if chunk.n_rows > ROW_GROUP_ROWS:
+            return f"{chunk.n_rows:,} rows in a row group, more than {ROW_GROUP_ROWS:,}"
+        if chunk.compression != COMPRESSION.upper():
+            return f"{chunk.column} is compressed by {chunk.compression}, not by {COMPRESSION.upper()}"
+    return ""
 
 
 def _is_sorted(keys: pa.Table) -> bool:

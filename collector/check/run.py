@@ -63,12 +63,12 @@ def check(dataset: Dataset, told: Callable[[str], None] = lambda _: None) -> lis
 def _check_once(dataset: Dataset, told: Callable[[str], None]) -> list[Outcome]:
     told("files")
     files = take_files(dataset)
-    by_file = FileChecks()
-    sound = check_files(files.by_table, by_file)
     with (
         tempfile.TemporaryDirectory(prefix="pool-collector-check-") as spill,
         query_engine(Path(spill)) as connection,
     ):
+        by_file = FileChecks(connection)
+        sound = check_files(files.by_table, by_file)
         view = open_view(dataset, files, sound, connection)
         outcomes = by_file.outcomes
         for each in CHECKS:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.errors import DatasetError
+from collector.footer import UNREADABLE
 from collector.query import rows_of
 from collector.schema import Table
 from collector.writer import FILE_MODE, ROW_GROUP_ROWS, parquet_options
@@ -41,7 +42,7 @@ def merge(
         _write(connection, table, rows_of(connection, table, sources), target)
         n_sources, n_target = _verify(connection, table, sources, target)
         n_differing = _count_differing(connection, table, target)
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
+    except (duckdb.Error, *UNREADABLE) as error:
         reason = str(error).splitlines()[0]
         raise DatasetError(
             f"cannot merge the files of {sources[0].parent}: {reason}; nothing was changed, "

@@ -24,13 +24,13 @@ from typing import Final, NamedTuple
 import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import ArrowException
 
 from collector import locks
 from collector.backfill.store import locked
 from collector.compaction.merge import Merged, merge
 from collector.compaction.swap import exchange, require_exchange
 from collector.errors import DatasetError
+from collector.footer import UNREADABLE
 from collector.query import query_engine
 from collector.schema import HEIGHT_SPAN, TABLES, Table
 from collector.segment import unsealed_segments
@@ -98,7 +98,7 @@ def _is_full(span: Path) -> bool:
         for path in span.glob("*.parquet"):
             column = pq.ParquetFile(path).read(columns=["height"]).column(0)
             heights.update(pc.unique(column).to_pylist())
-    except (ArrowException, OSError):
+    except UNREADABLE:
         return False  # merging it would fail as well
     return len(heights) == HEIGHT_SPAN
 

@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowException
+import duckdb
 
 from collector import locks
 from collector.check.links import OF_A_NODE
 from collector.check.view import Files, View, open_view, take_files
+from collector.errors import DatasetError
+from collector.footer import read_footer
 from collector.query import query_engine
 from collector.schema import TABLES, Table
 from collector.segment import journal_folder
@@ -23,19 +24,23 @@ from collector.writer import Dataset
 
 DAY_US: Final = 86_400_000_000
 SHOWN: Final = "%Y-%m-%d %H:%M:%S"
+SECONDS_CHARACTERS: Final = 19  # of a moment, up to its seconds
 RATE_US: Final = 3_600_000_000
 
 
 def gather(dataset: Dataset) -> Status:
     """Read what there is to say. FileNotFoundError or duckdb.IOException when a listed file was compacted."""
     files = take_files(dataset)
-    sound: dict[str, list[Path]] = {}
+    sound: dict[str, list[Path]] = {name: [] for name in files.by_table}
     unreadable: list[str] = []
-    tables = [_table(TABLES[name], paths, sound, unreadable) for name, paths in files.by_table.items()]
     with (
         tempfile.TemporaryDirectory(prefix="pool-collector-status-") as spill,
         query_engine(Path(spill)) as connection,
     ):
+        tables = [
+            _table(connection, TABLES[name], paths, sound[name], unreadable)
+            for name, paths in files.by_table.items()
+        ]
         view = open_view(dataset, files, sound, connection)
         nodes = _nodes(view, time.time_ns() // 1000)
     return Status(
@@ -49,44 +54,35 @@ def gather(dataset: Dataset) -> Status:
 
 
 def _table(
-    table: Table, paths: Iterable[Path], sound: dict[str, list[Path]], unreadable: list[str]
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    paths: Iterable[Path],
+    sound: list[Path],
+    unreadable: list[str],
 ) -> TableStatus:
     status = TableStatus(table.name)
-    sound[table.name] = []
     span: list[Any] = []
     key = table.day_column or "height"
     for path in paths:
         try:
-            metadata = pq.read_metadata(path)
-        except (FileNotFoundError, PermissionError):
-            raise
-        except (ArrowException, OSError):
+            footer = read_footer(connection, path)
+            span += [
+                bound[:SECONDS_CHARACTERS] if table.day_column else int(bound)
+                for chunk in footer
+                if chunk.column == key
+                for bound in (chunk.least, chunk.greatest)
+                if bound is not None
+            ]
+        except (DatasetError, ValueError):
             unreadable.append(str(path))
             continue
-        sound[table.name].append(path)
+        sound.append(path)
         status.n_files += 1
-        status.n_rows += metadata.num_rows
+        status.n_rows += sum({chunk.group: chunk.n_rows for chunk in footer}.values())
         status.n_bytes += path.stat().st_size
-        span += _span(metadata, key)
     if span:
-        status.first, status.last = _text(min(span)), _text(max(span))
+        status.first, status.last = str(min(span)), str(max(span))
     return status
-
-
-def _span(metadata: pq.FileMetaData, key: str) -> Iterable[Any]:
-    """Yield the lowest and the highest value of a column, by the statistics of each row group."""
-    names = [metadata.schema.column(at).name for at in range(metadata.num_columns)]
-    if key not in names:
-        return
-    column = names.index(key)
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(column).statistics
-        if statistics is not None and statistics.has_min_max:
-            yield from (statistics.min, statistics.max)
-
-
-def _text(value: dt.datetime | int) -> str:
-    return value.strftime(SHOWN) if isinstance(value, dt.datetime) else str(value)
 
 
 def _nodes(view: View, now_us: int) -> list[NodeStatus]:

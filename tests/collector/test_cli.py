@@ -55,7 +55,7 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 )
 def test_the_second_signal_ends_at_once(signals: str, status: int) -> None:
     """The first asks for an orderly end; who does not want to wait sends another."""
-    heard = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # also where the tests run under nohup
+    heard = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # also under nohup
     assert subprocess.run([sys.executable, "-c", heard + STOPPED, signals], check=False).returncode == status
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -22,7 +20,7 @@ from collector.coverage import Ledger
 from collector.errors import DatasetError
 from collector.journal import Journal
 from collector.records import Message
-from collector.schema import BLOCKS, MEMPOOL_EVENTS, TABLES, TRANSACTIONS
+from collector.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
 from collector.writer import Dataset
 from tests.collector.check.made_dataset import (
     ORIGIN,
@@ -196,71 +194,6 @@ def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> N
     found = outcomes(dataset)
     assert (found["grain"].status, found["grain"].n_found) == (NOTE, 9)
     assert breaches(dataset) == {}
-
-
-def damage(path: Path, at: int) -> None:
-    """Flip a bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[at] ^= 16
-    path.write_bytes(content)
-
-
-def test_a_flipped_bit_is_found_by_the_checksum_of_its_page(tmp_path: Path) -> None:
-    """Also where the values would still decode; and a file that is cut is named."""
-    dataset = write(tmp_path / "d", make_rows())
-    (path,) = dataset.paths(TABLES["blocks"])
-    column = pq.read_metadata(path).row_group(0).column(0)
-    damage(path, column.data_page_offset + column.total_compressed_size - 2)
-    assert path.name in breaches(dataset)["files"]
-    path.write_bytes(path.read_bytes()[:-20])
-    assert path.name in breaches(dataset)["files"]
-
-
-def rewrite(path: Path, rows: pa.Table) -> None:
-    """Put other rows into a file."""
-    path.unlink()
-    pq.write_table(rows, path)
-
-
-def test_files_out_of_order_or_in_the_wrong_folder_are_found(tmp_path: Path) -> None:
-    """Order is that of the table's key, also between row groups; a row belongs to the folder of its day."""
-    dataset = write(tmp_path / "d", make_rows())
-    (path,) = dataset.paths(MEMPOOL_EVENTS)
-    rows = dataset.read(MEMPOOL_EVENTS)
-    path.unlink()
-    pq.write_table(rows.take([3, 4, 5, 6, 0, 1, 2]), path, row_group_size=4)
-    assert set(breaches(dataset)) == {"order"}
-    rewrite(path, rows)
-    assert breaches(dataset) == {}
-    path.parent.rename(path.parent.with_name("date=2024-10-05"))
-    assert set(breaches(dataset)) == {"folders"}
-
-
-def test_an_older_file_may_lack_a_column_that_may_be_null_and_no_other(tmp_path: Path) -> None:
-    """A nullable column may have come later; no other may be missing, no type or metadata may differ."""
-    dataset = write(tmp_path / "d", make_rows())
-    (path,) = dataset.paths(BLOCKS)
-    rows = dataset.read(BLOCKS)
-    rewrite(path, rows.drop_columns(["witness_commitment"]))
-    assert breaches(dataset) == {}
-    rewrite(path, rows.drop_columns(["nonce"]))
-    assert "nonce is missing" in breaches(dataset)["schema"]
-    rewrite(path, rows.set_column(1, "height", rows["height"].cast(pa.int64())))
-    assert "height is int64" in breaches(dataset)["schema"]
-    rewrite(path, rows.append_column("new", rows["nonce"]))
-    assert "new" in breaches(dataset)["schema"]
-    rewrite(path, rows.replace_schema_metadata({"table": "blocks"}))
-    assert "format" in breaches(dataset)["schema"]
-
-
-def test_a_value_outside_its_set_is_found(tmp_path: Path) -> None:
-    """The writer refuses it, so it is put into a file by hand."""
-    dataset = write(tmp_path / "d", make_rows())
-    (path,) = dataset.paths(BLOCKS)
-    rows = dataset.read(BLOCKS)
-    column = rows.column_names.index("source")
-    rewrite(path, rows.set_column(column, rows.schema.field(column), pa.array(["fax"] * len(rows))))
-    assert "fax" in breaches(dataset)["values"]
 
 
 def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) -> None:

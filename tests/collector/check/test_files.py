@@ -1,0 +1,137 @@
+"""A file that is damaged, or not of its contract, is found by itself."""
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from collector.check.files import FileChecks
+from collector.check.model import BREACH, NOTE
+from collector.query import query_engine
+from collector.schema import BLOCKS, MEMPOOL_EVENTS
+from tests.collector.check.made_dataset import make_rows, write
+from tests.collector.check.test_check import breaches, outcomes
+
+FOOTER_TAIL_BYTES = 8  # behind a footer: its length and a mark
+EVERY = 29  # so many bytes of a footer lie between two that are flipped
+
+
+def damage(path: Path, at: int, bits: int = 16) -> None:
+    """Flip bits of a byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= bits
+    path.write_bytes(content)
+
+
+def rewrite(path: Path, rows: pa.Table) -> None:
+    """Put other rows into a file."""
+    path.unlink()
+    pq.write_table(rows, path)
+
+
+def test_a_flipped_bit_is_found_by_the_checksum_of_its_page(tmp_path: Path) -> None:
+    """Also where the values would still decode; and a file that is cut is named."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(BLOCKS)
+    column = pq.read_metadata(path).row_group(0).column(0)
+    damage(path, column.data_page_offset + column.total_compressed_size - 2)
+    assert path.name in breaches(dataset)["files"]
+    path.write_bytes(path.read_bytes()[:-20])
+    assert path.name in breaches(dataset)["files"]
+
+
+@pytest.mark.parametrize("bit", [0, 62])  # another moment; none at all
+def test_a_flipped_bit_of_a_footer_is_found_by_its_rows(tmp_path: Path, bit: int) -> None:
+    """No checksum is over it, and readers leave out row groups by what it says."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(MEMPOOL_EVENTS)
+    greatest: int = pc.max(dataset.read(MEMPOOL_EVENTS)["received_at"]).value
+    damage(path, path.read_bytes().rindex(greatest.to_bytes(8, "little")) + bit // 8, 1 << bit % 8)
+    pq.read_metadata(path)
+    assert {name: what.partition(": ")[2] for name, what in breaches(dataset).items()} == {
+        "footers": "the bounds of received_at in its footer are not those of its rows"
+    }
+
+
+def answers(
+    connection: duckdb.DuckDBPyConnection, path: Path, columns: list[str]
+) -> list[tuple[object, ...]]:
+    """Ask for all rows, and for what may be answered by the footer alone."""
+    bounds = ", ".join(f"min({name})::VARCHAR, max({name})::VARCHAR" for name in columns)
+    queries = ("SELECT COLUMNS(*)::VARCHAR", f"SELECT count(*), {bounds}")
+    return [row for query in queries for row in connection.execute(f"{query} FROM '{path}'").fetchall()]
+
+
+def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path: Path) -> None:
+    """Pyarrow ends the process over some, and DuckDB answers by others: what passes answers as before."""
+    (path,) = write(tmp_path / "d", make_rows()).paths(BLOCKS)
+    whole = path.read_bytes()
+    end = len(whole) - FOOTER_TAIL_BYTES
+    n_passed = n_found = 0
+    with query_engine(tmp_path) as connection:
+        truth = answers(connection, path, BLOCKS.arrow.names)
+        for at in range(end - int.from_bytes(whole[end:][:4], "little"), end, EVERY):
+            damage(path, at, 1 << at % 8)
+            checks = FileChecks(connection)
+            checks.look_at(BLOCKS, path)
+            if BREACH in {outcome.status for outcome in checks.outcomes}:
+                n_found += 1
+            else:
+                n_passed += 1  # it was in the text of a column
+                assert answers(connection, path, BLOCKS.arrow.names) == truth
+            path.write_bytes(whole)
+    assert n_found > n_passed > 0
+
+
+def test_a_file_of_another_form_is_named_and_no_breach(tmp_path: Path) -> None:
+    """Its compression and its row groups change no answer."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(MEMPOOL_EVENTS)
+    rewrite(path, dataset.read(MEMPOOL_EVENTS))
+    footers = outcomes(dataset)["footers"]
+    assert (footers.status, footers.n_found) == (NOTE, 1)
+    assert "SNAPPY" in footers.findings[0].what
+
+
+def test_files_out_of_order_or_in_the_wrong_folder_are_found(tmp_path: Path) -> None:
+    """Order is that of the table's key, also between row groups; a row belongs to the folder of its day."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(MEMPOOL_EVENTS)
+    rows = dataset.read(MEMPOOL_EVENTS)
+    path.unlink()
+    pq.write_table(rows.take([3, 4, 5, 6, 0, 1, 2]), path, row_group_size=4)
+    assert set(breaches(dataset)) == {"order"}
+    rewrite(path, rows)
+    assert breaches(dataset) == {}
+    path.parent.rename(path.parent.with_name("date=2024-10-05"))
+    assert set(breaches(dataset)) == {"folders"}
+
+
+def test_an_older_file_may_lack_a_column_that_may_be_null_and_no_other(tmp_path: Path) -> None:
+    """A nullable column may have come later; no other may be missing, no type or metadata may differ."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(BLOCKS)
+    rows = dataset.read(BLOCKS)
+    rewrite(path, rows.drop_columns(["witness_commitment"]))
+    assert breaches(dataset) == {}
+    rewrite(path, rows.drop_columns(["nonce"]))
+    assert "nonce is missing" in breaches(dataset)["schema"]
+    rewrite(path, rows.set_column(1, "height", rows["height"].cast(pa.int64())))
+    assert "height is int64" in breaches(dataset)["schema"]
+    rewrite(path, rows.append_column("new", rows["nonce"]))
+    assert "new" in breaches(dataset)["schema"]
+    rewrite(path, rows.replace_schema_metadata({"table": "blocks"}))
+    assert "format" in breaches(dataset)["schema"]
+
+
+def test_a_value_outside_its_set_is_found(tmp_path: Path) -> None:
+    """The writer refuses it, so it is put into a file by hand."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(BLOCKS)
+    rows = dataset.read(BLOCKS)
+    column = rows.column_names.index("source")
+    rewrite(path, rows.set_column(column, rows.schema.field(column), pa.array(["fax"] * len(rows))))
+    assert "fax" in breaches(dataset)["values"]
