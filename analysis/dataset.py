@@ -124,7 +124,7 @@ def unreadable(source: Source) -> DatasetError | None:
                 with pq.ParquetFile(file) as parquet:
                     for _batch in parquet.iter_batches():
                         pass
-            except (OSError, ArrowException) as error:
+            except (OSError, ArrowException, UnicodeDecodeError) as error:
                 reason = str(error).splitlines()[0]
                 return DatasetError(
                     f"{file} cannot be read ({reason}); restore it or move it out of the dataset"

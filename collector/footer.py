@@ -4,6 +4,7 @@ No checksum is over a footer. DuckDB reads it: pyarrow decodes a column's part w
 nothing turns an error into an exception, so that one wrong byte would end the process.
 """
 
+import glob
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,17 +39,24 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Chunk
             stats_min_value, stats_max_value, stats_null_count
         FROM parquet_metadata(?) ORDER BY row_group_id, column_id
     """
-    return [Chunk(*row) for row in _rows(connection, path, query)]
+    chunks = [Chunk(*row) for row in _rows(connection, path, query)]
+    if any(chunk.n_rows < 0 for chunk in chunks):
+        raise DatasetError("its footer says that a row group has fewer than no rows")
+    return chunks
 
 
 def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Have DuckDB read every value of a file; raises as `read_footer` does."""
-    _rows(connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?)")
+    _rows(
+        connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)"
+    )
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
     try:
-        return connection.execute(query, [str(path)]).fetchall()
+        return connection.execute(query, [glob.escape(str(path))]).fetchall()
+    except duckdb.OutOfMemoryException:
+        raise
     except (duckdb.Error, UnicodeDecodeError) as error:
         raise DatasetError(f"DuckDB cannot read this file: {str(error).splitlines()[0]}") from None

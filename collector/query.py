@@ -1,5 +1,6 @@
 """DuckDB over files of a dataset: the contract's columns, and memory that is bounded."""
 
+import glob
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, table: Table, paths: Iterable
     connection.register("empty", table.arrow.empty_table())
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {contract} AS FROM empty")
     connection.unregister("empty")
-    files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    files = ", ".join("'" + glob.escape(str(path)).replace("'", "''") + "'" for path in paths)
     if not files:
         return f"(SELECT {columns} FROM {contract})"  # noqa: S608 - names are the contract's
     read = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"

@@ -1,5 +1,6 @@
 """Which blocks the dataset holds, shared by all nodes of a process so that each block is stored once."""
 
+import glob
 import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -12,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
-from collector.errors import DatasetError
-from collector.footer import UNREADABLE, read_footer
+from collector.footer import UNREADABLE
 from collector.schema import BLOCKS, TRANSACTIONS
 from collector.writer import Dataset
 
@@ -101,7 +101,7 @@ def stored_blocks(dataset: Dataset) -> StoredBlocks:
     open_blocks = blocks.filter(pc.and_(pc.greater(blocks["height"], floor), pc.invert(has_parent)))
     hole_heights = pc.subtract(open_blocks["height"], 1).to_numpy()
     heights = np.setdiff1d(blocks["height"].to_numpy(), hole_heights)
-    with dataset.steady(), duckdb.connect() as connection:
+    with dataset.steady(), duckdb.connect(config={"threads": 1}) as connection:
         rowless = [
             hash_
             for path in dataset.paths(TRANSACTIONS)
@@ -127,11 +127,12 @@ def _rowless(path: Path, hashes: pa.Array) -> list[bytes]:
 
 def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: HeightArray) -> bool:
     """Whether each height that a file spans, by its footer alone, is among `heights`, which are sorted."""
+    query = "SELECT min(height), max(height) FROM read_parquet(?, hive_partitioning = false)"
     try:
-        chunks = [chunk for chunk in read_footer(connection, path) if chunk.column == "height"]
-        first = min(int(chunk.least or "") for chunk in chunks)
-        last = max(int(chunk.greatest or "") for chunk in chunks)
-    except (DatasetError, OSError, ValueError):  # who reads the file itself says what is wrong with it
+        ((first, last),) = connection.execute(query, [glob.escape(str(path))]).fetchall()
+    except duckdb.Error:  # who reads the file itself says what is wrong with it
         return False
+    if first is None:
+        return True
     there = np.searchsorted(heights, last, "right") - np.searchsorted(heights, first)
     return bool(there == last - first + 1)

@@ -68,7 +68,7 @@ class FileChecks:
             return False
         except PermissionError:  # the file may be as it should: who checks is not who may
             raise
-        except (*UNREADABLE, DatasetError) as error:
+        except (*UNREADABLE, DatasetError, OverflowError) as error:  # a moment in no year of Python's
             self.readable.breach(f"{path}: {str(error).splitlines()[0]}", RESTORE)
             return False
         return True
@@ -78,13 +78,14 @@ class FileChecks:
         is_sorted = is_placed = is_allowed = True
         footer = read_footer(self._connection, path)
         lie = other_form = ""
+        n_rows = 0
         for group, rows in enumerate(_groups(table, file)):
             if not len(rows):
                 continue
             chunks = [chunk for chunk in footer if chunk.group == group]
             lie = lie or _lie(chunks, rows)
             other_form = other_form or _other_form(chunks)
-            self.footers.n_rows += len(rows)
+            n_rows += len(rows)
             self.sorted.n_rows += len(rows)
             self.folders.n_rows += len(rows)
             self.values.n_rows += len(rows)
@@ -98,6 +99,9 @@ class FileChecks:
                 except DatasetError as error:
                     is_allowed = False
                     self.values.breach(f"{path}: {error}", REWRITE)
+        self.footers.n_rows += n_rows
+        if n_rows != file.metadata.num_rows:
+            lie = f"its footer says {file.metadata.num_rows} rows in all, there are {n_rows}"
         if lie:
             self.footers.breach(f"{path}: {lie}", REWRITE)
         elif other_form:

@@ -83,10 +83,10 @@ def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
                 f"this user may not read all of {dataset.root}: {error}; be the user that collects, or of "
                 "its group"
             ) from None
-        except duckdb.Error as error:  # of a damaged footer, that says what is possible and not so
+        except duckdb.Error as error:
             raise DatasetError(
-                f"cannot read a file of {dataset.folder}: {str(error).splitlines()[0]}; `pool-collector "
-                "check` names it"
+                f"DuckDB cannot read {dataset.folder}: {str(error).splitlines()[0]}; where a file is "
+                "damaged, `pool-collector check` names it"
             ) from None
     reason = str(last).splitlines()[0]
     raise DatasetError(

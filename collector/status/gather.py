@@ -73,7 +73,9 @@ def _table(
                 for bound in (chunk.least, chunk.greatest)
                 if bound is not None
             ]
-        except (DatasetError, ValueError):
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (DatasetError, OSError, ValueError):
             unreadable.append(str(path))
             continue
         sound.append(path)

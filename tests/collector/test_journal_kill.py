@@ -24,7 +24,7 @@ from collector.memory import spare_pandas
 from collector.records import Message
 from collector.writer import Dataset
 
-configure_logging()  # a kill may cut a frame: what the next writer logs of it is not what it says
+configure_logging()  # to stderr: of a frame that a kill has cut
 spare_pandas()  # as the collector does; else each writer loads it for longer than it lives
 folder, kills, span, per_flush = Path(sys.argv[1]), *map(int, sys.argv[2:])
 

@@ -1,5 +1,6 @@
 """A file that is damaged, or not of its contract, is found by itself."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -56,13 +57,12 @@ def test_a_flipped_bit_of_a_footer_is_found_by_its_rows(tmp_path: Path, bit: int
     }
 
 
-def answers(
-    connection: duckdb.DuckDBPyConnection, path: Path, columns: list[str]
-) -> list[tuple[object, ...]]:
-    """Ask for all rows, and for what may be answered by the footer alone."""
-    bounds = ", ".join(f"min({name})::VARCHAR, max({name})::VARCHAR" for name in columns)
-    queries = ("SELECT COLUMNS(*)::VARCHAR", f"SELECT count(*), {bounds}")
-    return [row for query in queries for row in connection.execute(f"{query} FROM '{path}'").fetchall()]
+def answers(connection: duckdb.DuckDBPyConnection, path: Path) -> list[object]:
+    """Ask for all rows; and, one by one, for what DuckDB answers by the footer alone where it can."""
+    bounds = [f"min({name})::VARCHAR, max({name})::VARCHAR" for name in BLOCKS.arrow.names]
+    rows = f"FROM read_parquet('{path}', hive_partitioning = false)"
+    asked = ("COLUMNS(*)::VARCHAR", "count(*)", *bounds)
+    return [connection.execute(f"SELECT {what} {rows}").fetchall() for what in asked]
 
 
 def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path
     end = len(whole) - FOOTER_TAIL_BYTES
     n_passed = n_found = 0
     with query_engine(tmp_path) as connection:
-        truth = answers(connection, path, BLOCKS.arrow.names)
+        truth = answers(connection, path)
         for at in range(end - int.from_bytes(whole[end:][:4], "little"), end, EVERY):
             damage(path, at, 1 << at % 8)
             checks = FileChecks(connection)
@@ -81,9 +81,27 @@ def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path
                 n_found += 1
             else:
                 n_passed += 1  # it was in the text of a column
-                assert answers(connection, path, BLOCKS.arrow.names) == truth
+                assert answers(connection, path) == truth
             path.write_bytes(whole)
     assert n_found > n_passed > 0
+
+
+def test_a_footer_that_tells_another_number_of_rows_is_found(tmp_path: Path) -> None:
+    """It says so twice: of all, and of each row group."""
+    (path,) = write(tmp_path / "d", make_rows()).paths(MEMPOOL_EVENTS)
+    whole = path.read_bytes()
+    end = len(whole) - FOOTER_TAIL_BYTES
+    begin = end - int.from_bytes(whole[end:][:4], "little")
+    told = []
+    with query_engine(tmp_path) as connection:
+        for at in range(begin, end):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
+            with suppress(pa.ArrowException, OSError, UnicodeDecodeError):
+                if pq.read_metadata(path).num_rows != 7:
+                    checks = FileChecks(connection)
+                    checks.look_at(MEMPOOL_EVENTS, path)
+                    told += [finding.what for finding in checks.footers.findings]
+    assert [what.partition(": ")[2] for what in told] == ["its footer says 6 rows in all, there are 7"]
 
 
 def test_a_file_of_another_form_is_named_and_no_breach(tmp_path: Path) -> None:
