@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from collector.mempool import Event
 
 QUIET_US: Final = 1_000_000
-REORGANISATION_US: Final = 60_000_000  # from D to R, as received: a node has then connected the other branch, or there is none
+REORGANISATION_US: Final = 60_000_000  # behind a D the other branch is connected, or there is none
 ADDITIONS_SEEN: Final = 2  # a replacing package is two transactions, and either may be the one that conflicts
 
 Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, index little-endian
