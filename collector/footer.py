@@ -39,7 +39,7 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Chunk
             stats_min_value, stats_max_value, stats_null_count
         FROM parquet_metadata(?) ORDER BY row_group_id, column_id
     """
-    chunks = [Chunk(*row) for row in _rows(connection, path, query)]
+    chunks = [Chunk(*row) for row in ask(connection, path, query)]
     if any(chunk.n_rows < 0 for chunk in chunks):
         raise DatasetError("its footer says that a row group has fewer than no rows")
     return chunks
@@ -47,12 +47,11 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Chunk
 
 def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Have DuckDB read every value of a file; raises as `read_footer` does."""
-    _rows(
-        connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)"
-    )
+    ask(connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)")
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
+def ask(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
+    """Run a query of one file, whose path is its parameter; raises as `read_footer` does."""
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
     try:
         return connection.execute(query, [glob.escape(str(path))]).fetchall()

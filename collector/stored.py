@@ -1,6 +1,5 @@
 """Which blocks the dataset holds, shared by all nodes of a process so that each block is stored once."""
 
-import glob
 import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -13,7 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
-from collector.footer import UNREADABLE
+from collector.errors import DatasetError
+from collector.footer import UNREADABLE, ask
 from collector.schema import BLOCKS, TRANSACTIONS
 from collector.writer import Dataset
 
@@ -129,8 +129,8 @@ def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: Heig
     """Whether each height that a file spans, by its footer alone, is among `heights`, which are sorted."""
     query = "SELECT min(height), max(height) FROM read_parquet(?, hive_partitioning = false)"
     try:
-        ((first, last),) = connection.execute(query, [glob.escape(str(path))]).fetchall()
-    except duckdb.Error:  # who reads the file itself says what is wrong with it
+        ((first, last),) = ask(connection, path, query)
+    except (DatasetError, OSError):  # who reads the file itself says what is wrong with it
         return False
     if first is None:
         return True

@@ -27,6 +27,12 @@ def damage(path: Path, at: int, bits: int = 16) -> None:
     path.write_bytes(content)
 
 
+def footer_of(content: bytes) -> range:
+    """Return where the bytes of a footer are."""
+    end = len(content) - FOOTER_TAIL_BYTES
+    return range(end - int.from_bytes(content[end:][:4], "little"), end)
+
+
 def rewrite(path: Path, rows: pa.Table) -> None:
     """Put other rows into a file."""
     path.unlink()
@@ -69,11 +75,10 @@ def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path
     """Pyarrow ends the process over some, and DuckDB answers by others: what passes answers as before."""
     (path,) = write(tmp_path / "d", make_rows()).paths(BLOCKS)
     whole = path.read_bytes()
-    end = len(whole) - FOOTER_TAIL_BYTES
     n_passed = n_found = 0
     with query_engine(tmp_path) as connection:
         truth = answers(connection, path)
-        for at in range(end - int.from_bytes(whole[end:][:4], "little"), end, EVERY):
+        for at in footer_of(whole)[::EVERY]:
             damage(path, at, 1 << at % 8)
             checks = FileChecks(connection)
             checks.look_at(BLOCKS, path)
@@ -90,12 +95,11 @@ def test_a_footer_that_tells_another_number_of_rows_is_found(tmp_path: Path) -> 
     """It says so twice: of all, and of each row group."""
     (path,) = write(tmp_path / "d", make_rows()).paths(MEMPOOL_EVENTS)
     whole = path.read_bytes()
-    end = len(whole) - FOOTER_TAIL_BYTES
-    begin = end - int.from_bytes(whole[end:][:4], "little")
     told = []
     with query_engine(tmp_path) as connection:
-        for at in range(begin, end):
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
+        for at in footer_of(whole):
+            path.write_bytes(whole)
+            damage(path, at, 2)
             with suppress(pa.ArrowException, OSError, UnicodeDecodeError):
                 if pq.read_metadata(path).num_rows != 7:
                     checks = FileChecks(connection)
