@@ -30,7 +30,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
 from analysis.errors import CatalogError
-from collector.schema import TABLES
+from collector.dataset.schema import TABLES
 
 Layer = Literal["staging", "marts", "checks"]
 Severity = Literal["fail", "warn"]

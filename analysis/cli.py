@@ -17,11 +17,11 @@ import typer
 from rich.console import Console
 
 from analysis import display, engine, shell
+from analysis.attribution.rules import default_rules_dir, load_rules
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
 from analysis.dataset import steady_files
 from analysis.errors import AnalysisError, DatabaseError
-from analysis.pools import default_rules_dir, load_rules
 
 TABLE_ROWS = 40
 LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
 from analysis.errors import DatasetError
-from collector.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, TABLES, Table
+from collector.dataset.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, TABLES, Table
 
 CHAIN_PREFIX: Final = "chain="
-# As in collector.writer: whoever moves files of a chain holds this file of its folder alone.
+# As in collector.dataset.writer: whoever moves files of a chain holds this file of its folder alone.
 WRITE_LOCK: Final = ".write.lock"
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from collector.schema import hash_hex
+from collector.dataset.schema import hash_hex
 
 HASH_BYTES: Final = 32
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"

@@ -19,7 +19,13 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from analysis import (
+from analysis.attribution.match import match_candidates
+from analysis.attribution.rules import RuleSet, load_rules
+from analysis.catalog import Catalog, Model, load_catalog
+from analysis.checks import CheckResult, run_checks
+from analysis.dataset import Source, create_views, open_dataset, unreadable
+from analysis.errors import DatabaseError
+from analysis.stats import (
     clusters,
     concentration,
     events,
@@ -30,12 +36,6 @@ from analysis import (
     survival,
     threshold,
 )
-from analysis.attribution import match_candidates
-from analysis.catalog import Catalog, Model, load_catalog
-from analysis.checks import CheckResult, run_checks
-from analysis.dataset import Source, create_views, open_dataset, unreadable
-from analysis.errors import DatabaseError
-from analysis.pools import RuleSet, load_rules
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")

@@ -6,7 +6,7 @@ from typing import Final
 import duckdb
 
 from analysis import engine
-from analysis.pools import default_rules_dir
+from analysis.attribution.rules import default_rules_dir
 from analysis.shell import IN_UTC
 
 DATABASE: Final = Path("analysis.duckdb")

@@ -6,11 +6,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from analysis.attribution import match_candidates
+from analysis.attribution.match import match_candidates
+from analysis.attribution.rules import RuleSet
 from analysis.catalog import load_catalog
 from analysis.dataset import create_views, open_dataset
 from analysis.engine import ATTRIBUTED, connect, create_model
-from analysis.pools import RuleSet
 
 COLUMNS: Final = (
     "before_pool",

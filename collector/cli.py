@@ -14,24 +14,25 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from collector import dictionary, service
 from collector.backfill.cli import backfill
 from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset
 from collector.config import Settings, load_settings
-from collector.demo import DATASET, claim_folder, run_demo
+from collector.dataset import dictionary
+from collector.dataset.schema import TABLES, Table
+from collector.dataset.writer import Dataset
 from collector.errors import CollectorError
-from collector.imports.cli import import_external
-from collector.listener import try_address
+from collector.external.cli import import_external
+from collector.journal.segment import journal_folder
 from collector.log import configure_logging
-from collector.preflight import client_for, examine, refuse_twins
-from collector.progress import ScenarioProgress
+from collector.monitor.http import try_address
+from collector.node.preflight import client_for, examine, refuse_twins
+from collector.node.rpc import printable
 from collector.regtest import find_bitcoind, load_scenario
-from collector.rpc import printable
-from collector.schema import TABLES, Table
-from collector.segment import journal_folder
+from collector.regtest.demo import DATASET, claim_folder, run_demo
+from collector.regtest.progress import ScenarioProgress
+from collector.service import service
 from collector.status.cli import show_status
-from collector.writer import Dataset
 
 app = typer.Typer(
     name="pool-collector",

@@ -12,11 +12,13 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from gpuhash import chain, cli_bench, hashing, limits, machine, machine_code, tables
+from gpuhash import chain, hashing
 from gpuhash import check as checks
 from gpuhash.backend import choose
 from gpuhash.cuda_device import devices
 from gpuhash.errors import BackendUnavailableError, GpuhashError, WrongHashError
+from gpuhash.measure import cli as cli_bench
+from gpuhash.measure import limits, machine, machine_code, tables
 from gpuhash.packing import Bytes
 from gpuhash.sharing import MOST_THREADS, THREADS_VARIABLE
 

@@ -50,6 +50,6 @@ def cache_folder() -> Path | None:
 def source_digest() -> str:
     """First 16 hex digits of the SHA-256 over the modules of this package."""
     total = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(source.read_bytes())
     return total.hexdigest()[:16]

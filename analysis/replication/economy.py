@@ -6,11 +6,11 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from analysis.events import event_effect
-from analysis.growth import GrowthFit, fit_growth, growth_segments
 from analysis.replication.finding import SIGNIFICANCE, Finding, change, series
-from analysis.statistics import Numbers
-from analysis.threshold import threshold_fit
+from analysis.stats.events import event_effect
+from analysis.stats.growth import GrowthFit, fit_growth, growth_segments
+from analysis.stats.statistics import Numbers
+from analysis.stats.threshold import threshold_fit
 
 HASHES_PER_PH: Final = 1e15
 HALVING_DAY: Final = "2016-07-09"

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import duckdb
 import numpy as np
 
-from analysis.statistics import Numbers, wilson_intervals
+from analysis.stats.statistics import Numbers, wilson_intervals
 
 Verdict = Literal["replicated", "differs", "cannot be replicated"]
 

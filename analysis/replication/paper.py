@@ -6,8 +6,8 @@ from typing import Final
 
 import duckdb
 
+from analysis.attribution.rules import RuleSet
 from analysis.engine import connect
-from analysis.pools import RuleSet
 from analysis.replication import economy
 from analysis.replication.finding import Finding, interval, one_row, percent
 from analysis.replication.published import load

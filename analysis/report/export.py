@@ -19,8 +19,8 @@ import vl_convert
 
 from analysis.display import plain
 from analysis.errors import ReportError
+from analysis.report.charts.svg import NAMESPACE
 from analysis.report.model import Figure, LegendEntry, Page, Panel, Table
-from analysis.report.svg import NAMESPACE
 from analysis.report.text import count, printable
 
 MAX_CSV_BYTES: Final = 400_000

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.report.comparison import SIGNIFICANCE, by_blocks, by_count
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.economy import (
+from analysis.report.sections.comparison import SIGNIFICANCE, by_blocks, by_count
+from analysis.report.sections.economy import (
     concentration_sentences,
     halving_sentences,
     hashrate_sentences,
     revenue_sentences,
 )
-from analysis.report.practice import (
+from analysis.report.sections.practice import (
     attribution_sentences,
     audit_sentences,
     cause_sentences,

@@ -1,7 +1,7 @@
 """What a report is made of, as data: sections of figures and tables that one template draws.
 
 A new section is a new value, not new markup. All text here is plain text: the template escapes it.
-Only the panels of a figure are markup, and they come from `analysis.report.svg` alone.
+Only the panels of a figure are markup, and they come from `analysis.report.charts.svg` alone.
 """
 
 import itertools

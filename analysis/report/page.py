@@ -12,24 +12,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.errors import ReportError
-from analysis.report.audit import audit_section
-from analysis.report.concentration import concentration_section
-from analysis.report.coverage import coverage_section
 from analysis.report.data import Marts, read
-from analysis.report.empty import empty_section
 from analysis.report.export import csv_download, svg_download, write_figures
-from analysis.report.feerate import feerate_section
 from analysis.report.findings import findings
-from analysis.report.halving import halving_section
-from analysis.report.hashrate import hashrate_section
-from analysis.report.methods import methods_section, run_section
 from analysis.report.model import Page, Section
-from analysis.report.network import network_section
-from analysis.report.quality import quality_section
-from analysis.report.revenue import revenue_section
-from analysis.report.share import share_section
+from analysis.report.sections.audit import audit_section
+from analysis.report.sections.concentration import concentration_section
+from analysis.report.sections.coverage import coverage_section
+from analysis.report.sections.empty import empty_section
+from analysis.report.sections.feerate import feerate_section
+from analysis.report.sections.halving import halving_section
+from analysis.report.sections.hashrate import hashrate_section
+from analysis.report.sections.methods import methods_section, run_section
+from analysis.report.sections.network import network_section
+from analysis.report.sections.quality import quality_section
+from analysis.report.sections.revenue import revenue_section
+from analysis.report.sections.share import share_section
+from analysis.report.sections.users import users_section
 from analysis.report.text import count, listed, plural, printable, span
-from analysis.report.users import users_section
 
 SECTIONS: Final[tuple[Callable[[Marts], Section], ...]] = (
     share_section,

@@ -5,11 +5,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from analysis.report import charts
-from analysis.report.charts import Mark, RatioAxis, RatioRow
+from analysis.report.charts import charts
+from analysis.report.charts.charts import Mark, RatioAxis, RatioRow
+from analysis.report.charts.svg import draw
 from analysis.report.data import ALL, UNKNOWN, Marts, Row
 from analysis.report.model import Panel, TableRow
-from analysis.report.svg import draw
 from analysis.report.text import count, duration, percent, percent_range, plural
 
 WIDE_PX: Final = 960

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collector.backfill.compiled import Bytes
-from collector.decode import HEADER_BYTES, Block, decode_header
+from collector.codec.compiled import Bytes
+from collector.codec.decode import HEADER_BYTES, Block, decode_header
+from collector.codec.verify import has_work
 from collector.errors import SettingsError
-from collector.verify import has_work
 
 # Message start of each chain, src/kernel/chainparams.cpp; that of a custom signet differs.
 MAGIC: Final = {

@@ -12,10 +12,10 @@ import numpy as np
 
 import gpuhash
 from collector.backfill.blockfiles import Debris, Folder, Record
-from collector.backfill.compiled import Bytes, Integers
 from collector.backfill.headertree import NO_PARENT, Tree, grow
-from collector.coinbase import bip34_height
-from collector.decode import HEADER_BYTES, decode_block
+from collector.codec.coinbase import bip34_height
+from collector.codec.compiled import Bytes, Integers
+from collector.codec.decode import HEADER_BYTES, decode_block
 from collector.errors import DecodeError
 
 TIME_AT: Final = 68  # where a header has its time

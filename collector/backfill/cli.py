@@ -18,12 +18,12 @@ from collector.backfill.progress import Watcher
 from collector.backfill.report import Report
 from collector.backfill.run import default_report_path, from_files, from_node
 from collector.backfill.units import Wish
-from collector.bitcoin_conf import Access, find_access
 from collector.config import Settings, load_settings
+from collector.dataset.writer import Dataset
 from collector.errors import SettingsError
 from collector.log import configure_logging
-from collector.rpc import checked_url
-from collector.writer import Dataset
+from collector.node.access import Access, find_access
+from collector.node.rpc import checked_url
 
 DAY_S: Final = 86_400
 MAX_WORKERS: Final = 16  # of the node's default work queue each worker takes one place

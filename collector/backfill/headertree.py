@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gpuhash
-from collector.backfill.compiled import Bytes, Integers
+from collector.codec.compiled import Bytes, Integers
 
 Flags = npt.NDArray[np.bool_]
 

@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collector.backfill.chunk import Bodies, Place
-from collector.backfill.compiled import Integers
-from collector.backfill.questions import PATIENCE_S, connect, find_height, hashes_at, header_times, known_fees
+from collector.backfill.node_fees import PATIENCE_S, connect, find_height, hashes_at, header_times, known_fees
 from collector.backfill.store import Present
 from collector.backfill.units import Wish
 from collector.backfill.work import Done, finish
-from collector.bitcoin_conf import Access
+from collector.codec.chunk import Bodies, Place
+from collector.codec.compiled import Integers
+from collector.dataset.schema import HEIGHT_SPAN, hash_hex
+from collector.dataset.writer import Dataset
 from collector.errors import RpcError
-from collector.rpc import RpcClient
-from collector.schema import HEIGHT_SPAN, hash_hex
-from collector.writer import Dataset
+from collector.node.access import Access
+from collector.node.rpc import RpcClient
 
 BLOCKS_PER_UNIT: Final = 20
 DAY_S: Final = 86_400  # how far a header's time may be from the median time of its block, generously

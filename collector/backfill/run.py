@@ -9,21 +9,21 @@ import numpy as np
 
 from collector.backfill.blockfiles import Debris, Folder
 from collector.backfill.catalogue import Catalogue, take_stock
-from collector.backfill.chunk import Bad
-from collector.backfill.compiled import Integers
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
 from collector.backfill.node import NodeWork, cut_tasks, wanted_tasks
-from collector.backfill.pool import open_pool
+from collector.backfill.node_fees import MOST_LISTED, check_chain, connect, foreign_blocks
 from collector.backfill.progress import Watcher
-from collector.backfill.questions import MOST_LISTED, check_chain, connect, foreign_blocks
 from collector.backfill.report import Report
 from collector.backfill.store import Present, Rejects, live_tip, locked
 from collector.backfill.units import Wish, cut, cut_copies, debris_place, missing_heights
 from collector.backfill.work import Done, FileWork
-from collector.bitcoin_conf import Access
-from collector.schema import hash_hex
-from collector.verify import backend_name
-from collector.writer import Dataset
+from collector.backfill.worker_pool import open_pool
+from collector.codec.chunk import Bad
+from collector.codec.compiled import Integers
+from collector.codec.verify import backend_name
+from collector.dataset.schema import hash_hex
+from collector.dataset.writer import Dataset
+from collector.node.access import Access
 
 MAX_DEBRIS_BYTES: Final = 4_000_000  # of bytes that are no record, so much is kept in `rejects`
 

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector import locks
-from collector.backfill.chunk import Bad, Chunk
-from collector.backfill.encode import blocks_table, transactions_table
-from collector.backfill.stages import Stages
+from collector.codec.chunk import Bad, Chunk
+from collector.codec.encode import blocks_table, transactions_table
+from collector.codec.timing import Stages
+from collector.dataset import locks
+from collector.dataset.footer import UNREADABLE
+from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, NODES, REJECTS, TRANSACTIONS, Table
+from collector.dataset.writer import Dataset, make_folder
 from collector.errors import DatasetError
-from collector.footer import UNREADABLE
-from collector.schema import BLOCKS, HEIGHT_SPAN, NODES, REJECTS, TRANSACTIONS, Table
-from collector.segment import Segment, journal_folders
-from collector.writer import Dataset, make_folder
+from collector.journal.segment import Segment, journal_folders
 
 NODE: Final = "backfill"  # in `rejects`: no watched node, and no session of one
 LOCK: Final = ".backfill.lock"

@@ -15,24 +15,24 @@ import numpy as np
 import pyarrow as pa
 
 from collector.backfill.blockfiles import Folder
-from collector.backfill.chunk import Bad, Bodies, make_chunk
-from collector.backfill.compiled import Integers
-from collector.backfill.families import in_block_parents
-from collector.backfill.identify import transaction_ids
-from collector.backfill.packages import UNKNOWN, effective_feerates
-from collector.backfill.questions import PATIENCE_S, connect, known_fees
-from collector.backfill.scripts import output_types
-from collector.backfill.stages import Stages
+from collector.backfill.node_fees import PATIENCE_S, connect, known_fees
 from collector.backfill.store import Present, write_chunk
-from collector.backfill.undo import input_values
 from collector.backfill.undofiles import UndoFinder, Wanted
 from collector.backfill.units import Unit
-from collector.backfill.walk import walk
-from collector.bitcoin_conf import Access
+from collector.codec.chunk import Bad, Bodies, make_chunk
+from collector.codec.compiled import Integers
+from collector.codec.feerates import UNKNOWN, effective_feerates
+from collector.codec.hashes import transaction_ids
+from collector.codec.parents import in_block_parents
+from collector.codec.scripts import output_types
+from collector.codec.timing import Stages
+from collector.codec.undo import input_values
+from collector.codec.verify import backend_name
+from collector.codec.walk import walk
+from collector.dataset.writer import Dataset
 from collector.log import configure_logging
-from collector.rpc import RpcClient
-from collector.verify import backend_name
-from collector.writer import Dataset
+from collector.node.access import Access
+from collector.node.rpc import RpcClient
 
 KIB: Final = 1024
 

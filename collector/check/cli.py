@@ -11,8 +11,8 @@ from rich.table import Table as Grid
 
 from collector.check.model import BREACH, OK, Outcome
 from collector.check.run import check
-from collector.places import ChainOption, DatasetArgument, open_existing
-from collector.rpc import printable
+from collector.dataset.open import ChainOption, DatasetArgument, open_existing
+from collector.node.rpc import printable
 
 
 def check_dataset(

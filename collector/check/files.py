@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.check.model import Outcome
+from collector.dataset.footer import UNREADABLE, Chunk, read_footer, read_through
+from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
+from collector.dataset.writer import COMPRESSION, ROW_GROUP_ROWS, check_values
 from collector.errors import DatasetError
-from collector.footer import UNREADABLE, Chunk, read_footer, read_through
-from collector.schema import HEIGHT_SPAN, TABLES, Table
-from collector.writer import COMPRESSION, ROW_GROUP_ROWS, check_values
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"
 REWRITE: Final = "move it out of the dataset and write its rows again with this software"

@@ -4,7 +4,7 @@ from typing import Final
 
 from collector.check.model import Outcome
 from collector.check.view import View
-from collector.schema import BLOCKS, TABLES, TRANSACTIONS, Table
+from collector.dataset.schema import BLOCKS, TABLES, TRANSACTIONS, Table
 
 # A block that came over the wire and again from a backfill says so in these; one may know fees and one not.
 PROVENANCE: Final = ("source", "height_source", "verified_by")

@@ -17,10 +17,10 @@ from collector.check.grain import reverse
 from collector.check.links import backfill_command
 from collector.check.model import Outcome
 from collector.check.view import View
-from collector.coinbase import subsidy_sat
-from collector.query import rows_of
-from collector.schema import TRANSACTIONS
-from collector.schema.model import HASH
+from collector.codec.coinbase import subsidy_sat
+from collector.dataset.query import rows_of
+from collector.dataset.schema import TRANSACTIONS
+from collector.dataset.schema.model import HASH
 
 Bytes = npt.NDArray[np.uint8]
 AT_ONCE: Final = 100_000  # headers

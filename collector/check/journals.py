@@ -8,12 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from collector import locks
-from collector.account import Accounts
-from collector.coverage import Row
-from collector.frames import MESSAGES
-from collector.schema import TABLES
-from collector.segment import Contents, Segment, journal_folders
+from collector.dataset import locks
+from collector.dataset.schema import TABLES
+from collector.journal.coverage_ledger import Row
+from collector.journal.frames import MESSAGES
+from collector.journal.recovery import Accounts
+from collector.journal.segment import Contents, Segment, journal_folders
 
 _OF_A_MESSAGE: Final = pa.schema(
     [("node", pa.string()), ("session", pa.string()), ("topic", pa.string()), ("sequence", pa.int64())]

@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from collector import locks
 from collector.check.model import Outcome
 from collector.check.view import View
-from collector.segment import journal_folders
+from collector.dataset import locks
+from collector.journal.segment import journal_folders
 
 YOUNG_S: Final = 3600.0  # a file under way is not older
 

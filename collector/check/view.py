@@ -15,15 +15,15 @@ from typing import Any, Final, TypeVar
 import duckdb
 import pyarrow as pa
 
-from collector import locks
 from collector.backfill.store import LOCK
 from collector.check.journals import Journals, messages_table, read_journals
 from collector.check.model import SHOWN, Found, Outcome, Tell
+from collector.dataset import locks
+from collector.dataset.query import rows_of
+from collector.dataset.schema import TABLES
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.query import rows_of
-from collector.schema import TABLES
-from collector.segment import unsealed_segments
-from collector.writer import Dataset
+from collector.journal.segment import unsealed_segments
 
 TRIES: Final = 5
 T = TypeVar("T")

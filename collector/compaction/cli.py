@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from collector.compaction.run import Outcome, compact
-from collector.places import ChainOption, DatasetArgument, open_existing
+from collector.dataset.open import ChainOption, DatasetArgument, open_existing
 
 
 def compact_dataset(

@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from collector.dataset.footer import UNREADABLE
+from collector.dataset.query import rows_of
+from collector.dataset.schema import Table
+from collector.dataset.writer import FILE_MODE, ROW_GROUP_ROWS, parquet_options
 from collector.errors import DatasetError
-from collector.footer import UNREADABLE
-from collector.query import rows_of
-from collector.schema import Table
-from collector.writer import FILE_MODE, ROW_GROUP_ROWS, parquet_options
 
 
 class Merged(NamedTuple):

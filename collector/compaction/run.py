@@ -25,16 +25,16 @@ import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector import locks
 from collector.backfill.store import locked
 from collector.compaction.merge import Merged, merge
 from collector.compaction.swap import exchange, require_exchange
+from collector.dataset import locks
+from collector.dataset.footer import UNREADABLE
+from collector.dataset.query import query_engine
+from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
+from collector.dataset.writer import Dataset, make_folder, sync_folder
 from collector.errors import DatasetError
-from collector.footer import UNREADABLE
-from collector.query import query_engine
-from collector.schema import HEIGHT_SPAN, TABLES, Table
-from collector.segment import unsealed_segments
-from collector.writer import Dataset, make_folder, sync_folder
+from collector.journal.segment import unsealed_segments
 
 WORK: Final = ".compaction"
 # A reader that has opened the old folder, and not yet read the names in it, must not find it empty.

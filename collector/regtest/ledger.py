@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from collector.errors import RegtestError, RpcError
+from collector.node.rpc import RpcClient
 from collector.regtest.mining import Block, submit
 from collector.regtest.selection import Entry, View
 from collector.regtest.traffic import PlannedTx
-from collector.rpc import RpcClient
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from collector.errors import RegtestError
+from collector.node.rpc import RpcClient
 from collector.regtest.selection import Entry
 from collector.regtest.transaction import (
     FINAL,
@@ -23,7 +24,6 @@ from collector.regtest.transaction import (
     push,
     serialise_block,
 )
-from collector.rpc import RpcClient
 from gpuhash import merkle_root
 from gpuhash.reference import sha256d
 

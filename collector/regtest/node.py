@@ -21,8 +21,8 @@ from typing import Final, Self
 import structlog
 
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable, RegtestError
+from collector.node.rpc import RpcClient
 from collector.regtest.bitcoind import Bitcoind
-from collector.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from collector.errors import RegtestError
+from collector.node.rpc import RpcClient
 from collector.regtest.mining import build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import PlannedBlock, Scenario, plan_blocks
@@ -17,7 +18,6 @@ from collector.regtest.selection import Entry
 from collector.regtest.traffic import PlannedTx, draw_stories, plan_traffic
 from collector.regtest.transaction import Transaction
 from collector.regtest.wallet import Coin, Wallet, fan_out
-from collector.rpc import RpcClient
 
 COINBASE_MATURITY: Final = 100
 HEADER_SPACING_S: Final = 60  # of the blocks made beforehand, which are dated back

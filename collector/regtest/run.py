@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from collector.node.rpc import RpcClient
 from collector.regtest.ledger import Ledger
 from collector.regtest.node import RegtestNode
 from collector.regtest.preparation import Prepared, prepare
@@ -18,7 +19,6 @@ from collector.regtest.third_parties import publish
 from collector.regtest.traffic import PlannedTx
 from collector.regtest.truth import BlockTruth, StaleTruth, Truth, pool_truths, tx_truths, write_rules
 from collector.regtest.work import Followers, Work, branch_duration_s, forgive, lose_branch
-from collector.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from collector.errors import RegtestError
+from collector.node.rpc import RpcClient
 from collector.regtest.ledger import Ledger
 from collector.regtest.mining import RESERVED_WEIGHT_WU, Block, build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
 from collector.regtest.selection import ORDERS, Entry, View, fill
 from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
-from collector.rpc import RpcClient
 
 # A losing tip stands this long, and so does the tip below it before its rival comes, so that everybody hears
 # of each step.

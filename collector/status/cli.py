@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from collector.check.view import retrying
-from collector.places import ChainOption, DatasetArgument, open_existing
-from collector.rpc import printable
+from collector.dataset.open import ChainOption, DatasetArgument, open_existing
+from collector.node.rpc import printable
 from collector.status.gather import gather
 from collector.status.model import NodeStatus, Status, TableStatus
 

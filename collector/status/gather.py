@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import duckdb
 
-from collector import locks
 from collector.check.links import OF_A_NODE
 from collector.check.view import Files, View, open_view, take_files
+from collector.dataset import locks
+from collector.dataset.footer import read_footer
+from collector.dataset.query import query_engine
+from collector.dataset.schema import TABLES, Table
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.footer import read_footer
-from collector.query import query_engine
-from collector.schema import TABLES, Table
-from collector.segment import journal_folder
+from collector.journal.segment import journal_folder
 from collector.status.live import ask_metrics
 from collector.status.model import Gap, NodeStatus, Status, TableStatus
-from collector.writer import Dataset
 
 DAY_US: Final = 86_400_000_000
 SHOWN: Final = "%Y-%m-%d %H:%M:%S"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from analysis.attribution.rules import load_rules
 from analysis.catalog import load_catalog
 from analysis.engine import build, open_database
-from analysis.pools import load_rules
-from collector.schema import TABLES
+from collector.dataset.schema import TABLES
 from tests.analysis.world import START, label_of, read_csv, write_world
 
 CASES = Path(__file__).parent / "cases"

@@ -8,7 +8,7 @@ import sqlglot
 from analysis.catalog import INPUTS, Catalog, Layer, catalog_of, load_catalog
 from analysis.engine import build, connect, open_database
 from analysis.errors import CatalogError
-from collector.schema import TABLES
+from collector.dataset.schema import TABLES
 from tests.analysis.world import write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"

@@ -16,10 +16,10 @@ from analysis.checks import read_results
 from analysis.dataset import WRITE_LOCK
 from analysis.engine import BuildResult, build, open_database
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
-from collector import writer
 from collector.compaction.run import Outcome, compact
-from collector.schema import TABLES
-from collector.writer import Dataset
+from collector.dataset import writer
+from collector.dataset.schema import TABLES
+from collector.dataset.writer import Dataset
 from tests.analysis.world import label_bytes, write_table, write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from analysis.clusters import chunk_feerates
 from analysis.engine import build, open_database
+from analysis.stats.clusters import chunk_feerates
 from tests.analysis.world import label_of, write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"

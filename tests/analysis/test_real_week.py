@@ -8,12 +8,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis import concentration
+from analysis.attribution.rules import default_rules_dir
 from analysis.engine import build, open_database
-from analysis.pools import default_rules_dir
-from collector.imports.store import Origin, import_file
-from collector.schema import TABLES, Table, hash_bytes
-from collector.writer import Dataset
+from analysis.stats import concentration
+from collector.dataset.schema import TABLES, Table, hash_bytes
+from collector.dataset.writer import Dataset
+from collector.external.store import Origin, import_file
 from tests.analysis.world import contract_row
 
 pytestmark = pytest.mark.data

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.attribution.rules import RuleSet, load_rules
 from analysis.errors import DatasetError
-from analysis.pools import RuleSet, load_rules
 from analysis.rule_diff import diff_rules
 from tests.analysis.world import write_world
 

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from collector.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, TABLES, Table
+from collector.dataset.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION, TABLES, Table
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {

@@ -31,7 +31,7 @@ from sqlglot import exp
 
 from analysis.catalog import DIALECT, Model, load_catalog
 from analysis.engine import connect, create_model
-from gpuhash import machine
+from gpuhash.measure import machine
 from tests.bench import pandas_marts
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate

@@ -29,16 +29,16 @@ from rich.console import Console
 
 from collector.backfill import run as backfill_run
 from collector.backfill.blockfiles import Folder
-from collector.backfill.pool import Workers
 from collector.backfill.progress import Watcher
 from collector.backfill.report import Report
 from collector.backfill.run import from_files, from_node
 from collector.backfill.units import Wish
-from collector.bitcoin_conf import Access
+from collector.backfill.worker_pool import Workers
+from collector.dataset.schema import BLOCKS, TRANSACTIONS
+from collector.dataset.writer import Dataset
+from collector.node.access import Access
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.schema import BLOCKS, TRANSACTIONS
-from collector.writer import Dataset
-from gpuhash import machine
+from gpuhash.measure import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAIN = ROOT / ".cache" / "bench-chain"

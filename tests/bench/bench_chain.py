@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rich.progress import Progress
 
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.mining import Block, Template, build_block, submit, take_template
 from collector.regtest.scripts import p2wsh, payment_script
 from collector.regtest.selection import Entry
 from collector.regtest.transaction import Transaction, TxInput, TxOutput
-from collector.rpc import RpcClient
 
 SCRIPT = b"\x6d\x51"  # OP_2DROP OP_TRUE
 COIN_SCRIPT = p2wsh(SCRIPT)

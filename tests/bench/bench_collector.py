@@ -43,22 +43,22 @@ from bench_sizes import bytes_per_row
 from bench_stamps import stamps
 from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
 
-from collector.blocks import block_rows, warm_up
-from collector.bodies import Bodies
-from collector.bulk import read_block
-from collector.coinbase import bip34_height
-from collector.entries import Entry, mempool_row
+from collector.codec.coinbase import bip34_height
+from collector.codec.decode_many import read_block
+from collector.codec.rows import block_rows, warm_up
+from collector.codec.verify import backend_name, verify_block
+from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
+from collector.dataset.writer import Dataset
 from collector.errors import DecodeError
-from collector.journal import Journal
-from collector.memory import spare_collections, spare_pandas
-from collector.records import Message
-from collector.rpc import RpcClient
-from collector.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
-from collector.session import GATHER_ITEMS
-from collector.verify import backend_name, verify_block
-from collector.writer import Dataset
-from collector.zmq_source import ZmqSource
-from gpuhash import machine
+from collector.journal.journal import Journal
+from collector.mempool.entries import Entry, mempool_row
+from collector.mempool.recent_txs import Bodies
+from collector.node.rpc import RpcClient
+from collector.receive.records import Message
+from collector.receive.source import ZmqSource
+from collector.service.memory import spare_collections, spare_pandas
+from collector.service.session import GATHER_ITEMS
+from gpuhash.measure import machine
 
 TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
 OUR_CORE, NODE_CORE = 0, 1

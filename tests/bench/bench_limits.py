@@ -11,15 +11,15 @@ import pyarrow as pa
 import gpuhash
 from collector.backfill.blockfiles import Folder
 from collector.backfill.catalogue import take_stock
-from collector.backfill.chunk import make_chunk
-from collector.backfill.encode import transactions_table
-from collector.backfill.identify import stripped_bytes
-from collector.backfill.stages import Stages
 from collector.backfill.undofiles import UndoFinder
 from collector.backfill.units import Wish, cut
-from collector.backfill.walk import walk
 from collector.backfill.work import _one_core, _read
-from collector.writer import COMPRESSION, COMPRESSION_LEVEL
+from collector.codec.chunk import make_chunk
+from collector.codec.encode import transactions_table
+from collector.codec.hashes import stripped_bytes
+from collector.codec.timing import Stages
+from collector.codec.walk import walk
+from collector.dataset.writer import COMPRESSION, COMPRESSION_LEVEL
 
 ROUNDS = 5
 HASH_BYTES = 32

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from bench_traffic import Node
 
-from collector import service
 from collector.config import NodeSettings, Settings
-from collector.schema import COVERAGE, MEMPOOL_EVENTS, MEMPOOL_TXS
-from collector.writer import Dataset
+from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, MEMPOOL_TXS
+from collector.dataset.writer import Dataset
+from collector.service import service
 
 CREDIT = 5_000  # messages that the node sends at once
 MOST_WAITING = 40_000
@@ -96,7 +96,9 @@ class Running:
         tasks = Path("/proc/self/task").glob("*/children")
         children = [int(child) for task in tasks for child in task.read_text().split()]
         named = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-        return sum(_resident_bytes(child) for child, name in named.items() if b"collector.receiver" in name)
+        return sum(
+            _resident_bytes(child) for child, name in named.items() if b"collector.receive.process" in name
+        )
 
 
 def _resident_bytes(process: int) -> int:

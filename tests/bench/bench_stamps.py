@@ -14,11 +14,11 @@ from typing import Any
 import zmq
 from bench_traffic import make_traffic
 
-from collector.blocks import warm_up
-from collector.bulk import read_block
-from collector.journal import Journal
-from collector.verify import verify_block
-from collector.zmq_source import ZmqSource
+from collector.codec.decode_many import read_block
+from collector.codec.rows import warm_up
+from collector.codec.verify import verify_block
+from collector.journal.journal import Journal
+from collector.receive.source import ZmqSource
 
 FULL_BLOCK_TX = 2_990  # transactions of this kind that fill 4,000,000 weight units
 JITTER_S = 4.0

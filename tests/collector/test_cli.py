@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.cli import main
-from collector.schema import TABLES
+from collector.dataset.schema import TABLES
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

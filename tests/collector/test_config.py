@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.bitcoin_conf import find_access, read_conf
 from collector.config import NodeSettings, Settings, load_settings
 from collector.errors import SettingsError
+from collector.node.access import find_access, read_conf
 
 
 @pytest.fixture(autouse=True)

@@ -13,20 +13,20 @@ from shutil import which
 
 import pytest
 
-from collector.backfill.questions import connect
-from collector.bitcoin_conf import find_access
+from collector.backfill.node_fees import connect
 from collector.compaction.run import compact
 from collector.config import NodeSettings
+from collector.dataset.schema import TABLES
+from collector.dataset.writer import Dataset
 from collector.errors import NodeRefused, SettingsError
-from collector.journal import Journal
+from collector.journal.journal import Journal
+from collector.journal.segment import journal_folder
 from collector.log import without_controls
-from collector.preflight import client_for
-from collector.records import Message
-from collector.ring import Ring
-from collector.rpc import RpcClient
-from collector.schema import TABLES
-from collector.segment import journal_folder
-from collector.writer import Dataset
+from collector.node.access import find_access
+from collector.node.preflight import client_for
+from collector.node.rpc import RpcClient
+from collector.receive.records import Message
+from collector.receive.ring import Ring
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from collector.dataset.schema import TABLES, hash_bytes
+from collector.dataset.writer import Dataset
+from collector.node.rpc import RpcClient
 from collector.regtest.wallet import Wallet, pay
-from collector.rpc import RpcClient
-from collector.schema import TABLES, hash_bytes
-from collector.writer import Dataset
 
 
 def read(dataset_folder: Any) -> dict[str, list[dict[str, Any]]]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import structlog
 
-from collector import service
 from collector.config import NodeSettings, Settings
 from collector.regtest import RegtestNode
+from collector.service import service
 
 DEADLINE_S = 60.0
 

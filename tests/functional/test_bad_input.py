@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from collector.blocks.stored import stored_blocks
 from collector.cli import main
+from collector.dataset.schema import BLOCKS, DATASET_MARKER
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest import node as regtest_node
 from collector.regtest.node import free_ports
-from collector.schema import BLOCKS, DATASET_MARKER
-from collector.stored import stored_blocks
-from collector.writer import Dataset
 from tests.rights import without_rights
 
 pytestmark = pytest.mark.bitcoind
@@ -213,8 +213,8 @@ def test_a_file_that_this_user_may_not_read(dataset: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch(mode=0)
     program = f"""
-from collector.schema import BLOCKS
-from collector.writer import Dataset
+from collector.dataset.schema import BLOCKS
+from collector.dataset.writer import Dataset
 from pathlib import Path
 Dataset.open(Path({str(dataset)!r}), "main").read(BLOCKS)
 """

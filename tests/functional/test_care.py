@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from collector.compaction.run import compact
+from collector.dataset.schema import TABLES
+from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
-from collector.schema import TABLES
-from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind
 

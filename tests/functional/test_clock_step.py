@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from collector.blocks.stored import StoredBlocks
 from collector.clock import StepDetector
 from collector.config import NodeSettings, Settings
-from collector.journal import Journal
-from collector.metrics import Metrics
-from collector.preflight import client_for, examine
+from collector.dataset.writer import Dataset
+from collector.journal.journal import Journal
+from collector.monitor.metrics import Metrics
+from collector.node.preflight import client_for, examine
+from collector.receive.source import ZmqSource
 from collector.regtest import RegtestNode, make_wallet
-from collector.session import Session
-from collector.stored import StoredBlocks
-from collector.writer import Dataset
-from collector.zmq_source import ZmqSource
+from collector.service.session import Session
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send
 
 pytestmark = pytest.mark.bitcoind

@@ -12,12 +12,12 @@ import duckdb
 import pytest
 
 from analysis.engine import open_database
-from collector.demo import DATASET, run_demo
+from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
+from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, Truth, find_bitcoind, load_scenario
+from collector.regtest.demo import DATASET, run_demo
 from collector.regtest.run import TRUTH_FILE
-from collector.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
-from collector.writer import Dataset
-from tests.collector.node_rows import expected_block, expected_transaction
+from tests.collector.codec.node_rows import expected_block, expected_transaction
 
 pytestmark = pytest.mark.bitcoind
 

@@ -9,14 +9,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from collector import entries, session, zmq_source
-from collector.batches import Batch, Batches
 from collector.check.model import BREACH
 from collector.check.run import check
 from collector.config import NodeSettings, Settings
+from collector.dataset.schema import TABLES
+from collector.dataset.writer import Dataset
+from collector.journal.batches import Batch, Batches
+from collector.mempool import entries
+from collector.receive import source as zmq_source
 from collector.regtest import RegtestNode, make_wallet
-from collector.schema import TABLES
-from collector.writer import Dataset
+from collector.service import session
 from tests.functional.chaos.network import Proxy
 from tests.functional.conftest import Witness
 from tests.functional.replay import send

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.schema import TABLES
+from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
-from collector.schema import TABLES
-from collector.writer import Dataset
 from tests.functional.chaos.judge import run_check
 from tests.functional.replay import read, send
 

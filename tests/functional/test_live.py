@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.schema import TABLES, hash_bytes, hash_hex
+from collector.dataset.writer import Dataset
+from collector.node.rpc import RpcClient, satoshi
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import Payment, Wallet, pay
-from collector.rpc import RpcClient, satoshi
-from collector.schema import TABLES, hash_bytes, hash_hex
-from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind
 ANYONE = "raw(51)"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.schema import hash_bytes
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
-from collector.schema import hash_bytes
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send
 from tests.functional.wires import TOPICS, Forwarder, Relay
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from collector.cli import main
-from collector.journal import Journal
+from collector.dataset.writer import Dataset
+from collector.journal.journal import Journal
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
-from collector.writer import Dataset
 
 pytestmark = pytest.mark.bitcoind
 Run = Callable[..., str]

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from collector.config import NodeSettings, Settings
+from collector.dataset.schema import hash_bytes
+from collector.mempool.removals import QUIET_US
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay
-from collector.removals import QUIET_US
-from collector.rpc import RpcClient
-from collector.schema import hash_bytes
 from tests.functional.chaos.network import Proxy
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send
 from tests.functional.running import collecting, settings_for, wait_for_log

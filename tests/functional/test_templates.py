@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from collector import blockdesk
-from collector.blockflow import BlockAnswer
-from collector.questions import ask_block
+from collector.blocks import fetcher as blockdesk
+from collector.blocks.tracker import BlockAnswer
+from collector.dataset.schema import TEMPLATES, hash_bytes
+from collector.dataset.writer import Dataset
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
-from collector.rpc import RpcClient
-from collector.schema import TEMPLATES, hash_bytes
-from collector.writer import Dataset
+from collector.service.questions import ask_block
 from tests.functional.running import collecting, settings_for, wait_for_log
 
 pytestmark = pytest.mark.bitcoind

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import requests
 
+from collector.blocks.stored import StoredBlocks
 from collector.check.model import BREACH
 from collector.check.run import check
-from collector.metrics import AWAY, Metrics
+from collector.dataset.schema import TABLES, hash_bytes
+from collector.dataset.writer import Dataset
+from collector.monitor.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
-from collector.schema import TABLES, hash_bytes
+from collector.service.node_watch import Watch, prepare
 from collector.status.gather import gather
-from collector.stored import StoredBlocks
-from collector.watch import Watch, prepare
-from collector.writer import Dataset
 from tests.functional.replay import read
 from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_for_log
 

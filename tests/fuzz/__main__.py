@@ -66,9 +66,9 @@ def _fuzz(name: str, options: list[str]) -> None:
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     # A compiler takes no instrumented code.
-    compiled = [f"collector.backfill.{path.stem}" for path in (ROOT / "collector" / "backfill").glob("*.py")]
-    with atheris.instrument_imports(include=["collector"], exclude=["collector.bulk", *compiled]):
-        from collector.blocks import warm_up
+    compiled = [f"collector.codec.{path.stem}" for path in (ROOT / "collector" / "codec").glob("*.py")]
+    with atheris.instrument_imports(include=["collector"], exclude=compiled):
+        from collector.codec.rows import warm_up
         from tests.fuzz.targets import TARGETS
     warm_up()  # else the first block would wait for a compiler, and be taken for one that hangs
     atheris.Setup([name, *options], TARGETS[name])

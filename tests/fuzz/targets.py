@@ -13,18 +13,18 @@ from pathlib import Path
 from bitcoin.core import CTransaction
 from bitcoin.core.serialize import SerializationError
 
-from collector.blocks import block_rows
-from collector.bulk import BlockBody, read_block
-from collector.coinbase import bip34_height, witness_commitment
-from collector.decode import Transaction, TxOut, decode_block, decode_transaction
+from collector.codec.coinbase import bip34_height, witness_commitment
+from collector.codec.decode import Transaction, TxOut, decode_block, decode_transaction
+from collector.codec.decode_many import BlockBody, read_block
+from collector.codec.rows import block_rows
+from collector.codec.verify import verify_block
+from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICTS
+from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
-from collector.mempool import Event, MempoolSync, Output, WantBlock, WantSnapshot, parse_event
-from collector.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICTS
-from collector.segment import Segment
-from collector.verify import verify_block
-from collector.writer import to_batch
-from tests.collector.compiled_scripts import output_types_of
-from tests.collector.plain_scripts import plain_output_type
+from collector.journal.segment import Segment
+from collector.mempool.sync import Event, MempoolSync, Output, WantBlock, WantSnapshot, parse_event
+from tests.collector.codec.compiled_scripts import output_types_of
+from tests.collector.codec.plain_scripts import plain_output_type
 
 N_HASHES = 8  # so few that a few bytes meet the same one twice
 STEP = struct.Struct("<BBb")  # what happens, to which hash, how far the number is off

@@ -10,13 +10,15 @@ import pytest
 
 import gpuhash
 from gpuhash import backend as backends
-from gpuhash import ceiling, check, cli, cli_bench, cuda, cuda_device, energy, machine, stages
-from gpuhash.bench import SEARCH, Case, run
+from gpuhash import check, cli, cuda, cuda_device
 from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice
+from gpuhash.measure import ceiling, energy, machine, stages
+from gpuhash.measure import cli as cli_bench
+from gpuhash.measure.bench import SEARCH, Case, run
+from gpuhash.measure.sweep import Point, Sweep
 from gpuhash.packing import pack
 from gpuhash.reference import Algorithm, ReferenceBackend
-from gpuhash.sweep import Point, Sweep
 from gpuhash.variants import VARIANTS
 from tests.gpuhash.host_cupy import HostCupy
 

@@ -1,7 +1,7 @@
 /*
 summary = "Which pool mined each block, by which rule, and which other pools also match."
 method = """
-All rules are evaluated on the raw coinbase (analysis/attribution.py). A payout match beats a tag match; among
+All rules are evaluated on the raw coinbase (analysis/attribution/match.py). A payout match beats a tag match; among
 payouts the larger output wins, among tags the longest, then the earliest position. Every other pool with a
 matching rule is a conflict and is listed. A block that no rule matches is 'unknown', which is not a pool.
 """

@@ -1,7 +1,7 @@
 /*
 summary = "HHI, Nakamoto coefficient, Gini and entropy per day, difficulty epoch and over all, with intervals and with unknown as a bound."
 method = """
-The indices (analysis/concentration.py) are of the blocks that are named. The 95 % interval is a bootstrap over
+The indices (analysis/stats/concentration.py) are of the blocks that are named. The 95 % interval is a bootstrap over
 blocks: 999 seeded multinomial draws, quantiles moved by their bias; that of nakamoto is where the intervals of the
 top n reach one half. It tells how well this many blocks show the shares behind them, and is null for fewer than
 two owners. Owners without a block in the period are not seen: gini is that of the owners seen, and over few

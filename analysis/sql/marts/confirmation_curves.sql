@@ -1,7 +1,7 @@
 /*
 summary = "The waiting of users by feerate decile: survival and incidence curves, all in one row."
 method = """
-competing_risks of analysis/survival.py on the counted spells of confirmation_spells: the times of `delay_grid_s`, the
+competing_risks of analysis/stats/survival.py on the counted spells of confirmation_spells: the times of `delay_grid_s`, the
 Kaplan-Meier curve of not being mined yet, and the cumulative incidences of being mined, replaced, expired or gone for
 another reason. Transactions that entered between the same two blocks share their fate, so the intervals are robust
 against likeness within batches of consecutive block intervals, not those of independent transactions. confirmation_delay has one row per time, confirmation_decile the sums.

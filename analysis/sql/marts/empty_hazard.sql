@@ -6,7 +6,7 @@ rate is blocks found / seconds in which the network had not yet found the next b
 active chain counts for the exposure, whoever ended it, so the rates of the owners add up to those of 'all'. Memoryless
 mining that is never empty has one rate for other blocks in all bins and none for empty ones; empty blocks in the
 first bins and fewer others there mean that a pool mines before it has validated and filled a block. The interval of
-a rate is Garwood's for a Poisson count (analysis/rates.py). Clocks as in empty_timing; intervals below zero are left
+a rate is Garwood's for a Poisson count (analysis/stats/rates.py). Clocks as in empty_timing; intervals below zero are left
 out. An empty block found while nothing was waiting is counted with neither kind, its exposure stays.
 """
 grain = ["grouped_by", "owner", "clock", "from_s"]

@@ -5,7 +5,7 @@ A pool knows its own block before anybody else and need not wait for it to be do
 blocks come from mining ahead of validation, they should be rarer after its own blocks. Blocks of the active chain
 whose parent is in the dataset. Blocks of unknown pools, and blocks after one, are left out: two unknown blocks need
 not be of one miner. So are blocks at which nothing was waiting. The two rates have Wilson's intervals; they are
-compared by Fisher's exact test (analysis/rates.py), odds below 1 meaning rarer after its own; adjusted_p_value is
+compared by Fisher's exact test (analysis/stats/rates.py), odds below 1 meaning rarer after its own; adjusted_p_value is
 corrected for the number of owners of the grouping, as in empty_intervals. Large pools follow themselves more often,
 so 'all' mixes how often a pool does with how often its blocks are empty: its stratified_* columns compare within each
 owner (N. Mantel and W. Haenszel, 1959). With pools grouped, "same" is the same owner, or the same source of templates.

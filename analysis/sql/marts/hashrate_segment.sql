@@ -3,7 +3,7 @@ summary = "Pieces of constant growth between the break points of each owner's ha
 method = """
 The series of hashrate_growth, cut where a change of growth pays for the parameters it takes (J. Bai and P. Perron,
 2003; number of cuts by the criterion of Liu, Wu and Zidek, 1997, allowing for residuals that depend on the day before;
-analysis/growth.py). One segment: no break was found. The interval of a break holds the days at which the cut is hardly
+analysis/stats/growth.py). One segment: no break was found. The interval of a break holds the days at which the cut is hardly
 worse by the likelihood ratio (Y. Eo and J. Morley, 2015); it holds the break in 92 to 100 % of simulated series, but
 in fewer where a break is so small that it is hardly ever found.
 """

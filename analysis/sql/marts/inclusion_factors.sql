@@ -5,7 +5,7 @@ On inclusion_sample. auc_ratio is the chance that, of one taken and one left tra
 one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything, below 0.5 the lower ranks are
 taken. It is the Mann-Whitney U of each block, summed over blocks, divided by the pairs, with a jackknife interval over
 blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
-(analysis/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
+(analysis/stats/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
 is robust against likeness within blocks. `plain` and `cluster` feerates have an area but no coefficient, for they say
 nearly the same as package feerates.
 """

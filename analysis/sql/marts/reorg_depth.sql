@@ -7,7 +7,7 @@ second. A block that is left may win in the end, when the network comes back to 
 interrupted, the blocks of a lost branch that a node had connected (followed_depth of stale_branches) tell of a
 reorganisation of which no D did; a branch that was left and taken up again within a gap is not known. n_branches
 counts all branches that lost, by the heights they span. per_1000_blocks relates reorganisations to the blocks of the active chain that
-were pushed to us; its interval is Garwood's for a Poisson count (analysis/rates.py).
+were pushed to us; its interval is Garwood's for a Poisson count (analysis/stats/rates.py).
 """
 grain = ["depth"]
 [columns]

@@ -3,7 +3,7 @@ summary = "Does hashrate grow when a unit of it earns more than a threshold? Est
 method = """
 Level: the network's hashprice in an epoch (revenue). Response: ln of the next epoch's difficulty / this one's, which
 is what the protocol measured: mean hashrate of this epoch against that of the one before. Two means by least squares, one at levels up
-to the threshold, one above (analysis/threshold.py): interval by B. E. Hansen, 2000; p-value by circular shifts. The
+to the threshold, one above (analysis/stats/threshold.py): interval by B. E. Hansen, 2000; p-value by circular shifts. The
 statement of arXiv:1902.07549, that hashrate grows when unit revenue is above a threshold, is borne out where
 p_value is small and above_growth > below_growth. Level and response share this epoch's difficulty: luck of some 2 %
 that makes it too high lowers both, which is a little in favour of the statement. The later_* columns are free of that:

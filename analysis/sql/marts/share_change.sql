@@ -3,7 +3,7 @@ summary = "Has the distribution of blocks over owners changed from one period to
 method = """
 Each day and each difficulty epoch against the one before it in the dataset. Pearson's chi-square test of
 homogeneity on blocks per owner, unknown as a group of its own; owners with fewer than 5 blocks expected are taken
-together (analysis/concentration.py). With hundreds of periods some p-values are small by chance: adjusted_p_value is
+together (analysis/stats/concentration.py). With hundreds of periods some p-values are small by chance: adjusted_p_value is
 corrected over all periods of one kind (Holm, as in empty_intervals; neighbouring tests share a period). Cramer's V is
 the size of the change: 0 the same shares, 1 other owners altogether. The first period has no earlier one and no row.
 """

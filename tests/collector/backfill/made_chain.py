@@ -5,20 +5,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.blocks import fees_from_getblock
-from collector.decode import decode_block
+from collector.codec.decode import decode_block
+from collector.codec.rows import fees_from_getblock
+from collector.codec.verify import backend_name, verify_block
+from collector.dataset.schema import BLOCKS, TRANSACTIONS
+from collector.dataset.writer import to_batch
 from collector.errors import DecodeError, RpcError
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
 from collector.regtest.mining import Template, build_block, submit, take_template
 from collector.regtest.scripts import COIN_KINDS
 from collector.regtest.selection import Entry
 from collector.regtest.transaction import REPLACEABLE, Transaction, TxInput, TxOutput
-from collector.rpc import RpcClient
-from collector.schema import BLOCKS, TRANSACTIONS
-from collector.verify import backend_name, verify_block
-from collector.writer import to_batch
-from tests.collector.backfill.made_blocks import SCRIPTS
-from tests.collector.plain_rows import plain_block_rows
+from tests.collector.codec.made_blocks import SCRIPTS
+from tests.collector.codec.plain_rows import plain_block_rows
 
 COIN = COIN_KINDS["p2wsh"]
 SUBSIDY_SAT = 5_000_000_000

@@ -15,10 +15,10 @@ import pytest
 from collector.backfill.report import Report
 from collector.backfill.store import live_tip, locked
 from collector.cli import main
+from collector.dataset.schema import BLOCKS, NODES
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.regtest import RegtestNode
-from collector.schema import BLOCKS, NODES
-from collector.writer import Dataset
 from gpuhash.reference import sha256d
 from tests.collector.backfill import made_files
 from tests.collector.backfill.conftest import Rows, rows_of

@@ -17,16 +17,16 @@ from collector.backfill.report import Report
 from collector.backfill.store import Present
 from collector.backfill.units import Wish, cut
 from collector.backfill.work import FileWork
-from collector.decode import decode_block
+from collector.codec.decode import decode_block
+from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
+from collector.dataset.writer import Dataset
 from collector.errors import SettingsError
-from collector.journal import Journal
+from collector.journal.journal import Journal
 from collector.regtest import RegtestNode
-from collector.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
-from collector.writer import Dataset
 from gpuhash.reference import sha256d
 from tests.collector.backfill import made_files
 from tests.collector.backfill.conftest import Rows, rows_of
-from tests.collector.backfill.made_undo import undo_of
+from tests.collector.codec.made_undo import undo_of
 
 pytestmark = pytest.mark.bitcoind
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from collector.backfill.blockfiles import Folder
 from collector.backfill.catalogue import take_stock
-from collector.backfill.chunk import Bodies, Place, make_chunk
-from collector.backfill.encode import transactions_table
-from collector.backfill.stages import Stages
 from collector.backfill.undofiles import UndoFinder, Wanted
+from collector.codec.chunk import Bodies, Place, make_chunk
+from collector.codec.encode import transactions_table
+from collector.codec.timing import Stages
 from collector.regtest import RegtestNode
 from tests.collector.backfill import made_files
 from tests.collector.backfill.conftest import Rows

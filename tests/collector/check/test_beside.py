@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.schema import MEMPOOL_STATS
+from collector.dataset.schema import MEMPOOL_STATS
 from tests.collector.check.made_dataset import ORIGIN, START_US, make_rows, write
 from tests.rights import without_rights
 

@@ -16,12 +16,12 @@ from collector.check.model import BREACH, NOTE, OK, Outcome
 from collector.check.run import check
 from collector.cli import app
 from collector.compaction import run as compaction
-from collector.coverage import Ledger
+from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.journal import Journal
-from collector.records import Message
-from collector.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
-from collector.writer import Dataset
+from collector.journal.coverage_ledger import Ledger
+from collector.journal.journal import Journal
+from collector.receive.records import Message
 from tests.collector.check.made_dataset import (
     ORIGIN,
     Rows,

@@ -11,8 +11,8 @@ import pytest
 
 from collector.check.files import FileChecks
 from collector.check.model import BREACH, NOTE
-from collector.query import query_engine
-from collector.schema import BLOCKS, MEMPOOL_EVENTS
+from collector.dataset.query import query_engine
+from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS
 from tests.collector.check.made_dataset import make_rows, write
 from tests.collector.check.test_check import breaches, outcomes
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collector.check.model import BREACH, OK
-from collector.segment import journal_folder
+from collector.journal.segment import journal_folder
 from tests.collector.check.made_dataset import at_us, make_rows, name, write
 from tests.collector.check.test_check import breaches, outcomes
 

@@ -12,10 +12,10 @@ from collector.backfill.store import locked
 from collector.cli import app
 from collector.compaction import run
 from collector.compaction.run import Outcome, compact
+from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.journal import Journal
-from collector.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
-from collector.writer import Dataset
+from collector.journal.journal import Journal
 from tests.collector.compaction.made_files import (
     MIDNIGHT_US,
     block,

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from analysis.pools import load_rules
+from analysis.attribution.rules import load_rules
 from collector.errors import CollectorError, RegtestError
+from collector.node.rpc import satoshi
 from collector.regtest import RegtestNode, Scenario, Truth, prepare, run_scenario
 from collector.regtest.run import RULES_FOLDER, SENDER_THREAD, TRUTH_FILE
 from collector.regtest.third_parties import THIRD_PARTIES
 from collector.regtest.truth import NO_LABEL, BlockTruth, TxTruth, write_rules
-from collector.rpc import satoshi
 
 pytestmark = pytest.mark.bitcoind
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.health import Health
-from collector.listener import Listener
-from collector.metrics import Metrics
+from collector.monitor.health import Health
+from collector.monitor.http import Listener
+from collector.monitor.metrics import Metrics
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from collector.cli import app
-from collector.coverage import Ledger
+from collector.dataset.schema import BLOCKS
+from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.journal import Journal
-from collector.metrics import Metrics, NodeState
-from collector.records import Message
-from collector.schema import BLOCKS
+from collector.journal.coverage_ledger import Ledger
+from collector.journal.journal import Journal
+from collector.monitor.metrics import Metrics, NodeState
+from collector.receive.records import Message
 from collector.status.gather import gather
 from collector.status.live import ask_metrics, metrics_url
-from collector.writer import Dataset
 from tests.collector.check.made_dataset import START_US, at_us, make_rows, write
 
 DAY_US = 86_400_000_000

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.schema import TABLES
+from collector.dataset.schema import TABLES
 from tests.functional.chaos.judge import Verdict, check_command
 from tests.functional.chaos.registry import fault
 from tests.functional.chaos.world import World

@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from collector.dataset.schema import TABLES, hash_bytes
 from collector.errors import RpcError
-from collector.rpc import RpcClient
-from collector.schema import TABLES, hash_bytes
+from collector.node.rpc import RpcClient
 from tests.functional.chaos import nodelog, recorder
 from tests.functional.chaos.intervals import Interval, holes, in_order, joined
 

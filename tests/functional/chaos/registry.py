@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.blocks import warm_up
+from collector.codec.rows import warm_up
 from tests.functional.chaos.judge import Verdict
 from tests.functional.chaos.world import World, make_world
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from collector.errors import CollectorError, NodeRefused
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.scripts import payment_script
 from collector.regtest.transaction import TxOutput
 from collector.regtest.wallet import Coin, Payment, pay
-from collector.rpc import RpcClient
 
 PAUSE_S = 0.004
 BLOCK_EVERY = 60

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from collector.dataset.schema import hash_bytes
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.rpc import RpcClient
-from collector.schema import hash_bytes
 from tests.functional.chaos import nodelog, recorder
 from tests.functional.chaos.collecting import Collecting
 from tests.functional.chaos.judge import Evidence, Verdict, judge

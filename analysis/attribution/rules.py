@@ -1,0 +1,324 @@
+"""Load the pool rules and entities of a folder of TOML files, and refuse what is ambiguous.
+
+The schema and its meaning stand in data/pools/README.md. Every problem is a RulesError that names
+file and entry. Two folders with the same rules and entities give the same hash, whatever the order
+of files and entries, the comments, the notes, the links and the sources.
+"""
+
+import datetime as dt
+import hashlib
+import itertools
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from analysis.attribution.payout_scripts import script_of_address
+from analysis.attribution.rule_entries import (
+    MIN_TAG_BYTES,
+    SLUG_PATTERN,
+    EntitiesFile,
+    Entry,
+    PoolFile,
+    RuleEntry,
+)
+from analysis.errors import AddressError, RulesError
+
+ENTITIES_FILE = "entities.toml"
+RESERVED_SLUGS = ("unknown", "all")  # marts give these names to what is no pool
+
+POOLS = pa.schema(
+    [
+        pa.field("slug", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("link", pa.string()),
+    ]
+)
+NAMES = pa.schema(
+    [pa.field("name", pa.string(), nullable=False), pa.field("slug", pa.string(), nullable=False)]
+)
+ENTITIES = pa.schema(
+    [
+        pa.field("entity", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("slug", pa.string(), nullable=False),
+        pa.field("from_date", pa.date32()),
+        pa.field("to_date", pa.date32()),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+    ]
+)
+
+EntryT = TypeVar("EntryT", bound=Entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One pattern that names a pool within heights from_height..to_height, both included.
+
+    A tag is searched in the coinbase script, a payout is compared with whole output scripts.
+    """
+
+    rule_id: str
+    pool: str
+    method: Literal["tag", "payout"]
+    pattern: bytes
+    from_height: int
+    to_height: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """One pool: slug is its file name, name what people read, aliases what other lists call it."""
+
+    slug: str
+    name: str
+    aliases: tuple[str, ...]
+    link: str
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A pool belongs to an entity from from_date to to_date, both included; None is open."""
+
+    slug: str
+    from_date: dt.date | None
+    to_date: dt.date | None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entity:
+    """Pools that share an owner or a template, or another name that one pool had for a time."""
+
+    entity: str
+    name: str
+    kind: Literal["owner", "proxy", "name"]
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """All pools and entities of one folder, sorted, with the hash of what decides a result."""
+
+    pools: tuple[Pool, ...]
+    entities: tuple[Entity, ...]
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256, hex, over rules, pool names and memberships; not over links, notes and sources."""
+        pools = [[p.slug, p.name, sorted(_decisive_part(r) for r in p.rules)] for p in self.pools]
+        members = [
+            [e.entity, e.name, e.kind, m.slug, str(m.from_date), str(m.to_date)]
+            for e in self.entities
+            for m in e.members
+        ]
+        canonical = json.dumps([sorted(pools), sorted(members)], separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @cached_property
+    def tag_rules(self) -> dict[bytes, list[Rule]]:
+        """Tag rules by the first MIN_TAG_BYTES bytes of the tag, which every tag has."""
+        by_head: dict[bytes, list[Rule]] = {}
+        for rule in self._rules("tag"):
+            by_head.setdefault(rule.pattern[:MIN_TAG_BYTES], []).append(rule)
+        return by_head
+
+    @cached_property
+    def payout_rules(self) -> dict[bytes, list[Rule]]:
+        """Payout rules by output script; several only where their bounds are disjoint."""
+        by_script: dict[bytes, list[Rule]] = {}
+        for rule in self._rules("payout"):
+            by_script.setdefault(rule.pattern, []).append(rule)
+        return by_script
+
+    def _rules(self, method: str) -> Iterator[Rule]:
+        return (rule for pool in self.pools for rule in pool.rules if rule.method == method)
+
+    @cached_property
+    def slug_of_name(self) -> dict[str, str]:
+        """Slug by every name and alias, case folded: what a third party's label means."""
+        return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
+
+    def pools_table(self) -> pa.Table:
+        """One row per pool: slug, name, link."""
+        rows = [{"slug": p.slug, "name": p.name, "link": p.link or None} for p in self.pools]
+        return pa.Table.from_pylist(rows, schema=POOLS)
+
+    def names_table(self) -> pa.Table:
+        """One row per lower-case name, alias or slug, and the slug that it means; names come before slugs."""
+        slug_of = {p.slug: p.slug for p in self.pools}
+        slug_of |= {name.lower(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
+        return pa.table({"name": list(slug_of), "slug": list(slug_of.values())}, schema=NAMES)
+
+    def entities_table(self) -> pa.Table:
+        """One row per membership: entity, name, slug of the pool, from_date, to_date, kind, source."""
+        rows = [
+            {"entity": e.entity, "name": e.name, "kind": e.kind} | vars(m)
+            for e in self.entities
+            for m in e.members
+        ]
+        return pa.Table.from_pylist(rows, schema=ENTITIES)
+
+
+def default_rules_dir() -> Path:
+    """Folder of the rules that come with the project: in the checkout, else where a wheel put them."""
+    checkout = Path(__file__).resolve().parents[2] / "data" / "pools"
+    installed = Path(sys.prefix) / "share" / "pool-measurement" / "pools"
+    for folder in (checkout, installed):
+        if folder.is_dir():
+            return folder
+    raise RulesError(f"no pool rules in {checkout} or {installed}; name a folder of rules yourself")
+
+
+def load_rules(path: Path) -> RuleSet:
+    """Read every *.toml of a folder: <slug>.toml are pools, entities.toml (optional) groups them.
+
+    Raises RulesError for a folder without rules and for anything in it that is malformed or ambiguous.
+    """
+    files = sorted(path.glob("*.toml"))
+    pools = tuple(_load_pool(file) for file in files if file.name != ENTITIES_FILE)
+    if not pools:
+        raise RulesError(f"{path} has no pool rules; name a folder with one <slug>.toml per pool")
+    _refuse_shared_names(pools)
+    _refuse_overlaps(
+        ((rule.method, rule.pattern), rule.from_height, rule.to_height, f"{rule.pool}.toml {rule.rule_id!r}")
+        for pool in pools
+        for rule in pool.rules
+    )
+    entities_file = path / ENTITIES_FILE
+    entities = _load_entities(entities_file, {p.slug for p in pools}) if entities_file.exists() else ()
+    return RuleSet(pools=pools, entities=entities)
+
+
+def _parse(file: Path, shape: type[EntryT]) -> EntryT:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RulesError(f"{file} cannot be read as TOML: {error}; correct it or its rights") from error
+    try:
+        return shape.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(_describe(problem, content) for problem in error.errors())
+        raise RulesError(
+            f"{file}: {problems}; correct the entry (data/pools/README.md has the schema)"
+        ) from error
+
+
+def _describe(problem: Any, content: Any) -> str:
+    """Say one problem of pydantic: the way to it, counted from 1, the entry it is in, what is wrong."""
+    way = " ".join(str(step + 1 if isinstance(step, int) else step) for step in problem["loc"])
+    entry = ""
+    for step in problem["loc"]:
+        if isinstance(content, dict) and step not in content:
+            break
+        content = content[step]
+        entry = f" {content}" if isinstance(content, dict) else entry
+    return f"{way}{entry}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _load_pool(file: Path) -> Pool:
+    slug = file.stem
+    if slug in RESERVED_SLUGS or not re.fullmatch(SLUG_PATTERN, slug):
+        raise RulesError(
+            f"{file}: {slug!r} cannot be a slug; use a-z, 0-9 and single hyphens, not 'unknown' or 'all'"
+        )
+    entry = _parse(file, PoolFile)
+    rules: list[Rule] = []
+    for number, rule in sorted(enumerate(entry.rules, start=1), key=lambda pair: pair[1].from_height):
+        try:
+            rules.append(_rule(slug, rule, {earlier.rule_id for earlier in rules}))
+        except AddressError as error:
+            raise RulesError(f"{file}: rules {number}: {error}") from error
+    rules.sort(key=lambda rule: rule.rule_id)
+    return Pool(slug=slug, name=entry.name, aliases=tuple(entry.aliases), link=entry.link, rules=tuple(rules))
+
+
+def _rule(slug: str, entry: RuleEntry, taken_ids: set[str]) -> Rule:
+    """Build a rule with an id made of its content; a later window of the same pattern adds @from_height."""
+    method: Literal["tag", "payout"]
+    tag = entry.tag_bytes
+    if tag is not None:
+        method, pattern, written = "tag", tag, entry.tag or f"0x{entry.tag_hex}"
+    elif entry.address is not None:
+        method, pattern, written = "payout", script_of_address(entry.address), entry.address
+    else:
+        method, pattern, written = "payout", bytes.fromhex(entry.script_hex or ""), f"0x{entry.script_hex}"
+    rule_id = f"{slug}:{method}:{written}"
+    return Rule(
+        rule_id=f"{rule_id}@{entry.from_height}" if rule_id in taken_ids else rule_id,
+        pool=slug,
+        method=method,
+        pattern=pattern,
+        from_height=entry.from_height,
+        to_height=entry.to_height,
+        source=entry.source,
+    )
+
+
+def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
+    entities = []
+    for entry in _parse(file, EntitiesFile).entities:
+        if entry.kind != "name" and entry.entity in slugs:
+            raise RulesError(
+                f"{file}: {entry.entity!r} is also the slug of a pool, and blocks of both would be added up; "
+                "give the entity another id"
+            )
+        for member in entry.members:
+            if member.pool not in slugs:
+                raise RulesError(
+                    f"{file}: {entry.entity!r} names pool {member.pool!r}, which has no {member.pool}.toml"
+                )
+        members = tuple(
+            Member(slug=m.pool, from_date=m.from_date, to_date=m.to_date, source=m.source)
+            for m in sorted(entry.members, key=lambda m: (m.pool, m.from_date or dt.date.min))
+        )
+        entities.append(Entity(entity=entry.entity, name=entry.name, kind=entry.kind, members=members))
+    _refuse_overlaps(
+        (
+            (e.kind, m.slug, e.entity if e.kind == "name" else ""),
+            m.from_date or dt.date.min,
+            m.to_date or dt.date.max,
+            f"{file} {e.entity!r} ({e.kind}) of {m.slug!r}",
+        )
+        for e in entities
+        for m in e.members
+    )
+    return tuple(sorted(entities, key=lambda entity: entity.entity))
+
+
+def _refuse_shared_names(pools: Iterable[Pool]) -> None:
+    slug_of_name: dict[str, str] = {}
+    for pool in pools:
+        for name in (pool.name, *pool.aliases):
+            other = slug_of_name.setdefault(name.casefold(), pool.slug)
+            if other != pool.slug:
+                raise RulesError(
+                    f"{other}.toml and {pool.slug}.toml both go by {name!r}; rename or merge them"
+                )
+
+
+def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> None:
+    """Each span is key, first, last (both included) and how to call it; equal keys must be disjoint."""
+    for (key, _, last, label), (next_key, first, _, next_label) in itertools.pairwise(
+        sorted(spans, key=lambda span: span[:3])
+    ):
+        if key == next_key and first <= last:
+            raise RulesError(
+                f"{label} and {next_label} both hold from {first} on; "
+                "remove one, or bound them so that they do not overlap"
+            )
+
+
+def _decisive_part(rule: Rule) -> list[Any]:
+    return [rule.method, rule.pattern.hex(), rule.from_height, rule.to_height]

@@ -1,0 +1,247 @@
+"""Charts of how something runs over time, age or delay: lines or steps in their 95 % bands, on plain axes."""
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import altair as alt
+from markupsafe import Markup
+
+from analysis.report.charts.charts import MAX_POINTED_DAYS, PERCENT_LABEL, Drawing
+from analysis.report.charts.svg import INK, MUTED, draw
+from analysis.report.data import Row
+from analysis.report.model import LegendEntry, Panel
+from analysis.report.parts import NARROW_PX, PANEL_PX, WIDE_PX
+
+X = float | dt.date
+Shape = Literal["line", "step", "points"]
+Stroke = Literal["solid", "dashed", "dotted"]
+HEIGHT_PX: Final = 270
+# Thousands are written out; what is beyond them, or below one, has as many digits as it needs.
+PLAIN_LABEL: Final = "format(datum.value, datum.value >= 1e3 && datum.value < 1e9 ? ',.0f' : '.4~g')"
+USD_LABEL: Final = f"'$' + {PLAIN_LABEL}"
+HASHRATE_LABEL: Final = "replace(format(datum.value, '.3~s'), regexp('([a-zA-Z]?)$'), '\u00a0$1') + 'H/s'"
+DURATION_LABEL: Final = (
+    "datum.value < 60 ? format(datum.value, '~g') + '\u00a0s'"
+    " : datum.value < 3600 ? format(datum.value / 60, '~g') + '\u00a0min'"
+    " : datum.value < 86400 ? format(datum.value / 3600, '~g') + '\u00a0h'"
+    " : format(datum.value / 86400, '~g') + '\u00a0d'"
+)
+DASHES: Final[Mapping[Stroke, list[int]]] = MappingProxyType(
+    {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
+)
+DURATION_TICKS: Final = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 21_600, 86_400, 604_800)
+_LEFT_PX: Final = 66
+_RIGHT_PX: Final = 22
+_TOP_PX: Final = 34
+_BOTTOM_PX: Final = 46
+_PX_PER_TICK: Final = 110
+_MIN_TICKS: Final = 4
+_DAYS_NAMED_BELOW: Final = dt.timedelta(days=300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis: what it measures, in which unit, and how its numbers are written."""
+
+    title: str
+    label: str = PLAIN_LABEL
+    is_log: bool = False
+    domain: tuple[float, float] | None = None
+    ticks: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A value at a place, with its 95 % interval where there is one; None is a break in the line."""
+
+    x: X
+    y: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def banded(x: X, row: Row, name: str, unit: str) -> Point:
+    """Return a row's `<name>_<unit>` at x, with its interval, `<name>_low_<unit>` to `<name>_high_<unit>`."""
+    return Point(x=x, y=row[f"{name}_{unit}"], low=row[f"{name}_low_{unit}"], high=row[f"{name}_high_{unit}"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One series; every series of a chart has a colour or a dash of its own."""
+
+    label: str
+    colour: str
+    points: Sequence[Point]
+    shape: Shape = "line"
+    stroke: Stroke = "solid"
+
+    @property
+    def legend(self) -> LegendEntry:
+        """Give its entry in the legend."""
+        return LegendEntry(
+            label=self.label,
+            colour=self.colour,
+            shape="dot" if self.shape == "points" else "line" if self.stroke == "solid" else self.stroke,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A moment that is marked by an upright line."""
+
+    x: X
+    label: str
+
+
+PERCENT_AXIS: Final = Axis(title="", label=PERCENT_LABEL)
+
+
+def panel(
+    name: str,
+    title: str,
+    lines: Sequence[Line],
+    *,
+    x: Axis,
+    y: Axis,
+    events: Sequence[Event] = (),
+    is_half: bool = False,
+) -> Panel:
+    """Draw lines: in two widths, or as one of two panels beside each other where `is_half`."""
+    description = "; ".join(_in_words(line) for line in lines)
+
+    def at(width_px: int, suffix: str) -> Markup:
+        chart = curves(lines, x=x, y=y, events=events, width_px=width_px)
+        return draw(chart, name=f"{name}{suffix}", title=title, description=description)
+
+    if is_half:
+        return Panel(title=title, wide=at(PANEL_PX, ""))
+    return Panel(title="", wide=at(WIDE_PX, "-wide"), narrow=at(NARROW_PX, "-narrow"))
+
+
+def _in_words(line: Line) -> str:
+    known = [point.y for point in line.points if point.y is not None]
+    return f"{line.label}: {len(known)} values, {min(known):.4g} to {max(known):.4g}" if known else line.label
+
+
+def curves(
+    lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = (), width_px: int
+) -> Drawing:
+    """Draw lines over numbers or UTC days; at least one point has a value."""
+    x_axis = _x(lines, x, width_px)
+    if y.is_log and y.domain is None:
+        low, high = _reach(lines)
+        y = replace(y, domain=(low, high), ticks=log_ticks(low, high))
+    layers: list[Any] = [_event_layer(event, x_axis) for event in events]
+    for line in lines:
+        layers += _line_layers(line, x_axis, y)
+    return alt.layer(*layers).properties(
+        width=width_px - _LEFT_PX - _RIGHT_PX,
+        height=HEIGHT_PX,
+        padding={"left": _LEFT_PX, "right": _RIGHT_PX, "top": _TOP_PX, "bottom": _BOTTOM_PX},
+        autosize="none",
+    )
+
+
+def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
+    """Give band, line and points of one series."""
+    rows = [{"x": _place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in line.points]
+    shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
+    banded = [row for row in rows if row["low"] is not None and row["high"] is not None]
+    chart = alt.Chart(alt.InlineData(values=rows))
+    has_points = line.shape == "points" or (line.shape == "line" and len(rows) <= MAX_POINTED_DAYS)
+    if banded and line.shape == "points":
+        yield (
+            alt.Chart(alt.InlineData(values=banded))
+            .mark_rule(color=line.colour, opacity=0.6, strokeWidth=1.5)
+            .encode(x=x, y=_y("low", y), y2="high:Q")
+        )
+    elif banded:
+        yield (
+            alt.Chart(alt.InlineData(values=banded))
+            .mark_area(color=line.colour, opacity=0.16, clip=True, **shape)
+            .encode(x=x, y=_y("low", y), y2="high:Q")
+        )
+    if line.shape != "points":
+        look = shape | {"strokeWidth": 2, "strokeDash": DASHES[line.stroke]}
+        yield chart.mark_line(color=line.colour, clip=True, **look).encode(x=x, y=_y("y", y))
+    if has_points and line.stroke == "solid":
+        yield chart.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
+            x=x, y=_y("y", y)
+        )
+
+
+def _event_layer(event: Event, x: alt.X) -> Drawing:
+    """Draw one upright line with its label above the plot."""
+    base = alt.Chart(alt.InlineData(values=[{"x": _place(event.x), "label": event.label}])).encode(x=x)
+    rule = base.mark_rule(color=MUTED, strokeDash=[2, 3])
+    text = base.mark_text(align="center", dy=-8, color=INK).encode(y=alt.value(0), text="label:N")
+    return alt.layer(rule, text)
+
+
+def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
+    places = [point.x for line in lines for point in line.points]
+    days = [place for place in places if isinstance(place, dt.date)]
+    look: dict[str, Any] = {"title": axis.title or None, "grid": False}
+    if days:
+        pattern = "%d %b" if max(days) - min(days) < _DAYS_NAMED_BELOW else "%b %Y"
+        look |= {"labelExpr": f"utcFormat(datum.value, '{pattern}')", "labelOverlap": True}
+        look |= {"tickCount": max(2, width_px // _PX_PER_TICK), "title": axis.title or "Day (UTC)"}
+        return alt.X("x:T", scale=alt.Scale(type="utc"), axis=alt.Axis(**look))
+    look |= {"labelExpr": axis.label, "labelOverlap": True}
+    look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": max(3, width_px // _PX_PER_TICK)}
+    return alt.X("x:Q", scale=_scale(axis), axis=alt.Axis(**look))
+
+
+def _reach(lines: Sequence[Line]) -> tuple[float, float]:
+    """Give the ends of a logarithmic axis, a little beyond all values and intervals."""
+    values = [value for line in lines for p in line.points for value in (p.low, p.y, p.high) if value]
+    return 0.93 * min(values), 1.07 * max(values)
+
+
+def _y(column: str, axis: Axis) -> alt.Y:
+    """Give the upright axis; its title lies above it, where it takes no width."""
+    look: dict[str, Any] = {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end"}
+    look |= {"titleX": 4 - _LEFT_PX, "titleY": -16, "labelExpr": axis.label, "domain": False}
+    look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": 5}
+    return alt.Y(f"{column}:Q", scale=_scale(axis), axis=alt.Axis(title=axis.title, **look))
+
+
+def _scale(axis: Axis) -> alt.Scale:
+    look: dict[str, Any] = {"type": "log", "zero": False} if axis.is_log else {"zero": axis.domain is None}
+    if axis.domain:
+        look |= {"domain": list(axis.domain), "nice": False}
+    return alt.Scale(**look)
+
+
+def _place(x: X) -> float | str:
+    return f"{x:%Y-%m-%d}" if isinstance(x, dt.date) else x
+
+
+def log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Give round ticks of a logarithmic axis: more of them per decade where it has few decades."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: tuple[float, ...] = ()
+    for steps in (
+        (1,),
+        (1, 2, 5),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+    ):
+        ticks = tuple(s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high)
+        if len(ticks) >= _MIN_TICKS:
+            break
+    return ticks
+
+
+def whole_ticks(first: int, last: float) -> tuple[float, ...]:
+    """Give the ticks of an axis of counts: at most ten whole numbers, the first among them."""
+    return tuple(range(first, int(last) + 1, max(1, math.ceil((last - first) / 10))))
+
+
+def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
+    """Give the ticks of a logarithmic axis of seconds that lie between two ends."""
+    return tuple(tick for tick in DURATION_TICKS if low_s <= tick <= high_s)

@@ -1,0 +1,70 @@
+"""Which pools differ from all other pools together, by tests corrected for how many pools are compared."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from analysis.report.data import ALL, UNKNOWN, Row
+from analysis.stats.statistics import holm
+
+SIGNIFICANCE: Final = 0.05
+MIN_BLOCKS: Final = 5  # a pool with fewer is not compared
+
+
+class Different(NamedTuple):
+    """Pools that differ from all others together."""
+
+    above: set[str]
+    below: set[str]
+
+
+def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
+    """Compare each pool's part `count` / `total` with that of all other blocks, by Fisher's exact test.
+
+    `rows` are those of a mart with a row for all blocks.
+    """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
+
+    n_blocks, n_counted = next((row[total], row[count]) for row in rows if row["pool"] == ALL)
+    tests: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        own, others = (row[count], row[total]), (n_counted - row[count], n_blocks - row[total])
+        if row["pool"] not in (ALL, UNKNOWN) and min(own[1], others[1]) >= MIN_BLOCKS:
+            table = [[counted, blocks - counted] for counted, blocks in (own, others)]
+            p_value = stats.fisher_exact(table).pvalue
+            tests[row["pool"]] = (p_value, own[0] / own[1] - others[0] / others[1])
+    return _different(tests)
+
+
+def by_blocks(blocks: Sequence[Row], name: str) -> Different:
+    """Compare the ratio `name` of each pool's blocks with that of all other blocks, by the Mann-Whitney test.
+
+    `blocks` has a row per block; blocks without the ratio do not count. A pool
+    whose blocks rank lower and have the higher mean, or the other way round, is not said to differ.
+    """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
+
+    known = [(row["pool"], row[name]) for row in blocks if row[name] is not None]
+    tests: dict[str, tuple[float, float]] = {}
+    for pool in sorted({pool for pool, _ in known} - {UNKNOWN}):
+        own = [ratio for other, ratio in known if other == pool]
+        others = [ratio for other, ratio in known if other != pool]
+        if min(len(own), len(others)) >= MIN_BLOCKS:
+            result = stats.mannwhitneyu(own, others)
+            by_rank = result.statistic - len(own) * len(others) / 2
+            by_mean = sum(own) / len(own) - sum(others) / len(others)
+            tests[pool] = (result.pvalue if by_rank * by_mean > 0 else 1.0, by_mean)
+    return _different(tests)
+
+
+def _different(tests: Mapping[str, tuple[float, float]]) -> Different:
+    """Keep the pools whose corrected p value is small, by the direction of their difference."""
+    corrected = holm([p_value for p_value, _ in tests.values()])
+    found = [
+        (pool, difference)
+        for (pool, (_, difference)), p_value in zip(tests.items(), corrected, strict=True)
+        if p_value < SIGNIFICANCE
+    ]
+    return Different(
+        above={pool for pool, difference in found if difference > 0},
+        below={pool for pool, difference in found if difference < 0},
+    )

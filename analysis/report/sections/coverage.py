@@ -1,0 +1,233 @@
+"""Section: what was really observed, and the holes in it."""
+
+import datetime as dt
+from typing import Final
+
+from markupsafe import Markup
+
+from analysis.report.charts import charts
+from analysis.report.charts.charts import Span
+from analysis.report.charts.svg import draw
+from analysis.report.data import ALL, Marts, Row
+from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table, TableRow
+from analysis.report.parts import NARROW_PX, WIDE_PX
+from analysis.report.tables import by_text, field, mart_table, words
+from analysis.report.text import count, duration, moment, percent, plural, text_of
+
+MAX_HOLES: Final = 50
+SEEN_COLOUR: Final = "var(--accent-1)"
+HOLE_COLOUR: Final = "var(--accent-2)"
+FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in ("From", "To"))
+
+
+def coverage_section(marts: Marts) -> Section:
+    """Show how long each stream of each node was observed, and where it was not."""
+    parts: list[Figure | Table] = []
+    missing: list[str] = []
+    if marts.coverage:
+        parts += [_figure(marts), _table(marts)]
+    else:
+        missing.append("Not enough data: no coverage is recorded.")
+    if marts.holes:
+        parts.append(_hole_table(marts.holes))
+    parts += [_exclusion_table(marts), _check_table(marts)]
+    return Section(
+        section_id="coverage",
+        title="Coverage and exclusions",
+        question="How much was really observed?",
+        intro=(
+            "A node announces each event once. What it sends while nobody listens, or drops when a queue is "
+            "full, is lost to us; the counters in its messages show where. Each stretch that was watched "
+            "without a hole is recorded, and every result above rests on those stretches."
+        ),
+        parts=parts,
+        missing=missing,
+    )
+
+
+def _figure(marts: Marts) -> Figure:
+    from_at = min(row["from_at"] for row in marts.coverage)
+    to_at = max(row["to_at"] for row in marts.coverage)
+    spans = [_span(row, row["from_at"], row["to_at"], SEEN_COLOUR) for row in marts.coverage]
+    streams = {span.row for span in spans}
+    for hole in marts.holes or ():
+        span = _span(hole, hole["from_at"], hole["to_at"] or to_at, HOLE_COLOUR)
+        if span.row in streams:
+            spans.append(span)
+
+    def at(width_px: int, suffix: str) -> Markup:
+        return draw(
+            charts.timeline(spans, from_at=from_at, to_at=to_at, width_px=width_px),
+            name=f"coverage-{suffix}",
+            title="Time observed per node and topic",
+            description="; ".join(
+                f"{_stream(row)} {percent(row['observed_ratio'])}" for row in marts.coverage
+            ),
+        )
+
+    legend = [LegendEntry(label="observed", colour=SEEN_COLOUR, shape="bar")]
+    if marts.holes:
+        legend.append(LegendEntry(label="hole", colour=HOLE_COLOUR, shape="bar"))
+    return Figure(
+        figure_id="coverage-chart",
+        title="Time observed",
+        caption="Per node and topic, in UTC. A hole is drawn at least as wide as a stroke.",
+        panels=[Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))],
+        marts=("coverage_summary", "coverage_hole"),
+        rests_on="The collector's own record of what it received.",
+        legend=legend,
+    )
+
+
+def _span(row: Row, from_at: dt.datetime, to_at: dt.datetime, colour: str) -> Span:
+    label = _stream(row)
+    return Span(row=label, label=label, from_at=from_at, to_at=to_at, colour=colour)
+
+
+def _stream(row: Row) -> str:
+    return f"{text_of(row['node'])} {text_of(row['topic'])}"
+
+
+def _from_to(row: Row) -> tuple[str, str]:
+    """Give the cells of FROM_TO."""
+    return moment(row["from_at"]), moment(row["to_at"])
+
+
+def _table(marts: Marts) -> Table:
+    return Table(
+        table_id="coverage-table",
+        caption="Time observed per node and topic",
+        head="Node and topic",
+        columns=[
+            *FROM_TO,
+            Column(label="Observed"),
+            Column(label="Of"),
+            Column(label="Part"),
+            Column(label="Holes"),
+            Column(label="Messages"),
+        ],
+        rows=[
+            TableRow(
+                head=_stream(row),
+                cells=[
+                    *_from_to(row),
+                    duration(row["observed_s"]),
+                    duration(row["window_s"]),
+                    percent(row["observed_ratio"]),
+                    count(row["n_gaps"]),
+                    count(row["n_messages"]),
+                ],
+            )
+            for row in marts.coverage
+        ],
+        mart="coverage_summary",
+        records=marts.coverage,
+    )
+
+
+def _hole_table(holes: list[Row]) -> Table:
+    cut = len(holes) - MAX_HOLES
+    return Table(
+        table_id="hole-table",
+        caption="Holes, and why each stretch before them ended",
+        head="Node and topic",
+        columns=[
+            *FROM_TO,
+            Column(label="Length"),
+            Column(label="Reason", kind="text"),
+            Column(label="Detail", kind="long"),
+        ],
+        rows=[
+            TableRow(
+                head=_stream(row),
+                cells=[
+                    *_from_to(row),
+                    duration(row["hole_s"]),
+                    text_of(row["end_reason"]),
+                    text_of(row["detail"]),
+                ],
+            )
+            for row in holes[:MAX_HOLES]
+        ],
+        mart="coverage_hole",
+        records=holes,
+        note=f"{plural(cut, 'more hole')}: `pool-analysis show coverage_hole`." if cut > 0 else "",
+        is_folded=len(holes) > MAX_HOLES // 5,
+    )
+
+
+def _exclusion_table(marts: Marts) -> Table:
+    """Count what was left out, and of which results."""
+    rows = [row for row in _exclusions(marts) if row["count"]]
+    return mart_table(
+        "exclusion-table",
+        "What was left out",
+        by_text("What", "what"),
+        [field("count", "Left out"), field("total", "Of"), words("where", "Of which results", kind="long")],
+        rows,
+        mart="",
+        is_folded=False,
+    )
+
+
+def _exclusions(marts: Marts) -> list[Row]:
+    window = marts.window
+    n_blocks = window["n_blocks"]
+    measured = next(
+        (row for row in marts.feerates if row["pool"] == ALL and row["feerate_kind"] == "package"), None
+    )
+    revenue = next((row for row in marts.rows("revenue") if row["period_kind"] == "all"), None)
+    spells = next((row for row in marts.rows("confirmation_decile") if not row["decile"]), None)
+    unknown = next((row["block_count"] for row in marts.shares if row["is_unknown"]), 0)
+    found = [
+        (
+            "Stale blocks",
+            window["n_stale"],
+            n_blocks + window["n_stale"],
+            "all but those on stale blocks",
+        ),
+        ("Blocks of nobody we know", unknown, n_blocks, "ranks, and indices but for their bounds"),
+        ("Blocks without an interval", n_blocks - window["n_timed"], n_blocks, "intervals between arrivals"),
+    ]
+    if measured is not None:
+        reason = "everything that asks what waited: feerates, fees captured"
+        found += [
+            ("Blocks whose mempool is not known", measured["n_unmeasured"], n_blocks, reason),
+            ("Empty blocks", measured["n_empty"], n_blocks, "feerate strategy, which they do not have"),
+        ]
+    if revenue is not None:
+        n_unknown = revenue["block_count"] - revenue["fee_block_count"]
+        found.append(("Blocks whose fees are not known", n_unknown, revenue["block_count"], "revenue"))
+    if spells is not None:
+        where = "nothing: they count until we lost sight of them"
+        found.append(
+            ("Transactions whose end is not known", spells["n_censored"], spells["n_entered"], where)
+        )
+    return [
+        {"what": what, "count": number, "total": total, "where": where}
+        for what, number, total, where in found
+    ]
+
+
+def _check_table(marts: Marts) -> Table:
+    """Show the checks that found something, or that none did."""
+    failed = [check for check in marts.checks if check.n_offending]
+    rows = [
+        {"name": check.name, "severity": check.severity, "n": check.n_offending, "summary": check.summary}
+        for check in failed
+    ]
+    n_passed = len(marts.checks) - len(failed)
+    return mart_table(
+        "check-table",
+        "Checks of the build that found something",
+        by_text("Check", "name"),
+        [
+            words("severity", "Severity"),
+            field("n", "Rows"),
+            words("summary", "What it looks for", kind="long"),
+        ],
+        rows,
+        mart="",
+        note=f"{n_passed} of {plural(len(marts.checks), 'check')} found nothing.",
+        is_folded=False,
+    )

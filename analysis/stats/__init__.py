@@ -1,0 +1,1 @@
+"""Statistics that SQL does not have, as functions of DuckDB."""

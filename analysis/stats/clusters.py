@@ -1,0 +1,221 @@
+"""Chunk feerates of clusters in the mempool, as a function of DuckDB.
+
+chunk_runs(first, last, fee, size, children, parents)    runs of constant chunk feerate of every transaction
+
+Transactions that are linked by unconfirmed parents form a cluster. Its best order of mining falls into chunks
+of falling feerate: the first is the set with the highest feerate among those that hold all their ancestors,
+and so on with what is left. The chunk feerates are the isotonic regression of the transactions' own feerates,
+weighted by size, under "no child above its parent". They are found by splitting: a set whose best part (a
+maximum closure, by minimum cut) beats its mean is cut in two there; one that has no such part is one chunk,
+or several of equal feerate. Whole numbers only, so nothing is rounded but the last division.
+
+Sources: J. C. Picard, 1976, doi:10.1287/mnsc.22.11.1268 (closure by minimum cut); W. L. Maxwell and
+J. A. Muckstadt, 1985, doi:10.1287/opre.33.6.1316 (division into sets); Bitcoin Core, src/cluster_linearize.h.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from analysis.stats.statistics import create_functions
+
+RUN: Final = pa.struct(
+    [
+        ("member", pa.int64()),
+        ("first_cut_no", pa.int64()),
+        ("last_cut_no", pa.int64()),
+        ("feerate", pa.float64()),
+    ]
+)
+RUN_SQL: Final = "STRUCT(member BIGINT, first_cut_no BIGINT, last_cut_no BIGINT, feerate DOUBLE)[]"
+
+Links = Mapping[int, Sequence[int]]
+
+
+class Member(NamedTuple):
+    """A transaction that has relatives: the cuts at which it waits, its fee (sat) and its size (vB)."""
+
+    first_cut_no: int
+    last_cut_no: int
+    fee: int
+    size: int
+
+
+class Run(NamedTuple):
+    """Cuts during which a member's chunk feerate (sat/vB) is the same."""
+
+    member: int
+    first_cut_no: int
+    last_cut_no: int
+    feerate: float
+
+
+def chunk_feerates(
+    fees: Mapping[int, int], sizes: Mapping[int, int], parents: Mapping[int, Iterable[int]]
+) -> dict[int, float]:
+    """Give the chunk feerate of each transaction of one cluster.
+
+    `parents` names direct parents; those that are not keys of `fees` are taken for confirmed. Sizes are above
+    zero. Fees may be negative, as modified ones are.
+    """
+    links = {key: [parent for parent in parents.get(key, ()) if parent in fees] for key in fees}
+    found: dict[int, float] = {}
+    open_sets = [sorted(fees)] if fees else []
+    while open_sets:
+        members = open_sets.pop()
+        fee, size = sum(fees[key] for key in members), sum(sizes[key] for key in members)
+        gains = {key: fees[key] * size - fee * sizes[key] for key in members}
+        best = _maximum_closure(gains, links) if any(gains.values()) else set()
+        if sum(gains[key] for key in best) > 0:
+            open_sets += [sorted(best), [key for key in members if key not in best]]
+        else:
+            found.update(dict.fromkeys(members, fee / size))
+    return found
+
+
+def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> Iterator[Run]:
+    """Follow the chunk feerates of transactions from cut to cut.
+
+    `links` are pairs of places in `members`: child, parent. At a cut, only clusters are looked at in which
+    something has entered or left since the cut before, so the work grows with what happens.
+    """
+    parents, relatives = defaultdict(list), defaultdict(list)
+    for child, parent in links:
+        parents[child].append(parent)
+        relatives[child].append(parent)
+        relatives[parent].append(child)
+    entering, leaving = defaultdict(list), defaultdict(list)
+    for key, member in enumerate(members):
+        entering[member.first_cut_no].append(key)
+        leaving[member.last_cut_no + 1].append(key)
+    open_runs: dict[int, tuple[int, float]] = {}
+    for cut_no in sorted(entering.keys() | leaving.keys()):
+        changed = set(entering[cut_no])
+        for key in leaving[cut_no]:
+            since, feerate = open_runs.pop(key)
+            yield Run(key, since, cut_no - 1, feerate)
+            changed.update(relatives[key])
+        open_runs |= dict.fromkeys(entering[cut_no], (cut_no, -1.0))
+        for cluster in _clusters(changed & open_runs.keys(), relatives, open_runs):
+            for key, feerate in _feerates(cluster, members, parents).items():
+                since, before = open_runs[key]
+                if feerate != before:
+                    if since < cut_no:
+                        yield Run(key, since, cut_no - 1, before)
+                    open_runs[key] = (cut_no, feerate)
+
+
+def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> Iterator[list[int]]:
+    """Collect the clusters of what waits that hold any of the seeds."""
+    while seeds:
+        cluster = {seeds.pop()}
+        edge = list(cluster)
+        while edge:
+            new = {other for other in relatives[edge.pop()] if other in waiting} - cluster
+            cluster |= new
+            edge += new
+        seeds -= cluster
+        yield list(cluster)
+
+
+def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> dict[int, float]:
+    """Give the chunk feerates of one cluster; those of one or two transactions need no search."""
+    fees, sizes = {key: members[key].fee for key in cluster}, {key: members[key].size for key in cluster}
+    if len(cluster) == 1:
+        return {key: fees[key] / sizes[key] for key in cluster}
+    if len(cluster) == 2:  # noqa: PLR2004 - a pair
+        child, parent = cluster if cluster[1] in parents[cluster[0]] else cluster[::-1]
+        if fees[child] * sizes[parent] <= fees[parent] * sizes[child]:
+            return {key: fees[key] / sizes[key] for key in cluster}
+        return dict.fromkeys(cluster, sum(fees.values()) / sum(sizes.values()))
+    return chunk_feerates(fees, sizes, parents)
+
+
+def _maximum_closure(gains: Mapping[int, int], links: Links) -> set[int]:
+    """Give the set of greatest gain among those that hold all their ancestors; empty if none gains.
+
+    Every gain is led to the losses that it needs: augmenting paths from a member that gains, up to ancestors
+    that lose and back along what was led there. What still has gain to spare, and what can be reached from
+    it, is the set.
+    """
+    spare = dict(gains)
+    led: defaultdict[tuple[int, int], int] = defaultdict(int)  # from child to parent
+    came: defaultdict[int, set[int]] = defaultdict(set)
+    for source in [key for key in gains if gains[key] > 0]:
+        while spare[source] > 0:
+            before = _reached(source, gains, links, led, came)
+            sink = next((key for key in before if spare[key] < 0), None)
+            if sink is None:
+                break
+            path = [sink]
+            while path[-1] != source:
+                path.append(before[path[-1]])
+            steps = list(zip(path[1:], path[:-1], strict=True))
+            back = [led[to, at] for at, to in steps if to not in links[at]]
+            amount = min([spare[source], -spare[sink], *back])
+            for at, to in steps:
+                if to in links[at]:
+                    led[at, to] += amount
+                    came[to].add(at)
+                else:
+                    led[to, at] -= amount
+            spare[source] -= amount
+            spare[sink] += amount
+    best: set[int] = set()
+    for source in (key for key in gains if spare[key] > 0):
+        if source not in best:
+            best |= _reached(source, gains, links, led, came).keys()
+    return best
+
+
+def _reached(
+    source: int,
+    gains: Mapping[int, int],
+    links: Links,
+    led: Mapping[tuple[int, int], int],
+    came: Mapping[int, set[int]],
+) -> dict[int, int]:
+    """Members of the set that gain can be led to from one of them, each with the one before it."""
+    before = {source: source}
+    edge = [source]
+    for at in edge:
+        back = [child for child in came[at] if led[child, at] > 0]
+        for to in [*links[at], *back]:
+            if to in gains and to not in before:
+                before[to] = at
+                edge.append(to)
+    return before
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions of this module known to one connection."""
+    create_functions(connection, [("chunk_runs", _chunk_runs_column, ["BIGINT[]"] * 6, RUN_SQL)])
+
+
+def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
+    first: pa.ChunkedArray,
+    last: pa.ChunkedArray,
+    fee: pa.ChunkedArray,
+    size: pa.ChunkedArray,
+    children: pa.ChunkedArray,
+    parents: pa.ChunkedArray,
+) -> pa.Array:
+    """Give the runs of each row: first and last cut, fee, size per member; child, parent per link."""
+    offsets: list[int] = [0]
+    runs: list[Run] = []
+    for *columns, child, parent in zip(first, last, fee, size, children, parents, strict=True):
+        members = [Member(*values) for values in zip(*map(_list, columns), strict=True)]
+        runs += chunk_runs(members, zip(_list(child), _list(parent), strict=True))
+        offsets.append(len(runs))
+    values = list(zip(*runs, strict=True)) or [()] * RUN.num_fields
+    arrays = [pa.array(value, field.type) for value, field in zip(values, RUN, strict=True)]
+    content = pa.StructArray.from_arrays(arrays, fields=list(RUN))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), content)
+
+
+def _list(cell: Any) -> list[int]:
+    """Give the numbers of one list; a missing list has none."""
+    return [] if cell.values is None else cell.values.to_numpy(zero_copy_only=False).tolist()

@@ -1,0 +1,262 @@
+"""How concentrated a set of owners is, and whether that has changed: indices, intervals and tests.
+
+Counts of blocks per owner go in, one list per row; a list that says nothing gives nulls. As SQL functions:
+
+    concentration(counts)                   hhi, nakamoto, gini, entropy_bits
+    concentration_intervals(counts)         the same with _low and _high: 95 % by bootstrap over blocks
+    top_intervals(counts, n_blocks)         low and high of the share of the n largest, for each n
+    gini_range(counts, n_unknown)           least and most, over every way to give out the unknown blocks
+    homogeneity_test(counts, other_counts)  chi-square test that two periods have the same shares
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy import stats
+
+from analysis.stats.statistics import (
+    CONFIDENCE,
+    INTERVAL,
+    SEED,
+    Interval,
+    Numbers,
+    by_row,
+    create_functions,
+    wilson_intervals,
+)
+
+N_RESAMPLES: Final = 999
+N_BIAS_RESAMPLES: Final = 299
+BIAS_FACTORS: Final = (1, 3)
+MAJORITY: Final = 0.5
+MIN_EXPECTED: Final = 5
+
+INDICES: Final = ("hhi", "nakamoto", "gini", "entropy_bits")
+BOUNDS: Final = tuple(f"{name}_{bound}" for name in INDICES for bound in ("low", "high"))
+INDEX_TYPE: Final = pa.struct([(name, pa.float64()) for name in INDICES])
+BOUND_TYPE: Final = pa.struct([(name, pa.float64()) for name in BOUNDS])
+TEST_TYPE: Final = pa.struct(
+    [
+        ("chi_square", pa.float64()),
+        ("degrees_of_freedom", pa.float64()),
+        ("p_value", pa.float64()),
+        ("cramers_v", pa.float64()),
+    ]
+)
+
+
+class HomogeneityTest(NamedTuple):
+    """Pearson's chi-square of two rows of counts, its p-value, and Cramer's V: 0 same shares, 1 disjoint."""
+
+    chi_square: float
+    degrees_of_freedom: float
+    p_value: float
+    cramers_v: float
+
+
+def indices(counts: npt.ArrayLike) -> Numbers:
+    """Compute the indices of blocks per owner: counts (..., n owners) gives (..., 4), as INDICES orders them.
+
+    hhi           Herfindahl-Hirschman index, sum of squared shares: 1 / n for equal owners, 1 for one alone.
+    nakamoto      the fewest owners that together have more than half of the blocks.
+    gini          mean absolute difference of two owners / twice the mean: 0 when equal, near 1 for one alone.
+    entropy_bits  Shannon entropy of the shares, base 2: log2 n for equal owners, 0 for one alone.
+
+    Owners of 0 blocks count for gini only. NaN where there is no block.
+    """
+    ascending = np.sort(np.asarray(counts, dtype=np.float64), axis=-1)
+    n_owners = ascending.shape[-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = ascending / ascending.sum(axis=-1, keepdims=True)
+        hhi = (shares**2).sum(axis=-1)
+        leading = ascending[..., ::-1].cumsum(axis=-1)
+        nakamoto = 1.0 + (2 * leading <= ascending.sum(axis=-1, keepdims=True)).sum(axis=-1)
+        place = np.arange(1, n_owners + 1)
+        gini = 2 * (shares * place).sum(axis=-1) / n_owners - (n_owners + 1) / n_owners
+        entropy = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    nakamoto = np.where(np.isnan(hhi), np.nan, nakamoto)
+    return np.stack([hhi, nakamoto, np.maximum(gini, 0), entropy + 0.0], axis=-1)
+
+
+def concentration(counts: Numbers) -> tuple[float, ...] | None:
+    """Compute the indices of one list of counts; None where there is no block."""
+    if not counts.sum() > 0:
+        return None
+    return tuple(map(float, indices(counts)))
+
+
+def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
+    """Bounds of the 95 % interval of each index, in the order of BOUNDS; they hold the estimate.
+
+    Bootstrap over blocks: drawing blocks with replacement is one multinomial draw of the counts (999 draws,
+    seeded). A sample looks more concentrated than its source, and a draw more so than the sample, by about as
+    much again, so the quantiles are moved by that bias: everything from once to three times it is inside. The
+    bounds of nakamoto are those at which `top_intervals` reach one half. Owners without a block in the sample
+    are not known to it: gini is that of the owners seen, and of few blocks entropy is too low. In simulated
+    days of 144 blocks and epochs of 2,016 the intervals of hhi and entropy hold the truth in 95 % and more
+    of samples, that of nakamoto in 86 % and more; that of gini in 96 % and more of unequal owners, in 68 to
+    82 % of equal ones. Of 30 equal owners and 20 blocks entropy and nakamoto are missed nearly always.
+    None for fewer than two owners.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 10 and 13.
+    """
+    counts = counts[counts > 0]
+    if len(counts) < 2:  # noqa: PLR2004 - one owner has no spread
+        return None
+    of_draws, found = indices(_draws(counts, N_RESAMPLES)), indices(counts)
+    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    low, high = np.quantile(of_draws, tails, axis=0, method="inverted_cdf")
+    bias = of_draws.mean(axis=0) - found
+    low = np.minimum(np.min([low - factor * bias for factor in BIAS_FACTORS], axis=0), found)
+    high = np.maximum(np.max([high - factor * bias for factor in BIAS_FACTORS], axis=0), found)
+    tops = top_intervals(np.sort(counts)[::-1], counts.sum())
+    nakamoto = INDICES.index("nakamoto")
+    low[nakamoto] = 1 + sum(top.high <= MAJORITY for top in tops)
+    high[nakamoto] = min(1 + sum(top.low <= MAJORITY for top in tops), len(counts))
+    most = np.array([1, len(counts), 1, np.log2(counts.sum())])
+    return tuple(map(float, np.stack([low.clip(0, most), high.clip(0, most)], axis=-1).ravel()))
+
+
+def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
+    """95 % interval of the share of the n largest owners together, n = 1, 2, ...; counts fall.
+
+    counts are blocks per named owner, n_blocks all blocks, unknown ones included. Wilson's interval takes for
+    granted that the owners found largest are the largest: among near equals the luckiest are, and their sum
+    is too large by what bootstrap draws are above it. The lower bound is moved by twice that bias. In
+    simulated days and epochs of unequal and of equal owners it holds the truth in 88 % and more of samples,
+    where Wilson's alone does in 0 to 99 %.
+    """
+    counts = counts[counts > 0]
+    if not len(counts):
+        return []
+    found = counts.cumsum()
+    low, high = wilson_intervals(found, np.full(len(counts), n_blocks))
+    draws = _draws(np.append(counts, n_blocks - found[-1]), N_BIAS_RESAMPLES)[:, :-1]
+    of_draws = np.sort(draws, axis=1)[:, ::-1].cumsum(axis=1).mean(axis=0)
+    moved = low - 2 * np.maximum(of_draws - found, 0) / n_blocks
+    return [Interval(*map(float, pair)) for pair in zip(np.maximum(moved, 0), high, strict=True)]
+
+
+def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
+    """Least and most that gini can be when unknown blocks belong to owners in counts or to newcomers.
+
+    For m newcomers gini is largest when they have one block each and the largest owner the rest, and
+    smallest when the blocks fill up those with fewest, as water would (both because gini is Schur-convex);
+    the least is of parts of blocks, so a little below what whole ones allow. None where there is no block.
+    """
+    ascending = np.sort(counts[counts > 0])
+    total = ascending.sum() + n_unknown
+    if total <= 0:
+        return None
+    newcomers = np.arange(0 if len(ascending) else 1, n_unknown + 1)
+    n_owners = len(ascending) + newcomers
+    placed = np.arange(1, len(ascending) + 1) * ascending
+    # Sums of place times blocks, owners in rising order: what gini is made of.
+    rich = newcomers * (newcomers + 1) / 2 + newcomers * ascending.sum() + placed.sum()
+    rich = rich + n_owners * (n_unknown - newcomers)
+    even = np.full(len(newcomers), np.inf)
+    for n_reached in range(len(ascending) + 1):  # owners that the water reaches
+        n_level = newcomers + n_reached
+        level = (n_unknown + ascending[:n_reached].sum()) / np.maximum(n_level, 1)
+        above = placed[n_reached:].sum() + newcomers * ascending[n_reached:].sum()
+        is_level = (n_level > 0) & (level >= ascending[:n_reached].max(initial=0))
+        is_level &= level <= ascending[n_reached:].min(initial=np.inf)
+        even = np.where(is_level, level * n_level * (n_level + 1) / 2 + above, even)
+    least, most = (2 * placed / total / n_owners - (n_owners + 1) / n_owners for placed in (even, rich))
+    return Interval(max(float(least.min()), 0.0), float(most.max()))
+
+
+def _draws(counts: Numbers, n_draws: int) -> Numbers:
+    """Draw as many blocks as there are, with replacement, n_draws times: (n_draws, n owners), seeded."""
+    n_blocks = counts.sum()
+    return (
+        np.random.default_rng(SEED).multinomial(int(n_blocks), counts / n_blocks, size=n_draws).astype(float)
+    )
+
+
+def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest | None:
+    """Test that two periods draw their blocks from the same shares; element i of both lists is one owner.
+
+    Pearson's chi-square without continuity correction (scipy.stats.chi2_contingency). Owners who would have
+    fewer than 5 blocks in either period are taken together: the test is not right for them one by one.
+    None where that leaves one group, or a period has no block.
+    """
+    table = np.stack([counts, other_counts])
+    totals = table.sum(axis=1)
+    if not (totals > 0).all():
+        return None
+    expected_ratio = totals.min() / totals.sum()
+    is_small = table.sum(axis=0) * expected_ratio < MIN_EXPECTED
+    rest = table[:, is_small].sum(axis=1, keepdims=True)
+    table = np.hstack([table[:, ~is_small], rest]) if rest.any() else table[:, ~is_small]
+    if table.shape[1] < 2:  # noqa: PLR2004 - one group has nothing to differ from
+        return None
+    result = stats.chi2_contingency(table, correction=False)
+    cramers_v = float(np.sqrt(result.statistic / table.sum()))
+    return HomogeneityTest(float(result.statistic), float(result.dof), float(result.pvalue), cramers_v)
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions of this module known to one connection."""
+    counts = ["BIGINT[]"]
+    create_functions(
+        connection,
+        (
+            (
+                "concentration",
+                lambda column: by_row(concentration, INDEX_TYPE, column),
+                counts,
+                _sql(INDEX_TYPE),
+            ),
+            (
+                "concentration_intervals",
+                lambda column: by_row(concentration_intervals, BOUND_TYPE, column),
+                counts,
+                _sql(BOUND_TYPE),
+            ),
+            (
+                "gini_range",
+                lambda column, unknown: _paired(gini_range, INTERVAL, column, unknown),
+                [*counts, "BIGINT"],
+                _sql(INTERVAL),
+            ),
+            (
+                "top_intervals",
+                lambda column, n_blocks: _paired(top_intervals, pa.list_(INTERVAL), column, n_blocks),
+                [*counts, "BIGINT"],
+                f"{_sql(INTERVAL)}[]",
+            ),
+            (
+                "homogeneity_test",
+                lambda column, other: by_row(homogeneity_test, TEST_TYPE, column, other),
+                counts * 2,
+                _sql(TEST_TYPE),
+            ),
+        ),
+    )
+
+
+def _paired(
+    statistic: Callable[[Numbers, float], Any],
+    type_: pa.DataType,
+    lists: pa.ChunkedArray,
+    sizes: pa.ChunkedArray,
+) -> pa.Array:
+    """Give a statistic of a list of counts and a number, row by row."""
+    rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
+    found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
+    return pa.array([_as_dicts(each) for each in found], type_)
+
+
+def _as_dicts(found: Interval | list[Interval] | None) -> Any:
+    if isinstance(found, list):
+        return [interval._asdict() for interval in found]
+    return None if found is None else found._asdict()
+
+
+def _sql(type_: pa.StructType) -> str:
+    """Type of a struct of numbers as DuckDB writes it."""
+    return f"STRUCT({', '.join(f'{name} DOUBLE' for name in type_.names)})"

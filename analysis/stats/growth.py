@@ -1,0 +1,313 @@
+"""Growth models: an exponential fitted to a series of days, how well it holds, and where its rate breaks.
+
+The model is ln y = lambda t + c, fitted by ordinary least squares on days with y > 0, t in days. As SQL
+functions:
+
+    gamma_interval(low_shape, high_shape)   95 % bounds for a rate of events, from Gamma quantiles
+    growth_fit(days, values)                the fit, its interval and checks of its residuals
+    growth_segments(days, values)           the pieces between break points, each with a fit of its own
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy import special, stats
+
+from analysis.stats.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_functions
+from analysis.stats.threshold import CRITICAL
+
+MIN_DAYS: Final = 10
+MAX_BREAKS: Final = 5
+MIN_SEGMENT_RATIO: Final = 0.1
+MIN_APART: Final = 4.0  # independent days that a fit counts as at the least
+MAX_LEANING: Final = 0.97
+FIT_NAMES: Final = (
+    "n_days",
+    "lambda_per_day",
+    "lambda_low_per_day",
+    "lambda_high_per_day",
+    "intercept",
+    "r_squared",
+    "adjusted_r_squared",
+    "residual_sd",
+    "durbin_watson",
+    "normality_p_value",
+)
+SEGMENT_NAMES: Final = (
+    "first_low_t",
+    "first_t",
+    "first_high_t",
+    "last_t",
+    "n_days",
+    "lambda_per_day",
+    "intercept",
+    "r_squared",
+)
+FIT_TYPE: Final = pa.struct([(name, pa.float64()) for name in FIT_NAMES])
+SEGMENT_TYPE: Final = pa.list_(pa.struct([(name, pa.float64()) for name in SEGMENT_NAMES]))
+
+
+class GrowthFit(NamedTuple):
+    """ln y = lambda t + c over n_days; the bounds of lambda allow for residuals that lean on the day before.
+
+    durbin_watson is 2 for independent residuals and near 0 where one day's residual predicts the next;
+    normality_p_value is Jarque and Bera's.
+    """
+
+    n_days: float
+    lambda_per_day: float
+    lambda_low_per_day: float
+    lambda_high_per_day: float
+    intercept: float
+    r_squared: float
+    adjusted_r_squared: float
+    residual_sd: float
+    durbin_watson: float
+    normality_p_value: float
+
+
+class Segment(NamedTuple):
+    """One piece of a series between break points: first and last t, and the fit of that piece alone.
+
+    The bounds are of the break at which the piece begins; None for the first piece.
+    """
+
+    first_low_t: float | None
+    first_t: float
+    first_high_t: float | None
+    last_t: float
+    n_days: float
+    lambda_per_day: float
+    intercept: float
+    r_squared: float
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Running sums of a series, so that the squared error of a line over any piece costs one step."""
+
+    sums: Numbers
+
+    @classmethod
+    def of(cls, t: Numbers, y: Numbers) -> "_Sums":
+        # Centred: the differences of large sums below would lose the small ones otherwise.
+        t, y = t - t.mean(), y - y.mean()
+        columns = np.stack([np.ones_like(t), t, y, t * t, t * y, y * y])
+        return cls(np.concatenate([np.zeros((6, 1)), columns.cumsum(axis=1)], axis=1))
+
+    def errors(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Numbers:
+        """Squared error of the best line over [start, end), for each pair of them."""
+        n, t, y, tt, ty, yy = self.sums[:, np.asarray(ends)] - self.sums[:, np.asarray(starts)]
+        s_tt, s_ty, s_yy = tt - t * t / n, ty - t * y / n, yy - y * y / n
+        errors: Numbers = np.maximum(s_yy - s_ty**2 / s_tt, 0)
+        return errors
+
+
+def gamma_intervals(low_shapes: Numbers, high_shapes: Numbers) -> tuple[Numbers, Numbers]:
+    """Bounds of a 95 % interval from Gamma quantiles: low of shape low_shapes, high of shape high_shapes.
+
+    n waiting times that sum to T come at a rate within gamma_interval(n, n) / T. n events in a fixed time T
+    come at a rate within gamma_interval(n, n + 1) / T (F. Garwood, 1936, doi:10.1093/biomet/28.3-4.437); for
+    n = 0 the lower bound is 0.
+    """
+    tail = (1 - CONFIDENCE) / 2
+    low = np.where(low_shapes == 0, 0.0, special.gammaincinv(np.maximum(low_shapes, 1e-300), tail))
+    high = np.where(high_shapes > 0, special.gammaincinv(np.maximum(high_shapes, 1e-300), 1 - tail), np.nan)
+    unknown = np.isnan(low_shapes) | np.isnan(high_shapes)
+    return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
+
+
+def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
+    """Fit ln value = lambda day + c; None for fewer than 10 days with a value above 0, or no change at all.
+
+    The fit is scipy.stats.linregress. Its standard error takes residuals for independent, which those of
+    daily series are not. With r, the correlation of neighbouring residuals, n days say as much as
+    n (1 - r) / (1 + r) independent ones (an AR(1) process: G. V. Bayley and J. M. Hammersley, 1946,
+    doi:10.2307/2983560); error and degrees of freedom are those of so many. In simulated series of 30 to 200
+    days and r of 0 to 0.9 the interval holds lambda in 91 to 97 % of samples.
+    """
+    t, y = _positive(days, values)
+    if len(t) < MIN_DAYS or np.ptp(y) == 0:
+        return None
+    fit = stats.linregress(t, y)
+    residuals = y - (fit.slope * t + fit.intercept)
+    square_sum = float(residuals @ residuals)
+    n = len(t)
+    r_squared = float(fit.rvalue**2)
+    is_exact = square_sum <= 1e-18 * n  # what is left is rounding
+    leaning = _leaning(float(residuals[1:] @ residuals[:-1]), square_sum, n)
+    n_apart = max(n * (1 - leaning) / (1 + leaning), MIN_APART)
+    widening = 0.0 if is_exact else np.sqrt((n - 2) / (n_apart - 2))
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_apart - 2) * fit.stderr * widening
+    return GrowthFit(
+        n_days=n,
+        lambda_per_day=float(fit.slope),
+        lambda_low_per_day=float(fit.slope - half),
+        lambda_high_per_day=float(fit.slope + half),
+        intercept=float(fit.intercept),
+        r_squared=r_squared,
+        adjusted_r_squared=1 - (1 - r_squared) * (n - 1) / (n - 2),
+        residual_sd=float(np.sqrt(square_sum / (n - 2))),
+        durbin_watson=np.nan if is_exact else float((np.diff(residuals) ** 2).sum() / square_sum),
+        normality_p_value=np.nan if is_exact else float(stats.jarque_bera(residuals).pvalue),
+    )
+
+
+def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
+    """Cut a series where its growth breaks, and fit each piece; one piece where no break pays for itself.
+
+    The cuts minimise the squared error of a line per piece over all ways to cut (dynamic programming, J. Bai
+    and P. Perron, 2003, doi:10.1002/jae.659), pieces of at least a tenth of the days and 10 days. The number
+    of cuts, at most 5, minimises the criterion of Liu, Wu and Zidek (1997), with the number of days of the
+    penalty lowered as in fit_growth, by the correlation of residuals within the finest pieces: days that lean
+    on each other look like breaks otherwise. Of simulated straight series of 60 and 200 days at most 4 % are
+    cut with r of 0 to 0.7, 16 % with 0.9. Empty for a series too short to fit.
+
+    A break's interval holds the days at which the cut, its neighbours staying, is hardly worse: by the
+    likelihood ratio, whose 95 % critical value is that of a threshold (Y. Eo and J. Morley, 2015,
+    doi:10.3982/QE186), with the variance raised by the same correlation. In simulated series of 100 and 200
+    days with one or two breaks of slope or level, r of 0 to 0.9, it holds 92 to 100 % of the breaks, where as
+    many are found as there are. Of breaks so small that nine of ten series hide them it misses a third and
+    more of those that are found.
+    """
+    t, y = _positive(days, values)
+    n = len(t)
+    if n < MIN_DAYS or np.ptp(t) == 0:
+        return []
+    shortest = max(MIN_DAYS, int(np.ceil(MIN_SEGMENT_RATIO * n)))
+    max_breaks = min(MAX_BREAKS, n // shortest - 1)
+    sums = _Sums.of(t, y)
+    errors, cuts = _best_cuts(sums, n, shortest, max_breaks)
+    n_breaks = np.arange(max_breaks + 1)
+    n_parameters = 2 * (n_breaks + 1) + n_breaks
+    leaning = _leaning_within(t, y, [0, *cuts[-1], n])
+    penalty = n_parameters * 0.299 * np.log(n) ** 2.1 / (n * (1 - leaning) / (1 + leaning))
+    floor = 1e-18 * max(float(np.ptp(y)), 1.0)
+    criterion = np.log(np.maximum(errors / (n - n_parameters), floor)) + penalty
+    edges = [0, *cuts[int(np.argmin(criterion))], n]
+    leaning = _leaning_within(t, y, edges)
+    total = float(sums.errors(edges[:-1], edges[1:]).sum())
+    variance = max(total / (n - (3 * len(edges) - 4)), floor) * (1 + leaning) / (1 - leaning)
+    breaks = zip(edges, edges[1:], edges[2:], strict=False)  # each with its neighbours
+    bounds = [None, *(_break_bounds(sums, each, variance) for each in breaks)]
+    return [
+        _segment(t, y, first, last, bound)
+        for (first, last), bound in zip(itertools.pairwise(edges), bounds, strict=True)
+    ]
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions of this module known to one connection."""
+    numbers = ["DOUBLE[]", "DOUBLE[]"]
+    segment = f"STRUCT({', '.join(f'{name} DOUBLE' for name in SEGMENT_NAMES)})"
+    create_functions(
+        connection,
+        (
+            ("gamma_interval", _gamma_column, ["DOUBLE", "DOUBLE"], "STRUCT(low DOUBLE, high DOUBLE)"),
+            (
+                "growth_fit",
+                lambda days, values: by_row(fit_growth, FIT_TYPE, days, values),
+                numbers,
+                f"STRUCT({', '.join(f'{name} DOUBLE' for name in FIT_NAMES)})",
+            ),
+            ("growth_segments", _segment_column, numbers, f"{segment}[]"),
+        ),
+    )
+
+
+def _positive(days: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
+    """Days and logarithms of the values above 0."""
+    is_positive = values > 0
+    return days[is_positive].astype(float), np.log(values[is_positive])
+
+
+def _leaning(neighbours: float, square_sum: float, n: float) -> float:
+    """Correlation of neighbouring residuals of a line over n days, 0 to 0.97.
+
+    A fitted line takes some of it away, about (2 + 4 r) / n (F. H. C. Marriott and J. A. Pope, 1954,
+    doi:10.1093/biomet/41.3-4.390), which is given back.
+    """
+    if square_sum <= 0 or n <= 4:  # noqa: PLR2004 - the correction below
+        return 0.0
+    return float(np.clip((n * neighbours / square_sum + 2) / (n - 4), 0, MAX_LEANING))
+
+
+def _leaning_within(t: Numbers, y: Numbers, edges: list[int]) -> float:
+    """Correlation of neighbouring residuals within the pieces between some edges, each with its own line."""
+    neighbours = square_sum = 0.0
+    for first, last in itertools.pairwise(edges):
+        fit = stats.linregress(t[first:last], y[first:last])
+        residuals = y[first:last] - (fit.slope * t[first:last] + fit.intercept)
+        neighbours += float(residuals[1:] @ residuals[:-1])
+        square_sum += float(residuals @ residuals)
+    if square_sum <= 1e-18 * len(t):  # what is left is rounding
+        return 0.0
+    return _leaning(neighbours, square_sum, len(t) / (len(edges) - 1))
+
+
+def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Numbers, list[list[int]]]:
+    """Least squared error, and the cuts that give it, for 0, 1, ... max_breaks cuts."""
+    least = np.full((max_breaks + 1, n + 1), np.inf)
+    last_cut = np.zeros((max_breaks + 1, n + 1), dtype=int)
+    for end in range(shortest, n + 1):
+        errors = sums.errors(np.arange(end - shortest + 1), [end])
+        least[0, end] = errors[0]
+        for k in range(1, max_breaks + 1):
+            totals = least[k - 1, : len(errors)] + errors
+            best = int(np.argmin(totals))
+            least[k, end], last_cut[k, end] = totals[best], best
+    cuts = []
+    for k in range(max_breaks + 1):
+        end, found = n, []
+        for depth in range(k, 0, -1):
+            end = int(last_cut[depth, end])
+            found.append(end)
+        cuts.append(found[::-1])
+    return least[:, n], cuts
+
+
+def _break_bounds(sums: _Sums, edges: tuple[int, int, int], variance: float) -> tuple[int, int]:
+    """First and last place between two cuts, or ends, at which the cut between them may have been."""
+    before, cut, after = edges
+    places = np.arange(before + MIN_DAYS, after - MIN_DAYS + 1)
+    errors = sums.errors([before], places) + sums.errors(places, [after])
+    inside = places[errors - errors[places == cut] <= CRITICAL * variance]
+    return int(inside[0]), int(inside[-1])
+
+
+def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, int] | None) -> Segment:
+    """Fit the piece [first, last) of a series; bounds are the places between which it may begin."""
+    fit = stats.linregress(t[first:last], y[first:last])
+    low, high = (None, None) if bounds is None else (float(t[place]) for place in bounds)
+    return Segment(
+        first_low_t=low,
+        first_t=float(t[first]),
+        first_high_t=high,
+        last_t=float(t[last - 1]),
+        n_days=last - first,
+        lambda_per_day=float(fit.slope),
+        intercept=float(fit.intercept),
+        r_squared=float(fit.rvalue**2) if np.ptp(y[first:last]) > 0 else 1.0,
+    )
+
+
+def _gamma_column(low_shapes: pa.ChunkedArray, high_shapes: pa.ChunkedArray) -> pa.Array:
+    columns = (shapes.to_numpy(zero_copy_only=False) for shapes in (low_shapes, high_shapes))
+    arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in gamma_intervals(*columns)]
+    return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
+
+
+def _segment_column(days: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.Array:
+    rows = [
+        [
+            segment._asdict()
+            for segment in growth_segments(np.array(t or [], dtype=float), np.array(y or [], dtype=float))
+        ]
+        for t, y in zip(days.to_pylist(), values.to_pylist(), strict=True)
+    ]
+    return pa.array(rows, SEGMENT_TYPE)

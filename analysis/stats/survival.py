@@ -1,0 +1,220 @@
+"""How long until something happens, when several things may and not all are seen: functions of DuckDB.
+
+    competing_risks(spells, grid)    curves at the times of `grid`, all in one struct of lists
+
+Spells are structs of delay_s, cause and wait_no, in any order. Causes are 0 for censored, 1 mined, 2
+replaced, 3 expired, 4 anything else. What entered between the same two blocks (`wait_no`) shares its fate,
+so variances are of sums over batches of consecutive block intervals.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from analysis.stats.statistics import CONFIDENCE, Numbers, create_functions
+
+MINED, REPLACED, EXPIRED, OTHER = 1, 2, 3, 4
+CURVES: Final = (
+    *("at_s", "n_at_risk", "waiting", "waiting_low", "waiting_high"),
+    *("mined", "mined_low", "mined_high", "replaced", "replaced_low", "replaced_high"),
+    *("expired", "expired_low", "expired_high", "other"),
+)
+MAX_BATCHES: Final = 30
+MIN_BATCHES: Final = 5
+RESULT: Final = pa.struct(
+    [*((name, pa.list_(pa.float64())) for name in CURVES), ("half_mined_s", pa.float64())]
+)
+
+
+class Curve(NamedTuple):
+    """A cumulative incidence at the times of a grid, with its 95 % interval; NaN where there is none."""
+
+    ratio: Numbers
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True)
+class LifeTable:
+    """Distinct times, those at risk just before each, events per cause (index 0: cause 1), place of each."""
+
+    times: Numbers
+    n_at_risk: Numbers
+    events: Numbers
+    place: npt.NDArray[np.intp]
+
+    @cached_property
+    def every(self) -> Numbers:
+        """Events of all causes at each time."""
+        total: Numbers = self.events.sum(axis=0)
+        return total
+
+    @cached_property
+    def survival_before(self) -> Numbers:
+        """Chance that nothing has happened just before each time (Kaplan-Meier, all causes)."""
+        after = np.cumprod(1 - self.every / self.n_at_risk)
+        return np.concatenate([[1.0], after[:-1]])
+
+    def only(self, cause: int) -> "LifeTable":
+        """Take all other causes for censored."""
+        events = np.zeros_like(self.events)
+        events[cause - 1] = self.events[cause - 1]
+        return replace(self, events=events)
+
+
+def life_table(delays: Numbers, causes: Numbers) -> LifeTable:
+    """Count events and those at risk; who is censored at the time of an event was still at risk then."""
+    times, place = np.unique(delays, return_inverse=True)
+    leaving = np.bincount(place, minlength=len(times))
+    n_at_risk = len(delays) - np.concatenate([[0], np.cumsum(leaving)[:-1]])
+    events = [np.bincount(place[causes == cause], minlength=len(times)) for cause in range(1, OTHER + 1)]
+    return LifeTable(times, n_at_risk.astype(float), np.array(events, dtype=float), place)
+
+
+def incidence(table: LifeTable, cause: int) -> Numbers:
+    """Cumulative incidence of one cause in the presence of the others, at each time of the table.
+
+    The estimator of O. O. Aalen and S. Johansen, 1978 (Scand. J. Statist. 5, 141-150): the sum over times of
+    the chance of being free until then, times d / n. Of a single cause it is 1 - Kaplan-Meier.
+    """
+    own: Numbers = np.cumsum(table.survival_before * table.events[cause - 1] / table.n_at_risk)
+    return own
+
+
+def batches(waits: Numbers) -> npt.NDArray[np.intp]:
+    """Deal consecutive block intervals into at most 30 batches of like number, 0, 1, ...
+
+    Batch means, for what happens in one interval tells on the next ones (C. Alexopoulos and A. F. Seila,
+    1998, "Output data analysis", in Handbook of Simulation).
+    """
+    numbers, place = np.unique(waits, return_inverse=True)
+    dealt: npt.NDArray[np.intp] = place * min(len(numbers), MAX_BATCHES) // len(numbers)
+    return dealt
+
+
+def standard_error(
+    table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers
+) -> Numbers:
+    """Give the standard error of an incidence at the times of a grid, robust against likeness within batches.
+
+    The infinitesimal jackknife (T. M. Therneau and P. M. Grambsch, 2000, "Modeling Survival Data"): the
+    influence of every spell on the incidence F(t), summed by batch, squared, added up. With S the chance of
+    being free, n those at risk and h the hazard of all causes, a spell that ends at u of the cause itself has
+    S / n, of any cause - (F(t) - F(u)) / (1 - h) / n, and every spell the negative sum of what was expected
+    of it until then. That is level + F(t) * slope for a spell that is over by t; all others have the same.
+    """
+    n, every = table.n_at_risk, table.every
+    ratio, step = incidence(table, cause), table.survival_before / n
+    scale = np.divide(1.0, n - every, out=np.zeros_like(n), where=n > every)
+    expected = np.cumsum((step * table.events[cause - 1] + ratio * scale * every) / n)
+    expected_slope = np.cumsum(scale * every / n)
+    place, is_own, is_event = table.place, causes == cause, causes > 0
+    level = is_own * step[place] + is_event * (ratio * scale)[place] - expected[place]
+    slope = expected_slope[place] - is_event * scale[place]
+    n_batches, n_columns = int(batch.max()) + 1, len(grid) + 1
+    cell = batch * n_columns + np.searchsorted(grid, table.times)[place]
+
+    def over(values: Numbers | None = None) -> Numbers:
+        """Sum of those that are over at each time of the grid, batch by batch."""
+        sums = np.bincount(cell, values, minlength=n_batches * n_columns)
+        total: Numbers = sums.reshape(n_batches, n_columns)[:, :-1].cumsum(axis=1)
+        return total
+
+    ratio_at = _at(table, ratio, grid)
+    still = ratio_at * _at(table, expected_slope, grid) - _at(table, expected, grid)
+    n_still = np.bincount(batch, minlength=n_batches)[:, None] - over()
+    influence = over(level) + ratio_at * over(slope) + n_still * still
+    error: Numbers = np.sqrt((influence**2).sum(axis=0) * n_batches / max(n_batches - 1, 1))
+    return error
+
+
+def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers) -> Curve:
+    """Incidence of one cause at the times of a grid, with an interval on the scale of log(-log(1 - F)).
+
+    Student's t for one less than the batches. No interval for fewer than 5 batches, nor where nothing has
+    happened yet, nor where it has happened to all.
+    """
+    from scipy import stats  # noqa: PLC0415 - SciPy loads slowly, and only a build needs it
+
+    ratio = _at(table, incidence(table, cause), grid)
+    n_batches = int(batch.max()) + 1
+    if n_batches < MIN_BATCHES:
+        nothing = np.full(len(grid), np.nan)
+        return Curve(ratio, nothing, nothing)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        log_left = np.log1p(-ratio)
+        error = standard_error(table, causes, cause, batch, grid) / ((1 - ratio) * -log_left)
+        factor = np.exp(stats.t.ppf((1 + CONFIDENCE) / 2, n_batches - 1) * error)
+        return Curve(ratio, -np.expm1(log_left / factor), -np.expm1(log_left * factor))
+
+
+def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numbers) -> dict[str, Any]:
+    """Curves at the times of `grid` (ascending), null behind the last delay, since nothing is known there.
+
+    `waiting` is the Kaplan-Meier curve of not being mined yet, replaced and expired ones taken as censored;
+    `mined`, `replaced`, `expired` and `other` are cumulative incidences in the presence of each other.
+    half_mined_s is when the incidence of mined ones reaches a half.
+    """
+    in_order = np.argsort(delays)  # neighbours in time become neighbours in memory
+    delays, causes, waits = delays[in_order], causes[in_order], waits[in_order]
+    table, batch = life_table(delays, causes), batches(waits)
+    mined_only = np.where(causes == MINED, MINED, 0)
+    gone = curve(table.only(MINED), mined_only, MINED, batch, grid)
+    found = {"waiting": Curve(1 - gone.ratio, 1 - gone.high, 1 - gone.low)}
+    for name, cause in (("mined", MINED), ("replaced", REPLACED), ("expired", EXPIRED)):
+        found[name] = curve(table, causes, cause, batch, grid)
+    is_known = grid <= table.times[-1]
+    curves = {
+        f"{name}{suffix}": _known(values, is_known)
+        for name, each in found.items()
+        for suffix, values in zip(("", "_low", "_high"), each, strict=True)
+    }
+    curves["other"] = _known(_at(table, incidence(table, OTHER), grid), is_known)
+    n_at_risk = np.append(table.n_at_risk, 0.0)[np.searchsorted(table.times, grid)]
+    reached = np.flatnonzero(incidence(table, MINED) >= 1 / 2)
+    return {
+        "at_s": grid.tolist(),
+        "n_at_risk": n_at_risk.tolist(),
+        **curves,
+        "half_mined_s": float(table.times[reached[0]]) if len(reached) else None,
+    }
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions of this module known to one connection."""
+    fields = ", ".join(f"{name} DOUBLE[]" for name in CURVES)
+    parameters = ["STRUCT(delay_s DOUBLE, cause INTEGER, wait_no BIGINT)[]", "DOUBLE[]"]
+    create_functions(
+        connection,
+        (("competing_risks", _column, parameters, f"STRUCT({fields}, half_mined_s DOUBLE)"),),
+    )
+
+
+def _at(table: LifeTable, values: Numbers, grid: Numbers) -> Numbers:
+    """Read a curve that begins at 0 at the times of a grid."""
+    at = np.searchsorted(table.times, grid, side="right") - 1
+    return np.where(at >= 0, values[at], 0.0)
+
+
+def _known(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | None]:
+    return [
+        float(value) if known and np.isfinite(value) else None
+        for value, known in zip(values, is_known, strict=True)
+    ]
+
+
+def _column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
+    """Give the curves row by row; a row without spells has none."""
+    results: list[dict[str, Any] | None] = []
+    for row in zip(spells, grids, strict=True):
+        if any(not each.is_valid or not len(each.values) for each in row):
+            results.append(None)
+        else:
+            columns = (*row[0].values.flatten(), row[1].values)
+            results.append(competing_risks(*(each.to_numpy(zero_copy_only=False) for each in columns)))
+    return pa.array(results, RESULT)

@@ -1,0 +1,100 @@
+"""Find the level of one series above which another behaves otherwise: estimate, interval and test.
+
+As SQL function: threshold_fit(levels, responses), one list of each in order of time.
+"""
+
+from typing import Final, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from analysis.stats.statistics import Numbers, by_row, create_functions
+
+MIN_PERIODS: Final = 20
+TRIMMED_RATIO: Final = 0.15
+MAX_SHIFTS: Final = 999
+# 95 % critical value of the likelihood ratio of a threshold: B. E. Hansen, 2000, doi:10.1111/1468-0262.00124.
+CRITICAL: Final = 7.35
+FIT_NAMES: Final = ("threshold", "low", "high", "below_mean", "above_mean", "r_squared", "p_value")
+FIT_TYPE: Final = pa.struct([(name, pa.float64()) for name in FIT_NAMES])
+
+
+class ThresholdFit(NamedTuple):
+    """The level that parts the responses best, its 95 % interval, and the mean response on either side.
+
+    r_squared is the part of the variance that the split explains; p_value tests that there is no threshold.
+    """
+
+    threshold: float
+    low: float
+    high: float
+    below_mean: float
+    above_mean: float
+    r_squared: float
+    p_value: float
+
+
+def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
+    """Fit two means, of the responses at levels up to a threshold and above it, by least squares.
+
+    Thresholds that leave fewer than 15 % of the periods on a side are not tried. The interval holds every
+    threshold whose likelihood ratio stays below Hansen's critical value. The p-value is the part of circular
+    shifts of the responses against the levels that fit at least as well: that keeps how each series depends
+    on its own past, which a plain permutation would not. None for fewer than 20 periods or no variance.
+    """
+    n = len(levels)
+    if n < MIN_PERIODS or np.ptp(responses) == 0 or np.ptp(levels) == 0:
+        return None
+    order = np.argsort(levels, kind="stable")
+    ordered = levels[order]
+    least = int(np.ceil(TRIMMED_RATIO * n))
+    # A split lies between two neighbours of different level; equal levels stay together.
+    sizes = np.array([k for k in range(least, n - least + 1) if ordered[k - 1] < ordered[k]])
+    if not len(sizes):
+        return None
+    errors = _errors(responses[order][None, :], sizes)[0]
+    best = int(np.argmin(errors))
+    total = float(((responses - responses.mean()) ** 2).sum())
+    floor = max(float(errors[best]), 1e-18 * total)
+    inside = np.flatnonzero(n * (errors - errors[best]) / floor <= CRITICAL)
+    shifts = np.unique(np.linspace(1, n - 1, min(n - 1, MAX_SHIFTS)).astype(int))
+    shifted = np.stack([np.roll(responses, shift)[order] for shift in shifts])
+    n_as_good = int((_errors(shifted, sizes).min(axis=1) <= errors[best] * (1 + 1e-12)).sum())
+    below = responses[order][: sizes[best]]
+    above = responses[order][sizes[best] :]
+    return ThresholdFit(
+        threshold=float(ordered[sizes[best] - 1]),
+        low=float(ordered[sizes[inside[0]] - 1]),
+        high=float(ordered[sizes[inside[-1]] - 1]),
+        below_mean=float(below.mean()),
+        above_mean=float(above.mean()),
+        r_squared=1 - float(errors[best]) / total,
+        p_value=(n_as_good + 1) / (len(shifts) + 1),
+    )
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the function of this module known to one connection."""
+    create_functions(
+        connection,
+        (
+            (
+                "threshold_fit",
+                lambda levels, responses: by_row(threshold_fit, FIT_TYPE, levels, responses),
+                ["DOUBLE[]", "DOUBLE[]"],
+                f"STRUCT({', '.join(f'{name} DOUBLE' for name in FIT_NAMES)})",
+            ),
+        ),
+    )
+
+
+def _errors(series: Numbers, sizes: Numbers) -> Numbers:
+    """Squared error of two means for each series (rows) and each number of periods in the first group."""
+    n = series.shape[1]
+    centred = series - series.mean(axis=1, keepdims=True)
+    first = centred.cumsum(axis=1)[:, sizes - 1]
+    # The centred series sums to 0, so the second group's sum is that of the first with the other sign.
+    explained = first**2 / sizes + first**2 / (n - sizes)
+    errors: Numbers = np.maximum((centred**2).sum(axis=1, keepdims=True) - explained, 0)
+    return errors

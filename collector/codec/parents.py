@@ -1,0 +1,124 @@
+"""Find the parents that transactions have inside their block."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from collector.codec.compiled import Bytes, Integers, compiled
+from collector.codec.walk import Walked
+
+FREE: Final = -1
+WORDS: Final = 4  # a txid is four words of 8 bytes
+
+
+class Table(NamedTuple):
+    """A hash table of the txids of one block."""
+
+    words: Integers  # uint64[n, 4]: the txids
+    slots: Integers  # int32[2^k]: position in the block, or FREE; searched from where the first word points
+
+
+def in_block_parents(data: Bytes, walked: Walked, txids: Bytes) -> tuple[Integers, Integers]:
+    """Find, for each transaction, the distinct earlier ones of its block that it spends from.
+
+    Returns limits int32[n_txs + 1] and parents int32: those of transaction k are
+    parents[limits[k]:limits[k + 1]], positions in the block, ascending.
+    """
+    limits = np.zeros(len(walked.txs) + 1, np.int32)
+    parents = np.empty(len(walked.spends), np.int32)
+    largest = int(walked.blocks["n_tx"].max(initial=1))
+    table = Table(
+        np.ascontiguousarray(txids).view(np.uint64).reshape(-1, WORDS),
+        np.empty(1 << (2 * largest - 1).bit_length(), np.int32),
+    )
+    n_parents = _find_parents(data, walked, table, limits, parents)
+    return limits, parents[:n_parents]
+
+
+@compiled
+def _find_parents(data: Bytes, walked: Walked, all_ids: Table, limits: Integers, parents: Integers) -> int:
+    used = 0
+    for i in range(len(walked.blocks)):
+        first, n_tx = walked.blocks[i].first_tx, walked.blocks[i].n_tx
+        # As many slots as this block needs: clearing them all for a small block would take longer than it.
+        n_slots = 2
+        while n_slots < 2 * n_tx:
+            n_slots *= 2
+        table = Table(all_ids.words[first : first + n_tx], all_ids.slots[:n_slots])
+        if n_tx > 1:
+            _fill(table)
+        for k in range(n_tx):
+            begin = used
+            tx = walked.txs[first + k]
+            if n_tx > 1:
+                for spend in range(tx.first_input, tx.first_input + tx.n_inputs):
+                    found = _find(table, data, walked.spends[spend])
+                    if 0 <= found < k:
+                        used = _insert(parents, begin, used, found)
+            limits[first + k + 1] = used
+    return used
+
+
+@compiled
+def _fill(table: Table) -> None:
+    """Enter the txids of a block; of equal ones the last stays."""
+    slots, words = table.slots, table.words
+    slots[:] = FREE
+    mask = len(slots) - 1
+    for k in range(len(words)):
+        slot = np.int64(words[k, 0] & np.uint64(mask))
+        while slots[slot] != FREE and not _is_same(words, slots[slot], k):
+            slot = (slot + 1) & mask
+        slots[slot] = k
+
+
+@compiled
+def _find(table: Table, data: Bytes, pos: int) -> int:
+    """Position in the block of the transaction whose id stands at pos, or FREE."""
+    mask = len(table.slots) - 1
+    word = _word(data, pos)
+    slot = np.int64(word & np.uint64(mask))
+    while table.slots[slot] != FREE:
+        k = table.slots[slot]
+        if table.words[k, 0] == word and _is_at(table.words, k, data, pos):
+            return int(k)
+        slot = (slot + 1) & mask
+    return FREE
+
+
+@compiled
+def _is_same(words: Integers, k: int, other: int) -> bool:
+    n_same = 0
+    for i in range(WORDS):
+        n_same += words[k, i] == words[other, i]
+    return n_same == WORDS
+
+
+@compiled
+def _is_at(words: Integers, k: int, data: Bytes, pos: int) -> bool:
+    n_same = 0
+    for i in range(WORDS):
+        n_same += words[k, i] == _word(data, pos + 8 * i)
+    return n_same == WORDS
+
+
+@compiled
+def _word(data: Bytes, pos: int) -> Any:
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(data[pos + i]) << np.uint64(8 * i)
+    return word
+
+
+@compiled
+def _insert(values: Integers, begin: int, end: int, value: int) -> int:
+    """Put value into the rising values[begin:end] unless it is there; returns the new end."""
+    at = end
+    while at > begin and values[at - 1] > value:
+        at -= 1
+    if at > begin and values[at - 1] == value:
+        return end
+    for k in range(end, at, -1):
+        values[k] = values[k - 1]
+    values[at] = value
+    return end + 1

@@ -1,0 +1,269 @@
+"""Walk the bytes of many blocks, or transactions, at once and note where everything is.
+
+The walk accepts exactly what `collector.codec.decode` accepts; it says of a block or a transaction that it is
+at fault, and the decoder, asked again, says why. Positions are in the one array that holds all that is
+walked.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from collector.codec.compiled import Bytes, Integers, Record, Records, compiled
+from collector.codec.decode import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
+
+BLOCK: Final = np.dtype(
+    [
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("first_tx", np.int64),
+        ("n_tx", np.int64),
+        ("transactions_at", np.int64),  # where the first transaction begins
+        ("first_input", np.int64),
+        ("n_inputs", np.int64),  # coinbase included
+        ("first_output", np.int64),
+        ("n_outputs", np.int64),
+        ("is_sound", np.bool_),
+    ]
+)
+TX: Final = np.dtype(
+    [
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("witness_at", np.int64),  # where the first witness stack begins; 0: none
+        ("version", np.int64),
+        ("locktime", np.int64),
+        ("output_value_sat", np.int64),
+        ("first_input", np.int64),
+        ("first_output", np.int64),
+        ("n_inputs", np.int32),
+        ("n_outputs", np.int32),
+        ("signals_rbf", np.bool_),
+        ("is_coinbase", np.bool_),
+    ]
+)
+
+FAIL: Final = -1
+INPUT_BYTES: Final = 41
+OUTPUT_BYTES: Final = 9
+TRANSACTION_BYTES: Final = 60
+FINAL_SEQUENCE: Final = 0xFFFFFFFE  # BIP 125: anything below signals
+NO_INDEX: Final = 0xFFFFFFFF
+MAX_INT64: Final = (1 << 63) - 1
+SIGNALS: Final = 1
+SPENDS_NOTHING: Final = 2
+
+
+class Walked(NamedTuple):
+    """What a walk found. Faulty blocks have no transactions here."""
+
+    blocks: Records  # BLOCK[n]
+    txs: Records  # TX[n], block by block in their order
+    spends: Integers  # int64[n]: where the outpoint of each input is
+    scripts: Integers  # int64[n, 2]: where the script of each output begins and ends
+
+
+def walk(data: Bytes, limits: Integers) -> Walked:
+    """Walk the blocks data[limits[i]:limits[i + 1]]."""
+    n_blocks = len(limits) - 1
+    # Upper bounds; memory that is not touched costs nothing.
+    room = Walked(
+        np.zeros(n_blocks, BLOCK),
+        np.empty(len(data) // TRANSACTION_BYTES + 1, TX),
+        np.empty(len(data) // INPUT_BYTES + 1, np.int64),
+        np.empty((len(data) // OUTPUT_BYTES + 1, 2), np.int64),
+    )
+    n_txs, n_inputs, n_outputs = _walk_blocks(data, limits, room)
+    return Walked(room.blocks, room.txs[:n_txs], room.spends[:n_inputs], room.scripts[:n_outputs])
+
+
+def walk_transactions(data: Bytes, limits: Integers) -> Walked:
+    """Walk the transactions data[limits[i]:limits[i + 1]], of no block; FAIL is the `end` of a faulty one."""
+    room = Walked(
+        np.empty(0, BLOCK),
+        np.empty(len(limits) - 1, TX),
+        np.empty(len(data) // INPUT_BYTES + 1, np.int64),
+        np.empty((len(data) // OUTPUT_BYTES + 1, 2), np.int64),
+    )
+    n_inputs, n_outputs = _walk_transactions(data, limits, room)
+    return Walked(room.blocks, room.txs, room.spends[:n_inputs], room.scripts[:n_outputs])
+
+
+@compiled
+def _walk_transactions(data: Bytes, limits: Integers, room: Walked) -> tuple[int, int]:
+    n_inputs = n_outputs = 0
+    for k in range(len(room.txs)):
+        tx = room.txs[k]
+        tx.first_input, tx.first_output = n_inputs, n_outputs
+        if _walk_transaction(data, limits[k], limits[k + 1], tx, room) == limits[k + 1]:
+            n_inputs += tx.n_inputs
+            n_outputs += tx.n_outputs
+        else:
+            tx.end = FAIL
+    return n_inputs, n_outputs
+
+
+@compiled
+def _walk_blocks(data: Bytes, limits: Integers, room: Walked) -> tuple[int, int, int]:
+    n_txs = n_inputs = n_outputs = 0
+    for i in range(len(room.blocks)):
+        block = room.blocks[i]
+        block.begin, block.end = limits[i], limits[i + 1]
+        block.first_tx, block.first_input, block.first_output = n_txs, n_inputs, n_outputs
+        if _walk_block(data, block, room):
+            block.is_sound = True
+            n_txs += block.n_tx
+            n_inputs += block.n_inputs
+            n_outputs += block.n_outputs
+        else:
+            block.n_tx = block.n_inputs = block.n_outputs = 0
+    return n_txs, n_inputs, n_outputs
+
+
+@compiled
+def _walk_block(data: Bytes, block: Record, room: Walked) -> bool:
+    """Walk one block into the free places after those in use; False when something is wrong with it."""
+    end = block.end
+    count, pos = _size(data, block.begin + HEADER_BYTES, end)
+    if pos == FAIL or count == 0 or count * TRANSACTION_BYTES > end - pos:
+        return False
+    block.n_tx, block.transactions_at = count, pos
+    at_input, at_output = block.first_input, block.first_output
+    value_sat = 0
+    for k in range(count):
+        tx = room.txs[block.first_tx + k]
+        tx.first_input, tx.first_output = at_input, at_output
+        pos = _walk_transaction(data, pos, end, tx, room)
+        if pos == FAIL or tx.is_coinbase != (k == 0) or tx.output_value_sat > MAX_INT64 - value_sat:
+            return False
+        at_input += tx.n_inputs
+        at_output += tx.n_outputs
+        value_sat += tx.output_value_sat
+    block.n_inputs = at_input - block.first_input
+    block.n_outputs = at_output - block.first_output
+    return bool(pos == end)
+
+
+@compiled
+def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, room: Walked) -> int:
+    """Walk one transaction; returns where it ends, or FAIL."""
+    pos = begin + 4
+    if pos + 2 > end:
+        return FAIL
+    has_witness = data[pos] == 0
+    if has_witness:
+        if data[pos + 1] != 1:
+            return FAIL
+        pos += 2
+    n_inputs, flags, pos = _walk_inputs(data, pos, end, room.spends, tx.first_input)
+    if pos == FAIL:
+        return FAIL
+    n_outputs, value_sat, pos = _walk_outputs(data, pos, end, room.scripts, tx.first_output)
+    if pos == FAIL:
+        return FAIL
+    tx.witness_at = 0
+    if has_witness:
+        tx.witness_at = pos
+        pos = _skip_witness(data, pos, end, n_inputs)
+    if pos == FAIL or pos + 4 > end:
+        return FAIL
+    tx.begin, tx.end = begin, pos + 4
+    tx.version, tx.locktime = _u32(data, begin), _u32(data, pos)
+    tx.output_value_sat = value_sat
+    tx.n_inputs, tx.n_outputs = n_inputs, n_outputs
+    tx.is_coinbase = n_inputs == 1 and flags & SPENDS_NOTHING != 0
+    tx.signals_rbf = flags & SIGNALS != 0 and not tx.is_coinbase
+    return pos + 4
+
+
+@compiled
+def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> tuple[int, int, int]:
+    """Note where each outpoint is; returns how many, flags, and where the inputs end or FAIL."""
+    count, pos = _size(data, pos, end)
+    if pos == FAIL or count == 0 or count * INPUT_BYTES > end - pos:
+        return 0, 0, FAIL
+    flags = SPENDS_NOTHING if _spends_nothing(data, pos) else 0
+    for k in range(count):
+        spends[at + k] = pos
+        size, pos = _size(data, pos + OUTPOINT_BYTES, end)
+        if pos == FAIL or size + 4 > end - pos:
+            return 0, 0, FAIL
+        pos += size
+        if _u32(data, pos) < FINAL_SEQUENCE:
+            flags |= SIGNALS
+        pos += 4
+    return count, flags, pos
+
+
+@compiled
+def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -> tuple[int, int, int]:
+    """Note where each script is; returns how many, their value, and where they end or FAIL."""
+    count, pos = _size(data, pos, end)
+    if pos == FAIL or count == 0 or count * OUTPUT_BYTES > end - pos:
+        return 0, 0, FAIL
+    total_sat = 0
+    for k in range(count):
+        if pos + OUTPUT_BYTES > end:
+            return 0, 0, FAIL
+        value_sat = _u32(data, pos) | _u32(data, pos + 4) << 32
+        if not 0 <= value_sat <= MAX_MONEY_SAT:
+            return 0, 0, FAIL
+        total_sat += value_sat
+        size, begin = _size(data, pos + 8, end)
+        if begin == FAIL or size > end - begin or total_sat > MAX_MONEY_SAT:
+            return 0, 0, FAIL
+        pos = begin + size
+        scripts[at + k, 0], scripts[at + k, 1] = begin, pos
+    return count, total_sat, pos
+
+
+@compiled
+def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
+    """Step over the witness stacks; FAIL when they are cut off or all empty."""
+    begin = pos
+    for _ in range(n_inputs):
+        count, pos = _size(data, pos, end)
+        if pos == FAIL or count > end - pos:
+            return FAIL
+        for _ in range(count):
+            size, pos = _size(data, pos, end)
+            if pos == FAIL or size > end - pos:
+                return FAIL
+            pos += size
+    return FAIL if pos == begin + n_inputs else pos
+
+
+@compiled
+def _size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
+    """Read a compact size: its value, and the position after it or FAIL."""
+    if pos >= end:
+        return 0, FAIL
+    first = int(data[pos])
+    if first < 0xFD:  # noqa: PLR2004 - the format's mark for longer numbers
+        return first, pos + 1
+    width = 2 << (first - 0xFD)
+    if pos + 1 + width > end:
+        return 0, FAIL
+    value = 0
+    for i in range(min(width, 4)):
+        value |= int(data[pos + 1 + i]) << (8 * i)
+    for i in range(4, width):
+        if data[pos + 1 + i] != 0:
+            return 0, FAIL  # more than any block holds
+    least = 0xFD if width == 2 else 1 << (4 * width)  # noqa: PLR2004 - two bytes
+    if value < least or value > end - pos:
+        return 0, FAIL
+    return value, pos + 1 + width
+
+
+@compiled
+def _spends_nothing(data: Bytes, pos: int) -> bool:
+    for i in range(32):
+        if data[pos + i] != 0:
+            return False
+    return _u32(data, pos + 32) == NO_INDEX
+
+
+@compiled
+def _u32(data: Bytes, pos: int) -> int:
+    return int(data[pos]) | int(data[pos + 1]) << 8 | int(data[pos + 2]) << 16 | int(data[pos + 3]) << 24

@@ -1,0 +1,1 @@
+"""The dataset on disk: its contract, and how files of it are opened, locked, written and read."""

@@ -1,0 +1,107 @@
+"""The dataset contract: every raw table, once, as data.
+
+Parquet metadata, the data dictionary, the readers and the tests are derived from this package. A column may
+be added within a version, never renamed or retyped. Hashes are 32 bytes in internal byte order (the order in
+which they are serialised in a block); `hash_hex` gives the reversed order that people and RPC use. Sizes,
+times and amounts carry their unit in the name.
+
+Layout: `<dataset>/chain=<chain>/<table>/date=YYYY-MM-DD/*.parquet` (UTC day of `Table.day_column`), or
+`.../height=<first>-<last>/*.parquet` in spans of `HEIGHT_SPAN` blocks where `Table.day_column` is None.
+"""
+
+from typing import Final
+
+from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, TRANSACTIONS
+from collector.dataset.schema.external import (
+    EXTERNAL_ARRIVALS,
+    EXTERNAL_BLOCKS,
+    EXTERNAL_POOL_LABELS,
+    EXTERNAL_PRICES,
+    EXTERNAL_SOURCES,
+)
+from collector.dataset.schema.mempool import (
+    MEMPOOL_EVENTS,
+    MEMPOOL_STATS,
+    MEMPOOL_TXS,
+    TEMPLATE_TXS,
+    TEMPLATES,
+)
+from collector.dataset.schema.model import (
+    BLOCK_EVENTS,
+    CHAINS,
+    DATASET_FORMAT,
+    DATASET_MARKER,
+    DATASET_VERSION,
+    END_REASONS,
+    EVENTS,
+    HEIGHT_SPAN,
+    OUTPUT_TYPES,
+    REMOVAL_REASONS,
+    SEEN_KINDS,
+    TOPICS,
+    VERDICTS,
+    Column,
+    Table,
+    hash_bytes,
+    hash_hex,
+)
+from collector.dataset.schema.node import COVERAGE, NODES, REJECTS
+
+TABLES: Final[dict[str, Table]] = {
+    table.name: table
+    for table in (
+        NODES,
+        BLOCKS,
+        TRANSACTIONS,
+        MEMPOOL_TXS,
+        MEMPOOL_EVENTS,
+        BLOCK_ARRIVALS,
+        TEMPLATES,
+        TEMPLATE_TXS,
+        MEMPOOL_STATS,
+        COVERAGE,
+        REJECTS,
+        EXTERNAL_SOURCES,
+        EXTERNAL_ARRIVALS,
+        EXTERNAL_BLOCKS,
+        EXTERNAL_POOL_LABELS,
+        EXTERNAL_PRICES,
+    )
+}
+
+__all__ = [
+    "BLOCKS",
+    "BLOCK_ARRIVALS",
+    "BLOCK_EVENTS",
+    "CHAINS",
+    "COVERAGE",
+    "DATASET_FORMAT",
+    "DATASET_MARKER",
+    "DATASET_VERSION",
+    "END_REASONS",
+    "EVENTS",
+    "EXTERNAL_ARRIVALS",
+    "EXTERNAL_BLOCKS",
+    "EXTERNAL_POOL_LABELS",
+    "EXTERNAL_PRICES",
+    "EXTERNAL_SOURCES",
+    "HEIGHT_SPAN",
+    "MEMPOOL_EVENTS",
+    "MEMPOOL_STATS",
+    "MEMPOOL_TXS",
+    "NODES",
+    "OUTPUT_TYPES",
+    "REJECTS",
+    "REMOVAL_REASONS",
+    "SEEN_KINDS",
+    "TABLES",
+    "TEMPLATES",
+    "TEMPLATE_TXS",
+    "TOPICS",
+    "TRANSACTIONS",
+    "VERDICTS",
+    "Column",
+    "Table",
+    "hash_bytes",
+    "hash_hex",
+]

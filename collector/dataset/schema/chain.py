@@ -1,0 +1,141 @@
+"""Tables of what the chain holds, and of when its blocks came."""
+
+import pyarrow as pa
+
+from collector.dataset.schema.model import (
+    AT,
+    BIG,
+    BLOCK_EVENTS,
+    BLOCK_HASH,
+    COUNT,
+    FLAG,
+    HASH,
+    HEADER_TIME,
+    NODE,
+    OUTPUT_TYPES,
+    OUTPUTS,
+    SEEN_KINDS,
+    SESSION,
+    TEXT,
+    TXID,
+    VERDICTS,
+    Table,
+    col,
+)
+
+BLOCKS = Table(
+    name="blocks",
+    doc="One row per block, stale blocks included; which chain is active is derived in analysis.",
+    grain=("block_hash",),
+    sort=("height", "block_hash"),
+    columns=(
+        BLOCK_HASH,
+        col("height", COUNT, "Blocks between this one and genesis."),
+        col("height_source", TEXT, "Where the height is from.", values=("rpc", "tree", "bip34")),
+        col("prev_hash", HASH, "Hash of the parent, internal byte order."),
+        col("version", pa.int32(), "Header version as a signed number; its bits signal deployments."),
+        col("merkle_root", HASH, "Merkle root in the header, internal byte order."),
+        col("header_time", HEADER_TIME, "Time in the header: chosen by the miner, not a time of arrival."),
+        col("bits", BIG, "Compact target."),
+        col("nonce", BIG, "Header nonce."),
+        col("size_bytes", BIG, "Serialised size with witness data."),
+        col("stripped_bytes", BIG, "Serialised size without witness data."),
+        col("weight_wu", BIG, "BIP141 weight."),
+        col("n_tx", COUNT, "Transactions, coinbase included."),
+        col("n_segwit_tx", COUNT, "Transactions with witness data, coinbase excluded."),
+        col("n_inputs", COUNT, "Inputs, coinbase excluded."),
+        col("n_outputs", COUNT, "Outputs, coinbase included."),
+        col("output_value_sat", BIG, "Value of all outputs, coinbase excluded."),
+        col("fees_sat", BIG, "Sum of the transactions' fees; null while unknown.", nullable=True),
+        col("subsidy_sat", BIG, "New coins this height allows."),
+        col("coinbase_txid", HASH, "Id of the coinbase transaction, internal byte order."),
+        col("coinbase_value_sat", BIG, "Value of the coinbase's outputs."),
+        col(
+            "coinbase_script",
+            pa.binary(),
+            "The coinbase's scriptSig, raw: text in it is chosen by strangers.",
+        ),
+        col("coinbase_outputs", OUTPUTS, "The coinbase's outputs in order: value and raw script."),
+        col("witness_commitment", HASH, "BIP141 commitment in the coinbase, if any.", nullable=True),
+        col(
+            "verdict", TEXT, "What recomputing work, txids, merkle root and commitment gave.", values=VERDICTS
+        ),
+        col("verified_by", TEXT, "The hashing backend that recomputed them."),
+        col("source", TEXT, "How the body reached us.", values=("zmq", "rpc", "rest", "blkfile")),
+    ),
+)
+
+TRANSACTIONS = Table(
+    name="transactions",
+    doc="One row per transaction in a block.",
+    grain=("block_hash", "tx_index"),
+    sort=("height", "block_hash", "tx_index"),
+    columns=(
+        BLOCK_HASH,
+        col("height", COUNT, "Height of the block."),
+        col("tx_index", COUNT, "Position in the block; the coinbase is 0."),
+        TXID,
+        col("wtxid", HASH, "Hash of the serialisation with witness data, internal byte order."),
+        col("version", BIG, "Transaction version."),
+        col("locktime", BIG, "Lock time."),
+        col("size_bytes", BIG, "Serialised size with witness data."),
+        col("weight_wu", BIG, "BIP141 weight."),
+        col("vsize_vb", BIG, "Weight / 4, rounded up; sigops not counted."),
+        col("n_inputs", COUNT, "Inputs."),
+        col("n_outputs", COUNT, "Outputs."),
+        col(
+            "input_value_sat",
+            BIG,
+            "Value of the spent outputs; null for the coinbase or while unknown.",
+            nullable=True,
+        ),
+        col("output_value_sat", BIG, "Value of the outputs."),
+        col("fee_sat", BIG, "Inputs minus outputs; null for the coinbase or while unknown.", nullable=True),
+        col("is_coinbase", FLAG, "True for the first transaction."),
+        col("has_witness", FLAG, "True when it carries witness data."),
+        col("signals_rbf", FLAG, "True when it signals BIP125 replaceability itself."),
+        col(
+            "output_types",
+            pa.list_(TEXT),
+            "Type of each output in order, as the node names it.",
+            values=OUTPUT_TYPES,
+        ),
+        col("parents", pa.list_(COUNT), "tx_index of each distinct parent inside this block, ascending."),
+        col(
+            "effective_feerate_sat_vb",
+            pa.float64(),
+            "Feerate at which the ancestor-set template algorithm takes it, on this block alone.",
+            nullable=True,
+        ),
+    ),
+)
+
+BLOCK_ARRIVALS = Table(
+    name="block_arrivals",
+    doc="What happened to a block at a node, and when, on our clock; a stale block keeps its rows.",
+    grain=("node", "session", "block_hash", "event", "event_at"),
+    sort=("event_at", "node", "block_hash", "event"),
+    day_column="event_at",
+    columns=(
+        NODE,
+        SESSION,
+        BLOCK_HASH,
+        col(
+            "event",
+            TEXT,
+            "First seen, connected to the node's active chain, or disconnected.",
+            values=BLOCK_EVENTS,
+        ),
+        col("event_at", AT, "Our clock."),
+        col("kind", TEXT, "How we learnt of it; only `pushed` is a time of arrival.", values=SEEN_KINDS[:3]),
+        col("height", COUNT, "Height, when known.", nullable=True),
+        col("prev_hash", HASH, "Parent, when known.", nullable=True),
+        col(
+            "is_catch_up",
+            FLAG,
+            "True when the node was catching up with blocks that others had before: no time of arrival; null "
+            "when not known, and where `kind` or `event` already says so.",
+            nullable=True,
+        ),
+    ),
+)

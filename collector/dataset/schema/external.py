@@ -1,0 +1,90 @@
+"""Tables of what others say: imported with its source and licence, never mixed with what we observed."""
+
+import pyarrow as pa
+
+from collector.dataset.schema.model import AT, BIG, BLOCK_HASH, COUNT, HASH, HEADER_TIME, TEXT, Table, col
+
+IMPORT_KINDS = ("arrivals", "blocks", "labels", "prices")
+
+SOURCE = col("source", TEXT, "Who says so; names rows of `external_sources`.")
+HEIGHT = col("height", COUNT, "Height of the block, as the source has it.")
+
+EXTERNAL_SOURCES = Table(
+    name="external_sources",
+    doc="One row per file that was imported.",
+    grain=("source", "kind", "file_sha256"),
+    sort=("source", "kind", "imported_at"),
+    day_column="imported_at",
+    columns=(
+        SOURCE,
+        col("kind", TEXT, "What the file holds.", values=IMPORT_KINDS),
+        col("licence", TEXT, "Terms under which the source gives it."),
+        col("url", TEXT, "Where it was taken from."),
+        col("file_name", TEXT, "Name of the file, without its folder."),
+        col("file_sha256", HASH, "SHA-256 of the file."),
+        col("imported_at", AT, "Our clock."),
+        col("n_rows", BIG, "Rows that were new."),
+    ),
+)
+
+EXTERNAL_ARRIVALS = Table(
+    name="external_arrivals",
+    doc="When others saw a block first, on their clocks.",
+    grain=("source", "block_hash"),
+    sort=("height", "source", "block_hash"),
+    columns=(SOURCE, BLOCK_HASH, HEIGHT, col("arrived_at", AT, "Clock of the source.")),
+)
+
+EXTERNAL_BLOCKS = Table(
+    name="external_blocks",
+    doc="Blocks as another provider describes them.",
+    grain=("source", "block_hash"),
+    sort=("height", "source", "block_hash"),
+    columns=(
+        SOURCE,
+        BLOCK_HASH,
+        HEIGHT,
+        col("header_time", HEADER_TIME, "Time in the header."),
+        col("version", pa.int32(), "Header version as a signed number."),
+        col("merkle_root", HASH, "Merkle root, internal byte order."),
+        col("bits", BIG, "Compact target."),
+        col("nonce", BIG, "Header nonce."),
+        col("size_bytes", BIG, "Serialised size with witness data."),
+        col("stripped_bytes", BIG, "Serialised size without witness data."),
+        col("weight_wu", BIG, "BIP141 weight."),
+        col("n_tx", COUNT, "Transactions, coinbase included."),
+        col("n_segwit_tx", COUNT, "Transactions with witness data, as the source counts."),
+        col("n_inputs", COUNT, "Inputs, as the source counts."),
+        col("n_outputs", COUNT, "Outputs, as the source counts."),
+        col("fees_sat", BIG, "Sum of the fees."),
+        col("subsidy_sat", BIG, "New coins."),
+        col("coinbase_script", pa.binary(), "The coinbase's scriptSig, raw: chosen by strangers."),
+        col("pool_label", TEXT, "The source's guess of who mined it."),
+    ),
+)
+
+EXTERNAL_POOL_LABELS = Table(
+    name="external_pool_labels",
+    doc="Who mined a block, as others say.",
+    grain=("source", "height"),
+    sort=("height", "source"),
+    columns=(SOURCE, HEIGHT, col("label", TEXT, "The source's name of the pool, as it writes it.")),
+)
+
+EXTERNAL_PRICES = Table(
+    name="external_prices",
+    doc="Price of one coin, day by day.",
+    grain=("source", "currency", "day_at"),
+    sort=("source", "currency", "day_at"),
+    day_column="imported_at",
+    columns=(
+        SOURCE,
+        col("currency", TEXT, "ISO 4217 code of what the price is in."),
+        col("day_at", HEADER_TIME, "Begin of the day, UTC."),
+        col("open", pa.float64(), "Price at its begin.", nullable=True),
+        col("high", pa.float64(), "Highest price.", nullable=True),
+        col("low", pa.float64(), "Lowest price.", nullable=True),
+        col("close", pa.float64(), "Price at its end, or the one price that the source gives."),
+        col("imported_at", AT, "Our clock."),
+    ),
+)

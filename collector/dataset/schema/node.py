@@ -1,0 +1,90 @@
+"""Tables about the watching itself: sessions, coverage, rejects."""
+
+import pyarrow as pa
+
+from collector.dataset.schema.model import (
+    AT,
+    BIG,
+    CHAINS,
+    COUNT,
+    END_REASONS,
+    HASH,
+    NODE,
+    SESSION,
+    TEXT,
+    TOPICS,
+    Table,
+    col,
+)
+
+NODES = Table(
+    name="nodes",
+    doc="Run manifest: one row per node and session.",
+    grain=("node", "session"),
+    sort=("started_at", "node"),
+    day_column="started_at",
+    columns=(
+        NODE,
+        SESSION,
+        col("started_at", AT, "Our clock when the session began."),
+        col("chain", TEXT, "Chain the node is on, as the node names it.", values=CHAINS),
+        col("node_version", COUNT, "The node's version number, e.g. 290000."),
+        col("subversion", TEXT, "The node's user agent."),
+        col("tip_height", COUNT, "Height of the node's tip when the session began."),
+        col("tip_hash", HASH, "Hash of the node's tip when the session began."),
+        col("n_mempool_at_start", BIG, "Transactions in the mempool when the session began."),
+        col(
+            "clock_offset_us",
+            BIG,
+            "Our clock minus the node host's, to its resolution of 1 s.",
+            nullable=True,
+        ),
+        col("policy", TEXT, "JSON: the node's relay and mempool policy as its RPC reports it."),
+        col("zmq", TEXT, "JSON: topic, endpoint and high-water mark of each notifier used."),
+        col("collector_version", TEXT, "Version of this software."),
+        col("software", TEXT, "JSON: versions of Python and of the libraries that matter."),
+        col("settings", TEXT, "JSON: the settings of the run, without secrets."),
+    ),
+)
+
+COVERAGE = Table(
+    name="coverage",
+    doc="Intervals that were really observed, and why each one ended.",
+    grain=("node", "session", "topic", "from_at"),
+    sort=("from_at", "node", "topic"),
+    day_column="from_at",
+    columns=(
+        NODE,
+        SESSION,
+        col("topic", TEXT, "A ZMQ topic, or `mempool`: our copy of it was in step.", values=TOPICS),
+        col("from_at", AT, "Our clock when the interval began."),
+        col("to_at", AT, "Our clock when it ended."),
+        col("first_sequence", BIG, "Counter of its first message.", nullable=True),
+        col("last_sequence", BIG, "Counter of its last message.", nullable=True),
+        col("n_messages", BIG, "Messages received in it."),
+        col(
+            "end_reason",
+            TEXT,
+            "`sealed` goes on in the next row; every other ends in a hole.",
+            values=END_REASONS,
+        ),
+        col("detail", TEXT, "What was seen, for people.", nullable=True),
+    ),
+)
+
+REJECTS = Table(
+    name="rejects",
+    doc="What could not be decoded or verified, kept whole.",
+    grain=("node", "session", "received_at", "topic"),
+    sort=("received_at", "node", "topic"),
+    day_column="received_at",
+    columns=(
+        NODE,
+        SESSION,
+        col("received_at", AT, "Our clock when it reached us."),
+        col("topic", TEXT, "Where it came from: a ZMQ topic, `rpc` or a file."),
+        col("sequence", BIG, "Counter of the message.", nullable=True),
+        col("reason", TEXT, "What is wrong with it."),
+        col("body", pa.binary(), "The bytes as received."),
+    ),
+)

@@ -1,0 +1,40 @@
+"""The command `pool-collector import`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collector.config import load_settings
+from collector.dataset.writer import Dataset
+from collector.external.store import Origin, import_file
+
+
+class Kind(StrEnum):
+    """What a file holds."""
+
+    ARRIVALS = "arrivals"
+    BLOCKS = "blocks"
+    LABELS = "labels"
+    PRICES = "prices"
+
+
+def import_external(  # noqa: PLR0917 - typer passes every option by name
+    kind: Annotated[Kind, typer.Argument(help="What the file holds.")],
+    file: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet with named columns; prices also JSON.")],
+    source: Annotated[str, typer.Option(help="Short name of who says so, e.g. blockchair.")],
+    licence: Annotated[str, typer.Option(help="Terms under which the file is given.")],
+    url: Annotated[str, typer.Option(help="Where the file was taken from.")],
+    dataset: Annotated[
+        Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
+    ] = None,
+    chain: Annotated[str | None, typer.Option(help="Chain of the blocks; main unless set.")] = None,
+    currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+) -> None:
+    """Take in arrival times, blocks, pool labels or prices of others, into tables of their own."""
+    settings = load_settings(config, dataset=dataset, chain=chain)
+    into = Dataset.open(settings.dataset, settings.chain, create=True)
+    result = import_file(into, kind.value, file, Origin(source, licence, url), currency=currency)
+    print(f"{result.table}: {result.n_rows:,} rows in the file, {result.n_new:,} of them new")

@@ -1,0 +1,213 @@
+"""Read the files of others into rows of the contract, or refuse them with file, line and reason.
+
+A file is taken whole or not at all. Columns are found by name; the names are those that the publishers use.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from collector.dataset.schema import Table
+from collector.dataset.schema.external import (
+    EXTERNAL_ARRIVALS,
+    EXTERNAL_BLOCKS,
+    EXTERNAL_POOL_LABELS,
+    EXTERNAL_PRICES,
+)
+from collector.errors import DecodeError
+from collector.external import fields
+
+Row = dict[str, Any]
+Read = Callable[[str], Any]
+
+DAY_S: Final = 86_400
+# bitcoinresearchkit/brk: index 0 is 2009-01-03, index i from 1 on is 2009-01-08 + i days.
+OHLC_FIRST_S: Final = fields.FIRST_DAY_S
+OHLC_SECOND_S: Final = OHLC_FIRST_S + 5 * DAY_S
+I32: Final = (1 << 31) - 1
+U32: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a file: the names it may have, how it is read, and whether it may be missing."""
+
+    names: tuple[str, ...]
+    read: Read
+    may_lack: bool = False
+
+
+def u32(text: str) -> int:
+    """Read an unsigned number of 32 bits."""
+    return fields.whole(text, high=U32)
+
+
+def count(text: str) -> int:
+    """Read a count."""
+    return fields.whole(text, high=I32)
+
+
+def version(text: str) -> int:
+    """Read a version, which some write unsigned, as a signed number of 32 bits."""
+    value = fields.whole(text, low=-I32 - 1, high=U32)
+    return value - (1 << 32) if value > I32 else value
+
+
+ARRIVALS: Final = {
+    "block_hash": Field(("hash", "block_hash", "header_hash"), fields.block_hash),
+    "height": Field(("height",), fields.height),
+    "arrived_at": Field(("timestamp_ms", "timestamp"), fields.time_us),
+}
+LABELS: Final = {
+    "height": Field(("height", "blockid", "block_height", "id"), fields.height),
+    "label": Field(("label", "pool", "pool_slug", "miningpool", "guessed_miner"), fields.label),
+}
+PRICES: Final = {
+    "day_at": Field(("day", "date", "date_UTC"), fields.day_s),
+    "open": Field(("open",), fields.price, may_lack=True),
+    "high": Field(("high",), fields.price, may_lack=True),
+    "low": Field(("low",), fields.price, may_lack=True),
+    "close": Field(("close", "price", "price_USD"), fields.price),
+}
+BLOCKCHAIR: Final = {
+    "block_hash": Field(("hash",), fields.block_hash),
+    "height": Field(("id",), fields.height),
+    "header_time": Field(("time",), fields.time_s),
+    "version": Field(("version",), version),
+    "merkle_root": Field(("merkle_root",), fields.block_hash),
+    "bits": Field(("bits",), u32),
+    "nonce": Field(("nonce",), u32),
+    "size_bytes": Field(("size",), count),
+    "stripped_bytes": Field(("stripped_size",), count),
+    "weight_wu": Field(("weight",), count),
+    "n_tx": Field(("transaction_count",), count),
+    "n_segwit_tx": Field(("witness_count",), count),
+    "n_inputs": Field(("input_count",), count),
+    "n_outputs": Field(("output_count",), count),
+    "fees_sat": Field(("fee_total",), fields.whole),
+    "subsidy_sat": Field(("generation",), fields.whole),
+    "coinbase_script": Field(("coinbase_data_hex",), fields.script),
+    "pool_label": Field(("guessed_miner",), fields.label),
+}
+# By kind: the table, and the columns of a file.
+KINDS: Final[dict[str, tuple[Table, Mapping[str, Field]]]] = {
+    "arrivals": (EXTERNAL_ARRIVALS, ARRIVALS),
+    "blocks": (EXTERNAL_BLOCKS, BLOCKCHAIR),
+    "labels": (EXTERNAL_POOL_LABELS, LABELS),
+    "prices": (EXTERNAL_PRICES, PRICES),
+}
+
+
+def read_rows(kind: str, path: Path) -> list[Row]:
+    """Read a file of a kind. Raises DecodeError that names the line, and nothing else for what is in it."""
+    wanted = KINDS[kind][1]
+    try:
+        if path.suffix == ".parquet":
+            return list(_from_parquet(path, wanted))
+        if path.suffix == ".json":
+            if kind != "prices":
+                raise DecodeError(f"{path}: JSON is read for prices only; convert it to CSV")
+            return list(_from_ohlc(path))
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            return list(_from_text(path, lines, wanted))
+    except UnicodeDecodeError:
+        raise DecodeError(f"{path} is not text in UTF-8") from None
+    except (csv.Error, RecursionError) as error:
+        raise DecodeError(f"{path} is no table: {error}") from None
+    except OSError as error:
+        raise DecodeError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _from_text(path: Path, lines: TextIO, wanted: Mapping[str, Field]) -> Iterator[Row]:
+    first = lines.readline()
+    if not first.strip():
+        raise DecodeError(f"{path} is empty")
+    delimiter = "\t" if "\t" in first else ","
+    header = next(csv.reader([first], delimiter=delimiter))
+    places = _places(path, header, wanted)
+    rows = csv.reader(lines, delimiter=delimiter)
+    for values in rows:
+        line = rows.line_num + 1
+        if len(values) != len(header):
+            raise DecodeError(f"{path}:{line} has {len(values)} fields, the header {len(header)}")
+        yield _row(f"{path}:{line}", {name: values[at] for name, at in places.items()}, wanted)
+
+
+def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Row]:
+    try:
+        table = pq.ParquetFile(path).read()
+    except pa.ArrowException as error:
+        raise DecodeError(f"{path} is no Parquet file: {error}") from None
+    places = _places(path, table.column_names, wanted)
+    columns = {name: table.column(at).to_pylist() for name, at in places.items()}
+    for number in range(len(table)):
+        # A null is no text, as an empty field of a CSV file is none.
+        texts = {
+            name: "" if values[number] is None else str(values[number]) for name, values in columns.items()
+        }
+        yield _row(f"{path}, row {number + 1}", texts, wanted)
+
+
+def _from_ohlc(path: Path) -> Iterator[Row]:
+    """Read a list of [open, high, low, close] by day; days without a price are zeros."""
+    try:
+        days = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:  # also for a number of thousands of digits
+        raise DecodeError(f"{path} is no JSON: {error}") from None
+    if not isinstance(days, list):
+        raise DecodeError(f"{path} is no list of [open, high, low, close] by day")
+    for index, prices in enumerate(days):
+        if not isinstance(prices, list) or len(prices) != 4:  # noqa: PLR2004 - open, high, low, close
+            raise DecodeError(f"{path}, day {index}: {prices!r:.60} is not [open, high, low, close]")
+        if any(prices):
+            texts = dict(zip(("open", "high", "low", "close"), map(str, prices), strict=True))
+            row = _row(f"{path}, day {index}", texts, {name: PRICES[name] for name in texts})
+            yield row | {
+                "day_at": OHLC_FIRST_S + index * DAY_S if index == 0 else OHLC_SECOND_S + index * DAY_S
+            }
+
+
+def _places(path: Path, header: Sequence[str], wanted: Mapping[str, Field]) -> dict[str, int]:
+    """Find each wanted column in the header."""
+    names = [name.strip() for name in header]
+    places = {}
+    for column, field in wanted.items():
+        found = [name for name in field.names if name in names]
+        if found:
+            places[column] = names.index(found[0])
+        elif not field.may_lack:
+            raise DecodeError(
+                f"{path} has no column {' or '.join(field.names)}; its first line names {', '.join(names)}"
+            )
+    return places
+
+
+def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> Row:
+    row = {}
+    for name, text in texts.items():
+        try:
+            row[name] = wanted[name].read(text.strip())
+        except ValueError as error:
+            raise DecodeError(f"{where}: {name}: {error}") from None
+    if "close" in row:
+        _check_prices(where, row)
+    return row
+
+
+def _check_prices(where: str, row: Row) -> None:
+    """Refuse prices of a day that are not between its lowest and its highest."""
+    inner = [row[name] for name in ("open", "close") if name in row]
+    low, high = row.get("low", min(inner)), row.get("high", max(inner))
+    if not low <= min(inner) <= max(inner) <= high:
+        prices = ", ".join(
+            f"{name} {row[name]:g}" for name in ("open", "high", "low", "close") if name in row
+        )
+        raise DecodeError(f"{where}: {prices}: not all are between lowest and highest")

@@ -1,0 +1,224 @@
+"""Keep account of what was really observed: one open interval per topic, a `coverage` row when it ends.
+
+An interval begins when the subscription stands or the stream is whole again. It ends at its last message:
+that nothing was lost behind that one only the counter of the next shows, or a look at the node (`prove`). A
+seal ends it before the first message whose rows are not committed, and it goes on in the next row. So no
+claim is ever taken back.
+
+A row is held until what it vouches for is committed: a row of ours is never in the dataset before those.
+
+`state` goes to the journal with the messages it counts, so that an interval which a kill leaves open still
+becomes a row, closed at the last message that the journal holds. Where the journal was damaged,
+`collector.journal.recovery` says what is left of the claims.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+from collector.receive.records import COUNTER_RANGE, Message, Notice
+
+Row = dict[str, Any]
+COVERAGE_STATE: Final = "coverage/"  # + session: the name of a ledger's state in the journal
+NO_CLEAN_STOP: Final = "the process ended without a clean stop"
+LOST_WITH_JOURNAL: Final = "messages were lost with a part of the journal"
+_OF_A_ROW: Final = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
+
+
+@dataclass(slots=True)
+class _Interval:
+    from_us: int
+    to_us: int
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    n_messages: int = 0
+    before_sequence: int | None = None  # counter of the last message before the interval, where it goes on
+
+    @property
+    def newest_sequence(self) -> int | None:
+        return self.before_sequence if self.last_sequence is None else self.last_sequence
+
+    def count(self, sequence: int, received_us: int) -> None:
+        if self.first_sequence is None:
+            self.first_sequence = sequence
+        self.last_sequence = sequence
+        self.n_messages += 1
+        self.to_us = max(self.to_us, received_us)
+
+    def parted(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
+        """Part the interval before a message, or at its end when it has not counted that message."""
+        n_later, at_us = 0, self.to_us
+        if before is not None and self.last_sequence is not None:
+            distance = (self.last_sequence - before.sequence + 1) % COUNTER_RANGE
+            if 0 < distance < COUNTER_RANGE // 2:  # else the message is still to be counted
+                n_later = min(distance, self.n_messages)  # an earlier interval counted the others
+                at_us = min(max(before.received_ns // 1000, self.from_us), self.to_us)
+        if self.n_messages > n_later:  # stamps are cut to microseconds: a message is inside that of its own
+            at_us = max(at_us, self.from_us + 1)
+        done, rest = _Interval(self.from_us, at_us), _Interval(at_us, max(at_us, self.to_us))
+        done.before_sequence = self.before_sequence
+        done.n_messages, rest.n_messages = self.n_messages - n_later, n_later
+        if self.last_sequence is not None and done.n_messages:
+            done.first_sequence = self.first_sequence
+            done.last_sequence = (self.last_sequence - n_later) % COUNTER_RANGE
+        if self.last_sequence is not None and rest.n_messages:
+            rest.first_sequence = (self.last_sequence - n_later + 1) % COUNTER_RANGE
+            rest.last_sequence = self.last_sequence
+        rest.before_sequence = done.newest_sequence
+        return done, rest
+
+
+class Ledger:
+    """The open intervals of one node and session."""
+
+    def __init__(self, node: str, session: str) -> None:
+        self._node = node
+        self._session = session
+        self._open: dict[str, _Interval] = {}
+        self._held: list[Row] = []  # of intervals that have ended, not yet given out
+
+    def open(self, topic: str, at_us: int) -> None:
+        """Begin an interval, unless one is open."""
+        self._open.setdefault(topic, _Interval(at_us, at_us))
+
+    def is_open(self, topic: str) -> bool:
+        """Whether the topic is being observed."""
+        return topic in self._open
+
+    def count(self, topic: str, sequence: int, received_us: int) -> None:
+        """Count a message in the open interval, which it opens if there is none."""
+        interval = self._open.get(topic)
+        if interval is None:
+            interval = self._open[topic] = _Interval(received_us, received_us)
+        interval.count(sequence, received_us)
+
+    def prove(self, topic: str, until_us: int) -> None:
+        """Note that the topic was whole until a moment, though no message says so."""
+        interval = self._open.get(topic)
+        if interval is not None:
+            interval.to_us = max(interval.to_us, until_us)
+
+    def close(self, topic: str, reason: str, detail: str | None = None) -> list[Row]:
+        """End the topic's interval, if one is open, at the last moment that is vouched for."""
+        interval = self._open.pop(topic, None)
+        return [] if interval is None else [self._row(topic, interval, reason, detail)]
+
+    def close_all(self, reason: str, detail: str | None = None) -> list[Row]:
+        """End every interval."""
+        return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
+
+    def hold(self, rows: Iterable[Row]) -> None:
+        """Keep rows of intervals that have ended until `ripe` or `seal` gives them out."""
+        self._held += rows
+
+    def ripe(self, unfinished: Mapping[str, Message]) -> list[Row]:
+        """Give out the rows that were held and vouch for nothing that is unfinished."""
+        rows = [row for row in self._held if _is_before(row, unfinished)]
+        self._held = [row for row in self._held if row not in rows]
+        return rows
+
+    def seal(self, unfinished: Mapping[str, Message]) -> list[Row]:
+        """End every interval that has grown, and begin the next one where it ended, without a hole.
+
+        `unfinished` has, by topic, the first message whose rows are not committed. It and what came behind it
+        belong to the next interval.
+        """
+        rows = self.ripe(unfinished) + self._ripe_parts(unfinished)
+        for topic, interval in list(self._open.items()):
+            done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
+            if done.to_us > done.from_us:
+                rows.append(self._row(topic, done, "sealed", None))
+                self._open[topic] = rest
+        return rows
+
+    def _ripe_parts(self, unfinished: Mapping[str, Message]) -> list[Row]:
+        """Part the rows that are held, as intervals that are open still."""
+        rows = []
+        for at, row in enumerate(self._held):
+            topic = row["topic"]
+            interval = _Interval(*(row[name] for name in _OF_A_ROW))
+            done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
+            if done.n_messages:
+                rows.append(self._row(topic, done, "sealed", None))
+                self._held[at] = self._row(topic, rest, row["end_reason"], row["detail"])
+        return rows
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are being observed."""
+        return list(self._open)
+
+    def state(self) -> bytes:
+        """Return the open intervals and the rows that are held as bytes for the journal."""
+        return json.dumps(
+            {"open": {topic: astuple(each) for topic, each in self._open.items()}, "closed": self._held}
+        ).encode()
+
+    def restore(self, state: bytes | None) -> list[Row]:
+        """Go on from a state, whose rows that were held are returned."""
+        found = json.loads(state or b"{}")
+        intervals = found.get("open", found)  # older states have nothing else
+        self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
+        rows: list[Row] = found.get("closed", [])
+        return rows
+
+    def close_killed(
+        self, state: bytes | None, late: Iterable[Message | Notice] = (), *, is_cut: bool = False
+    ) -> list[Row]:
+        """Close what a killed run left open, by its last state and what it had received since.
+
+        `late` is in the order of receipt, and may hold messages of other sessions. Where the journal was
+        damaged, the state may be older than they are, or gone: a jump of a counter then ends an interval.
+        `is_cut` says that messages between the state and `late` are lost: the state's intervals end there.
+        """
+        rows = self.restore(state)
+        rows += self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
+        return rows + self.take_late(late) + self.close_all("killed", NO_CLEAN_STOP)
+
+    def take_late(self, late: Iterable[Message | Notice]) -> list[Row]:
+        """Go on with what a killed run had received since its last state; returns the intervals that end."""
+        rows = []
+        for item in late:
+            at_us = item.received_ns // 1000
+            if isinstance(item, Message):
+                if item.session == self._session:
+                    if not self._follows(item):
+                        rows += self.close(item.topic, "killed", LOST_WITH_JOURNAL)
+                    self.count(item.topic, item.sequence, at_us)
+            elif item.topic is not None and item.reason == "connected":
+                self.open(item.topic, at_us)
+            elif item.topic is not None:
+                rows += self.close(item.topic, item.reason, item.detail)
+        return rows
+
+    def _follows(self, message: Message) -> bool:
+        """Whether a message is the next of its topic, as far as we can tell."""
+        interval = self._open.get(message.topic)
+        if interval is None:
+            return True
+        last = interval.newest_sequence
+        return last is None or message.sequence == (last + 1) % COUNTER_RANGE
+
+    def _row(self, topic: str, interval: _Interval, reason: str, detail: str | None) -> Row:
+        return {
+            "node": self._node,
+            "session": self._session,
+            "topic": topic,
+            "from_at": interval.from_us,
+            "to_at": interval.to_us,
+            "first_sequence": interval.first_sequence,
+            "last_sequence": interval.last_sequence,
+            "n_messages": interval.n_messages,
+            "end_reason": reason,
+            "detail": detail,
+        }
+
+
+def _is_before(row: Row, unfinished: Mapping[str, Message]) -> bool:
+    """Whether an interval ends before the first message of its topic that is unfinished."""
+    first = unfinished.get("sequence" if row["topic"] == "mempool" else row["topic"])
+    if first is None or row["last_sequence"] is None:
+        return True
+    n_behind: int = (row["last_sequence"] - first.sequence) % COUNTER_RANGE
+    return n_behind >= COUNTER_RANGE // 2

@@ -1,0 +1,238 @@
+"""Numbers about the collector, under the names that Prometheus reads.
+
+Names follow Prometheus: `_total` counts, `_seconds` and `_bytes` are the units, and labels are few and closed
+(`node`, `topic`, `reason`, `table`): no txid, no address, nothing a stranger chose.
+"""
+
+import shutil
+import threading
+import time
+from collections import Counter as TopicCounts
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from collector.dataset.schema import END_REASONS
+from collector.receive.records import Message
+
+PREFIX: Final = "pool_collector_"
+LAG_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SEAL_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TOPICS: Final = ("sequence", "rawtx", "rawblock")
+LOSSES: Final = tuple(each for each in END_REASONS if each not in ("sealed", "shutdown", "killed"))
+
+
+class NodeState(NamedTuple):
+    """How one node's session stands after a turn."""
+
+    in_step: bool
+    away: bool  # its RPC does not answer
+    n_mempool: int
+    n_queued: int
+    n_waiting: int  # messages in the journal whose rows are not complete
+    waiting_s: float = 0.0  # for how long the oldest of them has waited
+    lag_s: float = 0.0  # how old the oldest message of the last turn was when it was in the journal
+    turn_s: float = 0.0  # when that turn ended, on the monotonic clock
+    reason: str = ""  # why it is away, when more is known than that its RPC does not answer
+
+
+class Storage(Protocol):
+    """What knows whether a journal can be written."""
+
+    @property
+    def blocked(self) -> str:
+        """Why nothing can be written at present; empty when it can."""
+
+
+AWAY: Final = NodeState(in_step=False, away=True, n_mempool=0, n_queued=0, n_waiting=0)
+
+
+class Metrics:
+    """Counters and gauges of one process. Safe to use from several threads."""
+
+    def __init__(self, nodes: Iterable[str] = ()) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory, processor time, open files
+        PlatformCollector(registry=self.registry)
+        self._lock = threading.Lock()
+        self._states: dict[str, NodeState] = {}
+        self._lag_s: dict[str, float] = {}
+        self._storages: dict[str, Storage] = {}
+        self._messages = self._counter("messages", "ZMQ messages received.", "node", "topic")
+        self._losses = self._counter("losses", "Holes in a stream.", "node", "topic", "reason")
+        self._resyncs = self._counter(
+            "resyncs", "Times our copy of the mempool was given up and asked for anew.", "node", "reason"
+        )
+        self._sessions = self._counter("sessions", "Runs of the node that were watched.", "node")
+        self._rows = self._counter("rows", "Rows made.", "table")
+        self._files = self._counter("files", "Parquet files sealed.")
+        self._lag = self._histogram("lag_seconds", "From receipt to the journal, per turn.", LAG_BUCKETS_S)
+        self._seal = self._histogram("seal_seconds", "Duration of a seal.", SEAL_BUCKETS_S)
+        self._sealed = self._gauge("last_seal_timestamp_seconds", "When the last seal ended.", "node")
+        self._last = self._gauge("last_message_timestamp_seconds", "When it came.", "node", "topic")
+        self._turn = self._gauge("last_turn_timestamp_seconds", "When the node's thread last turned.", "node")
+        self._offset = self._gauge(
+            "clock_offset_seconds", "Our clock minus the node host's at the session's start.", "node"
+        )
+        self._in_step = self._gauge("in_step", "1 when our copy of the mempool is the node's.", "node")
+        self._away = self._gauge("rpc_away", "1 while the node's RPC does not answer.", "node")
+        self._mempool = self._gauge(
+            "mempool_transactions", "Transactions in our copy of the mempool.", "node"
+        )
+        self._queued = self._gauge("queued_messages", "Messages received and not yet journalled.", "node")
+        self._waiting = self._gauge(
+            "waiting_messages", "Messages journalled whose rows are incomplete.", "node"
+        )
+        self._oldest = self._gauge("oldest_waiting_seconds", "Age of the oldest incomplete row.", "node")
+        self._storage = self._gauge("storage_blocked", "1 while the journal cannot be written.", "node")
+        self._build = self._gauge("build_info", "1, labelled with our version.", "version")
+        self._build.labels(metadata.version("pool-measurement")).set(1)
+        for node in nodes:
+            self._expect(node)
+
+    def began(self, node: str, facts: Mapping[str, Any]) -> None:
+        """Count a session; `facts` is its row of `nodes`."""
+        self._sessions.labels(node).inc()
+        if facts.get("clock_offset_us") is not None:
+            self._offset.labels(node).set(facts["clock_offset_us"] / 1e6)
+
+    def received(self, node: str, messages: Sequence[Message]) -> None:
+        """Count messages of a node, given in the order they came and after they were journalled."""
+        lag_s = max(0.0, time.time() - messages[0].received_ns / 1e9) if messages else 0.0
+        self._lag_s[node] = lag_s
+        if not messages:
+            return
+        self._lag.labels(node).observe(lag_s)
+        newest = {message.topic: message.received_ns for message in messages}
+        for topic, count in TopicCounts(message.topic for message in messages).items():
+            self._messages.labels(node, topic).inc(count)
+            self._last.labels(node, topic).set(newest[topic] / 1e9)
+
+    def lost(self, node: str, topic: str, reason: str) -> None:
+        """Count a hole in a stream."""
+        self._losses.labels(node, topic, reason).inc()
+
+    def resynced(self, node: str, reason: str) -> None:
+        """Count a time when our copy of the mempool was given up."""
+        self._resyncs.labels(node, reason).inc()
+
+    def wrote(self, rows: Mapping[str, int]) -> None:
+        """Count rows by table."""
+        for table, count in rows.items():
+            self._rows.labels(table).inc(count)
+
+    def sealed(self, node: str, duration_s: float, n_files: int) -> None:
+        """Count a seal."""
+        self._seal.labels(node).observe(duration_s)
+        self._sealed.labels(node).set_to_current_time()
+        self._files.inc(n_files)
+
+    def state(self, node: str, state: NodeState) -> None:
+        """Note how a node's session stands at the end of a turn."""
+        state = state._replace(lag_s=self._lag_s.get(node, 0.0), turn_s=time.monotonic())
+        with self._lock:
+            self._states[node] = state
+        self._turn.labels(node).set_to_current_time()
+        self._in_step.labels(node).set(state.in_step)
+        self._away.labels(node).set(state.away)
+        self._mempool.labels(node).set(state.n_mempool)
+        self._queued.labels(node).set(state.n_queued)
+        self._waiting.labels(node).set(state.n_waiting)
+        self._oldest.labels(node).set(state.waiting_s)
+
+    def turned(self, node: str) -> None:
+        """Note that a node's thread goes on with what it has."""
+        with self._lock:
+            if node in self._states:
+                self._states[node] = self._states[node]._replace(turn_s=time.monotonic())
+
+    def away(self, node: str, reason: str = "") -> None:
+        """Note that a node is not there, or cannot be followed yet, and that its thread goes on asking."""
+        self.state(node, AWAY._replace(reason=reason))
+
+    def states(self) -> dict[str, NodeState]:
+        """Return how the nodes stand of which anything is known."""
+        with self._lock:
+            return dict(self._states)
+
+    def watch_storage(self, node: str, storage: "Storage") -> None:
+        """Ask, whenever somebody looks, whether a node's journal can be written.
+
+        Its thread stands still while it cannot, and says nothing.
+        """
+        self._storages[node] = storage
+        self._storage.labels(node).set_function(lambda: float(bool(storage.blocked)))
+
+    def blocked(self) -> dict[str, str]:
+        """Return why journals cannot be written, by node; those that can are left out."""
+        reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
+        return {node: reason for node, reason in reasons.items() if reason}
+
+    def watch_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
+        """Tell, at each scrape, the free space of the dataset's disk and the size of each node's journal."""
+        self.registry.register(_Disk(dataset, journals))
+
+    def _expect(self, node: str) -> None:
+        """Show a node's counters as 0 before anything happened: an increase from nothing is no increase."""
+        self._sessions.labels(node)
+        self._in_step.labels(node)
+        self._away.labels(node)
+        for reason in LOSSES:
+            self._resyncs.labels(node, reason)
+        for topic in TOPICS:
+            self._messages.labels(node, topic)
+            for reason in LOSSES:
+                self._losses.labels(node, topic, reason)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(PREFIX + name, text, ("node",), buckets=buckets, registry=self.registry)
+
+
+class _Disk(Collector):
+    """What is asked of the file system when somebody looks."""
+
+    def __init__(self, dataset: Path, journals: Mapping[str, Path]) -> None:
+        self._dataset = dataset
+        self._journals = journals
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        free = GaugeMetricFamily(PREFIX + "disk_free_bytes", "Free space where the dataset is.")
+        with suppress(OSError):  # the folder is gone: that must not take all other numbers with it
+            free.add_metric([], shutil.disk_usage(self._dataset).free)
+        yield free
+        journal = GaugeMetricFamily(
+            PREFIX + "journal_bytes", "Size of what is received and not yet sealed.", labels=["node"]
+        )
+        for node, folder in self._journals.items():
+            journal.add_metric([node], _size_bytes(folder))
+        yield journal
+
+
+def _size_bytes(folder: Path) -> int:
+    """Size of the segments in a journal's folder; one may be sealed and removed while we look."""
+    total = 0
+    for segment in folder.glob("*.journal"):
+        try:
+            total += segment.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total

@@ -1,0 +1,389 @@
+"""A ring in a file, through which one process hands messages to another, and to the next run after a kill.
+
+Both map the file. What was put is in the operating system's cache at once, without a call, so it outlives
+SIGKILL of either process or of both; and the file has its space from the start, so a full disk cannot stop
+the one that puts. One process puts (`Ring.put`, `Ring.note`), one takes (`Ring.take`) and frees what it has
+made safe elsewhere (`Ring.release`). A record counts once `head` lies behind it.
+
+The file is a page that describes it, in words of 64 bits and in JSON of which a word has the length and the
+CRC-32, then the records, each at a multiple of 8 bytes:
+
+    length of the body (uint32) | CRC-32 of the rest (uint32) | number, received_ns, sequence (64 bits each)
+    | topic, kind (uint16 each) | 0 (uint32) | body
+
+Records are numbered from 1. Where none fits before the end of the file, a length of 0xFFFFFFFF says to go on
+at its begin. Byte order is little-endian in records, the machine's own in the page. A power cut may leave any
+mixture of old and new pages: checksum and number tell a record from what was there before.
+"""
+
+import errno
+import fcntl
+import json
+import mmap
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+from collector.receive.records import Message, Notice
+
+CAPACITY_BYTES: Final = 64 << 20
+LEAST_BYTES: Final = 1 << 20  # below this a ring is not worth having
+SUFFIX: Final = ".ring"
+NOTICE_RESERVE_BYTES: Final = 1 << 16  # a full ring still has room to say that it is full
+MOST_NOTICE_BYTES: Final = 1 << 14
+TAKEN_AT_ONCE: Final = 1000
+
+_MAGIC: Final = b"mpring01"
+_PAGE_BYTES: Final = 4096
+# 64-bit words of the page, behind the magic.
+_HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT, _IDLE = range(1, 8)
+_TEXT_AT: Final = 64
+_MESSAGE, _NOTICE = 0, 1
+_NO_TOPIC: Final = 0xFFFF
+_TURN_BACK: Final = 0xFFFFFFFF
+_rest = Struct("<QqqHHI")
+_start = Struct("<II")
+_HEADER_BYTES: Final = _start.size + _rest.size
+_FILE_MODE: Final = 0o640
+_UNMAP_BYTES: Final = 8 << 20  # so many are put or taken between two times of giving pages back
+_PATIENCE_S: Final = 1.0  # for a record that the other processor's cache has not shown yet
+_NO_SPACE: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+Item = Message | Notice
+
+
+class Left(NamedTuple):
+    """What a run left in its ring, oldest first."""
+
+    session: str
+    items: list[Item]
+    lost_bytes: int  # bytes that hold no whole record, though they should
+    released: int = 0  # number of the last record that had been made safe elsewhere
+
+
+class Ring:
+    """One ring; use `create` on the side that takes and `open` on the side that puts."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        """Map an open file; ValueError when it is no ring, and the file stays open then."""
+        self.path = path
+        self._map = mmap.mmap(handle, 0)
+        if len(self._map) < _PAGE_BYTES or self._map[: len(_MAGIC)] != _MAGIC:
+            raise ValueError(f"{path} is no ring")
+        self._words = memoryview(self._map)[:_TEXT_AT].cast("Q")
+        self._capacity = self._words[_CAPACITY]
+        checksum, length = divmod(self._words[_TEXT], 1 << 32)
+        text = self._map[_TEXT_AT : min(_TEXT_AT + length, _PAGE_BYTES)]
+        if self._capacity != len(self._map) - _PAGE_BYTES or zlib.crc32(text) != checksum:
+            raise ValueError(f"the first page of {path} is damaged")
+        names = json.loads(text)
+        self._node: str = names["node"]
+        self.session: str = names["session"]
+        self._topics: list[str] = names["topics"]
+        self._handle = handle
+        self._number_of = {topic: number for number, topic in enumerate(self._topics)}
+        self._at = self._words[_TAIL]  # what `take` reads next
+        self._taken: deque[tuple[int, int]] = deque()  # number and end of what was taken and not released
+        self._unmapped_to = self._at
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        *,
+        node: str,
+        session: str,
+        topics: Sequence[str],
+        capacity_bytes: int = CAPACITY_BYTES,
+    ) -> Self:
+        """Make an empty ring; a smaller one where there is no room. OSError when there is no room at all."""
+        text = json.dumps({"node": node, "session": session, "topics": list(topics)}).encode()
+        if len(text) > _PAGE_BYTES - _TEXT_AT:
+            raise ValueError(f"the names of {len(topics)} topics do not fit into the page of {path}")
+        for left_over in path.parent.glob(f".*{SUFFIX}.tmp"):  # by a kill at this point
+            left_over.unlink()
+        temporary = path.with_name(f".{path.name}.tmp")
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            capacity = _allocate(handle, capacity_bytes)
+            words = memoryview(bytearray(_TEXT_AT)).cast("Q")
+            words[_CAPACITY], words[_TEXT] = capacity, zlib.crc32(text) << 32 | len(text)
+            os.pwrite(handle, _MAGIC + words.tobytes()[len(_MAGIC) :] + text, 0)
+            temporary.replace(path)
+            return cls(path, handle)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a ring to put into it, and hold it until `close` or the process ends."""
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        ring = cls(path, handle)
+        ring._complete()
+        return ring
+
+    def close(self) -> None:
+        """Unmap the file. May be called twice."""
+        if self._handle >= 0:
+            self._words.release()
+            self._map.close()
+            os.close(self._handle)
+            self._handle = -1
+
+    # --- the side that puts
+
+    def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
+        """Put a message; False when there is no room for it."""
+        kind = _MESSAGE, self._number_of[topic]
+        return self._put(kind, sequence, received_ns, body)
+
+    def note(self, notice: Notice) -> bool:
+        """Put a notice, for which a little room is kept; False when even that is used up."""
+        kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
+        text = f"{notice.reason}\0{notice.detail}\0".encode()[:MOST_NOTICE_BYTES]
+        return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
+
+    def wakes(self) -> bool:
+        """Whether the other side waits for something to take; true once for each wait."""
+        if self._words[_IDLE]:
+            self._words[_IDLE] = 0
+            return True
+        return False
+
+    @property
+    def n_released(self) -> int:
+        """Records that were put and released."""
+        return self._words[_RELEASED]
+
+    @property
+    def n_waiting(self) -> int:
+        """Records that were put and not yet released."""
+        return self._words[_PUT] - self._words[_RELEASED]
+
+    def has_room(self, body_bytes: int) -> bool:
+        """Whether a message of this size would find room, and a notice or two before it."""
+        needed_bytes = 2 * NOTICE_RESERVE_BYTES + _HEADER_BYTES + body_bytes
+        words = self._words
+        at = words[_HEAD] % self._capacity
+        if at + needed_bytes > self._capacity:
+            needed_bytes += self._capacity - at
+        return words[_HEAD] + needed_bytes - words[_TAIL] <= self._capacity
+
+    def _put(self, kind: tuple[int, int], sequence: int, received_ns: int, body: bytes) -> bool:
+        words = self._words
+        reserve_bytes = NOTICE_RESERVE_BYTES if kind[0] == _MESSAGE else 0
+        head = words[_HEAD]
+        size = _padded(_HEADER_BYTES + len(body))
+        at = head % self._capacity
+        begin = head if at + size <= self._capacity else head + self._capacity - at
+        if begin + size + reserve_bytes - words[_TAIL] > self._capacity:
+            return False
+        if begin != head:
+            _start.pack_into(self._map, _PAGE_BYTES + at, _TURN_BACK, 0)
+        number = words[_PUT] + 1
+        rest = _rest.pack(number, received_ns, sequence, kind[1], kind[0], 0)
+        start = _start.pack(len(body), zlib.crc32(body, zlib.crc32(rest)))
+        at = _PAGE_BYTES + begin % self._capacity
+        self._map[at : at + _HEADER_BYTES] = start + rest
+        self._map[at + _HEADER_BYTES : at + _HEADER_BYTES + len(body)] = body
+        words[_PUT] = number
+        words[_HEAD] = begin + size
+        self._unmap(begin + size)
+        return True
+
+    def _complete(self) -> None:
+        """Let the record count that was whole when a kill came between the two words that `_put` sets."""
+        words = self._words
+        read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
+        if read is not None and read[0] == words[_PUT]:
+            words[_HEAD] = read[1]
+
+    def _unmap(self, position: int) -> None:
+        """Let go of pages now and then: they stay in the system's cache, and need not count as ours too."""
+        if position - self._unmapped_to > _UNMAP_BYTES:
+            self._unmapped_to = position
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether half of the room is in use."""
+        return 2 * (self._words[_HEAD] - self._words[_TAIL]) > self._capacity
+
+    # --- the side that takes
+
+    def take(self, limit: int) -> list[Item]:
+        """Take up to `limit` items in the order they were put. ValueError when a record is damaged."""
+        items: list[Item] = []
+        head = self._words[_HEAD]
+        deadline_s = 0.0
+        while self._at < head and len(items) < limit:
+            read = self._read(self._at)
+            if read is None:
+                deadline_s = deadline_s or time.monotonic() + _PATIENCE_S
+                if time.monotonic() > deadline_s:
+                    raise ValueError(f"the ring {self.path} is damaged at position {self._at}")
+                time.sleep(0)
+                continue
+            number, self._at, item = read
+            self._taken.append((number, self._at))
+            items.append(item)
+        return items
+
+    def taken(self) -> Iterator[Item]:
+        """Take all that there is, as it is asked for."""
+        while items := self.take(TAKEN_AT_ONCE):
+            yield from items
+
+    def idles(self) -> bool:
+        """Say that this side waits; False when there is something to take after all.
+
+        A word may come while neither side sees the other's: wait for a wake with a time limit.
+        """
+        self._words[_IDLE] = 1
+        return self._words[_HEAD] == self._at
+
+    def release(self, number: int) -> None:
+        """Free the room of every taken record up to this number."""
+        tail = 0
+        while self._taken and self._taken[0][0] <= number:
+            released, tail = self._taken.popleft()
+        if tail:
+            self._words[_RELEASED] = released
+            self._words[_TAIL] = tail
+            self._unmap(tail)
+
+    @classmethod
+    def left_in(cls, path: Path, *, timeout_s: float = 10.0) -> Left:
+        """Read what a run left, once the process that puts has ended; never fails for what is in the file.
+
+        Raises TimeoutError when that process does not end.
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        _await_end(handle, path, timeout_s)
+        size_bytes = os.fstat(handle).st_size
+        try:
+            ring = cls(path, handle)
+        except ValueError:
+            os.close(handle)
+            return Left(path.stem, [], size_bytes)
+        try:
+            items: list[Item] = []
+            lost_bytes = 0
+            for found in ring._left():
+                if isinstance(found, int):
+                    lost_bytes += found
+                else:
+                    items.append(found)
+            return Left(ring.session, items, lost_bytes, ring.n_released)
+        finally:
+            ring.close()
+
+    @classmethod
+    def resume(cls, path: Path, *, timeout_s: float = 10.0) -> Self | None:
+        """Open what a run left, to `take` it; None where something is damaged: `left_in` makes do with that.
+
+        Raises TimeoutError when the process that puts does not end.
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        _await_end(handle, path, timeout_s)
+        try:
+            ring = cls(path, handle)
+        except ValueError:
+            os.close(handle)
+            return None
+        is_damaged = any(isinstance(found, int) for found in ring._left())
+        ring._map.madvise(mmap.MADV_DONTNEED)  # all of it was looked at: see `_unmap`
+        if is_damaged:
+            ring.close()
+            return None
+        return ring
+
+    def _left(self) -> Iterator[Item | int]:
+        """Every whole record between tail and head, and how many bytes between them are none."""
+        self._complete()
+        words = self._words
+        at, head, last = words[_TAIL], words[_HEAD], words[_RELEASED]
+        if not at <= head <= at + self._capacity or at % 8:
+            yield self._capacity
+            return
+        is_whole = True
+        while at < head:
+            read = self._read(at)
+            if read is None or not last < read[0] <= words[_PUT]:
+                at += 8
+                is_whole = False
+                yield 8
+                continue
+            last, at, item = read
+            yield item
+        if last != words[_PUT] and is_whole:
+            yield _PAGE_BYTES  # the page itself is damaged
+
+    def _read(self, position: int) -> tuple[int, int, Item] | None:
+        """Read the record at a position: its number, its end, the item; None when there is none."""
+        capacity = self._capacity
+        at = position % capacity
+        length, checksum = _start.unpack_from(self._map, _PAGE_BYTES + at)
+        if length == _TURN_BACK:
+            position += capacity - at
+            at = 0
+            length, checksum = _start.unpack_from(self._map, _PAGE_BYTES)
+        begin = _PAGE_BYTES + at + _HEADER_BYTES
+        end = begin + length
+        if end > _PAGE_BYTES + capacity:
+            return None
+        body = self._map[begin:end]
+        rest = self._map[begin - _rest.size : begin]
+        if zlib.crc32(body, zlib.crc32(rest)) != checksum:
+            return None
+        number, received_ns, sequence, topic, kind, _ = _rest.unpack(rest)
+        name = self._topics[topic] if topic < len(self._topics) else None
+        item: Item
+        if kind == _MESSAGE and name is not None:
+            item = Message(self._node, self.session, name, sequence, received_ns, body, number)
+        else:
+            reason, _, tail = body.partition(b"\0")
+            detail, _, kept = tail.partition(b"\0")
+            item = Notice(reason.decode(), name, received_ns, detail.decode(errors="replace"), kept)
+        return number, position + _padded(_HEADER_BYTES + length), item
+
+
+def _padded(size: int) -> int:
+    return size + 7 & ~7
+
+
+def _allocate(handle: int, wanted_bytes: int) -> int:
+    """Give the file its space, half of it where there is not so much; returns the bytes for records."""
+    capacity = wanted_bytes
+    while True:
+        try:
+            os.posix_fallocate(handle, 0, _PAGE_BYTES + capacity)
+        except OSError as error:
+            if error.errno not in _NO_SPACE or capacity // 2 < LEAST_BYTES:
+                raise
+            os.ftruncate(handle, 0)
+            capacity //= 2
+        else:
+            return capacity
+
+
+def _await_end(handle: int, path: Path, timeout_s: float) -> None:
+    """Wait until no process puts into the ring any more."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                os.close(handle)
+                raise TimeoutError(f"a process still receives into {path}; end it first") from None
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""Run the live collector: one thread per node, one session per run of a node."""

@@ -1,0 +1,110 @@
+"""The live collector: every node of the settings watched at once, into one dataset.
+
+Each node has threads of its own (receiving, working, asking) and a journal of its own, so that one that fails
+holds up no other. They share the dataset, to which each adds files under names of its own, and the set of
+stored blocks, so that a block is stored once.
+"""
+
+import threading
+from contextlib import ExitStack
+
+import structlog
+
+from collector.blocks.stored import stored_blocks
+from collector.compaction.daily import Compactor
+from collector.config import Settings
+from collector.dataset.writer import Dataset
+from collector.errors import CollectorError, NodeRefused, NodeUnavailable
+from collector.journal.segment import Segment, journal_folder, journal_folders
+from collector.monitor.health import Health
+from collector.monitor.http import Listener
+from collector.monitor.metrics import Metrics
+from collector.monitor.systemd import Notifier
+from collector.service.memory import keep_little, spare_collections, spare_compiler, spare_pandas
+from collector.service.node_watch import Prepared, Watch, prepare
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings, stop: threading.Event) -> int:
+    """Collect until `stop` is set; returns the exit status, 0 when everything received is sealed.
+
+    Raises CollectorError when the dataset, or no node, can be used; then nothing was written. Nodes that are
+    not there yet are waited for while another is.
+    """
+    keep_little()
+    spare_pandas()
+    spare_compiler()
+    metrics = Metrics(node.name for node in settings.node)
+    journals = {
+        node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
+    }
+    health = Health(metrics, journals)
+    with ExitStack() as at_end:  # undone from the last to the first
+        prepared = _prepared(settings, at_end)
+        spare_collections()
+        if settings.metrics:
+            allow_remote = settings.allow_remote_metrics
+            at_end.callback(Listener(settings.metrics, metrics, health, allow_remote=allow_remote).close)
+        dataset = Dataset.open(settings.dataset, settings.chain, create=True)
+        metrics.watch_disk(dataset.root, journals)
+        notifier = Notifier(health)
+        at_end.callback(notifier.close)
+        _warn_of_orphans(settings, dataset)
+        watches = []
+        for node in settings.node:
+            watch = Watch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+            at_end.callback(watch.join)
+            metrics.watch_storage(node.name, watch)
+            watches.append(watch)
+        at_end.callback(stop.set)
+        stored = stored_blocks(dataset)
+        for watch, ready in zip(watches, prepared, strict=True):
+            watch.start(ready, stored)
+        at_end.callback(Compactor(dataset).close)
+        notifier.ready()
+        stop.wait()
+        notifier.stopping()
+    return _outcome(watches)
+
+
+def _prepared(settings: Settings, at_end: ExitStack) -> list[Prepared | None]:
+    """Prepare every node; None for one that is not there (yet), when another is: its thread waits for it."""
+    prepared: list[Prepared | None] = []
+    missing: list[CollectorError] = []
+    for node in settings.node:
+        try:
+            ready = prepare(node, settings, patience_s=settings.startup_patience_s)
+        except (NodeUnavailable, NodeRefused) as error:
+            missing.append(error)
+            prepared.append(None)
+        else:
+            at_end.callback(ready.source.stop)
+            prepared.append(ready)
+    if len(missing) == len(prepared):
+        raise missing[0]
+    return prepared
+
+
+def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
+    """Say which journals belong to nodes that are not watched (any more): they are left as they are."""
+    names = {node.name for node in settings.node}
+    for folder in journal_folders(dataset.root, dataset.chain):
+        if folder.name in names:
+            continue
+        for segment in Segment.all_in(folder):
+            log.warning(
+                "journal.left_alone", path=str(segment.path), advice="watch a node of that name to recover it"
+            )
+
+
+def _outcome(watches: list[Watch]) -> int:
+    """Raise what ended a watch; else 0."""
+    errors = [watch.error for watch in watches if watch.error is not None]
+    for error in errors[1:]:
+        log.error("watch.failed", error=f"{type(error).__name__}: {error}")
+    if errors:
+        raise (
+            errors[0] if isinstance(errors[0], CollectorError) else RuntimeError("a watch failed")
+        ) from errors[0]
+    return 0

@@ -1,0 +1,1 @@
+"""Measure hashing: throughput, energy, and the limit of the machine."""

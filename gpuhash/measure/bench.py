@@ -1,0 +1,209 @@
+"""Measure hashing: verify first, warm up, then time the stages of all backends in turn.
+
+All stages of a case run in turn, one run of each after the other, so that what disturbs the machine
+disturbs all alike, and ratios hold where single figures do not. A figure is the median of its runs.
+"""
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpuhash import check
+from gpuhash.backend import choose
+from gpuhash.cuda_device import devices
+from gpuhash.errors import BackendUnavailableError
+from gpuhash.measure import ceiling, energy, stages
+from gpuhash.measure.stages import Stage
+from gpuhash.packing import Messages
+from gpuhash.reference import Algorithm
+
+log = logging.getLogger("gpuhash")
+
+LEAST_RUNS = 20
+FEWEST_RUNS = 5  # of work so slow that LEAST_RUNS would exceed the time given
+LEAST_RUN_S = 0.0005  # shorter work is repeated within a run
+SEARCH = "header-search"
+VERIFIED_MESSAGES = 2000
+REFERENCE_MESSAGES = 20_000  # the reference takes the same time for each, so it need not do them all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is hashed: count messages of message_bytes each, or count nonces of a header."""
+
+    algorithm: str  # an Algorithm, or header-search
+    count: int
+    message_bytes: int  # 0 when mixed
+    mixed: bool = False  # lengths as transactions have them
+
+    @property
+    def which(self) -> Algorithm | None:
+        """The algorithm; None for a header search."""
+        return None if self.algorithm == SEARCH else Algorithm(self.algorithm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One line of a benchmark."""
+
+    algorithm: str
+    backend: str
+    stage: str
+    message_bytes: int  # the mean when mixed
+    mixed: bool
+    count: int  # hashes of one call; the reference may do fewer, at the same speed
+    runs: int
+    seconds: float  # median of one call of count hashes
+    hashes_per_s: float
+    gigabytes_per_s: float  # of messages
+    ratio_to_reference: float | None = None  # median over runs made one after the other
+    limit_hashes_per_s: float | None = None  # of the machine
+    limit_formula: str = ""
+    joules_per_hash: float | None = None  # gross; None where no counter can be read
+    net_joules_per_hash: float | None = None  # less what idling as long would have taken
+    mean_w: float | None = None
+    clock_mhz: float | None = None
+
+    @property
+    def share_of_limit(self) -> float | None:
+        """Part of the machine's limit that was reached."""
+        return self.hashes_per_s / self.limit_hashes_per_s if self.limit_hashes_per_s else None
+
+
+def run(
+    cases: Iterable[Case], backends: Iterable[str], *, seconds: float = 1.0, energy_window_s: float = 0.0
+) -> Iterator[Result]:
+    """Verify and time every case on every backend; seconds is spent per stage at most, about.
+
+    With an energy window the kernel stage is repeated for that long, after idling as long, on backends
+    whose energy can be read. Raises WrongHashError when a backend is wrong: nothing is timed then.
+    """
+    names = list(dict.fromkeys(["reference", *backends]))
+    for case in cases:
+        yield from _run_case(case, names, seconds, energy_window_s)
+
+
+def messages_of(case: Case) -> Messages:
+    """Random messages of a case; random because the power a device draws depends on its data."""
+    if case.mixed:
+        return check.random_messages(case.count, seed=1)
+    return np.random.default_rng(1).integers(0, 256, (case.count, case.message_bytes), np.uint8)
+
+
+def _run_case(case: Case, names: list[str], seconds: float, energy_window_s: float) -> Iterator[Result]:
+    timed = [stage for name in names for stage in _stages(case, name)]
+    times = time_together(timed, seconds)
+    reference = [elapsed / timed[0].hashes for elapsed in times[0]]
+    for stage, elapsed in zip(timed, times, strict=True):
+        result = _result(case, stage, elapsed)
+        if stage is not timed[0]:
+            ratios = [one / (other / stage.hashes) for one, other in zip(reference, elapsed, strict=True)]
+            result = replace(result, ratio_to_reference=statistics.median(ratios))
+        if stage.name == "kernel" and energy_window_s:
+            result = _with_energy(result, stage, energy_window_s)
+        yield result
+
+
+def _stages(case: Case, name: str) -> list[Stage]:
+    """Stages of one backend, after its digests were compared with the reference."""
+    which = case.which
+    if which is None:
+        check.compare_search(choose(name), seed=1)
+        count = min(case.count, REFERENCE_MESSAGES) if name == "reference" else case.count
+        return stages.of_search(name, np.random.default_rng(1).bytes(80), count)
+    messages = messages_of(case)
+    check.compare(choose(name), which, _first(messages, VERIFIED_MESSAGES))
+    if name == "reference":
+        messages = _first(messages, REFERENCE_MESSAGES)
+    return stages.of_batch(name, which, messages)
+
+
+def _first(messages: Messages, count: int) -> Messages:
+    if isinstance(messages, tuple):
+        return messages[0], messages[1][: count + 1]
+    return messages[:count]
+
+
+def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
+    """Run the stages in turn and return for each the seconds of one call, run by run."""
+    repeats = []
+    longest = 0.0
+    for stage in timed:  # this also warms up: compiles, allocates, fills caches
+        stage.work()
+        stage.wait()
+        once = _time(stage, 1)
+        repeats.append(max(1, math.ceil(LEAST_RUN_S / once)))
+        longest += max(once, LEAST_RUN_S)
+    runs = min(max(int(seconds * len(timed) / longest), FEWEST_RUNS), 50 * LEAST_RUNS)
+    if longest * LEAST_RUNS <= seconds * len(timed):
+        runs = max(runs, LEAST_RUNS)
+    times: list[list[float]] = [[] for _ in timed]
+    for _ in range(runs):
+        for stage, repeat, kept in zip(timed, repeats, times, strict=True):
+            kept.append(_time(stage, repeat) / repeat)
+    return times
+
+
+def _time(stage: Stage, repeat: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(repeat):
+        stage.work()
+    stage.wait()
+    return time.perf_counter() - begin
+
+
+def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
+    median = statistics.median(elapsed)
+    message_bytes = case.message_bytes
+    if case.mixed:
+        _flat, offsets = check.random_messages(case.count, seed=1)
+        message_bytes = int(offsets[-1]) // case.count
+    # The model is of one device, of the chosen variant, and of messages of one length.
+    several = stage.backend == "cuda" and stage.name == "end-to-end" and len(devices()) > 1
+    fits = not several and not case.mixed and not stage.name.startswith("kernel ")
+    top = ceiling.of(stage.backend, case.which, message_bytes) if fits else None
+    rate = stage.hashes / median
+    return Result(
+        algorithm=case.algorithm,
+        backend=stage.backend,
+        stage=stage.name,
+        message_bytes=message_bytes,
+        mixed=case.mixed,
+        count=case.count,
+        runs=len(elapsed),
+        seconds=case.count / rate,
+        hashes_per_s=rate,
+        gigabytes_per_s=rate * message_bytes / 1e9,
+        limit_hashes_per_s=top.hashes_per_s if top else None,
+        limit_formula=top.formula if top else "",
+    )
+
+
+def _with_energy(result: Result, stage: Stage, window_s: float) -> Result:
+    # The kernel stage runs on the first device.
+    meter = energy.gpu_meter(devices()[0].pci_bus_id) if stage.backend == "cuda" else energy.cpu_meter()
+    if meter is None:
+        return result
+
+    def work() -> None:
+        stage.work()
+        stage.wait()
+
+    try:
+        spent, runs = energy.measure(meter, work, window_s=window_s)
+    except BackendUnavailableError as error:
+        log.warning("no energy of %s on %s: %s", result.algorithm, result.backend, error)
+        return result
+    hashes = runs * stage.hashes
+    return replace(
+        result,
+        joules_per_hash=spent.joules / hashes,
+        net_joules_per_hash=spent.net_joules / hashes,
+        mean_w=spent.mean_w,
+        clock_mhz=spent.clock_mhz,
+    )

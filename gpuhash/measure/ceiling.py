@@ -1,0 +1,57 @@
+"""What this machine could do at most, for the share a benchmark prints."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from gpuhash.cpu import CpuBackend
+from gpuhash.cuda_device import CudaDevice, devices
+from gpuhash.kernel_calls import FAST_LENGTH
+from gpuhash.measure import cpu_limit, limits
+from gpuhash.reference import Algorithm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The most hashes per second, and how that was worked out."""
+
+    hashes_per_s: float
+    formula: str
+
+
+def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
+    """Return the ceiling of a backend; which is None for a header search. None where no model fits."""
+    if backend == "cpu":
+        operations = cpu_limit.operations_per_hash(which, message_bytes)
+        rate = _vector_operations_per_s() * cpu_limit.lanes_of(which) / operations
+        return Ceiling(hashes_per_s=rate, formula=cpu_limit.FORMULA)
+    if backend == "cuda":
+        return _of_device(devices()[0], which, message_bytes)
+    return None
+
+
+def _of_device(device: CudaDevice, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
+    kernel = _kernel(which, message_bytes)
+    if kernel is None or not device.capability.isdigit():
+        return None
+    architecture = limits.nearest(int(device.capability))
+    for limit in limits.for_architecture(architecture):
+        if limit.kernel == kernel and limit.variant == device.variant(limit.module).name:
+            return Ceiling(
+                hashes_per_s=limit.hashes_per_s(device.sm_count, device.clock_mhz),
+                formula=f"{limits.FORMULA}; {device.sm_count} SMs, {device.clock_mhz:.0f} MHz",
+            )
+    return None
+
+
+def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
+    """Name the kernel that has a model."""
+    if which is None:
+        return "search"
+    if message_bytes != FAST_LENGTH or which is Algorithm.SHA256:
+        return None
+    return "merkle_nodes" if which is Algorithm.SHA256D else "hash_64_bytes"
+
+
+@cache
+def _vector_operations_per_s() -> float:
+    return cpu_limit.operations_per_s(CpuBackend().thread_count)

@@ -1,0 +1,94 @@
+"""The static model: the most hashes a GPU can do, from the machine code and the width of its pipes.
+
+A streaming multiprocessor (SM) of compute capability 7.5 and later starts, per clock, 64 lanes on the ALU
+pipe, 64 on the FMA pipe, and 128 instructions altogether. A hash therefore takes at least
+
+    cycles = max(ALU / 64, FMA / 64, all / 128)    per SM
+    hashes/s = SMs * clock / cycles
+
+kernels/instructions.csv holds what NVRTC makes of kernels/*.cu; tests/gpuhash/measure/test_machine_code.py
+counts again. Published speeds of a plain program (hashcat) lie within two percent of this model on three
+generations, which is what makes it worth printing. It is a model, never a measured speed.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from gpuhash.errors import InvalidInputError
+from gpuhash.measure.sass import Instructions
+
+FORMULA = "SMs * clock / max(ALU / 64, FMA / 64, all / 128)"
+LANES_PER_PIPE = 64
+ISSUES_PER_CLOCK = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What the model says about one kernel."""
+
+    architecture: str
+    module: str
+    variant: str
+    kernel: str
+    instructions: Instructions
+
+    @property
+    def busy_cycles(self) -> dict[str, float]:
+        """Clocks per hash that each resource of an SM is busy."""
+        return {
+            "ALU": self.instructions.alu / LANES_PER_PIPE,
+            "FMA": self.instructions.fma / LANES_PER_PIPE,
+            "issue": self.instructions.total / ISSUES_PER_CLOCK,
+        }
+
+    @property
+    def cycles_per_hash(self) -> float:
+        """Clocks per hash of one SM: those of its busiest resource."""
+        return max(self.busy_cycles.values())
+
+    @property
+    def bound_by(self) -> str:
+        """Return the busiest resource."""
+        return max(self.busy_cycles, key=lambda name: self.busy_cycles[name])
+
+    def hashes_per_s(self, sm_count: int, clock_mhz: float) -> float:
+        """Return the most hashes a device can do in a second."""
+        return sm_count * clock_mhz * 1e6 / self.cycles_per_hash
+
+
+def for_architecture(architecture: str) -> list[Limit]:
+    """Return the limits of every kernel and variant on an architecture such as sm_90.
+
+    Raises InvalidInputError for one that was never counted.
+    """
+    limits = [limit for limit in counted() if limit.architecture == architecture]
+    if not limits:
+        known = ", ".join(dict.fromkeys(limit.architecture for limit in counted()))
+        raise InvalidInputError(f"no instruction counts for {architecture}; there are {known}")
+    return limits
+
+
+def nearest(compute_capability: int) -> str:
+    """Return the counted architecture for a device: the last one not newer than it (90 for 9.0)."""
+    known = sorted({int(limit.architecture.removeprefix("sm_")) for limit in counted()})
+    return f"sm_{max((number for number in known if number <= compute_capability), default=known[0])}"
+
+
+@cache
+def counted() -> tuple[Limit, ...]:
+    """Read kernels/instructions.csv."""
+    text = (resources.files("gpuhash") / "kernels" / "instructions.csv").read_text()
+    return tuple(
+        Limit(
+            architecture=row["architecture"],
+            module=row["module"],
+            variant=row["variant"],
+            kernel=row["kernel"],
+            instructions=Instructions(
+                alu=int(row["alu"]), fma=int(row["fma"]), total=int(row["total"]), local=int(row["local"])
+            ),
+        )
+        for row in csv.DictReader(text.splitlines())
+    )

@@ -1,0 +1,36 @@
+"""Compile every variant for every architecture and count its instructions."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
+
+from gpuhash.measure import nvrtc, sass
+from gpuhash.measure.limits import Limit
+from gpuhash.variants import VARIANTS, Variant
+
+# Kernels whose loop is one hash, so that its instructions are those of one hash.
+ONE_HASH = {"sha256": ("search", "merkle_nodes"), "keccak": ("hash_64_bytes",)}
+HEADER = "architecture,module,variant,kernel,alu,fma,total,local"
+
+
+def recount(
+    architectures: Iterable[str] = nvrtc.ARCHITECTURES, variants: Iterable[Variant] = VARIANTS
+) -> Iterator[Limit]:
+    """Compile and count; needs NVRTC and nvdisasm, no GPU. Raises BackendUnavailableError without them."""
+    chosen = tuple(variants)
+    for architecture in architectures:
+        for variant in chosen:
+            compiled = nvrtc.compile_variant(variant, architecture)
+            for kernel in ONE_HASH[variant.module]:
+                yield Limit(
+                    architecture=architecture,
+                    module=variant.module,
+                    variant=variant.name,
+                    kernel=kernel,
+                    instructions=sass.count(compiled.cubin, kernel),
+                )
+
+
+def csv_line(limit: Limit) -> str:
+    """Return a limit as a line of kernels/instructions.csv."""
+    names = (limit.architecture, limit.module, limit.variant, limit.kernel)
+    return ",".join([*names, *map(str, astuple(limit.instructions))])

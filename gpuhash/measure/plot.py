@@ -1,0 +1,126 @@
+"""A chart of a benchmark: throughput against batch size, one panel per algorithm and message size."""
+
+import importlib
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuhash.errors import BackendUnavailableError, InvalidInputError
+from gpuhash.measure.bench import Result
+
+COLOURS = {"reference": "#7f7f7f", "cpu": "#1f77b4", "cuda": "#2ca02c"}
+
+
+def write_svg(results: Iterable[Result], path: Path) -> None:
+    """Draw results and write them as SVG.
+
+    Raises BackendUnavailableError when vl-convert-python is not installed, InvalidInputError when there is
+    nothing to draw or the file is not called .svg.
+    """
+    converter = require(path)
+    rows = list(results)
+    if not rows:
+        raise InvalidInputError("nothing was measured, so there is nothing to draw")
+    path.write_text(converter.vegalite_to_svg(specification(rows)))
+
+
+def require(path: Path) -> Any:
+    """Return what draws; raises as write_svg does, which is better known before a measurement."""
+    if path.suffix != ".svg":
+        raise InvalidInputError(f"the chart is SVG; {path} does not end in .svg")
+    try:
+        return importlib.import_module("vl_convert")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "a chart needs vl-convert-python; pip install vl-convert-python"
+        ) from error
+
+
+def specification(results: list[Result]) -> dict[str, Any]:
+    """Return the chart as Vega-Lite: a colour per backend, a dash per stage."""
+    panels = [_panel(result) for result in results]
+    rows = [
+        {
+            "panel": panel,
+            "backend": result.backend,
+            "stage": result.stage,
+            "count": result.count,
+            "hashes_per_s": result.hashes_per_s,
+        }
+        for panel, result in zip(panels, results, strict=True)
+    ]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "title": "Hashes per second against messages per call",
+        "data": {"values": rows},
+        "facet": {
+            "field": "panel",
+            "type": "nominal",
+            "title": None,
+            "sort": list(dict.fromkeys(panels)),
+        },
+        "columns": 3,
+        "spec": {
+            "width": 220,
+            "height": 160,
+            "mark": {"type": "line", "point": True},
+            "encoding": {
+                "x": _axis("count", "messages per call", [result.count for result in results]),
+                "y": _axis("hashes_per_s", "hashes/s", [result.hashes_per_s for result in results]),
+                "color": _colours({result.backend for result in results}),
+                "strokeDash": _dashes({result.stage for result in results}),
+            },
+        },
+    }
+
+
+def _panel(result: Result) -> str:
+    """Name the panel of a result: algorithm and message size."""
+    return f"{result.algorithm}, {'about ' if result.mixed else ''}{_size(result.message_bytes)}"
+
+
+def _colours(backends: set[str]) -> dict[str, Any]:
+    names = [name for name in COLOURS if name in backends]
+    return {
+        "field": "backend",
+        "title": None,
+        "scale": {"domain": names, "range": [COLOURS[name] for name in names]},
+    }
+
+
+def _dashes(stages: set[str]) -> dict[str, Any]:
+    """Return a dash per stage, end-to-end first and solid; the legend's strokes are long enough to tell."""
+    return {
+        "field": "stage",
+        "title": None,
+        "sort": sorted(stages, key=lambda stage: (stage != "end-to-end", stage)),
+        "legend": {
+            "labelLimit": 0,
+            "symbolType": "stroke",
+            "symbolStrokeWidth": 1.5,
+            "symbolSize": 400,
+            "encode": {"symbols": {"update": {"stroke": {"value": "black"}}}},
+        },
+    }
+
+
+def _axis(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return a logarithmic axis from the power of ten below all values to the one above."""
+    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    powers = [10.0**exponent for exponent in range(first, max(last, first + 1) + 1)]
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"type": "log", "domain": [powers[0], powers[-1]]},
+        "axis": {"values": powers, "format": "~s"},
+    }
+
+
+def _size(count: int) -> str:
+    """Write a number of bytes: 64 B, 4 KiB, 1 MiB."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} B"

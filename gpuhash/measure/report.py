@@ -1,0 +1,135 @@
+"""Results of a benchmark as JSON and CSV, and two of them side by side."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from gpuhash.errors import InvalidInputError
+from gpuhash.measure.bench import Result
+from gpuhash.measure.machine import Machine
+from gpuhash.measure.peers import PeerResult
+
+FORMAT = 1  # of the JSON document; raised when a field changes its meaning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The same line of two benchmarks."""
+
+    algorithm: str
+    backend: str
+    stage: str
+    message_bytes: int
+    count: int
+    before_hashes_per_s: float
+    after_hashes_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        """After over before: above 1 is faster."""
+        return self.after_hashes_per_s / self.before_hashes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossover:
+    """From which batch on one backend beats another, end to end."""
+
+    algorithm: str
+    message_bytes: int
+    faster: str
+    slower: str
+    from_count: int | None  # None: never among the sizes measured
+
+
+def to_json(machine: Machine, results: Iterable[Result], peers: Iterable[PeerResult]) -> str:
+    """Return a document that says what was measured on what; unknown figures are null."""
+    document = {
+        "format": FORMAT,
+        "machine": asdict(machine),
+        "results": [{**asdict(result), "share_of_limit": result.share_of_limit} for result in results],
+        "peers": [asdict(peer) for peer in peers],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def to_csv(results: Iterable[Result]) -> str:
+    """Return one line per result; unknown figures are empty."""
+    text = io.StringIO()
+    names = [column.name for column in fields(Result)]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, "share_of_limit"])
+    for result in results:
+        writer.writerow([*(getattr(result, name) for name in names), result.share_of_limit])
+    return text.getvalue()
+
+
+def load(path: Path) -> list[Result]:
+    """Read the results of a JSON document; raises InvalidInputError when it is none of ours."""
+    try:
+        document = json.loads(path.read_text())
+        if document["format"] != FORMAT:
+            raise InvalidInputError(f"{path} has format {document['format']}; this program reads {FORMAT}")
+        return [_result(row) for row in document["results"]]
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"{path} is no benchmark of gpuhash: {error}") from error
+
+
+def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Comparison]:
+    """Pair the lines two benchmarks have in common, in the order of the second."""
+    known = {_key(result): result for result in before}
+    return [
+        Comparison(
+            algorithm=result.algorithm,
+            backend=result.backend,
+            stage=result.stage,
+            message_bytes=result.message_bytes,
+            count=result.count,
+            before_hashes_per_s=known[_key(result)].hashes_per_s,
+            after_hashes_per_s=result.hashes_per_s,
+        )
+        for result in after
+        if _key(result) in known
+    ]
+
+
+def crossovers(results: Iterable[Result]) -> list[Crossover]:
+    """Say from which batch size on cpu beats reference and cuda beats cpu, end to end, per message size."""
+    rates: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
+    for result in results:
+        if result.stage == "end-to-end" and not result.mixed:
+            by_backend = rates.setdefault((result.algorithm, result.message_bytes), {})
+            by_backend.setdefault(result.backend, {})[result.count] = result.hashes_per_s
+    found = []
+    for (algorithm, message_bytes), by_backend in rates.items():
+        for faster, slower in (("cpu", "reference"), ("cuda", "cpu")):
+            common = sorted(by_backend.get(faster, {}).keys() & by_backend.get(slower, {}).keys())
+            if len(common) > 1:
+                wins = [by_backend[faster][count] >= by_backend[slower][count] for count in common]
+                first = next((count for i, count in enumerate(common) if all(wins[i:])), None)
+                found.append(
+                    Crossover(
+                        algorithm=algorithm,
+                        message_bytes=message_bytes,
+                        faster=faster,
+                        slower=slower,
+                        from_count=first,
+                    )
+                )
+    return found
+
+
+def _key(result: Result) -> tuple[Any, ...]:
+    return (result.algorithm, result.backend, result.stage, result.message_bytes, result.mixed, result.count)
+
+
+def _result(row: dict[str, Any]) -> Result:
+    names = {column.name for column in fields(Result)}
+    return Result(**{name: value for name, value in row.items() if name in names})

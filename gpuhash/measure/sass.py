@@ -1,0 +1,107 @@
+"""Count the machine instructions of a kernel by the pipe they occupy.
+
+nvdisasm (CUDA toolkit, or nvidia-cuda-nvdisasm from PyPI) turns a cubin into text; the innermost loop is
+what one hash costs.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gpuhash.errors import BackendUnavailableError
+from gpuhash.measure.nvrtc import wheel_files
+
+ALU = frozenset(
+    # Arithmetic, shifts and moves, then logic, comparisons and predicates.
+    ["IADD", "IADD3", "VIADD", "LEA", "SHF", "SHL", "SHR", "PRMT", "SGXT", "BMSK", "FLO", "POPC", "MOV"]
+) | {"LOP3", "PLOP3", "ISETP", "SEL", "IABS", "IMNMX", "VIMNMX", "VIADDMNMX", "P2R", "R2P", "CS2R"}
+FMA = frozenset(("IMAD", "FFMA", "FADD", "FMUL", "IDP", "HFMA2"))
+LOCAL = frozenset(("LDL", "STL"))
+# The high half of a product is taken to hold the pipe for two slots.
+WIDE_SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instructions:
+    """Instructions of one hash, per thread."""
+
+    alu: int  # on the ALU pipe
+    fma: int  # slots on the FMA pipe; a wide or high product takes two
+    total: int  # issued, without those of the uniform pipe that run beside
+    local: int  # loads and stores of spilled registers
+
+
+def count(cubin: bytes, kernel: str) -> Instructions:
+    """Count the innermost loop of a kernel. Raises BackendUnavailableError without nvdisasm."""
+    names = [line[1] for line in _innermost_loop(_listing(cubin)[kernel]) if line[0] == "instruction"]
+    opcodes = Counter(name.split(".")[0] for name in names)
+    wide = sum(1 for name in names if name.startswith("IMAD.") and re.search(r"\.(HI|WIDE)\b", name))
+    return Instructions(
+        alu=sum(number for opcode, number in opcodes.items() if opcode in ALU),
+        fma=sum(number for opcode, number in opcodes.items() if opcode in FMA) + wide * (WIDE_SLOTS - 1),
+        total=sum(number for opcode, number in opcodes.items() if not _uniform(opcode)),
+        local=sum(opcodes[opcode] for opcode in LOCAL),
+    )
+
+
+def tables(cubin: bytes, kernel: str) -> Counter[int]:
+    """Count the truth tables of the LOP3 instructions of a kernel."""
+    found: Counter[int] = Counter()
+    for kind, name, rest in _listing(cubin)[kernel]:
+        match = re.search(r"0x([0-9a-f]+), !PT", rest)
+        if kind == "instruction" and name.startswith("LOP3") and match:
+            found[int(match[1], 16)] += 1
+    return found
+
+
+def _uniform(opcode: str) -> bool:
+    return opcode.startswith("U") or opcode == "R2UR"
+
+
+@lru_cache(maxsize=4)
+def _listing(cubin: bytes) -> dict[str, list[tuple[str, str, str]]]:
+    """Labels and instructions of every kernel: (kind, name, operands)."""
+    kernels: dict[str, list[tuple[str, str, str]]] = {}
+    current: list[tuple[str, str, str]] = []
+    for line in _disassemble(cubin).splitlines():
+        if match := re.match(r"\.text\.(\S+):", line):
+            current = kernels.setdefault(match[1], [])
+        elif match := re.match(r"(\.L_\S+):", line):
+            current.append(("label", match[1], ""))
+        elif match := re.match(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(\S+?)(?:\s+(.*?))?\s*;", line):
+            current.append(("instruction", match[1], match[2] or ""))
+    return kernels
+
+
+def _innermost_loop(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Lines from the label to the backward branch of the longest loop without labels of its own kind."""
+    places: dict[str, int] = {}
+    best = (0, len(lines) - 1)
+    longest = 0
+    for index, (kind, name, rest) in enumerate(lines):
+        if kind == "label":
+            places[name] = index
+        elif name.startswith("BRA") and (match := re.search(r"`\((\.L_\S+?)\)", rest)) and match[1] in places:
+            first = places[match[1]]
+            if index - first > longest:
+                best, longest = (first, index), index - first
+    return lines[best[0] : best[1] + 1]
+
+
+def _disassemble(cubin: bytes) -> str:
+    tool = shutil.which("nvdisasm") or next(map(str, reversed(wheel_files("bin/nvdisasm"))), None)
+    if tool is None:
+        raise BackendUnavailableError("nvdisasm is not installed; pip install nvidia-cuda-nvdisasm")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels.cubin"
+        file.write_bytes(cubin)
+        command = [tool, "-c", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the tool found above
+    if done.returncode:
+        raise BackendUnavailableError(f"nvdisasm failed: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,165 @@
+"""Energy per hash against the clock of a GPU, after arXiv:1905.11012.
+
+The core clock is locked at one step after the other and the same work is measured at each. Energy per hash
+has a minimum below the highest clock, because power rises faster than speed. Clocks are put back whatever
+happens, short of the process being killed outright.
+
+Locking clocks needs administrator rights, changes what other programs on the GPU get, and outlives the
+process when it is killed. It is therefore refused without the caller's word, and on a GPU that is in use.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+from gpuhash.errors import BackendUnavailableError, MeasurementRefusedError
+from gpuhash.measure.energy import Clock, Energy, NvmlMeter, measure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The same work at one clock."""
+
+    locked_mhz: int | None  # None: the driver's own choice
+    hashes_per_s: float
+    joules_per_hash: float
+    mean_w: float
+    clock_mhz: float | None  # as the device reported it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """All points, the first of them with the clocks the driver chooses."""
+
+    points: tuple[Point, ...]
+
+    @property
+    def default(self) -> Point:
+        """The driver's own choice."""
+        return self.points[0]
+
+    @property
+    def best(self) -> Point:
+        """Return the point with the least energy per hash."""
+        return min(self.points, key=lambda point: point.joules_per_hash)
+
+    @property
+    def saving_ratio(self) -> float:
+        """Part of the default's energy per hash that the best clock saves."""
+        return 1 - self.best.joules_per_hash / self.default.joules_per_hash
+
+
+def sweep(
+    nvml: Any,
+    work: Callable[[], int],
+    *,
+    allow_clock_changes: bool,
+    pci_bus_id: str,
+    steps: int = 8,
+    window_s: float = 5.0,
+    clock: Clock | None = None,
+) -> Sweep:
+    """Measure work, which returns how many hashes it did, at the driver's clock and at steps locked ones.
+
+    work has to run on the GPU in slot pci_bus_id. It is first called when the GPU was seen to be idle, and
+    should touch it only then: in a container, a process does not know itself by the number NVML gives.
+    Raises MeasurementRefusedError without allow_clock_changes, without the right to lock clocks, and when
+    another process computes on the GPU; BackendUnavailableError when its energy or clocks cannot be read.
+    """
+    if not allow_clock_changes:
+        refuse()
+    try:
+        handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+        _require_idle(nvml, handle, pci_bus_id)
+        clocks = _clock_steps(nvml, handle, steps)
+        meter = NvmlMeter(nvml, pci_bus_id)
+        with _restored_clocks(nvml, handle):
+            _try_lock(nvml, handle, clocks[0])
+            nvml.nvmlDeviceResetGpuLockedClocks(handle)
+            points = [_measure(meter, work, None, window_s, clock)]
+            for mhz in clocks:
+                nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
+                points.append(_measure(meter, work, mhz, window_s, clock))
+    except nvml.NVMLError as error:
+        raise BackendUnavailableError(f"GPU {pci_bus_id} cannot be swept: {error}") from error
+    return Sweep(points=tuple(points))
+
+
+def refuse() -> NoReturn:
+    """Say why there is no sweep without the caller's word."""
+    raise MeasurementRefusedError(
+        "a sweep locks the clocks of the GPU for everybody who uses it; "
+        "pass --allow-clock-changes when it is yours alone"
+    )
+
+
+def _measure(
+    meter: NvmlMeter, work: Callable[[], int], locked_mhz: int | None, window_s: float, clock: Clock | None
+) -> Point:
+    hashes = 0
+
+    def counted() -> None:
+        nonlocal hashes
+        hashes = work()
+
+    energy: Energy
+    energy, runs = measure(meter, counted, window_s=window_s, clock=clock)
+    return Point(
+        locked_mhz=locked_mhz,
+        hashes_per_s=runs * hashes / energy.seconds,
+        joules_per_hash=energy.joules / (runs * hashes),
+        mean_w=energy.mean_w,
+        clock_mhz=energy.clock_mhz,
+    )
+
+
+def _require_idle(nvml: Any, handle: Any, pci_bus_id: str) -> None:
+    others = [
+        process.pid
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        if process.pid != os.getpid()
+    ]
+    if others:
+        listed = ", ".join(map(str, others))
+        raise MeasurementRefusedError(
+            f"GPU {pci_bus_id} is in use by process {listed}; a sweep needs it alone"
+        )
+
+
+def _clock_steps(nvml: Any, handle: Any, steps: int) -> list[int]:
+    """Return up to steps clocks in MHz, evenly over those the device supports, highest first."""
+    memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
+    supported = sorted(set(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)), reverse=True)
+    if steps >= len(supported):
+        return supported
+    if steps < 2:  # noqa: PLR2004 - one step has no distance
+        return supported[:1]
+    return [supported[round(i * (len(supported) - 1) / (steps - 1))] for i in range(steps)]
+
+
+def _try_lock(nvml: Any, handle: Any, mhz: int) -> None:
+    try:
+        nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
+    except nvml.NVMLError_NoPermission as error:
+        raise MeasurementRefusedError("locking clocks needs administrator rights; run as root") from error
+
+
+@contextlib.contextmanager
+def _restored_clocks(nvml: Any, handle: Any) -> Iterator[None]:
+    """Reset the clocks at the end, also when the process is asked to stop."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        # Without the right to lock there is nothing to reset, and no right to do it.
+        with contextlib.suppress(nvml.NVMLError_NoPermission):
+            nvml.nvmlDeviceResetGpuLockedClocks(handle)

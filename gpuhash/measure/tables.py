@@ -1,0 +1,148 @@
+"""Results as tables for a terminal of 80 columns. What is not known is n/a, never 0."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+
+from gpuhash.measure.bench import Result
+from gpuhash.measure.limits import Limit
+from gpuhash.measure.peers import PeerResult
+from gpuhash.measure.report import Comparison, Crossover
+from gpuhash.measure.sweep import Point, Sweep
+
+UNKNOWN = "n/a"
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def of_results(results: Sequence[Result]) -> Table:
+    """One line per stage of a case; without columns for energy when nothing is known about it."""
+    names = ["algorithm", "bytes", "batch", "backend", "stage", "hashes/s", "bytes/s", "x ref", "of limit"]
+    if any(result.joules_per_hash is not None for result in results):
+        names += ["nJ/hash", "net nJ/hash", "W", "MHz"]
+    rows = [
+        (
+            result.algorithm,
+            f"{'~' if result.mixed else ''}{result.message_bytes}",
+            str(result.count),
+            result.backend,
+            result.stage,
+            _rate(result.hashes_per_s),
+            _rate(result.gigabytes_per_s * 1e9),
+            _number(result.ratio_to_reference, 2),
+            _percent(result.share_of_limit),
+            _number(_nano(result.joules_per_hash), 1),
+            _number(_nano(result.net_joules_per_hash), 1),
+            _number(result.mean_w, 0),
+            _number(result.clock_mhz, 0),
+        )[: len(names)]
+        for result in results
+    ]
+    return _table(names, rows, left=("algorithm", "backend", "stage"))
+
+
+def of_peers(peers: Iterable[PeerResult]) -> Table:
+    """Other programs beside ours."""
+    rows = [
+        (
+            peer.algorithm,
+            peer.backend,
+            peer.peer,
+            _rate(peer.hashes_per_s),
+            _rate(peer.peer_hashes_per_s),
+            _number(peer.ratio, 3),
+            str(peer.rounds),
+        )
+        for peer in peers
+    ]
+    names = ("algorithm", "backend", "peer", "hashes/s", "peer's", "ratio", "rounds")
+    return _table(names, rows, left=names[:3])
+
+
+def of_comparison(comparisons: Iterable[Comparison]) -> Table:
+    """Hashes per second of two benchmarks side by side."""
+    rows = [
+        (
+            line.algorithm,
+            str(line.message_bytes),
+            str(line.count),
+            line.backend,
+            line.stage,
+            _rate(line.before_hashes_per_s),
+            _rate(line.after_hashes_per_s),
+            _number(line.ratio, 3),
+        )
+        for line in comparisons
+    ]
+    names = ("algorithm", "bytes", "batch", "backend", "stage", "before", "after", "ratio")
+    return _table(names, rows, left=("algorithm", "backend", "stage"))
+
+
+def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table:
+    """Show the static model for one device."""
+    rows = [
+        (
+            limit.kernel,
+            limit.variant,
+            str(limit.instructions.alu),
+            str(limit.instructions.fma),
+            str(limit.instructions.total),
+            _number(limit.cycles_per_hash, 2),
+            limit.bound_by,
+            _number(limit.hashes_per_s(sm_count, clock_mhz) / 1e9, 3),
+        )
+        for limit in limits
+    ]
+    names = ("kernel", "variant", "ALU", "FMA", "all", "cycles/hash", "bound by", "GH/s")
+    return _table(names, rows, left=("kernel", "variant", "bound by"))
+
+
+def of_sweep(sweep: Sweep) -> Table:
+    """One line per clock."""
+
+    def row(point: Point) -> tuple[str, ...]:
+        name = "default" if point.locked_mhz is None else str(point.locked_mhz)
+        return (
+            name + (" *" if point is sweep.best else ""),
+            _number(point.clock_mhz, 0),
+            _number(point.hashes_per_s / 1e9, 3),
+            _number(_nano(point.joules_per_hash), 2),
+            _number(point.mean_w, 0),
+        )
+
+    return _table(("locked MHz", "MHz seen", "GH/s", "nJ/hash", "W"), map(row, sweep.points), left=())
+
+
+def of_crossovers(crossovers: Iterable[Crossover]) -> list[str]:
+    """Sentences about which backend wins from where on."""
+    lines = []
+    for line in crossovers:
+        place = "at no batch measured" if line.from_count is None else f"from batches of {line.from_count} on"
+        lines.append(f"{line.algorithm}, {line.message_bytes} B: {line.faster} beats {line.slower} {place}")
+    return lines
+
+
+def _table(names: Sequence[str], rows: Iterable[tuple[str, ...]], left: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _number(value: float | None, places: int) -> str:
+    return UNKNOWN if value is None else f"{value:,.{places}f}"
+
+
+def _rate(value: float) -> str:
+    """Write something per second in four digits: 73.52 M."""
+    scale, unit = next(((scale, unit) for scale, unit in UNITS if value >= scale), (1.0, ""))
+    return f"{value / scale:#.4g} {unit}".rstrip()
+
+
+def _percent(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
+def _nano(value: float | None) -> float | None:
+    return None if value is None else value * 1e9

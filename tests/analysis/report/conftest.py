@@ -1,0 +1,40 @@
+"""Reports that several modules look at, drawn once per run: drawing one takes seconds."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis import report
+from analysis.report.data import read
+from analysis.report.model import Page
+from analysis.report.page import page, render
+from tests.analysis.report import report_marts
+
+
+@pytest.fixture(scope="session")
+def filled_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a database with rows for every section."""
+    folder = tmp_path_factory.mktemp("filled")
+    return report_marts.write(folder / "analysis.duckdb", report_marts.filled())
+
+
+@pytest.fixture(scope="session")
+def filled_content(filled_database: Path) -> Page:
+    """Give what the report of it shows."""
+    return page(read(filled_database))
+
+
+@pytest.fixture(scope="session")
+def filled_page(filled_database: Path, filled_content: Page) -> Path:
+    """Give the report of it as a file."""
+    path = filled_database.with_name("report.html")
+    path.write_text(render(filled_content), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the report of blocks and groups whose texts are hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    database = report_marts.write(folder / "analysis.duckdb", report_marts.hostile())
+    return report.write(database, folder / "report.html")

@@ -1,0 +1,149 @@
+"""The report as a browser shows it: charts visible, narrow and dark, strangers' text inert."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.report import report_marts
+from tests.analysis.report.chromium import Tab, browser
+
+pytestmark = pytest.mark.browser
+
+VISIBLE_CHARTS = """
+    return [...document.querySelectorAll('svg')]
+        .map(svg => svg.getBoundingClientRect())
+        .filter(box => box.width > 0 && box.height > 0)
+        .map(box => [box.left, box.right]);
+"""
+# Every text against the page's background, as WCAG 2 counts contrast.
+LOW_CONTRAST = """
+    const numbers = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+    const light = colour => numbers(colour)
+        .map(part => part / 255)
+        .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+    const paper = light(getComputedStyle(document.body).backgroundColor);
+    const contrast = colour => {
+        const ink = light(colour);
+        return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    };
+    const own = element => [...element.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    return [...document.querySelectorAll('body *:not(title, desc)')].filter(own).filter(element => {
+        const style = getComputedStyle(element);
+        const colour = element.closest('svg') ? style.fill : style.color;
+        return colour.startsWith('rgb') && contrast(colour) < 4.5;
+    }).map(element => element.tagName + ': ' + element.textContent.slice(0, 40));
+"""
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """Give a browser window."""
+    with browser(tmp_path_factory.mktemp("profile")) as window:
+        yield window
+
+
+@pytest.mark.parametrize("width_px", [1280, 390])
+def test_every_panel_shows_one_chart_within_the_window(tab: Tab, filled_page: Path, width_px: int) -> None:
+    """At either width each panel has exactly one visible chart, and none sticks out."""
+    boxes = tab.show(filled_page, width_px=width_px).run(VISIBLE_CHARTS)
+
+    assert len(boxes) == tab.run("return document.querySelectorAll('.panel').length") > 10
+    assert all(left >= 0 and right <= width_px for left, right in boxes)
+
+
+@pytest.mark.parametrize("width_px", [1280, 390, 320])
+def test_the_page_never_scrolls_sideways(tab: Tab, filled_page: Path, width_px: int) -> None:
+    """Wide tables scroll in a frame of their own."""
+    tab.show(filled_page, width_px=width_px)
+
+    assert tab.run("return document.documentElement.scrollWidth") <= width_px
+
+
+def test_a_command_is_not_parted_within_a_word(tab: Tab, filled_page: Path) -> None:
+    """A narrow window ends a line of code between words, not after a hyphen of one."""
+    script = """
+        return [...document.querySelectorAll('code span')]
+            .map(word => word.offsetHeight / parseFloat(getComputedStyle(word).fontSize));
+    """
+    heights_em = tab.show(filled_page, width_px=390).run(script)
+
+    assert heights_em
+    assert max(heights_em) < 2
+
+
+def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, filled_page: Path) -> None:
+    """The page is whole in itself, under a policy that forbids everything else."""
+    tab.show(filled_page, width_px=1280)
+
+    assert tab.console() == []
+    assert tab.run("return performance.getEntriesByType('resource').map(entry => entry.name)") == []
+
+
+def test_a_click_saves_the_csv_of_a_table(tab: Tab, filled_page: Path, tmp_path: Path) -> None:
+    """The link needs no network and no script, and the file has the rows of the table."""
+    tab.save_downloads(tmp_path)
+    tab.show(filled_page, width_px=1280)
+    tab.click('a[download="share-table.csv"]')
+
+    rows = list(csv.DictReader(io.StringIO(tab.saved(tmp_path / "share-table.csv"))))
+
+    heads = tab.run("return [...document.querySelectorAll('#share-table tbody th')].map(h => h.textContent)")
+    assert [row["pool_name"] for row in rows] == heads
+    assert sum(int(row["block_count"]) for row in rows) == 900
+    assert tab.console() == []
+
+
+def test_a_printed_page_has_no_contents_list_and_no_links_to_files(tab: Tab, filled_page: Path) -> None:
+    """What only a screen can use is left out on paper."""
+    script = """
+        const shown = element => getComputedStyle(element).display !== 'none';
+        return [shown(document.querySelector('nav')), shown(document.querySelector('.download'))];
+    """
+    assert tab.show(filled_page, width_px=1280, medium="print").run(script) == [False, False]
+
+
+def test_dark_mode_changes_paper_and_charts(tab: Tab, filled_page: Path) -> None:
+    """The browser's colour scheme reaches the page and the inside of the charts."""
+    script = """
+        const bright = colour => colour.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) > 382;
+        const text = document.querySelector('svg text');
+        return [bright(getComputedStyle(document.body).backgroundColor), bright(getComputedStyle(text).fill)];
+    """
+    assert tab.show(filled_page, width_px=1280, scheme="light").run(script) == [True, False]
+    assert tab.show(filled_page, width_px=1280, scheme="dark").run(script) == [False, True]
+
+
+def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, filled_page: Path) -> None:
+    """The cover that hides the shadow at a table's end is narrower than what a narrow window cuts off."""
+    script = """
+        return [...document.querySelectorAll('.scroll')]
+            .map(box => [box.scrollWidth - box.clientWidth, parseFloat(getComputedStyle(box).backgroundSize)])
+            .filter(([cut, cover]) => cut > 0);
+    """
+    cuts = tab.show(filled_page, width_px=390).run(script)
+
+    assert cuts
+    assert all(cut > cover > 0 for cut, cover in cuts)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(tab: Tab, filled_page: Path, scheme: str) -> None:
+    """Every text has a contrast of at least 4.5 to the page, as WCAG AA asks."""
+    assert tab.show(filled_page, width_px=1280, scheme=scheme).run(LOW_CONTRAST) == []
+
+
+def test_text_of_strangers_is_inert(tab: Tab, hostile_page: Path) -> None:
+    """Markup in names, coinbases and details is shown as text: no element, no dialog, no request."""
+    tab.show(hostile_page, width_px=390)
+
+    assert not tab.has_dialog()
+    assert tab.run("return document.querySelectorAll('script, img, iframe, object, b').length") == 0
+    assert tab.run("return document.querySelectorAll('[onerror], [onload], [onclick]').length") == 0
+    assert tab.console() == []
+    text = tab.run("return document.querySelector('#share-table').textContent")
+    assert report_marts.HOSTILE_TAG in text
+    assert tab.run("return document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,56 @@
+"""The way from a dataset to the page: what the engine builds is what the report shows."""
+
+import html
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from analysis import report
+from analysis.engine import build
+from analysis.summary import print_summary
+from tests.analysis.world import read_csv, write_world
+
+CASES = Path(__file__).parents[1] / "cases"
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the planted world of empty blocks, and one block of nobody we know at its end."""
+    folder = tmp_path_factory.mktemp("engine")
+    blocks = read_csv(CASES / "empty_intervals" / "empty_blocks_follow_fast" / "blocks.csv")
+    last = {
+        "block_hash": "b14",
+        "prev_hash": "b13",
+        "height": "14",
+        "coinbase_script": HOSTILE,
+        "n_tx": "1",
+        "arrived_at": "225",
+    }
+    dataset = write_world(folder / "dataset", {"blocks": [*blocks, last]})
+    return build(dataset, CASES / "pools", folder / "analysis.duckdb").database
+
+
+def test_planted_numbers_reach_the_page(database: Path, tmp_path: Path) -> None:
+    """Shares, empties and medians of the world stand in the sentences; the coinbase is text."""
+    source = report.write(database, tmp_path / "report.html").read_text(encoding="utf-8")
+    text = source.replace("\N{NO-BREAK SPACE}", " ")
+
+    assert "14 blocks of regtest, a private test chain, watched through the node n." in text
+    assert "Alpha mined the most: 10 of 14 blocks, 71.4 %" in text
+    assert "No rule names the pool of 1 block, 7.1 %" in text
+    assert "7 of 14 blocks were empty, 50.0 %" in text
+    assert "7 empty and 6 other blocks" in text
+    assert "median 4.00 s (95 % interval 1.00 s to 1 min 40 s) after the parent against 12.5 s (95 %" in text
+    assert html.escape(HOSTILE) in text
+    assert HOSTILE not in text
+
+
+def test_the_same_numbers_reach_the_terminal(database: Path) -> None:
+    """The summary says what the page says."""
+    out = io.StringIO()
+    print_summary(database, Console(file=out, width=80))
+
+    assert "Alpha mined the most: 10 of 14 blocks" in out.getvalue()

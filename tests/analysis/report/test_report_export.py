@@ -1,0 +1,180 @@
+"""What readers take away: CSV that parses back to the marts, SVG and PNG that stand alone."""
+
+import csv
+import datetime as dt
+import io
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree as ET
+
+import duckdb
+import pytest
+
+from analysis import report
+from analysis.errors import ReportError
+from analysis.report import export
+from analysis.report.model import Figure, Page, Table
+from tests.analysis.report import report_groups, report_marts
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def tables(content: Page) -> Iterator[Table]:
+    """Give every table of a page."""
+    for section in content.sections:
+        yield from (part for part in section.parts if isinstance(part, Table))
+
+
+def figures(content: Page) -> Iterator[Figure]:
+    """Give every figure of a page."""
+    for section in content.sections:
+        yield from (part for part in section.parts if isinstance(part, Figure))
+
+
+def downloaded(table: Table) -> list[dict[str, str]]:
+    """Parse the CSV that a table's link holds."""
+    link = export.csv_download(table)
+    assert link is not None
+    head, text = link.uri.split(",", 1)
+    assert head == "data:text/csv;charset=utf-8"
+    return list(csv.DictReader(io.StringIO(unquote(text))))
+
+
+def same(shown: str, value: Any) -> bool:
+    """Compare a field with the value it stands for, exactly."""
+    match value:
+        case bool() | None:
+            expected = {"" if value is None else str(value)}
+        case int() | float():
+            return float(shown) == value
+        case bytes():
+            expected = {value.hex(), value[::-1].hex()}
+        case dt.datetime():
+            return dt.datetime.fromisoformat(shown) == value
+        case list():
+            expected = {" ".join(map(str, value))}
+        case _:
+            expected = {str(value), f"'{value}"}
+    return shown in expected
+
+
+def test_every_table_parses_back_to_the_rows_of_its_mart(filled_content: Page) -> None:
+    """Nothing is rounded, no null becomes a zero, and no row is lost."""
+    found = list(tables(filled_content))
+
+    assert len(found) > 40
+    for table in found:
+        rows = downloaded(table)
+        assert len(rows) == len(table.records)
+        for row, record in zip(rows, table.records, strict=True):
+            assert list(row) == list(record)
+            assert all(same(row[name], value) for name, value in record.items()), table.table_id
+
+
+def test_numbers_of_a_csv_are_those_of_the_database(filled_content: Page, filled_database: Path) -> None:
+    """The hashrate in the file is the double that the mart holds."""
+    table = next(table for table in tables(filled_content) if table.table_id == "hashrate-table")
+    with duckdb.connect(str(filled_database), read_only=True) as connection:
+        found = connection.execute(
+            "SELECT period, observed_hashes_per_s FROM hashrate WHERE grouped_by = 'network'"
+        ).fetchall()
+
+    shown = {row["period"]: float(row["observed_hashes_per_s"]) for row in downloaded(table)}
+
+    assert shown == dict(found)
+    assert shown["all"] == report_groups.OBSERVED_HASHES_PER_S
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
+    """Texts get an apostrophe, numbers below zero stay numbers, control characters become visible."""
+    row = {
+        "label": "=HYPERLINK(1)",
+        "tag": "@x",
+        "tab": "\t=1",
+        "rate": -0.25,
+        "esc": "a\x1b[2J",
+        "none": None,
+    }
+
+    text, n_rows = export.csv_text([row])
+
+    assert n_rows == 1
+    assert next(csv.DictReader(io.StringIO(text))) == {
+        "label": "'=HYPERLINK(1)",
+        "tag": "'@x",
+        "tab": "␉=1",
+        "rate": "-0.25",
+        "esc": "a␛[2J",
+        "none": "",
+    }
+
+
+def test_a_long_csv_is_cut_at_a_row_and_says_so() -> None:
+    """The first rows stay whole; the link names how many there are."""
+    rows: list[Mapping[str, Any]] = [{"number": number, "text": "x" * 90} for number in range(10_000)]
+    table = Table(
+        table_id="t", caption="", head="", columns=[], rows=[], mart="m", records=rows, n_records=12_000
+    )
+
+    kept = downloaded(table)
+
+    assert [int(row["number"]) for row in kept] == list(range(len(kept)))
+    assert 1000 < len(kept) < len(rows)
+    link = export.csv_download(table)
+    assert link is not None
+    assert link.label == f"CSV, the first {len(kept):,} of 12,000 rows"
+
+
+def test_every_figure_stands_alone(filled_content: Page) -> None:
+    """An SVG has a title, a paper, no colour by name of a variable, and refers to nothing outside."""
+    found = list(figures(filled_content))
+
+    assert len(found) > 20
+    for figure in found:
+        svg = unquote(export.svg_download(figure).uri.split(",", 1)[1])
+        root = ET.fromstring(svg)  # noqa: S314 - our own drawing
+        assert "var(" not in svg
+        assert root.findtext("{http://www.w3.org/2000/svg}title") == figure.title
+        assert root[2].get("fill") == "#fcfcfb"
+        assert not re.search(r"(href|src)=|@import|<script", svg)
+        ids = re.findall(r' id="([^"]+)"', svg)
+        assert len(ids) == len(set(ids))
+        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= set(ids)
+
+
+def test_every_figure_says_what_it_rests_on_and_by_which_method(filled_content: Page) -> None:
+    """The marts that a figure names have an entry among the methods."""
+    methods = next(section for section in filled_content.sections if section.section_id == "methods")
+    known = {entry.entry_id for part in methods.parts for entry in getattr(part, "entries", ())}
+
+    for figure in figures(filled_content):
+        assert figure.rests_on
+        assert {f"method-{mart}" for mart in figure.marts} <= known
+    for table in tables(filled_content):
+        assert not table.mart or f"method-{table.mart}" in known
+
+
+def test_a_folder_of_figures_has_svg_png_and_csv(tmp_path: Path) -> None:
+    """Each figure is there twice, each table once, and a PNG is a picture."""
+    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.mainnet_like(12))
+
+    report.write(database, tmp_path / "report.html", figures=tmp_path / "figures")
+
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {"share-chart.svg", "share-chart.png", "share-table.csv"} <= names
+    assert (tmp_path / "figures" / "share-chart.png").read_bytes().startswith(PNG_SIGNATURE)
+    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == {
+        name.removesuffix(".png") for name in names if name.endswith(".png")
+    }
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A file in the way gives an error that says what to change."""
+    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
+    (tmp_path / "figures").write_text("")
+
+    with pytest.raises(ReportError, match=r"figures cannot be written .* choose another --figures"):
+        report.write(database, tmp_path / "report.html", figures=tmp_path / "figures")

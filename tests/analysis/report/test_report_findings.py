@@ -1,0 +1,171 @@
+"""Sentences claim what the numbers carry, and nothing else."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.report import findings
+from analysis.report.data import Marts, read
+from analysis.report.sections import comparison
+from tests.analysis.report import report_marts
+
+SECTIONS = [
+    *("share", "concentration", "hashrate", "revenue", "halving", "empty", "feerate", "audit"),
+    *("users", "network", "attribution", "coverage"),
+]
+
+
+@pytest.fixture(scope="module")
+def marts(tmp_path_factory: pytest.TempPathFactory) -> Marts:
+    """Give the marts of a week of blocks."""
+    database = tmp_path_factory.mktemp("marts") / "analysis.duckdb"
+    return read(report_marts.write(database, report_marts.mainnet_like()))
+
+
+def said(sentences: Callable[[Marts], list[str]], marts: Marts) -> str:
+    """Give the sentences as one text with plain spaces."""
+    return " ".join(sentences(marts)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def with_row(rows: list[Any], index: int, **values: Any) -> list[Any]:
+    """Change some values of one row."""
+    return [{**row, **values} if place == index else row for place, row in enumerate(rows)]
+
+
+def test_order_is_certain_only_where_intervals_part(marts: Marts) -> None:
+    """The second is surely behind when its interval ends below the first one's."""
+    apart = said(findings.share_sentences, marts)
+    touching = replace(marts, shares=with_row(marts.shares, 1, share_high_ratio=0.5))
+
+    assert "AntPool follows with" in apart
+    assert "do not overlap" in apart
+    assert "the order of the two is not certain" in said(findings.share_sentences, touching)
+
+
+def test_equals_are_named_together(marts: Marts) -> None:
+    """Nobody is first where two pools mined as many."""
+    first = marts.shares[0]["block_count"]
+    tied = replace(marts, shares=with_row(marts.shares, 1, block_count=first))
+
+    assert f"Foundry USA and AntPool mined the most: {first} of 900 blocks each" in said(
+        findings.share_sentences, tied
+    )
+
+
+def test_unknown_blocks_are_counted_apart(marts: Marts) -> None:
+    """They are named when there are any, and their absence is said."""
+    known = replace(marts, shares=[row for row in marts.shares if not row["is_unknown"]])
+
+    assert "No rule names the pool of" in said(findings.share_sentences, marts)
+    assert "Every block is attributed, to 7 pools in all." in said(findings.share_sentences, known)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"p_value": 0.0004, "rank_biserial": -0.9}, "came sooner: median"),
+        ({"p_value": 0.0004, "rank_biserial": -0.9}, "sooner in 95.0 % of all pairs (rank test p < 0.001"),
+        ({"p_value": 0.0004, "rank_biserial": 0.5}, "later in 75.0 % of all pairs"),
+        ({"p_value": 0.05, "rank_biserial": -0.2}, "do not show that empty blocks come sooner or later"),
+        ({"p_value": None, "rank_biserial": None, "enough_data": False}, "Not enough data to compare"),
+    ],
+)
+def test_intervals_differ_only_where_the_test_says_so(
+    marts: Marts, values: dict[str, Any], sentence: str
+) -> None:
+    """The effect is told as a part of pairs, in the direction that the sign gives."""
+    changed = replace(marts, empties=with_row(marts.empties, 0, **values))
+
+    assert sentence in said(findings.empty_sentences, changed)
+
+
+def test_a_pool_that_differs_from_the_others_is_named(marts: Marts) -> None:
+    """Of the made-up pools one mines empty blocks, and another takes low feerates in place of high ones."""
+    assert re.search(
+        r"Hasty Pool mines empty blocks more often than the others \(\d+\.\d %, 95 % interval",
+        said(findings.empty_sentences, marts),
+    )
+    text = said(findings.feerate_sentences, marts)
+    assert re.search(r"OCEAN takes fewer of the top X than the others \(\d+\.\d %, 95 % interval", text)
+    assert "OCEAN takes more of those outside the top 2X than the others (" in text
+
+
+def test_several_pools_are_named_in_one_sentence(marts: Marts) -> None:
+    """Each with its own ratio."""
+    rows = [
+        {**row, "n_empty": row["n_blocks"] if row["pool"] in ("ocean", "hasty") else 0}
+        for row in marts.empties
+    ]
+    rows[0] = {**rows[0], "n_empty": sum(row["n_empty"] for row in rows)}
+
+    assert re.search(
+        r"Hasty Pool \(.*?\) and OCEAN \(.*?\) mine empty blocks more often than the others\.",
+        said(findings.empty_sentences, replace(marts, empties=rows)),
+    )
+
+
+def test_one_pool_of_many_is_not_named_for_what_chance_does() -> None:
+    """3 of 50 against 10 of 950 is p = 0.022: a difference between two pools, none among twenty."""
+    odd = {"pool": "odd", "n_empty": 3, "n_blocks": 50}
+    rest = {"pool": "rest", "n_empty": 10, "n_blocks": 950}
+    overall = {"pool": "all", "n_empty": 13, "n_blocks": 1000}
+    others = [{"pool": f"p{n}", "n_empty": n < 10, "n_blocks": 50} for n in range(19)]
+
+    assert comparison.by_count([overall, odd, rest], "n_empty", "n_blocks").above == {"odd"}
+    assert comparison.by_count([overall, odd, *others], "n_empty", "n_blocks") == (set(), set())
+
+
+def test_ranks_against_means_make_no_difference() -> None:
+    """A pool below most other blocks is not lower than the others where a third pulls their mean down."""
+    own = [{"pool": "own", "ratio": 0.83 + n / 1000} for n in range(10)]
+    better = [{"pool": "better", "ratio": 0.9 + n / 1000} for n in range(30)]
+    worst = [{"pool": "worst", "ratio": 0.0 + n / 1000} for n in range(10)]
+
+    assert "own" in comparison.by_blocks([*own, *better], "ratio").below
+    assert "own" not in comparison.by_blocks([*own, *better, *worst], "ratio").below
+    assert "worst" in comparison.by_blocks([*own, *better, *worst], "ratio").below
+
+
+def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
+    """Few blocks, and blocks that are all alike, give a ratio and no interval."""
+    rows = [{**row, "top_x_low_ratio": None, "top_x_high_ratio": None} for row in marts.feerates]
+
+    assert "(no interval: too few blocks, or all alike)" in said(
+        findings.feerate_sentences, replace(marts, feerates=rows)
+    )
+
+
+def test_a_small_mempool_leaves_low_feerates_open(marts: Marts) -> None:
+    """Where nothing was outside the top 2X, nothing is said about it."""
+    rows = [{**row, "outside_2x_ratio": None, "outside_2x_low_ratio": None} for row in marts.feerates]
+
+    assert "no mempool held more than 2X transactions" in said(
+        findings.feerate_sentences, replace(marts, feerates=rows)
+    )
+
+
+def test_coverage_names_the_least_observed_stream(marts: Marts) -> None:
+    """A hole is counted; without one the whole window is vouched for."""
+    whole = [{**row, "n_gaps": 0, "observed_ratio": 1.0} for row in marts.coverage]
+    momentary = [{**row, "observed_ratio": None} for row in marts.coverage]
+
+    assert "1 hole in 3 streams. Least observed is mempool of main: 99" in said(
+        findings.coverage_sentences, marts
+    )
+    assert "main: every stream was observed without a hole" in said(
+        findings.coverage_sentences, replace(marts, coverage=whole)
+    )
+    assert "Not enough data" in said(findings.coverage_sentences, replace(marts, coverage=momentary))
+
+
+@pytest.mark.parametrize("world", [report_marts.nothing(), report_marts.scarce()])
+def test_every_question_has_an_answer(world: report_marts.World, tmp_path: Path) -> None:
+    """Also without data each question gets sentences, and each sentence ends."""
+    answers = findings.findings(read(report_marts.write(tmp_path / "analysis.duckdb", world)))
+
+    assert [answer.section for answer in answers] == SECTIONS
+    assert all(sentence.endswith(".") for answer in answers for sentence in answer.sentences)

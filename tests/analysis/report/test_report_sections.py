@@ -1,0 +1,149 @@
+"""Each section: what it shows and says where there is data, and what it says where there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.report.data import Marts, read
+from analysis.report.findings import findings
+from analysis.report.model import Figure, Page, Section, Table
+from analysis.report.page import page
+from tests.analysis.report import report_marts
+
+FIGURES = {
+    "concentration": {"top-n-chart", "index-chart"},
+    "hashrate": {"hashrate-chart", "hashrate-pool-chart"},
+    "revenue": {"revenue-chart", "dilemma-chart", "prisoner-chart"},
+    "halving": {"halving-chart"},
+    "empty": {"empty-rate-chart", "empty-course-chart", "empty-curve-chart", "empty-hazard-chart"},
+    "feerate": {"feerate-chart", "feerate-age-chart", "factor-chart", "capture-chart"},
+    "audit": {"audit-score-chart", "audit-part-chart", "candidate-chart"},
+    "users": {"delay-chart", "user-chart", "user-use-chart"},
+    "network": {"stale-chart", "spread-chart"},
+    "attribution": {"method-chart"},
+}
+# A number that was planted, as the page writes it, and a sentence of the findings that must be there.
+SHOWN = {
+    "concentration": ("0.18 to 0.22", "The shares changed in 1 of 1 day"),
+    "hashrate": ("612\u00a0EH/s", "It is not one exponential"),
+    "revenue": ("348", "As in a Malthusian trap, hashrate grew while hashprice in USD fell."),
+    "halving": ("\u00d71.20", "The price did not change more than at placebo dates"),
+    "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came within 30 s"),
+    "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains best which"),
+    "audit": ("321", "look as if paid for elsewhere"),
+    "users": (
+        "33\u00a0min\u00a020\u00a0s",
+        "4.0\u00a0% were replaced, 6.0\u00a0% paid for a waiting parent.",
+    ),
+    "network": ("\N{MINUS SIGN}0.750\u00a0s", "1 reorganisation, the deepest of 1 block."),
+    "attribution": ("0.980", "others agrees on 99.7\u00a0%"),
+}
+# Tables of owners and groups of pools.
+GROUPED = {
+    "hashrate": ("hashrate-group-table", "growth-group-table"),
+    "revenue": ("revenue-group-table", "dilemma-group-table"),
+    "empty": ("empty-group-table", "empty-timing-group-table", "empty-predecessor-group-table"),
+}
+# Intervals and corrected p-values, as the page writes them.
+INTERVALS = {
+    "hashrate": ("2026-03-04 to 2026-03-06",),
+    "empty": ("0.0011", "0.0022", "21.0 to 71.0"),
+    "network": ("0.110\u00a0s to 0.130\u00a0s",),
+}
+# What a section without data says, with the command that adds it where a command can.
+MISSING = {
+    "concentration": "Not enough data: no block was observed.",
+    "hashrate": "`pool-collector backfill`",
+    "revenue": "`pool-collector backfill`",
+    "halving": "`pool-collector import prices FILE",
+    "empty": "Not enough data: no block was observed.",
+    "feerate": "Not enough data: the mempool is not known",
+    "audit": "`pool-collector run`",
+    "users": "`pool-collector run`",
+    "network": "`[[node]]`",
+    "attribution": "`pool-collector import labels FILE",
+}
+
+
+def sections(content: Page) -> dict[str, Section]:
+    """Give the sections of a page by id."""
+    return {section.section_id: section for section in content.sections}
+
+
+@pytest.fixture(scope="module")
+def marts(filled_database: Path) -> Marts:
+    """Give marts with rows for every section."""
+    return read(filled_database)
+
+
+@pytest.fixture(scope="module")
+def filled(filled_content: Page) -> dict[str, Section]:
+    """Give the sections with data."""
+    return sections(filled_content)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
+    """Give the sections of a dataset without a block."""
+    folder = tmp_path_factory.mktemp("bare")
+    database = report_marts.write(folder / "analysis.duckdb", report_marts.nothing())
+    return sections(page(read(database)))
+
+
+def cells(section: Section) -> set[str]:
+    """Give all that the tables of a section show."""
+    tables = [part for part in section.parts if isinstance(part, Table)]
+    return {cell for table in tables for row in table.rows for cell in (row.head, *row.cells)}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_section_draws_its_figures(filled: dict[str, Section], name: str) -> None:
+    """All of them, each with marks to see."""
+    found = {part.figure_id: part for part in filled[name].parts if isinstance(part, Figure)}
+
+    assert set(found) == FIGURES[name]
+    assert all("<path" in panel.wide for figure in found.values() for panel in figure.panels)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_planted_numbers_are_shown_and_said(filled: dict[str, Section], marts: Marts, name: str) -> None:
+    """The number stands in a table, the sentence among the findings."""
+    number, sentence = SHOWN[name]
+    said = next(finding for finding in findings(marts) if finding.section == name).sentences
+
+    assert number in cells(filled[name])
+    assert any(sentence in one for one in said)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_an_owner_of_several_pools_stands_beneath_the_pools(filled: dict[str, Section], name: str) -> None:
+    """It has a table of its own; an owner of one pool does not stand there again."""
+    found = {part.table_id: part for part in filled[name].parts if isinstance(part, Table)}
+
+    for table_id in GROUPED[name]:
+        assert {row.head for row in found[table_id].rows} == {"Letters Inc."}
+        assert {row.cells[0] for row in found[table_id].rows} == {"Owner"}
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+def test_intervals_and_corrected_p_values_stand_beside_what_they_are_of(
+    filled: dict[str, Section], name: str
+) -> None:
+    """Those of breaks, of medians, and of tests of many pools."""
+    assert set(INTERVALS[name]) <= cells(filled[name])
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_section_without_data_says_what_would_add_it(bare: dict[str, Section], name: str) -> None:
+    """No figure is drawn, and a command is named where one helps."""
+    assert not [part for part in bare[name].parts if isinstance(part, Figure)]
+    assert MISSING[name] in " ".join(bare[name].missing)
+
+
+def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
+    """Exclusions and checks stand beside the coverage."""
+    shown = cells(filled["coverage"])
+
+    assert {"Empty blocks", "Blocks of nobody we know", "heights_missing"} <= shown
+    notes = [part.note for part in filled["coverage"].parts if isinstance(part, Table)]
+    assert "1 of 2 checks found nothing." in notes

@@ -1,0 +1,166 @@
+"""Growth fits recover what was planted, judge their residuals, and find the breaks that are there."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from analysis.engine import connect
+from analysis.stats import growth
+
+DAYS = np.arange(200.0)
+
+
+def noise(seed: int, leaning: float, sd: float = 0.1) -> np.ndarray:
+    """Residuals of 200 days, each `leaning` times the one before plus something new."""
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(0, sd * np.sqrt(1 - leaning**2), len(DAYS) + 50)
+    values = [0.0]
+    for step in steps:
+        values.append(leaning * values[-1] + step)
+    return np.array(values[-len(DAYS) :])
+
+
+def test_an_exact_exponential_is_recovered() -> None:
+    """lambda, c and both measures of fit; residual checks say nothing where there are no residuals."""
+    fit = growth.fit_growth(DAYS, np.exp(0.02 * DAYS + 3))
+
+    assert fit is not None
+    assert fit[:7] == pytest.approx((200, 0.02, 0.02, 0.02, 3, 1, 1), rel=1e-6)
+    assert np.isnan([fit.durbin_watson, fit.normality_p_value]).all()
+
+
+def test_the_fit_is_least_squares_with_the_textbook_statistics() -> None:
+    """R2, adjusted R2, residual deviation and Durbin-Watson equal their definitions; zeros are left out."""
+    values = np.exp(0.01 * DAYS + 1 + noise(1, 0))
+    values[::10] = 0
+    t, y = DAYS[values > 0], np.log(values[values > 0])
+    design = np.stack([t, np.ones_like(t)], axis=1)
+    (slope, intercept), (square_sum,), *_ = np.linalg.lstsq(design, y)
+    residuals = y - design @ [slope, intercept]
+    r_squared = 1 - square_sum / ((y - y.mean()) ** 2).sum()
+
+    fit = growth.fit_growth(DAYS, values)
+
+    assert fit is not None
+    assert (fit.n_days, fit.lambda_per_day, fit.intercept) == pytest.approx((180, slope, intercept))
+    assert fit.r_squared == pytest.approx(r_squared)
+    assert fit.adjusted_r_squared == pytest.approx(1 - (1 - r_squared) * 179 / 178)
+    assert fit.residual_sd == pytest.approx(np.sqrt(square_sum / 178))
+    assert fit.durbin_watson == pytest.approx((np.diff(residuals) ** 2).sum() / square_sum)
+    assert fit.normality_p_value == pytest.approx(stats.jarque_bera(residuals).pvalue)
+
+
+@pytest.mark.parametrize("n_days", [40, 200])
+@pytest.mark.parametrize("leaning", [0.0, 0.7])
+def test_the_interval_of_lambda_holds_the_truth_about_as_often_as_it_says(
+    leaning: float, n_days: int
+) -> None:
+    """Of 200 series the interval holds lambda in at least 90 %, also where residuals lean on each other."""
+    days = DAYS[:n_days]
+    series = [np.exp(0.01 * days + noise(seed, leaning)[:n_days]) for seed in range(200)]
+    fits = [growth.fit_growth(days, values) for values in series]
+    hits = sum(fit.lambda_low_per_day <= 0.01 <= fit.lambda_high_per_day for fit in fits if fit)
+    assert hits >= 180
+    # A line takes a part of the correlation away, the more so the shorter the series.
+    found = np.mean([fit.durbin_watson for fit in fits if fit])
+    assert found == pytest.approx(2 * (1 - leaning), abs=0.15 if n_days == len(DAYS) else 0.4)
+
+
+@pytest.mark.parametrize("values", [[], [1.0] * 9, [0.0] * 50, [7.0] * 50])
+def test_no_fit_without_ten_days_or_without_a_change(values: list[float]) -> None:
+    """Too short, nothing above 0, or constant."""
+    assert growth.fit_growth(np.arange(float(len(values))), np.array(values)) is None
+
+
+def test_a_planted_break_is_found_within_a_few_days() -> None:
+    """Growth that stops at day 120 gives two pieces that meet there, with the rates planted."""
+    y = np.where(DAYS < 120, 0.02 * DAYS, 2.4) + noise(3, 0.3, 0.05)
+
+    first, second = growth.growth_segments(DAYS, np.exp(y))
+
+    assert abs(second.first_t - 120) <= 6
+    assert first.last_t < second.first_t
+    assert (first.lambda_per_day, second.lambda_per_day) == pytest.approx((0.02, 0), abs=0.001)
+
+
+@pytest.mark.parametrize("leaning", [0.0, 0.7])
+@pytest.mark.parametrize("jump", [0.0, -0.5])
+def test_the_interval_of_a_break_holds_it_about_as_often_as_it_says(leaning: float, jump: float) -> None:
+    """Of 60 series that stop growing, or fall, at day 120, in 90 % and more of those that are cut once."""
+    y = np.where(DAYS < 120, 0.02 * DAYS, 2.4 + jump + (0.02 * (DAYS - 120) if jump else 0))
+    found = [growth.growth_segments(DAYS, np.exp(y + noise(seed, leaning))) for seed in range(60)]
+    breaks = [pieces[1] for pieces in found if len(pieces) == 2]
+    hits = [each.first_low_t <= 120 <= each.first_high_t for each in breaks]  # type: ignore[operator]  # not the first
+
+    assert len(hits) >= 40
+    assert np.mean(hits) >= 0.9
+    assert all(pieces[0].first_low_t is None for pieces in found)
+
+
+@pytest.mark.parametrize("leaning", [0.0, 0.7])
+def test_breaks_are_rarely_found_where_there_are_none(leaning: float) -> None:
+    """At most 3 of 30 straight series are cut, also where residuals lean on each other."""
+    series = [np.exp(0.01 * DAYS + noise(seed, leaning)) for seed in range(30)]
+    assert sum(len(growth.growth_segments(DAYS, values)) > 1 for values in series) <= 3
+
+
+def test_cuts_are_the_best_of_all() -> None:
+    """The squared error of two pieces equals that of trying every cut."""
+    y = np.random.default_rng(4).normal(0, 1, 40).cumsum()
+    t = np.arange(40.0)
+
+    def error(first: int, last: int) -> float:
+        return float(np.polynomial.Polynomial.fit(t[first:last], y[first:last], 1, full=True)[1][0][0])
+
+    errors, cuts = growth._best_cuts(growth._Sums.of(t, y), 40, 10, 1)
+
+    tried = {cut: error(0, cut) + error(cut, 40) for cut in range(10, 31)}
+    assert errors == pytest.approx([error(0, 40), min(tried.values())])
+    assert cuts == [[], [min(tried, key=lambda cut: tried[cut])]]
+
+
+def test_gamma_intervals_are_the_published_ones() -> None:
+    """Garwood, 1936: 0 events 0 to 3.689, 5 events 1.623 to 11.668; fixed n of 10 is Gamma(10) itself."""
+    low, high = growth.gamma_intervals(np.array([0.0, 5, 10, np.nan]), np.array([1.0, 6, 10, 1]))
+
+    assert low[:3] == pytest.approx([0, 1.623, stats.gamma.ppf(0.025, 10)], abs=1e-3)
+    assert high[:3] == pytest.approx([3.689, 11.668, stats.gamma.ppf(0.975, 10)], abs=1e-3)
+    assert np.isnan([low[3], high[3]]).all()
+
+
+def test_sql_gives_nulls_and_empty_lists_where_there_is_nothing() -> None:
+    """No list, an empty one and one too short, in one column."""
+    with connect() as connection:
+        rows = connection.execute(
+            "SELECT growth_fit(x, x).r_squared, growth_segments(x, x), gamma_interval(len(x), 0).high"
+            " FROM (VALUES (NULL::DOUBLE[]), ([]), ([1.0, 2.0])) AS t(x)"
+        ).fetchall()
+    assert rows == [(None, [], None)] * 3
+
+
+def test_what_does_not_exist_is_null_and_not_nan() -> None:
+    """The residual checks of an exact exponential are null, so every format can write them."""
+    with connect() as connection:
+        row = connection.execute(
+            "SELECT fit.durbin_watson IS NULL, fit.normality_p_value IS NULL, fit.r_squared"
+            " FROM (SELECT growth_fit(range(20)::DOUBLE[], [exp(x) FOR x IN range(20)]) AS fit)"
+        ).fetchone()
+    assert row == (True, True, pytest.approx(1))
+
+
+@pytest.mark.data
+def test_the_network_of_the_paper_grew_exponentially_in_pieces(data_dir: Path) -> None:
+    """On the authors' hashrate, 2016-02-25 to 2019-01-03: R2 0.969, and the last piece shrinks."""
+    table = pd.read_csv(data_dir / "paper" / "hash_rate.csv")
+    values = table["ALL"].to_numpy(float)
+    t = np.arange(float(len(values)))
+
+    fit, segments = growth.fit_growth(t, values), growth.growth_segments(t, values)
+
+    assert fit is not None
+    assert (round(fit.r_squared, 3), round(fit.lambda_per_day, 5)) == (0.969, 0.00427)
+    assert segments[-1].lambda_per_day < 0 < segments[0].lambda_per_day
+    assert table["Time"][int(segments[-1].first_t)].startswith("2018-09")

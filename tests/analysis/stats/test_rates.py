@@ -1,0 +1,88 @@
+"""Intervals of counts and the exact test give published numbers, and nothing where nothing is defined."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.engine import connect
+from analysis.stats import rates
+
+
+def test_poisson_interval_of_published_examples() -> None:
+    """Garwood, 1936, table: 10 events give 4.80 to 18.39, none gives 0 to 3.69."""
+    low, high = rates.poisson_intervals(np.array([10.0, 0.0]))
+
+    assert list(zip(low.round(2), high.round(2), strict=True)) == [(4.80, 18.39), (0.0, 3.69)]
+
+
+def test_fisher_test_of_the_lady_tasting_tea() -> None:
+    """Fisher, 1935: 3 of 4 cups right gives p = 34 / 70; the interval is that of R's fisher.test."""
+    result = rates.fisher_test(3, 1, 1, 3)
+
+    assert result is not None
+    assert result.p_value == pytest.approx(34 / 70)
+    assert result[:2] == pytest.approx((6.408309, 0.2117329), rel=1e-4)
+    assert result.odds_high == pytest.approx(621.93, rel=0.01)  # R stops its search early
+
+
+def test_functions_in_sql_are_null_where_there_is_nothing_to_say() -> None:
+    """A missing count, an empty margin and an unbounded odds ratio are null."""
+    with connect() as connection:
+        rows = connection.execute(
+            "SELECT poisson_interval(k).low, poisson_interval(k).high, fisher_test(k, 3, 0, 3).p_value,"
+            " fisher_test(2, 0, 0, 2).odds_high FROM (VALUES (NULL), (0)) AS t(k)"
+        ).fetchall()
+
+    assert rows[0] == (None, None, None, None)
+    assert rows[1] == (0, pytest.approx(3.6889, abs=1e-4), None, None)
+
+
+def test_tables_are_compared_within_strata() -> None:
+    """Simpson's paradox: strata turn round what their sum says.
+
+    80 of 100 against 9 of 10, and 1 of 10 against 20 of 100. Added up the first kind has the higher
+    rate, within each stratum the lower. The odds by hand are (80 / 110 + 80 / 110) / (180 / 110 + 180 / 110).
+    """
+    a, b, c, d = (np.array(each, float) for each in ([80, 1], [20, 9], [9, 20], [1, 80]))
+
+    result = rates.stratified_test(a, b, c, d)
+    pooled = rates.fisher_test(81, 29, 29, 81)
+
+    assert result is not None
+    assert pooled is not None
+    assert pooled.odds > 1 > result.odds == pytest.approx((160 / 110) / (360 / 110))
+    assert result.odds_low < result.odds < result.odds_high
+
+
+def test_the_stratified_test_of_one_table_is_the_textbook_one() -> None:
+    """With one table odds are a d / b c, the interval Woolf's, chi-square corrected for continuity."""
+    tables = np.array([[12.0], [5.0], [7.0], [16.0]])
+
+    result = rates.stratified_test(*tables)
+
+    woolf = np.exp(1.959964 * np.sqrt((1 / tables).sum()))
+    excess = 12 - 17 * 19 / 40
+    chi_square = (excess - 0.5) ** 2 / (17 * 23 * 19 * 21 / (40**2 * 39))
+    odds = 12 * 16 / 35
+    assert result == pytest.approx((odds, odds / woolf, odds * woolf, stats.chi2.sf(chi_square, 1)), rel=1e-5)
+
+
+def test_the_stratified_test_rejects_about_as_often_as_it_says() -> None:
+    """Rates that differ between strata and not within them: p is below 0.05 in at most 5 % of 300 samples."""
+    rng = np.random.default_rng(4)
+    chance = np.array([0.02, 0.1, 0.3])
+    after_same, after_other = np.array([200, 50, 10]), np.array([300, 250, 200])
+    n_found = 0
+    for _ in range(300):
+        a, c = rng.binomial(after_same, chance), rng.binomial(after_other, chance)
+        result = rates.stratified_test(a, after_same - a, c, after_other - c)
+        n_found += result is not None and result.p_value < 0.05
+    assert n_found <= 20
+
+
+def test_strata_that_cannot_differ_say_nothing() -> None:
+    """No table, and tables without empty blocks or without one of the two rows."""
+    nothing = np.zeros(2)
+    assert rates.stratified_test(*[np.empty(0)] * 4) is None
+    assert rates.stratified_test(nothing, np.ones(2), nothing, np.ones(2)) is None
+    assert rates.stratified_test(np.ones(2), np.ones(2), nothing, nothing) is None

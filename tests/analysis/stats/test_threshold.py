@@ -1,0 +1,81 @@
+"""A planted threshold is found with its interval, and where there is none the test says so."""
+
+import numpy as np
+import pytest
+
+from analysis.engine import connect
+from analysis.stats.threshold import threshold_fit
+
+
+def series(seed: int, leaning: float, n: int) -> np.ndarray:
+    """Values of which each is `leaning` times the one before plus something new."""
+    values = [0.0]
+    for step in np.random.default_rng(seed).normal(0, 1, n + 50):
+        values.append(leaning * values[-1] + step)
+    return np.array(values[-n:])
+
+
+def test_a_planted_threshold_is_found() -> None:
+    """Growth of 0.08 above a level and none below: the estimate is next to it, the interval holds it."""
+    levels = series(1, 0.8, 100)
+    responses = np.where(levels > 0.5, 0.08, 0.0) + np.random.default_rng(2).normal(0, 0.03, 100)
+
+    fit = threshold_fit(levels, responses)
+
+    assert fit is not None
+    assert fit.threshold == pytest.approx(levels[levels <= 0.5].max(), abs=0.2)
+    assert fit.low <= levels[levels <= 0.5].max() <= fit.high
+    assert (fit.below_mean, fit.above_mean) == pytest.approx((0, 0.08), abs=0.015)
+    assert fit.p_value <= 0.02
+
+
+def test_the_split_is_the_best_of_all() -> None:
+    """Estimate, means and explained variance are those of trying every split that leaves 15 % on a side."""
+    levels, responses = series(3, 0, 40), series(4, 0, 40)
+    errors = {
+        level: sum(
+            ((part - part.mean()) ** 2).sum()
+            for part in (responses[levels <= level], responses[levels > level])
+        )
+        for level in np.sort(levels)[5:34]
+    }
+    best = min(errors, key=lambda level: errors[level])
+
+    fit = threshold_fit(levels, responses)
+
+    assert fit is not None
+    assert fit.threshold == best
+    assert fit.below_mean == pytest.approx(responses[levels <= best].mean())
+    assert fit.above_mean == pytest.approx(responses[levels > best].mean())
+    assert fit.r_squared == pytest.approx(1 - errors[best] / ((responses - responses.mean()) ** 2).sum())
+
+
+def test_no_threshold_is_found_as_rarely_as_the_test_says() -> None:
+    """Of 200 pairs of unrelated series, each leaning on its past, at most 10 % give a p-value below 0.05."""
+    fits = [threshold_fit(series(seed, 0.8, 60), series(seed + 1000, 0.5, 60)) for seed in range(200)]
+    assert sum(fit.p_value < 0.05 for fit in fits if fit) <= 20
+    assert all(fits)
+
+
+def test_equal_levels_stay_on_one_side() -> None:
+    """Two levels have one split; one level has none."""
+    levels = np.array([1.0, 2.0] * 15)
+
+    fit = threshold_fit(levels, levels)
+
+    assert fit is not None
+    assert (fit.threshold, fit.low, fit.high, fit.below_mean, fit.above_mean) == (1, 1, 1, 1, 2)
+    assert threshold_fit(np.ones(30), levels) is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 19])
+def test_no_fit_without_twenty_periods(n: int) -> None:
+    """Too few pairs say nothing; nor do responses that never change."""
+    assert threshold_fit(np.arange(float(n)), np.arange(float(n))) is None
+    assert threshold_fit(np.arange(30.0), np.zeros(30)) is None
+
+
+def test_sql_gives_nulls_where_there_is_nothing() -> None:
+    """No list."""
+    with connect() as connection:
+        assert connection.execute("SELECT threshold_fit(NULL, NULL).p_value").fetchall() == [(None,)]

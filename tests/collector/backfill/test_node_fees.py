@@ -1,0 +1,79 @@
+"""What a node is asked: heights by time against every header; and what people see while they wait."""
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from collector.backfill import progress
+from collector.backfill.node import wanted_tasks
+from collector.backfill.node_fees import check_chain, find_height
+from collector.backfill.progress import Watcher
+from collector.backfill.units import Wish
+from collector.backfill.work import Done
+from collector.errors import WrongChain
+from collector.regtest import RegtestNode
+
+
+@pytest.fixture(scope="module")
+def headers(node: RegtestNode) -> list[dict[str, int]]:
+    """Ask for every header of the node's chain."""
+    rpc = node.client()
+    hashes = [rpc.call("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)]
+    return [rpc.call("getblockheader", block_hash) for block_hash in hashes]
+
+
+@pytest.mark.bitcoind
+def test_a_height_is_found_by_median_time(node: RegtestNode, headers: list[dict[str, int]]) -> None:
+    """For every time around that of a block, the first block whose median time is not below it."""
+    rpc = node.client()
+    tip_height = len(headers) - 1
+    for time_s in sorted({header["mediantime"] + step for header in headers[::9] for step in (0, 1)}):
+        above = [header["height"] for header in headers if header["mediantime"] >= time_s]
+        assert find_height(rpc, time_s, tip_height) == (above[0] if above else tip_height + 1)
+
+
+@pytest.mark.bitcoind
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_wishes_by_time_are_by_header_time(
+    node: RegtestNode, headers: list[dict[str, int]], data: st.DataObject
+) -> None:
+    """Exactly the blocks whose header time lies within."""
+    times = st.sampled_from([header["time"] for header in headers])
+    wish = Wish(from_time_s=data.draw(times), to_time_s=data.draw(times))
+
+    found = [task.height for task in wanted_tasks(node.client(), wish, len(headers) - 1)]
+
+    assert found == [header["height"] for header in headers if wish.has_time(header["time"])]
+
+
+@pytest.mark.bitcoind
+def test_a_node_on_another_chain_is_refused(node: RegtestNode) -> None:
+    """The message names both chains."""
+    with pytest.raises(WrongChain, match="is on regtest, not on main"):
+        check_chain(node.client(), "main")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_shows_height_rates_and_memory(
+    is_terminal: bool,  # noqa: FBT001 - pytest passes it by name
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bar where a person watches, plain lines elsewhere."""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
+
+    with Watcher(console, 2) as watcher:
+        watcher.scanned(1, 2)
+        watcher.begin(1000)
+        watcher.worked(Done(n_blocks=1, n_tx=5000, block_bytes=250, last_height=654_321))
+
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "654321" in text
+    assert "25" in text
+    for unit in ("tx/s", "MB/s", "GB memory"):
+        assert unit in text
+    assert ("\x1b" in text) is is_terminal

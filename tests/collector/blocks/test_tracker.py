@@ -1,0 +1,140 @@
+"""Blocks of a real node on their way to rows, also when the node has lost a part of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from collector.blocks.stored import StoredBlocks
+from collector.blocks.tracker import BlockAnswer, BlockFlow
+from collector.dataset.schema import hash_bytes
+from collector.journal.batches import Batch
+from collector.regtest import RegtestNode, find_bitcoind, make_wallet
+from collector.regtest.wallet import pay
+from collector.service.questions import ask_block
+
+pytestmark = pytest.mark.bitcoind
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[RegtestNode]:
+    """Start a node of our own."""
+    with RegtestNode(find_bitcoind()) as started:
+        yield started
+
+
+def columns_of(batch: Batch) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables whose rows are made as columns."""
+    return {table: rows.to_pylist() for table, rows in batch.columns}
+
+
+def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
+    """Fetch a block with this answer."""
+    stored = StoredBlocks((), answer.verbose["height"])
+    blocks = BlockFlow(("alpha", "s"), "regtest", stored, lambda *_: None, lambda: None)
+    batch = Batch()
+    blocks.want(block_hash)
+    assert blocks.answered(block_hash, answer, 1, 1, batch)
+    assert len(blocks) == 0
+    return columns_of(batch)
+
+
+def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> None:
+    """Whether the node refuses the spent outputs or leaves them out, all else of the block is there."""
+    rpc = node.client()
+    payment = pay([make_wallet(node, 1, seed=1).take()], [], feerate_sat_vb=5)
+    rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+    name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
+    block_hash = hash_bytes(name)
+    whole = ask_block(rpc, block_hash, raw=True)
+    assert rows_of(block_hash, whole)["transactions"][1]["fee_sat"] == payment.fee_sat
+    for undo in node.datadir.rglob("rev*.dat"):
+        undo.unlink()
+    refused = ask_block(rpc, block_hash, raw=True)
+    for spent in whole.verbose["tx"][1]["vin"]:
+        del spent["prevout"]
+    for answer in (refused, whole):
+        rows = rows_of(block_hash, answer)
+        assert (rows["blocks"][0]["verdict"], rows["blocks"][0]["fees_sat"]) == ("valid", None)
+        assert rows["transactions"][1]["txid"] == payment.transaction.txid
+        assert rows["transactions"][1]["fee_sat"] is None
+
+
+def flow_above(height: int) -> tuple[BlockFlow, list[bytes], Batch]:
+    """Make a flow whose dataset begins above a height; what it asks for, and a batch."""
+    asked: list[bytes] = []
+    stored = StoredBlocks((), height + 1)
+    return (
+        BlockFlow(("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None),
+        asked,
+        Batch(),
+    )
+
+
+def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> None:
+    """A node that was killed may have lost a block that it sent; the block itself tells its height."""
+    rpc = node.client()
+    name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
+    height = rpc.call("getblockcount")
+    blocks, asked, batch = flow_above(height - 1)
+    block = blocks.received(bytes.fromhex(rpc.call("getblock", name, 0)))
+    blocks.happened(block.block_hash, "seen", 1, "pushed", batch)
+    assert asked == [hash_bytes(name)]
+    blocks.failed(block.block_hash)
+    blocks.arrivals.looked(is_behind=False)
+    (row,) = columns_of(batch)["blocks"]
+    assert (row["block_hash"], row["height"], row["height_source"]) == (hash_bytes(name), height, "bip34")
+    assert (row["verdict"], row["source"]) == ("valid", "zmq")
+    assert [arrival["height"] for arrival in batch.rows["block_arrivals"]] == [height]
+    assert (batch.n_open, len(blocks)) == (0, 0)
+
+
+def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: RegtestNode) -> None:
+    """It is below what the dataset wants; but its messages came, and so it is kept, in their batch."""
+    rpc = node.client()
+    name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
+    answer = ask_block(rpc, hash_bytes(name), raw=True)
+    blocks, asked, batch = flow_above(answer.verbose["height"])
+    blocks.happened(hash_bytes(name), "connected", 1, "at_start", batch)
+    blocks.answered(hash_bytes(name), answer, 2, 2, batch)
+    assert not batch.columns
+    blocks.happened(hash_bytes(name), "connected", 1, "pushed", batch)
+    assert asked == [hash_bytes(name)] * 2
+    blocks.arrivals.looked(is_behind=False)
+    assert batch.n_open == 1
+    blocks.answered(hash_bytes(name), answer, 3, 3, batch)
+    assert [row["block_hash"] for row in columns_of(batch)["blocks"]] == [hash_bytes(name)]
+    assert (batch.n_open, len(blocks)) == (0, 0)
+
+
+def test_what_a_session_was_still_fetching_is_left_to_the_next(node: RegtestNode) -> None:
+    """The node restarts during the walk down from its tip: the next walk begins where that one ended."""
+    rpc = node.client()
+    first = rpc.call("getblockcount") + 1
+    names = rpc.call("generatetodescriptor", 4, "raw(51)")
+    asked: list[bytes] = []
+    stored = StoredBlocks((), first)
+
+    def next_session() -> BlockFlow:
+        return BlockFlow(
+            ("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None
+        )
+
+    def answer_last(blocks: BlockFlow) -> None:
+        blocks.answered(asked[-1], ask_block(rpc, asked[-1], raw=True), 1, 1, Batch())
+        blocks.tick(1, at_once=True)
+
+    interrupted = next_session()
+    interrupted.happened(hash_bytes(names[-1]), "connected", 1, "at_start", Batch())
+    answer_last(interrupted)
+    assert asked == [hash_bytes(name) for name in (names[3], names[2])]
+    interrupted.flush()
+    assert set(stored.holes) == {hash_bytes(names[2])}
+    following = next_session()
+    following.fill(stored.holes, 1)
+    following.tick(1, at_once=True)
+    for _ in range(3):
+        answer_last(following)
+    assert not stored.holes
+    assert len(following) == 0
+    assert all(hash_bytes(name) in stored for name in names)

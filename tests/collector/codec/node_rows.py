@@ -1,0 +1,76 @@
+"""The rows of `blocks` and `transactions` as a node's own RPC answers have them."""
+
+from typing import Any
+
+from collector.dataset.schema import hash_bytes
+from collector.node.rpc import satoshi
+
+
+def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:
+    """Write the row of a block from getblock with verbosity 3 and getblockstats; ours alone are left out."""
+    coinbase = verbose["tx"][0]
+    return {
+        "block_hash": hash_bytes(verbose["hash"]),
+        "height": verbose["height"],
+        "prev_hash": hash_bytes(verbose.get("previousblockhash", "00" * 32)),
+        "version": verbose["version"],
+        "merkle_root": hash_bytes(verbose["merkleroot"]),
+        "header_time": verbose["time"],
+        "bits": int(verbose["bits"], 16),
+        "nonce": verbose["nonce"],
+        "size_bytes": verbose["size"],
+        "stripped_bytes": verbose["strippedsize"],
+        "weight_wu": verbose["weight"],
+        "n_tx": stats["txs"],
+        "n_segwit_tx": stats["swtxs"],
+        "n_inputs": stats["ins"],
+        "n_outputs": stats["outs"],
+        "output_value_sat": stats["total_out"],
+        "fees_sat": stats["totalfee"],
+        "subsidy_sat": stats["subsidy"],
+        "coinbase_txid": hash_bytes(coinbase["txid"]),
+        "coinbase_value_sat": sum(satoshi(output["value"]) for output in coinbase["vout"]),
+        "coinbase_script": bytes.fromhex(coinbase["vin"][0]["coinbase"]),
+        "coinbase_outputs": [
+            {
+                "value_sat": satoshi(output["value"]),
+                "script": bytes.fromhex(output["scriptPubKey"]["hex"]),
+            }
+            for output in coinbase["vout"]
+        ],
+        "witness_commitment": commitment(coinbase),
+    }
+
+
+def commitment(coinbase: dict[str, Any]) -> bytes | None:
+    """Find the commitment in what the node prints of a coinbase."""
+    found = [output["scriptPubKey"]["hex"] for output in coinbase["vout"]]
+    found = [script[12:76] for script in found if script.startswith("6a24aa21a9ed")]
+    return bytes.fromhex(found[-1]) if found else None
+
+
+def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> dict[str, Any]:
+    """Write the row that a transaction printed by the node should have."""
+    spent, made = told["vin"], told["vout"]
+    parents = {txids.index(one["txid"]) for one in spent if one.get("txid") in txids}
+    values = [satoshi(one["prevout"]["value"]) for one in spent if index]
+    return {
+        "tx_index": index,
+        "txid": hash_bytes(told["txid"]),
+        "wtxid": hash_bytes(told["hash"]),
+        "version": told["version"],
+        "locktime": told["locktime"],
+        "size_bytes": told["size"],
+        "weight_wu": told["weight"],
+        "vsize_vb": told["vsize"],
+        "n_inputs": len(spent),
+        "n_outputs": len(made),
+        "input_value_sat": sum(values) if index else None,
+        "output_value_sat": sum(satoshi(one["value"]) for one in made),
+        "fee_sat": satoshi(told["fee"]) if index else None,
+        "is_coinbase": index == 0,
+        "has_witness": any("txinwitness" in one for one in spent),
+        "signals_rbf": index > 0 and any(one["sequence"] < 0xFFFFFFFE for one in spent),
+        "output_types": [one["scriptPubKey"]["type"] for one in made],
+        "parents": sorted(parents),
+    }

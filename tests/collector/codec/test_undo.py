@@ -1,0 +1,111 @@
+"""Undo data: the node's compressed forms, written here as Bitcoin Core writes them, and read back."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.codec.decode import MAX_MONEY_SAT
+from collector.codec.feerates import UNKNOWN
+from collector.codec.undo import decompress_amount, input_values, skip_script, varint
+from collector.codec.walk import walk
+from tests.collector.codec import made_blocks as made
+from tests.collector.codec.made_undo import compress_amount, compress_script, undo_of, write_varint
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, (1 << 62) - 1), st.binary(max_size=3))
+def test_a_varint_is_read_as_it_was_written(value: int, rest: bytes) -> None:
+    """The number and the position behind it; cut short it is refused."""
+    written = write_varint(value)
+    data = np.frombuffer(written + rest + b"\x00", np.uint8)
+
+    assert varint(data, 0, len(written) + len(rest)) == (value, len(written))
+    assert varint(data, 0, len(written) - 1)[1] == -1
+
+
+# The examples in Bitcoin Core's src/serialize.h, and the pairs of its src/test/compress_tests.cpp.
+CORE_VARINTS = {
+    0: "00",
+    1: "01",
+    127: "7f",
+    128: "8000",
+    255: "807f",
+    256: "8100",
+    16_383: "fe7f",
+    16_384: "ff00",
+    16_511: "ff7f",
+    65_535: "82fe7f",
+    1 << 32: "8efefeff00",
+}
+CORE_AMOUNTS = {0: 0, 1: 1, 10**6: 0x7, 10**8: 0x9, 50 * 10**8: 0x32, 21 * 10**14: 0x1406F40}
+
+
+def test_varints_and_amounts_are_those_of_the_node() -> None:
+    """Its own examples, read by the backfill and written by these tests' encoder."""
+    for value, written in CORE_VARINTS.items():
+        data = np.frombuffer(bytes.fromhex(written), np.uint8)
+        assert varint(data, 0, len(data)) == (value, len(data))
+        assert write_varint(value).hex() == written
+    for value_sat, compressed in CORE_AMOUNTS.items():
+        assert decompress_amount(compressed) == value_sat
+        assert compress_amount(value_sat) == compressed
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, MAX_MONEY_SAT) | st.integers(0, 21_000_000).map(lambda coins: coins * 10**8))
+def test_an_amount_survives_compression(value_sat: int) -> None:
+    """Any amount there can be, round ones among them."""
+    assert decompress_amount(compress_amount(value_sat)) == value_sat
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(compress_amount(MAX_MONEY_SAT) + 1, (1 << 62) - 1))
+def test_no_amount_is_more_than_there_can_be(compressed: int) -> None:
+    """Garbage gives no amount, or one that can be."""
+    assert decompress_amount(compressed) <= MAX_MONEY_SAT
+
+
+@settings(deadline=None)  # the first call compiles
+@given(made.mutated_scripts() | st.binary(max_size=300))
+def test_a_compressed_script_is_stepped_over(script: bytes) -> None:
+    """Whichever of the seven forms it has."""
+    written = compress_script(script)
+    data = np.frombuffer(written + b"\x00", np.uint8)
+
+    assert skip_script(data, 0, len(written)) == len(written)
+    assert skip_script(data, 0, len(written) - 1) == -1
+
+
+@settings(max_examples=60, deadline=None)
+@given(made.blocks(), st.data())
+def test_values_are_those_that_were_spent(raw: bytes, data: st.DataObject) -> None:
+    """Undo data of a block give each transaction the sum of what it spends, the coinbase nothing."""
+    block = np.frombuffer(raw, np.uint8)
+    walked = walk(block, np.array([0, len(raw)]))
+    spent = [
+        [(data.draw(made.amounts), data.draw(made.scripts)) for _ in range(n)]
+        for n in walked.txs["n_inputs"][1:]
+    ]
+    undo = np.frombuffer(undo_of(spent, height=data.draw(st.integers(0, 10**6))), np.uint8)
+
+    values = input_values(undo, np.array([0, len(undo)]), walked.blocks, walked.txs)
+
+    assert values.tolist() == [UNKNOWN, *(sum(value for value, _ in each) for each in spent)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_undo_data_that_do_not_fit_give_no_values(data: st.DataObject) -> None:
+    """Cut off, too long or of another block: nothing is known, and nothing breaks."""
+    spends = [made.TxInput(bytes([i]) * 32, 0) for i in range(3)]
+    body = [made.Transaction((spend,), (made.TxOutput(5, b"\x51"),)) for spend in spends]
+    raw = made.solved_block(body, height=9)
+    walked = walk(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
+    whole = undo_of([[(7, b"\x51")]] * 3, height=5)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    bad = data.draw(st.sampled_from([whole[:cut], whole + b"\x00", undo_of([[(7, b"\x51")]] * 2, height=5)]))
+    undo = np.frombuffer(bad + b"\x00", np.uint8)
+
+    values = input_values(undo, np.array([0, len(bad)]), walked.blocks, walked.txs)
+
+    assert set(values.tolist()) == {UNKNOWN}

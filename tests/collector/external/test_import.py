@@ -1,0 +1,220 @@
+"""What others say: taken in whole with its origin, or refused with file, line and reason."""
+
+import contextlib
+import csv
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.cli import main
+from collector.dataset.schema import (
+    BLOCK_ARRIVALS,
+    BLOCKS,
+    EXTERNAL_ARRIVALS,
+    EXTERNAL_BLOCKS,
+    EXTERNAL_POOL_LABELS,
+    EXTERNAL_PRICES,
+    EXTERNAL_SOURCES,
+    hash_hex,
+)
+from collector.dataset.writer import Dataset
+from collector.errors import DatasetError, DecodeError, SettingsError
+from collector.external.readers import KINDS, read_rows
+from collector.external.store import Origin, import_file
+
+ORIGIN = Origin("somebody", "CC0", "https://example.org/file")
+HASHES = [f"{i:064x}" for i in range(1, 4)]
+ARRIVALS = "height,hash,timestamp_ms\n" + "".join(
+    f"{900_000 + i},{block_hash},{1_700_000_000_123 + i}\n" for i, block_hash in enumerate(HASHES)
+)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Create an empty dataset."""
+    return Dataset.open(tmp_path / "dataset", "main", create=True)
+
+
+def written(folder: Path, content: str, name: str = "file.csv") -> Path:
+    """Write a file to import."""
+    path = folder / name
+    path.write_text(content)
+    return path
+
+
+def test_arrivals_are_stored_with_their_origin_and_apart_from_ours(dataset: Dataset, tmp_path: Path) -> None:
+    """Times to the millisecond, hashes in internal byte order, and nothing in `block_arrivals`."""
+    result = import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
+
+    rows = dataset.read(EXTERNAL_ARRIVALS).to_pylist()
+    assert (result.n_rows, result.n_new) == (3, 3)
+    assert [hash_hex(row["block_hash"]) for row in rows] == HASHES
+    assert rows[0]["arrived_at"] == datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
+    assert {row["source"] for row in rows} == {"somebody"}
+    (about,) = dataset.read(EXTERNAL_SOURCES).to_pylist()
+    assert (about["licence"], about["url"], about["file_name"]) == ("CC0", ORIGIN.url, "file.csv")
+    assert len(dataset.read(BLOCK_ARRIVALS)) == len(dataset.read(BLOCKS)) == 0
+
+
+def test_a_second_import_adds_only_what_is_new(dataset: Dataset, tmp_path: Path) -> None:
+    """The same file changes nothing; a longer one of the same source adds its end."""
+    import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
+    before = sorted(dataset.root.rglob("*.parquet"))
+
+    assert import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN).n_new == 0
+    assert sorted(dataset.root.rglob("*.parquet")) == before
+
+    longer = ARRIVALS + f"900003,{'ab' * 32},1700000009000\n"
+    assert import_file(dataset, "arrivals", written(tmp_path, longer), ORIGIN).n_new == 1
+    assert len(dataset.read(EXTERNAL_ARRIVALS)) == 4
+
+
+def test_a_source_that_contradicts_itself_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    """Another time for the same block: nothing is written, and the block is named."""
+    import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
+    other = written(tmp_path, ARRIVALS.replace("1700000000123", "1700000000999"))
+
+    with pytest.raises(DatasetError, match=f"said otherwise about {HASHES[0]}"):
+        import_file(dataset, "arrivals", other, ORIGIN)
+
+    assert len(dataset.read(EXTERNAL_ARRIVALS)) == 3
+    assert import_file(dataset, "arrivals", other, ORIGIN._replace(source="another")).n_new == 3
+
+
+def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
+    """One price a day, or open, high, low and close."""
+    one = written(tmp_path, "currency,date_UTC,price_USD\nBTC,2016-01-06T00:00:00Z,432.4\n", "one.csv")
+    four = written(tmp_path, "date,open,high,low,close\n2016-01-06,430,435,429.5,432\n", "four.csv")
+
+    import_file(dataset, "prices", one, ORIGIN)
+    import_file(dataset, "prices", four, ORIGIN._replace(source="other"), currency="EUR")
+
+    rows = {row["source"]: row for row in dataset.read(EXTERNAL_PRICES).to_pylist()}
+    assert (rows["somebody"]["close"], rows["somebody"]["open"]) == (432.4, None)
+    assert (rows["other"]["low"], rows["other"]["currency"]) == (429.5, "EUR")
+    assert rows["other"]["day_at"] == datetime(2016, 1, 6, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("arrivals", "", "is empty"),
+        ("arrivals", "height,when\n1,2\n", "has no column hash"),
+        ("arrivals", "height,hash,timestamp_ms\n1,zz,1700000000000\n", ":2: block_hash"),
+        ("arrivals", f"height,hash,timestamp_ms\n1,{HASHES[0]},99\n", "before the first block"),
+        ("arrivals", f"height,hash,timestamp_ms\n1,{HASHES[0]},99999999999999\n", "in the future"),
+        ("arrivals", f"height,hash,timestamp_ms\n-1,{HASHES[0]},1700000000000\n", "is not within"),
+        ("arrivals", "height,hash,timestamp_ms\n1,2\n", "has 2 fields"),
+        ("labels", "height,pool\n1,\n", "is no name"),
+        ("labels", "height,pool\n1,a\n1,b\n", "as an earlier one is"),
+        ("prices", "date,price\n2016-01-06,nan\n", "is no price"),
+        ("prices", "date,price\n2016-13-06,4\n", "day_at"),
+        ("prices", "date,price\n2016-01-06,-4\n", "is no price"),
+        ("prices", "date,open,high,low,close\n2016-01-06,10,5,20,9\n", ":2: open 10, high 5.*between"),
+        ("prices", "date,high,close\n2016-01-06,5,9\n", "between lowest and highest"),
+    ],
+)
+def test_bad_files_are_refused_whole(
+    kind: str, content: str, message: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """One bad value: no row of the file is taken."""
+    with pytest.raises((DecodeError, DatasetError), match=message):
+        import_file(dataset, kind, written(tmp_path, content), ORIGIN)
+
+    assert not list(dataset.root.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    "prices", ["{}", "[[1, 2]]", "[[1, 2, 3, 2.5]]", "[", "[[1, 2, -1, 1]]", f"[[{'1' * 5000}, 1, 1, 1]]"]
+)
+def test_bad_json_prices_are_refused(prices: str, tmp_path: Path) -> None:
+    """Not a list, not four numbers, a low above the close, no JSON, below zero, thousands of digits."""
+    with pytest.raises(DecodeError):
+        read_rows("prices", written(tmp_path, prices, "file.json"))
+
+
+def test_a_null_in_a_parquet_file_is_no_name(tmp_path: Path) -> None:
+    """It does not become a pool of the name None."""
+    path = tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"height": [1, 2], "label": ["a", None]}), path)
+
+    with pytest.raises(DecodeError, match="row 2: label: '' is no name"):
+        read_rows("labels", path)
+
+
+def test_an_origin_is_demanded(dataset: Dataset, tmp_path: Path) -> None:
+    """Without a licence or a usable name nothing is taken."""
+    path = written(tmp_path, ARRIVALS)
+
+    with pytest.raises(SettingsError, match="--licence is empty"):
+        import_file(dataset, "arrivals", path, ORIGIN._replace(licence=" "))
+    with pytest.raises(SettingsError, match="no short name"):
+        import_file(dataset, "arrivals", path, ORIGIN._replace(source="../x"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    content=st.binary(max_size=200),
+    suffix=st.sampled_from([".csv", ".json", ".parquet"]),
+)
+def test_nothing_but_a_refusal_comes_of_garbage(
+    kind: str, content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Any bytes in any kind of file give rows or a DecodeError."""
+    path = tmp_path_factory.mktemp("garbage") / f"file{suffix}"
+    path.write_bytes(content)
+    with contextlib.suppress(DecodeError):
+        assert isinstance(read_rows(kind, path), list)
+
+
+def test_the_command_imports_and_says_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As people run it; hostile names stay data."""
+    label = "<script>\x1b[31m'; drop table x"
+    path = written(tmp_path, f'height,pool\n5,"{label}"\n')
+    options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(tmp_path / "ds")]
+    monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert not ended.value.code
+    assert "1 of them new" in capsys.readouterr().out
+    stored = Dataset.open(tmp_path / "ds", "main").read(EXTERNAL_POOL_LABELS).to_pylist()
+    assert [row["label"] for row in stored] == [label]
+
+
+@pytest.mark.data
+def test_published_files_are_taken_as_they_are(data_dir: Path, dataset: Dataset) -> None:
+    """A provider's block table, two sets of labels and two sets of prices."""
+    path = data_dir / "blockchair-2025-03" / "blockchair_bitcoin_blocks_20250301.tsv"
+    with path.open() as lines:
+        first = next(csv.DictReader(lines, delimiter="\t"))
+
+    import_file(dataset, "blocks", path, ORIGIN)
+    import_file(dataset, "labels", data_dir / "paper" / "miningpool.csv", ORIGIN)
+    parquet = data_dir / "pool-labels-610683-699999.parquet"
+    import_file(dataset, "labels", parquet, ORIGIN._replace(source="other"))
+    import_file(dataset, "prices", data_dir / "paper" / "bitcoin_price.csv", ORIGIN)
+    ohlc = data_dir / "brk" / "date_price_ohlc.json"
+    import_file(dataset, "prices", ohlc, ORIGIN._replace(source="other"))
+
+    row = dataset.read(EXTERNAL_BLOCKS).to_pylist()[0]
+    assert hash_hex(row["block_hash"]) == first["hash"]
+    assert (row["height"], row["fees_sat"], row["pool_label"]) == (885784, 14852635, "AntPool")
+    labels = dataset.read(EXTERNAL_POOL_LABELS)
+    assert labels.filter(pa.compute.equal(labels["source"], "other")).num_rows == 89_317
+    prices = dataset.read(EXTERNAL_PRICES)
+    days = dict(zip(prices["day_at"].to_pylist(), prices["source"].to_pylist(), strict=True))
+    n_days = sum(any(day) for day in json.loads(ohlc.read_text()))
+    assert prices.filter(pa.compute.equal(prices["source"], "other")).num_rows == n_days
+    assert max(days) == datetime(2026, 2, 12, tzinfo=UTC)

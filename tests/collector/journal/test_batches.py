@@ -1,0 +1,70 @@
+"""Batches: rows and the mark of their messages go together, from the oldest on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.dataset.writer import Dataset
+from collector.journal.batches import Batches
+from collector.journal.journal import Journal
+from tests.collector.journal.journal_files import message, row, sealed
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Make an empty dataset."""
+    return Dataset.open(tmp_path / "dataset", "regtest", create=True)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, dataset: Dataset) -> Iterator[Journal]:
+    """Open a journal of our own."""
+    with Journal(tmp_path / "journal") as opened:
+        opened.recover(dataset)
+        yield opened
+
+
+def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Dataset) -> None:
+    """What is complete waits for what came before it; then both are written."""
+    batches = Batches(journal)
+    first, second = (batches.begin([message(number)]) for number in (1, 2))
+    first.n_open = 1
+    second.add("mempool_events", [row(message(2))])
+    assert batches.commit() == {}
+    assert batches.n_messages == 2
+    assert [each.sequence for each in batches.unfinished.values()] == [1]
+    first.add("mempool_events", [row(message(1))])
+    first.n_open = 0
+    assert batches.commit() == {"mempool_events": 2}
+    assert not batches.unfinished
+    journal.seal(dataset)
+    assert sealed(dataset) == [1, 2]
+
+
+def test_a_row_too_many_is_an_error_not_a_standstill(journal: Journal) -> None:
+    """A batch that was let go of once too often could never be committed, nor any behind it."""
+    batches = Batches(journal)
+    batches.begin([message(1)]).n_open = -1
+    with pytest.raises(RuntimeError, match="did not wait for"):
+        batches.commit()
+
+
+def test_rows_that_no_message_implies_outlive_a_kill(tmp_path: Path, dataset: Dataset) -> None:
+    """What they are made of is a state until they are complete; no later batch waits for them."""
+    with Journal(tmp_path / "killed") as journal:
+        journal.recover(dataset)
+        batches = Batches(journal)
+        aside = batches.aside("told/s/1", b"what was there")
+        aside.n_open = 1
+        batches.begin([message(1)]).add("mempool_events", [row(message(1))])
+        assert batches.commit() == {"mempool_events": 1}
+    with Journal(tmp_path / "killed") as journal:
+        assert journal.recover(dataset) == []
+        assert journal.states == {"told/s/1": b"what was there"}
+        batches = Batches(journal)
+        batches.aside("told/s/1", b"what was there").add("mempool_events", [row(message(2))])
+        assert batches.commit() == {"mempool_events": 1}
+        assert journal.states == {}
+        journal.seal(dataset)
+    assert sealed(dataset) == [1, 2]

@@ -1,0 +1,170 @@
+"""The account of what was observed: no interval claims more than was received, none is lost."""
+
+from collector.journal.coverage_ledger import Ledger
+from collector.receive.records import COUNTER_RANGE, Message, Notice
+
+SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
+
+
+def test_a_gap_ends_an_interval_at_its_last_message() -> None:
+    """The row ends at the last message before the hole; the next begins with the first behind it."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("rawtx", 10)
+    ledger.count("rawtx", 7, 20)
+    ledger.count("rawtx", 8, 30)
+    (row,) = ledger.close("rawtx", "gap", "counter is 12, expected 9")
+    assert row == {
+        "node": "alpha",
+        "session": "s",
+        "topic": "rawtx",
+        "from_at": 10,
+        "to_at": 30,
+        "first_sequence": 7,
+        "last_sequence": 8,
+        "n_messages": 2,
+        "end_reason": "gap",
+        "detail": "counter is 12, expected 9",
+    }
+    ledger.count("rawtx", 12, 50)
+    (row,) = ledger.close("rawtx", "shutdown")
+    assert (row["from_at"], row["to_at"], row["first_sequence"], row["n_messages"]) == (50, 50, 12, 1)
+
+
+def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
+    """A sealed interval ends at its last message, and the next begins there with a count of its own."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    ledger.open("rawblock", 10)
+    ledger.count("sequence", 1, 20)
+    (sealed,) = ledger.seal({})
+    assert (sealed["topic"], sealed["end_reason"]) == ("sequence", "sealed")
+    assert (sealed["from_at"], sealed["to_at"], sealed["n_messages"]) == (10, 20, 1)
+    assert ledger.seal({}) == []  # nothing came since
+    ledger.prove("sequence", 70)
+    grown, still = ledger.close_all("shutdown")
+    assert (still["topic"], still["from_at"], still["to_at"]) == ("rawblock", 10, 10)
+    assert (grown["from_at"], grown["to_at"], grown["n_messages"]) == (20, 70, 0)
+    assert grown["first_sequence"] is None
+
+
+def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
+    """Such messages, and what came behind them, belong to the next interval, which goes on without a hole."""
+    ledger = Ledger("alpha", "s")
+    for topic in ("sequence", "mempool", "rawtx"):
+        ledger.open(topic, 10)
+    for number in range(5, 9):
+        ledger.count("sequence", number, number * 10)
+        ledger.count("rawtx", number, number * 10)
+    ledger.count("mempool", 5, 50)  # the others are not applied yet
+    unfinished = {"sequence": Message("alpha", "s", "sequence", 7, 70_000, b"")}
+    rows = ledger.seal(unfinished) + ledger.close_all("shutdown")
+    spans = [tuple(row[name] for name in ("topic", *SPAN)) for row in rows]
+    assert spans == [
+        ("sequence", 10, 70, 5, 6, 2),
+        ("mempool", 10, 50, 5, 5, 1),
+        ("rawtx", 10, 80, 5, 8, 4),
+        ("sequence", 70, 80, 7, 8, 2),
+        ("mempool", 50, 50, None, None, 0),
+        ("rawtx", 80, 80, None, None, 0),
+    ]
+
+
+def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
+    """Behind a gap, and where the counter begins anew, it is the interval's own messages that count."""
+    ledger = Ledger("alpha", "s")
+    ledger.count("sequence", COUNTER_RANGE - 1, 50)
+    ledger.count("sequence", 0, 60)
+    before_the_gap = {"sequence": Message("alpha", "s", "sequence", COUNTER_RANGE - 9, 20_000, b"")}
+    assert ledger.seal(before_the_gap) == []
+    newest = {"sequence": Message("alpha", "s", "sequence", 0, 60_000, b"")}
+    (row,) = ledger.seal(newest)
+    assert [row[name] for name in SPAN] == [50, 60, COUNTER_RANGE - 1, COUNTER_RANGE - 1, 1]
+    (row,) = ledger.close_all("shutdown")
+    assert [row[name] for name in SPAN] == [60, 60, 0, 0, 1]
+
+
+def test_what_was_received_after_the_last_state_is_counted() -> None:
+    """Messages and notices that a kill left in the ring extend and close what the state had open."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    late = [
+        Message("alpha", "s", "sequence", 5, 20_000, b""),
+        Message("alpha", "other", "sequence", 900, 25_000, b""),
+        Notice("gap", "sequence", 30_000, "counter is 9, expected 6"),
+        Message("alpha", "s", "sequence", 9, 30_000, b""),
+    ]
+    rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
+    assert [(row["from_at"], row["to_at"], row["last_sequence"], row["end_reason"]) for row in rows] == [
+        (10, 20, 5, "gap"),
+        (30, 30, 9, "killed"),
+    ]
+
+
+def test_a_kill_closes_what_was_open_by_its_state() -> None:
+    """Another run closes the intervals at the last message that was journalled with the state."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    ledger.open("rawtx", 10)
+    ledger.count("sequence", 4, 25)
+    rows = Ledger("alpha", "s").close_killed(ledger.state())
+    assert {(row["topic"], row["to_at"], row["n_messages"], row["end_reason"]) for row in rows} == {
+        ("sequence", 25, 1, "killed"),
+        ("rawtx", 10, 0, "killed"),
+    }
+
+
+def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
+    """What the journal lost lies between its last state and what was received since; seals do not hide it."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    ledger.count("sequence", 7, 20)
+    assert len(ledger.seal({})) == 1
+    late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 12, 13)]
+    rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
+    whole = Ledger("alpha", "s").close_killed(None, late[1:])
+    spans = [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
+    assert spans == [(8, 8, "killed"), (12, 13, "killed")]
+    assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in whole] == [(120, 130, 2)]
+
+
+def test_what_a_cut_journal_left_open_does_not_go_on_behind_the_cut() -> None:
+    """No counter tells what was lost when the state had counted no message yet."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 9)]
+    rows = Ledger("alpha", "s").close_killed(ledger.state(), late, is_cut=True)
+    assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in rows] == [(10, 10, 0), (80, 90, 2)]
+
+
+def test_a_closed_topic_has_nothing_to_close() -> None:
+    """Closing twice gives one row."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("mempool", 1)
+    assert ledger.is_open("mempool")
+    assert len(ledger.close("mempool", "resync")) == 1
+    assert ledger.close("mempool", "shutdown") == []
+    assert not ledger.is_open("mempool")
+
+
+def test_a_row_waits_for_what_it_vouches_for() -> None:
+    """A seal gives out the part that is committed; a kill finds the rest in the state."""
+    ledger = Ledger("alpha", "s")
+    ledger.open("sequence", 10)
+    for number in range(5, 9):
+        ledger.count("sequence", number, number * 10)
+    ledger.hold(ledger.close("sequence", "gap", "lost"))
+    unfinished = {"sequence": Message("alpha", "s", "sequence", 7, 70_000, b"")}
+    assert ledger.ripe(unfinished) == []
+    (sealed,) = ledger.seal(unfinished)
+    (killed,) = Ledger("alpha", "s").close_killed(ledger.state())
+    (ended,) = ledger.ripe({})
+    assert [sealed[name] for name in (*SPAN, "end_reason")] == [10, 70, 5, 6, 2, "sealed"]
+    assert [ended[name] for name in (*SPAN, "end_reason", "detail")] == [70, 80, 7, 8, 2, "gap", "lost"]
+    assert killed == ended
+    assert ledger.ripe({}) == []
+
+
+def test_a_state_of_an_older_version_is_understood() -> None:
+    """It was the open intervals alone."""
+    (row,) = Ledger("alpha", "s").close_killed(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
+    assert [row[name] for name in SPAN] == [10, 30, 7, 8, 2]

@@ -1,0 +1,386 @@
+"""What coverage claims after a kill is what is there, whatever became of the journal's files in between.
+
+A run takes messages out of a ring, makes rows of them and seals, as a session does. Its files are copied at
+some moment, as a kill leaves them, and damaged. After the next start each message that `coverage` claims must
+be a row, and each row's message must be claimed.
+"""
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from collector.check.model import BREACH
+from collector.check.run import check
+from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, REJECTS
+from collector.dataset.writer import Dataset
+from collector.journal.batches import Batch, Batches
+from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, Ledger
+from collector.journal.journal import VOUCHING, Journal
+from collector.journal.segment import journal_folder
+from collector.receive.records import Message, Notice
+from collector.receive.ring import LEAST_BYTES, Item, Ring
+
+NODE, SESSION = "n", "s1"
+TOPICS = ("sequence", "rawtx")
+BEGAN_US = 1_790_000_000_000_000
+Claimed = dict[str, list[int]]
+
+
+class Run:
+    """One session: `sequence` messages become events, those of `rawtx` become rejects."""
+
+    def __init__(self, root: Path, session: str = SESSION) -> None:
+        self.root = root
+        self.session = session
+        self.dataset = Dataset.open(root, "regtest", create=True)
+        self.folder = journal_folder(root, "regtest", NODE)
+        self.journal = Journal(self.folder, ring_bytes=LEAST_BYTES)
+        self.journal.recover(self.dataset)
+        self.ledger = Ledger(NODE, session)
+        self.batches = Batches(self.journal)
+        self.open: list[tuple[Batch, list[Message]]] = []
+        self.now_us = BEGAN_US
+        self.next = dict.fromkeys(TOPICS, 0)
+        for topic in (*TOPICS, "mempool"):
+            self.ledger.open(topic, self.now_us + 1500)  # the first message comes before that
+        self.give_out([])
+        self.batches.commit()
+        self.ring = self.journal.ring(NODE, session, TOPICS)
+        self.putting = Ring.open(self.ring.path)
+
+    def close(self) -> None:
+        """End, as a kill does: nothing is flushed."""
+        self.putting.close()
+        self.journal.close()
+
+    def put(self, count: int, topic: str = "sequence") -> None:
+        """Receive messages."""
+        for _ in range(count):
+            self.now_us += 1000
+            counter = self.next[topic]
+            self.next[topic] += 1
+            assert self.putting.put(topic, counter, self.now_us * 1000, counter.to_bytes(33, "big"))
+
+    def turn(self, count: int) -> None:
+        """Receive messages of each topic and journal them."""
+        self.put(count)
+        self.put(1, "rawtx")
+        self.give_out(self.ledger.ripe(self.batches.unfinished))
+        items = self.ring.take(1000)
+        for each in items:
+            self.account(each)
+        messages = [item for item in items if isinstance(item, Message)]
+        self.give_out([])
+        batch = self.batches.begin(messages)
+        batch.n_open = 1
+        self.open.append((batch, messages))
+
+    def complete(self, n_left: int) -> None:
+        """Make rows of all batches but the last."""
+        while len(self.open) > n_left:
+            batch, messages = self.open.pop(0)
+            for table, rows in rows_of(messages).items():
+                batch.add(table, rows)
+            batch.n_open = 0
+        self.batches.commit()
+
+    def account(self, item: Item) -> None:
+        """Count a message, or end what a notice ends."""
+        if isinstance(item, Message):
+            self.ledger.count(item.topic, item.sequence, item.received_ns // 1000)
+            if item.topic == "sequence" and self.ledger.is_open("mempool"):
+                self.ledger.count("mempool", item.sequence, item.received_ns // 1000)
+            return
+        for topic in (item.topic, "mempool") if item.topic == "sequence" else (item.topic,):
+            self.ledger.hold(self.ledger.close(str(topic), item.reason))
+
+    def gap(self, topic: str) -> None:
+        """Lose a message of a topic, which shows when there was one before."""
+        if not self.next[topic]:
+            return
+        self.next[topic] += 1
+        assert self.putting.note(Notice("gap", topic, self.now_us * 1000, "a jump"))
+
+    def seal(self) -> None:
+        """Seal."""
+        self.batches.commit()
+        self.give_out(self.ledger.seal(self.batches.unfinished))
+        self.journal.flush()
+        self.journal.seal(self.dataset)
+
+    def seal_ended(self, table: str) -> None:
+        """Seal, and be ended before a table is written, or before the segment is removed."""
+        self.batches.commit()
+        self.give_out(self.ledger.seal(self.batches.unfinished))
+        self.journal.flush()
+        before = {path: path.read_bytes() for path in self.folder.glob("*.journal")}
+        self.journal.seal(self.dataset)
+        for path, content in before.items():
+            path.write_bytes(content)
+            for file in self.dataset.folder.glob(f"*/*/{path.stem}.parquet"):
+                later = (file.parts[-3] in VOUCHING, file.parts[-3]) >= (table in VOUCHING, table)
+                if table and later:
+                    file.unlink()
+
+    def give_out(self, rows: list[dict[str, Any]]) -> None:
+        """Do as `Observed` does."""
+        if rows:
+            self.journal.append("coverage", rows)
+        self.journal.set_state(COVERAGE_STATE + self.session, self.ledger.state())
+
+
+def rows_of(messages: Sequence[Message]) -> dict[str, list[dict[str, Any]]]:
+    """Make the rows of messages."""
+    rows: dict[str, list[dict[str, Any]]] = {"mempool_events": [], "rejects": []}
+    for each in messages:
+        shared = {"node": NODE, "session": each.session, "sequence": each.sequence}
+        shared["received_at"] = each.received_ns // 1000
+        if each.topic == "sequence":
+            event = {"kind": "pushed", "event": "D", "hash": each.body[:32]}
+            rows["mempool_events"].append(shared | event)
+        else:
+            rows["rejects"].append(shared | {"topic": each.topic, "reason": "r", "body": each.body})
+    return {table: made for table, made in rows.items() if made}
+
+
+def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Dataset:
+    """Start again after a kill, as a watch does, with so many messages in a turn.
+
+    Before that, start as often as `ends` says, and be ended after so many turns.
+    """
+    dataset = Dataset.open(root, "regtest")
+    for n_turns in (*ends, None):
+        with Journal(journal_folder(root, "regtest", NODE)) as journal:
+            take_again(journal, dataset, per_turn, n_turns)
+    return dataset
+
+
+def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int | None) -> None:
+    """Make rows of what was left, a seal behind each turn, as `Session.recover` does."""
+    left, batches = deque(journal.recover(dataset)), Batches(journal)
+    batches.adopt(left)
+    ledger, state = Ledger(NODE, SESSION), COVERAGE_STATE + SESSION
+    ledger.hold(ledger.restore(journal.states.get(state)))
+    ledger.hold(ledger.close("mempool", "killed"))
+
+    def turns() -> Iterator[tuple[Sequence[Message], Batch]]:
+        while left:
+            yield batches.again(per_turn)
+        while items := journal.left_in_ring(SESSION, per_turn):
+            ledger.hold(ledger.take_late(items))
+            journal.set_state(state, ledger.state())
+            messages = [item for item in items if isinstance(item, Message)]
+            yield messages, batches.begin(messages)
+
+    for messages, batch in islice(turns(), n_turns):
+        for table, rows in rows_of(messages).items():
+            batch.add(table, rows)
+        batches.commit()
+        journal.append("coverage", ledger.seal(batches.unfinished))
+        journal.set_state(state, ledger.state())
+        journal.seal(dataset)
+    if n_turns is None:
+        ledger.hold(ledger.close_all("killed"))
+        journal.append("coverage", ledger.ripe({}))
+        journal.set_state(state, None)
+        journal.seal(dataset)
+
+
+def claimed(dataset: Dataset) -> Claimed:
+    """List the counters that coverage claims."""
+    found: Claimed = {}
+    for row in dataset.read(COVERAGE).to_pylist():
+        if row["n_messages"]:
+            counters = range(row["first_sequence"], row["last_sequence"] + 1)
+            assert row["n_messages"] == len(counters)
+            found.setdefault(row["topic"], []).extend(counters)
+    return {topic: sorted(counters) for topic, counters in found.items()}
+
+
+def present(dataset: Dataset) -> Claimed:
+    """List the counters of the messages that are rows."""
+    tables = {"sequence": MEMPOOL_EVENTS, "rawtx": REJECTS}
+    found = {
+        topic: sorted(dataset.read(table).column("sequence").to_pylist()) for topic, table in tables.items()
+    }
+    return {topic: counters for topic, counters in found.items() if counters}
+
+
+def verify(dataset: Dataset) -> None:
+    """Compare claims and rows; nothing is there twice, what is sealed goes on, and no interval overlaps."""
+    there, claims = present(dataset), claimed(dataset)
+    in_mempool = claims.pop("mempool", [])
+    assert claims == there
+    assert all(len(set(counters)) == len(counters) for counters in there.values())
+    assert set(in_mempool) <= set(there.get("sequence", []))
+    rows = sorted(
+        dataset.read(COVERAGE).to_pylist(), key=lambda row: (row["topic"], row["from_at"], row["to_at"])
+    )
+    for before, after in pairwise([*rows, {"topic": "", "from_at": None}]):
+        if before["topic"] == after["topic"]:
+            assert before["from_at"] < after["from_at"]
+            assert before["to_at"] <= after["from_at"]
+        assert before["end_reason"] != "sealed" or before["to_at"] == after["from_at"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """Begin a run."""
+    begun = Run(tmp_path / "run")
+    yield begun
+    begun.close()
+
+
+def killed(run: Run) -> Path:
+    """Copy everything as a kill would leave it."""
+    copy = run.root.with_name("killed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(run.root, copy)
+    return copy
+
+
+def flip(path: Path, position: int, bits: int = 1) -> None:
+    """Flip bits of a file."""
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] ^= bits
+    path.write_bytes(content)
+
+
+def test_messages_lost_with_a_frame_are_a_hole_in_coverage(run: Run) -> None:
+    """Of two flushes the first is damaged; the second has the state that counts both."""
+    run.turn(3)
+    end = run.journal.size_bytes
+    run.turn(3)
+    root = killed(run)
+    (segment,) = journal_folder(root, "regtest", NODE).glob("*.journal")
+    flip(segment, end - 9)
+    dataset = start(root)
+    assert present(dataset)["sequence"] == [3, 4, 5]
+    spans = [
+        (row["first_sequence"], row["last_sequence"], row["end_reason"], row["detail"] == LOST_WITH_JOURNAL)
+        for row in dataset.read(COVERAGE).to_pylist()
+        if row["topic"] == "sequence"
+    ]
+    assert spans == [(None, None, "killed", True), (3, 5, "killed", False)]
+    verify(dataset)
+    breaches = {each.name for each in check(dataset) if each.status == BREACH}
+    assert breaches == {"sessions", "first_seen"}  # this run writes neither sessions nor arrivals
+
+
+def test_a_segment_cut_between_two_frames_gives_no_row_twice(run: Run) -> None:
+    """Its rows and coverage are sealed, and the segment that knows how long it was is lost.
+
+    What is left of it are messages without the mark that they are rows.
+    """
+    run.turn(3)
+    end = run.journal.size_bytes
+    run.complete(0)
+    run.seal_ended("")
+    root = killed(run)
+    first, *later = sorted(journal_folder(root, "regtest", NODE).glob("*.journal"))
+    assert (first.stat().st_size > end, len(later)) == (True, 1)
+    with first.open("r+b") as file:
+        file.truncate(end)
+    later[0].unlink()
+    dataset = start(root)
+    assert present(dataset)["sequence"] == [0, 1, 2]
+    verify(dataset)
+
+
+STEPS: dict[str, Callable[[Run, int], None]] = {
+    "turn": lambda run, number: run.turn(number),
+    "complete": lambda run, number: run.complete(number % 3),
+    "gap": lambda run, number: run.gap(TOPICS[number % 2]),
+    "seal": lambda run, _: run.seal(),
+    "put": lambda run, number: run.put(number),
+}
+Story = list[tuple[str, int]]
+# How often a start is ended and after how many turns, and how many messages are in a turn.
+STARTS = st.tuples(st.lists(st.integers(0, 3), max_size=2), st.sampled_from([3, 1000]))
+SEALING = st.sampled_from([None, None, "", "coverage", "mempool_events", "rejects"])
+STORIES = st.lists(
+    st.tuples(st.sampled_from(["turn", "turn", "turn", "complete", "complete", *STEPS]), st.integers(0, 4)),
+    max_size=14,
+)
+
+
+def told(folder: Path, story: Story, sealing: str | None) -> Path:
+    """Play a story, and leave what a kill leaves; `sealing`: as `Run.seal_ended` takes it."""
+    run = Run(folder / "run")
+    try:
+        for what, number in story:
+            STEPS[what](run, number)
+        if sealing is not None:
+            run.seal_ended(sealing)
+        return killed(run)
+    finally:
+        run.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(STORIES, SEALING, STARTS)
+def test_after_a_kill_every_message_is_claimed(
+    tmp_path_factory: pytest.TempPathFactory,
+    story: Story,
+    sealing: str | None,
+    starts: tuple[list[int], int],
+) -> None:
+    """Nothing that was received is lost, also when the starts that follow are killed themselves."""
+    folder = tmp_path_factory.mktemp("killed")
+    dataset = start(told(folder, story, sealing), ends=starts[0], per_turn=starts[1])
+    verify(dataset)
+    n_put = sum(number for what, number in story if what in ("turn", "put"))
+    assert len(present(dataset).get("sequence", [])) == n_put
+
+
+CUT, CUT_BETWEEN_FRAMES, REMOVED = 0, -1, -2  # other numbers are bits to flip
+DAMAGE = st.tuples(st.integers(0, 20), st.floats(0, 1, exclude_max=True), st.integers(REMOVED, 255))
+
+
+def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
+    """Flip bits at places of files, cut the file there or at the nearest frame before, or remove it."""
+    for which, place, bits in damages:
+        files = [
+            path for path in sorted(journal_folder(root, "regtest", NODE).iterdir()) if path.name != "lock"
+        ]
+        path = files[which % len(files)] if files else root / "none"
+        if path.suffix == ".ring":
+            if bits > 0:
+                flip(path, int(place * (4096 + 2000)), bits)  # where its records are
+        elif path.exists() and (content := path.read_bytes()):
+            at = int(place * len(content))
+            if bits == CUT_BETWEEN_FRAMES:
+                key = bytes.fromhex(path.stem.partition("-")[2])
+                at = max(content.rfind(key, 0, at + len(key)), 0)
+            if bits > 0:
+                flip(path, at, bits)
+            elif bits == REMOVED:
+                path.unlink()
+            else:
+                path.write_bytes(content[:at])
+
+
+@settings(max_examples=100, deadline=None)
+@given(STORIES, SEALING, STARTS, st.lists(DAMAGE, min_size=1, max_size=3))
+@example([("turn", 1), ("seal", 0)], None, ([], 1000), [(0, 0.0, CUT), (1, 0.0, 1)])  # no segment, no ring
+@example([("turn", 1), ("seal", 0)], None, ([0], 1000), [(0, 0.0, CUT), (1, 0.0, 1)])
+@example([("turn", 0), ("complete", 0)], "coverage", ([], 1000), [(0, 0.0, CUT), (1, 0.0, CUT)])  # but rows
+@example([("turn", 3), ("complete", 0)], "", ([], 1), [(0, 0.5, CUT_BETWEEN_FRAMES), (1, 0.0, REMOVED)])
+def test_damage_costs_what_coverage_then_does_not_claim(
+    tmp_path_factory: pytest.TempPathFactory,
+    story: Story,
+    sealing: str | None,
+    starts: tuple[list[int], int],
+    damages: list[tuple[int, float, int]],
+) -> None:
+    """Flip bits of any file of the journal, cut or remove it: nothing is twice, every hole is named."""
+    root = told(tmp_path_factory.mktemp("damaged"), story, sealing)
+    damage(root, damages)
+    verify(start(root, ends=starts[0], per_turn=starts[1]))

@@ -1,0 +1,98 @@
+"""A writer killed at random moments, again and again, on one journal: every row once, no message lost."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from collector.dataset.schema import MEMPOOL_EVENTS
+from collector.dataset.writer import Dataset
+from collector.journal.journal import Journal
+
+KILLS = 60
+SPAN = 1_000_000  # each run numbers its messages from a multiple of this
+PER_FLUSH = 5
+
+# Forks a writer that receives numbered messages, makes rows of them a little later and seals often. Kills it
+# shortly after it has said so many times that messages are flushed, however slow the machine is; some while
+# they start, after no word. Prints the last number that it said. Forking keeps a run short.
+KILLER = """
+import itertools, os, random, signal, sys, time
+from pathlib import Path
+from collector.journal.journal import Journal
+from collector.log import configure_logging
+from collector.service.memory import spare_pandas
+from collector.receive.records import Message
+from collector.dataset.writer import Dataset
+
+configure_logging()  # to stderr: of a frame that a kill has cut
+spare_pandas()  # as the collector does; else each writer loads it for longer than it lives
+folder, kills, span, per_flush = Path(sys.argv[1]), *map(int, sys.argv[2:])
+
+def row(m):
+    return {"node": "n", "session": "s", "sequence": m.sequence, "kind": "pushed", "event": "A",
+            "received_at": m.sequence % 2 * 86_400_000_000, "hash": m.sequence.to_bytes(32, "big")}
+
+def write(first, say):
+    dataset = Dataset.open(folder / "dataset", "regtest", create=True)
+    journal = Journal(folder / "journal")
+    waiting = journal.recover(dataset)
+    for step in itertools.count():
+        numbers = range(first + per_flush * step, first + per_flush * (step + 1))
+        new = [Message("n", "s", "sequence", number, 0, bytes(1000)) for number in numbers]
+        journal.append_messages(new)
+        journal.flush()
+        os.write(say, b"%d\\n" % numbers[-1])
+        waiting += new
+        done, waiting = waiting[:7], waiting[7:]
+        journal.append("mempool_events", [row(m) for m in done])
+        journal.mark_consumed(len(done))
+        journal.set_state("done", str(done[-1].sequence).encode())
+        journal.flush()
+        if step % 3 == 2:
+            journal.seal(dataset)
+
+chance = random.Random(20)
+for first in range(0, kills * span, span):
+    hear, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            write(first, say)
+        finally:
+            os._exit(1)
+    os.close(say)
+    with os.fdopen(hear) as said:
+        words = [said.readline() for _ in range(chance.randrange(8))]
+        time.sleep(chance.uniform(0, 0.3) ** 3)  # a flush takes far less than a seal
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the writer failed"
+        print(int([first - 1, *words, *said.read().split()][-1]))
+"""
+
+
+def test_a_writer_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """After 60 kills among appends, flushes and seals, rows and waiting messages are every number once."""
+    arguments = [str(tmp_path), str(KILLS), str(SPAN), str(PER_FLUSH)]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLER, *arguments], capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == 0, killed.stderr
+    flushed = [int(line) for line in killed.stdout.split()]
+
+    dataset = Dataset.open(tmp_path / "dataset", "regtest")
+    with Journal(tmp_path / "journal") as journal:
+        waiting = [message.sequence for message in journal.recover(dataset)]
+        last_done = int(journal.states["done"])
+    rows = sorted(dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist())
+
+    assert sorted(set(rows)) == rows
+    assert not set(rows) & set(waiting)
+    assert last_done == rows[-1]
+    found = set(rows) | set(waiting)
+    for first, safe in zip(range(0, KILLS * SPAN, SPAN), flushed, strict=True):
+        seen = sorted(number for number in found if first <= number < first + SPAN)
+        # All that was flushed, and at most one flush more of which the word did not get out.
+        assert seen == list(range(first, first + len(seen)))
+        assert seen[-1:] in ([safe], [safe + PER_FLUSH], [])
+        assert len(seen) >= safe - first + 1
+    assert len(rows) > KILLS

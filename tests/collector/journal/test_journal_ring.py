@@ -1,0 +1,209 @@
+"""What is in the ring when the collector is killed: taken over once, and never more than was of this run."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.dataset.writer import Dataset
+from collector.journal.coverage_ledger import Ledger
+from collector.journal.journal import Journal
+from collector.receive.records import Message, Notice
+from collector.receive.ring import LEAST_BYTES, Ring
+from tests.collector.journal.journal_files import recovered, row, sealed
+
+TOPICS = ("sequence", "rawtx")
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """Make an empty dataset."""
+    return Dataset.open(tmp_path / "dataset", "regtest", create=True)
+
+
+class Run:
+    """A journal with a ring, and the side that puts into it."""
+
+    def __init__(self, folder: Path, dataset: Dataset) -> None:
+        self.folder = folder
+        self.journal = Journal(folder, ring_bytes=LEAST_BYTES)
+        self.journal.recover(dataset)
+        self.ledger = Ledger("n", "s1")
+        self.taking = self.journal.ring("n", "s1", TOPICS)
+        self.putting = Ring.open(self.taking.path)
+
+    def put(self, *counters: int) -> None:
+        """Receive events."""
+        for counter in counters:
+            assert self.putting.put("sequence", counter, counter * 1000, counter.to_bytes(33, "big"))
+
+    def journalled(self, count: int) -> list[Message]:
+        """Take messages and flush them."""
+        messages = [item for item in self.taking.take(count) if isinstance(item, Message)]
+        for each in messages:
+            self.ledger.count(each.topic, each.sequence, each.received_ns // 1000)
+        self.journal.set_state("coverage/s1", self.ledger.state())
+        self.journal.append_messages(messages)
+        self.journal.flush()
+        return messages
+
+    def killed(self) -> Path:
+        """Copy the folder as a kill would leave it, and end."""
+        copy = self.folder.with_name("killed")
+        shutil.copytree(self.folder, copy)
+        return copy
+
+    def close(self) -> None:
+        """End both sides."""
+        self.putting.close()
+        self.journal.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, dataset: Dataset) -> Iterator[Run]:
+    """Begin a run."""
+    begun = Run(tmp_path / "journal", dataset)
+    yield begun
+    begun.close()
+
+
+def sequences(messages: list[Message]) -> list[int]:
+    """List the counters."""
+    return [message.sequence for message in messages]
+
+
+def claims(journal: Journal) -> list[tuple[int, int, str]]:
+    """List what the session that was killed claims to have observed."""
+    rows = Ledger("n", "s1").close_killed(journal.states["coverage/s1"])
+    return [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
+
+
+def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> None:
+    """Received, flushed or not, made into rows or not: every message is there once, in order."""
+    run.put(0, 1, 2, 3, 4, 5)
+    first = run.journalled(4)
+    run.journal.append("mempool_events", [row(message) for message in first[:2]])
+    run.journal.mark_consumed(2)
+    run.journal.flush()
+    run.taking.take(1)  # on its way to the session
+    with Journal(run.killed()) as journal:
+        assert sequences(recovered(journal, dataset)) == [2, 3, 4, 5]
+        assert claims(journal) == [(0, 5, "killed")]
+        assert list(journal._folder.glob("*.ring")) == []
+    assert sealed(dataset) == [0, 1]
+
+
+def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    """The ring still shows messages that a segment has."""
+    run.put(0, 1, 2)
+    before = tmp_path / "before.ring"
+    shutil.copy(run.taking.path, before)
+    run.journalled(2)
+    killed = run.killed()
+    shutil.copy(before, killed / run.taking.path.name)
+    with Journal(killed) as journal:
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
+    with Journal(killed) as journal:
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
+
+
+def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: Dataset) -> None:
+    """The ring knows what had been made safe: a journal that ends before that was cut."""
+    run.put(0, 1, 2, 3, 4)
+    run.journalled(2)
+    (segment,) = run.folder.glob("*.journal")
+    size = segment.stat().st_size
+    run.journalled(2)
+    killed = run.killed()
+    cut = shutil.copytree(killed, killed.with_name("cut"))
+    with (cut / segment.name).open("r+b") as file:
+        file.truncate(size)
+    whole, parted = [(0, 4, "killed")], [(0, 1, "killed"), (4, 4, "killed")]
+    for folder, counters, spans in ((killed, [0, 1, 2, 3, 4], whole), (cut, [0, 1, 4], parted)):
+        with Journal(folder) as journal:
+            assert sequences(recovered(journal, dataset)) == counters
+            assert claims(journal) == spans
+
+
+def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> None:
+    """A ring that was taken over but is still there adds nothing."""
+    run.put(0, 1, 2)
+    killed = run.killed()
+    with Journal(killed) as journal:
+        journal.recover(dataset)
+    shutil.copy(run.taking.path, killed / run.taking.path.name)
+    with Journal(killed) as journal:
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
+
+
+def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: Run, dataset: Dataset) -> None:
+    """What follows a restart belongs to no session; a loss before it is told."""
+    run.put(0, 1)
+    run.journalled(1)
+    run.putting.note(Notice("gap", "sequence", 5, "counter is 9, expected 2"))
+    run.put(9)
+    run.putting.note(Notice("node_restart", "sequence", 6, "counter is 0, expected 10"))
+    run.put(0)
+    with Journal(run.killed()) as journal:
+        assert sequences(recovered(journal, dataset)) == [0, 1, 9]
+        assert claims(journal) == [(0, 1, "gap"), (9, 9, "node_restart")]
+
+
+def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> None:
+    """A record of the ring may be damaged: a counter that steps back is none of this session's."""
+    run.put(0, 1, 2, 0, 1)
+    with Journal(run.killed()) as journal:
+        assert sequences(recovered(journal, dataset)) == [0, 1, 2]
+        assert claims(journal) == [(0, 2, "killed")]
+
+
+def test_a_start_that_is_killed_too_knows_what_the_ring_had(run: Run, dataset: Dataset) -> None:
+    """The ring is gone then; the claim and the messages were flushed as one."""
+    run.put(0, 1, 2)
+    run.journalled(1)
+    killed = run.killed()
+    for _ in range(3):
+        with Journal(killed) as journal:
+            assert sequences(recovered(journal, dataset)) == [0, 1, 2]
+            assert claims(journal) == [(0, 2, "killed")]
+
+
+def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None:
+    """What was not wanted any more is not recovered."""
+    run.put(0, 1)
+    run.journalled(1)
+    run.journal.end_ring()
+    with Journal(run.killed()) as journal:
+        assert sequences(recovered(journal, dataset)) == [0]
+        assert claims(journal) == [(0, 0, "killed")]
+
+
+def test_a_kill_at_the_end_of_a_session_leaves_nothing_for_ever(run: Run, dataset: Dataset) -> None:
+    """It comes when the ring has gone, and nobody has written yet that its state may go as well."""
+    run.put(0)
+    run.journalled(1)
+    run.journal.mark_consumed(1)
+    run.journal.set_state("coverage/s1", None)
+    run.journal.flush()
+    run.journal.end_ring()
+    killed = run.killed()
+    assert list(killed.glob("*.journal"))
+    with Journal(killed) as journal:
+        assert recovered(journal, dataset) == []
+        journal.seal(dataset)
+    assert list(killed.glob("*.journal")) == []
+
+
+def test_a_damaged_ring_is_kept_and_named(run: Run, dataset: Dataset) -> None:
+    """The records that are whole are taken; the file stays for a look."""
+    run.put(0, 1, 2)
+    killed = run.killed()
+    path = killed / run.taking.path.name
+    content = bytearray(path.read_bytes())
+    content[4096 + 80 + 50] ^= 1
+    path.write_bytes(content)
+    with Journal(killed) as journal:
+        assert sequences(recovered(journal, dataset)) == [0, 2]
+        assert journal.lost_bytes == 80
+    assert [each.name for each in killed.glob("*.damaged")] == ["s1.damaged"]

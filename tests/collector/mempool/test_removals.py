@@ -1,0 +1,112 @@
+"""Why something left the mempool, from what comes after it."""
+
+from collector.mempool.removals import QUIET_US, REORGANISATION_US, Outpoints, Removals, Settled
+from collector.mempool.sync import Event
+
+
+def event(letter: str, number: int, received_us: int = 0) -> Event:
+    """Make an event; its hash is its number."""
+    return Event(letter, number.to_bytes(32, "big"), number, number, received_us)
+
+
+def spends(*numbers: int, vout: int = 0) -> Outpoints:
+    """Return outpoints of the transactions of these numbers."""
+    return frozenset(number.to_bytes(32, "big") + vout.to_bytes(4, "little") for number in numbers)
+
+
+def test_a_replacement_is_named_with_all_it_drives_out() -> None:
+    """The removed transaction, its child and its grandchild are replaced by the one A behind them."""
+    removals = Removals()
+    removals.removed(event("R", 3), spends(2), 0)  # descendants may come first
+    removals.removed(event("R", 2), spends(1), 0)
+    removals.removed(event("R", 1), spends(100), 0)
+    settled = removals.added(event("A", 9), spends(100))
+    assert {(each.event.sequence, each.reason, each.replaced_by) for each in settled} == {
+        (number, "replaced", event("A", 9).hash) for number in (1, 2, 3)
+    }
+
+
+def test_a_replacing_package_is_found_by_its_child() -> None:
+    """The parent of a package comes first and conflicts with nothing; its child does."""
+    removals = Removals()
+    removals.removed(event("R", 1), spends(100), 0)
+    assert removals.added(event("A", 8), spends(101)) == []
+    assert [each.replaced_by for each in removals.added(event("A", 9), spends(8, 100))] == [
+        event("A", 9).hash
+    ]
+
+
+def test_an_eviction_conflicts_with_nothing_that_follows() -> None:
+    """After two additions that spend something else, it was expired or evicted."""
+    removals = Removals()
+    gone = event("R", 1)
+    removals.removed(gone, spends(100), 0)
+    assert removals.added(event("A", 8), spends(101)) == []
+    assert removals.added(event("A", 9), spends(102)) == [Settled(gone, "expired_or_evicted")]
+
+
+def test_an_eviction_is_settled_by_quiet() -> None:
+    """Without any event behind it, a second of quiet decides."""
+    removals = Removals()
+    gone = event("R", 1)
+    removals.removed(gone, spends(100), 5)
+    assert removals.tick(5 + QUIET_US) == []
+    assert removals.tick(6 + QUIET_US) == [Settled(gone, "expired_or_evicted")]
+    assert not removals
+
+
+def test_a_block_explains_its_conflicts_and_their_children() -> None:
+    """What spends the same as a transaction of a block, and its child, are conflicts; others are not."""
+    removals = Removals()
+    removals.removed(event("R", 1), spends(100), 0)
+    removals.removed(event("R", 2), spends(1), 0)
+    removals.removed(event("R", 3), spends(300), 0)
+    removals.removed(event("R", 4), spends(400), 0)
+    settled = removals.connected(lambda: list(spends(100, 200)))
+    assert {(each.event.sequence, each.reason) for each in settled} == {(1, "conflict"), (2, "conflict")}
+    settled = removals.connected(lambda: list(spends(400)))  # in one step with the first
+    assert {(each.event.sequence, each.reason) for each in settled} == {(4, "conflict")}
+    assert removals.added(event("A", 9), spends(500)) == [Settled(event("R", 3), "expired_or_evicted")]
+
+
+def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
+    """With nothing open, a block is not looked into."""
+
+    def read() -> list[bytes]:
+        raise AssertionError
+
+    assert Removals().connected(read) == []
+
+
+def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
+    """Between D and C: what no block conflicts with went because of the reorganisation."""
+    removals = Removals()
+    assert removals.disconnected(event("D", 0)) == []
+    removals.removed(event("R", 1), spends(100), 0)
+    for number in (7, 8, 9):  # transactions of the disconnected block come back
+        assert removals.added(event("A", number), spends(400 + number)) == []
+    removals.removed(event("R", 2), spends(200), 0)
+    settled = removals.connected(lambda: list(spends(100)))
+    settled += removals.removed(event("R", 3), spends(300), 0)
+    assert [(each.event.sequence, each.reason) for each in settled] == [(1, "conflict"), (2, "reorged")]
+    assert [each.reason for each in removals.flush()] == ["expired_or_evicted"]
+
+
+def test_a_reorganisation_without_a_new_block_ends_all_the_same() -> None:
+    """An operator invalidated the tip: what leaves soon after it left because of it, a minute later not."""
+    removals = Removals()
+    removals.disconnected(event("D", 0, 5))
+    removals.removed(event("R", 1, 5 + REORGANISATION_US), spends(100), 0)
+    settled = removals.removed(event("R", 2, 6 + REORGANISATION_US), spends(200), 0) + removals.flush()
+    assert [(each.event.sequence, each.reason) for each in settled] == [
+        (1, "reorged"),
+        (2, "expired_or_evicted"),
+    ]
+
+
+def test_a_body_never_seen_leaves_the_reason_unknown() -> None:
+    """Without its inputs nothing can be said, but a known child still shows that it was replaced."""
+    removals = Removals()
+    removals.removed(event("R", 1), None, 0)
+    assert removals.added(event("A", 9), spends(100)) == []
+    assert [each.reason for each in removals.flush()] == ["unknown"]

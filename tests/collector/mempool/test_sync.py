@@ -1,0 +1,251 @@
+"""The spine by itself, case by case; in any interleaving and with all around it: test_spine."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.errors import DecodeError
+from collector.mempool.sync import (
+    CATCH_UP_US,
+    DEBT_LIMIT_US,
+    Entered,
+    Event,
+    InStep,
+    Left,
+    MempoolSync,
+    OutOfStep,
+    Output,
+    WantBlock,
+    WantSnapshot,
+    parse_event,
+)
+from tests.collector.mempool.node_model import Node, name
+
+SECOND_US = 1_000_000
+
+
+class Follower:
+    """Drives a spine against a node, with answers that take their time."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.spine = MempoolSync()
+        self.out: list[Output] = []
+        self.wants: list[WantSnapshot | WantBlock] = []
+        self.delivered = 0
+        self.n_lost = 0
+
+    def take(self, outputs: list[Output]) -> None:
+        """Note what came out."""
+        self.out += [each for each in outputs if not isinstance(each, WantSnapshot | WantBlock)]
+        self.wants += [each for each in outputs if isinstance(each, WantSnapshot | WantBlock)]
+
+    def deliver(self, count: int) -> None:
+        """Let the next published events arrive."""
+        for event in self.node.published[self.delivered : self.delivered + count]:
+            self.delivered += 1
+            if self.n_lost:
+                self.take(self.spine.lose_step("gap", f"{self.n_lost} lost"))
+            self.n_lost = 0
+            self.take(self.spine.event(event, event.sequence * 1000))
+
+    def lose(self, count: int) -> None:
+        """Lose the next published events; the topic's counter shows it at the next one."""
+        lost = min(count, len(self.node.published) - self.delivered)
+        self.delivered += lost
+        self.n_lost += lost
+
+    def answer(self) -> None:
+        """Answer the oldest question with the node's state of now."""
+        if self.wants:
+            want = self.wants.pop(0)
+            if isinstance(want, WantSnapshot):
+                now_us = len(self.node.published) * 1000
+                self.take(
+                    self.spine.snapshot(
+                        want.request, self.node.number, set(self.node.mempool), now_us, now_us
+                    )
+                )
+            else:
+                self.take(self.spine.block(want.block_hash, self.node.blocks[want.block_hash]))
+
+    def settle(self) -> None:
+        """Let everything arrive and every question be answered."""
+        for _ in range(6):
+            self.deliver(len(self.node.published))
+            while self.wants:
+                self.answer()
+            self.take(self.spine.tick(len(self.node.published) * 1000 + CATCH_UP_US + 1))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 2**16), st.lists(st.sampled_from([0, 0, 2, 4, 5, 6]), min_size=5, max_size=40), st.data()
+)
+def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], data: st.DataObject) -> None:
+    """An A or R that vanishes without a gap in the topic is noticed at the next A, at the latest."""
+    node = Node(seed)
+    follower = Follower(node)
+    follower.take(follower.spine.start())
+    follower.settle()
+    for action in actions:
+        node.do(action)
+    candidates = [at for at, event in enumerate(node.published) if event.event in "AR"]
+    if not candidates:
+        return
+    victim = data.draw(st.sampled_from(candidates))
+    del node.published[victim]
+    node.add()
+    node.mine()
+    node.add()
+    follower.deliver(len(node.published))
+    while isinstance(follower.wants[0] if follower.wants else None, WantBlock):
+        follower.answer()
+    assert any(isinstance(each, OutOfStep) for each in follower.out)
+    follower.settle()
+    assert follower.spine.txids == set(node.mempool)
+
+
+def test_kinds_tell_how_an_entry_was_learnt() -> None:
+    """Before the first snapshot at_start, by an A pushed, found by a later snapshot pulled."""
+    node = Node(1)
+    node.add()
+    node.published.clear()
+    follower = Follower(node)
+    follower.take(follower.spine.start())
+    node.add()
+    follower.settle()
+    node.add()
+    follower.lose(1)
+    node.add()
+    follower.settle()
+    kinds = {each.txid: each.kind for each in follower.out if isinstance(each, Entered)}
+    assert kinds == {name(1): "at_start", name(2): "pushed", name(3): "pulled", name(4): "pushed"}
+
+
+def test_a_backlog_is_not_taken_for_silence() -> None:
+    """However late older events are taken, the snapshot waits for those that follow at once."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 10, [name(1), name(9)], 0, 0)
+    late_us = 3 * CATCH_UP_US
+    first = Event("A", name(1), 8, 0, 1)
+    last = Event("A", name(9), 9, 1, 2)
+    assert spine.event(first, late_us) == []
+    assert spine.tick(late_us + CATCH_UP_US - 1) == []
+    out = spine.event(last, late_us + CATCH_UP_US)
+    assert [each for each in out if isinstance(each, Event | InStep)] == [first, last, InStep(10, 3)]
+
+
+def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
+    """After the catch-up time the snapshot stands; older events only become rows."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 10, [name(1), name(2)], 0, 0)
+    assert spine.tick(CATCH_UP_US - 1) == []
+    assert InStep(10, 0) in spine.tick(CATCH_UP_US)
+    late = Event("A", name(2), 9, 0, 1)
+    assert spine.event(late, 1) == [late]
+    gone = Event("R", name(3), 8, 1, 2)
+    assert spine.event(gone, 2) == [gone, Left(name(3), "removed", gone)]
+    assert spine.in_step
+    assert spine.txids == {name(1), name(2)}
+
+
+def test_a_stale_snapshot_is_not_used() -> None:
+    """An answer to a question that a later loss has overtaken is ignored."""
+    spine = MempoolSync()
+    spine.start()
+    spine.lose_step("gap", "again")
+    spine.snapshot(1, 5, [name(1)], 0, 0)
+    assert spine.tick(SECOND_US) == []
+    spine.snapshot(2, 6, [name(2)], 0, 0)
+    spine.tick(SECOND_US)
+    assert spine.txids == {name(2)}
+
+
+def test_a_debt_that_no_block_pays_is_a_loss() -> None:
+    """A jump before an R is excused only for as long as a block may be on its way."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 5, [name(1), name(2)], 0, 0)
+    spine.tick(SECOND_US)
+    spine.event(Event("R", name(1), 6, 0, 7), SECOND_US)
+    assert spine.tick(SECOND_US + DEBT_LIMIT_US) == []
+    assert [type(each) for each in spine.tick(SECOND_US + DEBT_LIMIT_US + 1)] == [OutOfStep, WantSnapshot]
+
+
+def test_a_number_that_goes_back_is_a_loss() -> None:
+    """The node has begun to count anew, or an event came twice."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 5, [], 0, 0)
+    spine.tick(SECOND_US)
+    spine.event(Event("A", name(1), 5, 0, 1), 1)
+    out = spine.event(Event("A", name(2), 5, 1, 2), 2)
+    assert [each.reason for each in out if isinstance(each, OutOfStep)] == ["resync"]
+
+
+def test_flush_gives_out_what_waits() -> None:
+    """At the end, events that wait for a snapshot come out with what they say; blocks as far as known."""
+    spine = MempoolSync()
+    spine.start()
+    events = [Event("A", name(1), 1, 0, 1), Event("A", name(2), 2, 1, 2), Event("C", name(9), None, 2, 3)]
+    for event in events:
+        assert spine.event(event, event.received_us) == []
+    out = spine.flush(lambda _: [name(2)])
+    assert [each for each in out if isinstance(each, Event)] == events
+    assert Left(name(2), "mined", events[2], name(9)) in out
+    assert spine.n_waiting == 0
+
+
+def test_a_snapshot_that_waits_is_dropped_by_a_flush() -> None:
+    """What it would have corrected has been given out: the time that passes then changes nothing."""
+    spine = MempoolSync()
+    spine.start()
+    spine.event(Event("A", name(1), 1, 0, 1), 1)
+    spine.lose_step("gap", "again")
+    spine.snapshot(2, 5, [name(1), name(2)], 0, 0)
+    spine.flush(lambda _: [])
+    assert spine.tick(2 * CATCH_UP_US) == []
+
+
+def test_a_block_that_is_asked_for_may_pay_a_debt_late() -> None:
+    """While a C waits for its transactions, the numbers it explains are no loss."""
+    spine = MempoolSync()
+    spine.start()
+    spine.snapshot(1, 5, [name(1), name(2)], 0, 0)
+    spine.tick(SECOND_US)
+    spine.event(Event("R", name(1), 6, 0, 7), SECOND_US)
+    spine.event(Event("C", name(9), None, 1, 8), SECOND_US)
+    assert spine.tick(SECOND_US + 2 * DEBT_LIMIT_US) == []
+    out = spine.block(name(9), [name(2)])
+    assert [type(each) for each in out] == [Event, Left]
+    assert spine.tick(SECOND_US + 3 * DEBT_LIMIT_US) == []
+
+
+def test_parses_what_the_node_sends() -> None:
+    """Hashes come in display order and are kept in internal order; numbers are little-endian."""
+    shown = bytes(range(32))
+    event = parse_event(shown + b"A" + (258).to_bytes(8, "little"), 7, 1000)
+    assert event == Event("A", shown[::-1], 258, 7, 1000)
+    assert parse_event(shown + b"D", 8, 1001) == Event("D", shown[::-1], None, 8, 1001)
+
+
+@given(st.binary(max_size=60))
+def test_refuses_what_is_no_event(body: bytes) -> None:
+    """Whatever the bytes, there is an event that has them or a DecodeError."""
+    try:
+        event = parse_event(body, 0, 0)
+    except DecodeError:
+        return
+    number = event.mempool_sequence
+    tail = b"" if number is None else number.to_bytes(8, "little")
+    assert event.hash[::-1] + event.event.encode() + tail == body
+
+
+@pytest.mark.parametrize("letter", [b"A", b"R"])
+def test_a_transaction_without_a_number_is_refused(letter: bytes) -> None:
+    """A and R carry a mempool sequence."""
+    with pytest.raises(DecodeError, match="33 bytes"):
+        parse_event(bytes(32) + letter, 0, 0)

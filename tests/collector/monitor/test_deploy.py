@@ -1,0 +1,162 @@
+"""The files for operators: the unit starts our command, and rules and panels ask for numbers that exist."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+import typer
+
+from collector.cli import app
+from collector.monitor.metrics import Metrics
+
+DEPLOY = Path("collector/deploy")
+METRIC = re.compile(r"\b((?:pool_collector|process)_[a-z_]+)\b")
+# What systemd-analyze calls exposure, 0 to 10; most of what is left is reaching a node and being scraped.
+MOST_EXPOSURE = 1.5
+
+
+@pytest.fixture
+def unit(repo_root: Path) -> dict[str, list[str]]:
+    """Read every setting of the unit, by name."""
+    settings: dict[str, list[str]] = {}
+    for line in (repo_root / DEPLOY / "pool-collector.service").read_text().splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            settings.setdefault(name, []).append(value)
+    return settings
+
+
+def sample_names() -> set[str]:
+    """Every name under which Prometheus stores a number of ours."""
+    metrics = Metrics(["node"])
+    metrics.watch_disk(Path(), {"node": Path()})
+    names = set()
+    for family in metrics.registry.collect():
+        endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
+        names |= {family.name + ending for ending in endings}
+    return names
+
+
+def expressions(repo_root: Path) -> Iterator[tuple[str, str]]:
+    """Every PromQL expression, with where it stands."""
+    rules = (repo_root / DEPLOY / "alerts.yaml").read_text()
+    yield from re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules)
+    dashboard = json.loads((repo_root / DEPLOY / "grafana-dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def test_rules_and_panels_ask_for_numbers_that_exist(repo_root: Path) -> None:
+    """A renamed metric breaks no alert silently; and nobody measures what nobody looks at."""
+    known = sample_names()
+    asked = set()
+    for place, expression in expressions(repo_root):
+        names = set(METRIC.findall(expression))
+        assert names <= known, f"{place}: {names - known}"
+        assert names or expression.startswith("up{"), place
+        asked |= {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
+    ours = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known if name.startswith("pool_collector")}
+    assert ours - asked == {"pool_collector_build_info"}
+
+
+def test_every_alert_says_why(repo_root: Path) -> None:
+    """Whoever is woken reads what it means."""
+    rules = (repo_root / DEPLOY / "alerts.yaml").read_text()
+    alerts = rules.split("- alert: ")[1:]
+    assert alerts
+    for alert in alerts:
+        assert re.search(r"severity: (warning|critical)", alert), alert
+        assert re.search(r"summary: .+\.\n\s+why: .+\.\n", alert), alert
+
+
+def test_the_unit_starts_a_command_of_ours(unit: dict[str, list[str]]) -> None:
+    """Flags and verb are parsed as the command line parses them."""
+    (line,) = unit["ExecStart"]
+    program, verb, *flags = shlex.split(line)
+    assert Path(program).name == "pool-collector"
+    group = typer.main.get_command(app)
+    context = typer.Context(group)
+    command = group.get_command(context, verb)  # type: ignore[attr-defined]
+    assert command is not None, f"{verb} is no command of ours"
+    parsed = command.make_context(verb, flags, parent=context)
+    assert str(parsed.params["config"]).startswith("/etc/pool-collector/")
+
+
+def test_the_unit_lets_it_do_little(unit: dict[str, list[str]]) -> None:
+    """What a reader of the unit counts on; numba's machine code forbids one restriction more."""
+    expected = {
+        "Type": "notify",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "Restart": "on-failure",
+        "LimitCORE": "0",
+    }
+    assert {name: unit[name] for name in expected} == {name: [value] for name, value in expected.items()}
+    assert unit["RestrictAddressFamilies"] == ["AF_INET AF_INET6 AF_UNIX"]  # AF_UNIX: NOTIFY_SOCKET
+    assert unit["CapabilityBoundingSet"] == [""]
+    assert "MemoryDenyWriteExecute" not in unit
+
+
+@pytest.mark.skipif(which("systemd-analyze") is None, reason="no systemd-analyze: install systemd")
+def test_systemd_accepts_the_unit(repo_root: Path, tmp_path: Path) -> None:
+    """No unknown setting, nothing it warns of, and little exposure; the program is Python's."""
+    text = (repo_root / DEPLOY / "pool-collector.service").read_text()
+    unit = tmp_path / "pool-collector.service"
+    unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    rated = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", unit], capture_output=True, text=True, check=False
+    )
+    exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", rated.stdout)
+    assert exposure, rated.stdout + rated.stderr
+    assert float(exposure[1]) <= MOST_EXPOSURE
+
+
+def test_prometheus_accepts_the_rules(repo_root: Path, tmp_path: Path) -> None:
+    """`promtool` checks them, and two of them fire when they should and not before."""
+    promtool = os.environ.get("PROMTOOL") or which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool: install prometheus, or set PROMTOOL")
+    rules = repo_root / DEPLOY / "alerts.yaml"
+    cases = tmp_path / "cases.yaml"
+    cases.write_text(CASES.replace("RULES", str(rules)))
+    for arguments in (["check", "rules", str(rules)], ["test", "rules", str(cases)]):
+        result = subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+CASES = """\
+rule_files: [RULES]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'pool_collector_in_step{node="alpha"}'
+        values: '1 1 0x20'
+      - series: 'pool_collector_losses_total{node="alpha", topic="rawtx", reason="gap"}'
+        values: '0 0 0 0 1x20'
+    alert_rule_test:
+      - {eval_time: 5m, alertname: PoolCollectorOutOfStep, exp_alerts: []}
+      - eval_time: 8m
+        alertname: PoolCollectorResyncsOften
+        exp_alerts: []
+      - {eval_time: 3m, alertname: PoolCollectorLoss, exp_alerts: []}
+    promql_expr_test:
+      - expr: count(ALERTS{alertname="PoolCollectorOutOfStep", node="alpha", alertstate="firing"})
+        eval_time: 8m
+        exp_samples: [{labels: '{}', value: 1}]
+      - expr: count(ALERTS{alertname="PoolCollectorLoss", alertstate="firing"})
+        eval_time: 6m
+        exp_samples: [{labels: '{}', value: 1}]
+"""

@@ -1,0 +1,248 @@
+"""Numbers, health and readiness over HTTP, on loopback only."""
+
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from collector.errors import SettingsError
+from collector.monitor import health as health_module
+from collector.monitor.health import Health
+from collector.monitor.http import Listener
+from collector.monitor.metrics import Metrics, NodeState
+from collector.receive.records import Message
+from collector.regtest.node import free_ports
+
+
+def state(*, in_step: bool = True, away: bool = False, waiting_s: float = 0.0) -> NodeState:
+    """Make the state of a node."""
+    return NodeState(in_step=in_step, away=away, n_mempool=3, n_queued=0, n_waiting=0, waiting_s=waiting_s)
+
+
+class Service:
+    """Metrics of nodes `alpha` and `beta`, served."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now_s: float | None = None
+        journals = {name: folder / name for name in ("alpha", "beta")}
+        for journal in journals.values():
+            journal.mkdir()
+        self.metrics = Metrics(journals)
+        self.metrics.watch_disk(folder, journals)
+        self.health = Health(self.metrics, journals)
+        self.listener = Listener(f"127.0.0.1:{free_ports(1)[0]}", self.metrics, self.health)
+
+    def get(self, path: str) -> requests.Response:
+        """Ask as Prometheus or a load balancer does."""
+        return requests.get(f"http://127.0.0.1:{self.listener.port}{path}", timeout=5)
+
+    def values(self) -> dict[str, float]:
+        """Every sample by its name and labels."""
+        families = text_string_to_metric_families(self.get("/metrics").text)
+        return {
+            "".join([sample.name, *(f",{value}" for _, value in sorted(sample.labels.items()))]): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """Serve the metrics of two nodes of which nothing is known yet."""
+    made = Service(tmp_path)
+    yield made
+    made.listener.close()
+
+
+def test_each_number_says_what_was_told(service: Service, tmp_path: Path) -> None:
+    """Counters count, gauges show the last state, the disk is looked at when somebody asks."""
+    metrics = service.metrics
+    (tmp_path / "alpha" / "1.journal").write_bytes(b"x" * 77)
+    metrics.began("alpha", {"clock_offset_us": -250_000})
+    metrics.received("alpha", [Message("alpha", "s", "rawtx", n, 10**9 * n, b"") for n in (1, 2, 3)])
+    metrics.lost("alpha", "rawtx", "gap")
+    metrics.resynced("alpha", "gap")
+    metrics.wrote({"blocks": 2})
+    metrics.sealed("alpha", 0.2, 4)
+    metrics.state("alpha", state(waiting_s=1.5))
+    values = service.values()
+    expected = {
+        "messages_total,alpha,rawtx": 3,
+        "messages_total,beta,rawtx": 0,
+        "losses_total,alpha,gap,rawtx": 1,
+        "resyncs_total,alpha,gap": 1,
+        "sessions_total,alpha": 1,
+        "rows_total,blocks": 2,
+        "files_total": 4,
+        "seal_seconds_count,alpha": 1,
+        "lag_seconds_count,alpha": 1,
+        "last_message_timestamp_seconds,alpha,rawtx": 3,
+        "clock_offset_seconds,alpha": -0.25,
+        "in_step,alpha": 1,
+        "rpc_away,alpha": 0,
+        "mempool_transactions,alpha": 3,
+        "oldest_waiting_seconds,alpha": 1.5,
+        "journal_bytes,alpha": 77,
+        "journal_bytes,beta": 0,
+    }
+    assert {name: values[f"pool_collector_{name}"] for name in expected} == expected
+    assert values["pool_collector_disk_free_bytes"] > 0
+    assert values["process_resident_memory_bytes"] > 1 << 20
+
+
+def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ready when both nodes are in step and nothing is late; else each node says what it lacks."""
+    answer = service.get("/readyz")
+    assert answer.status_code == 503
+    assert [reason.partition(":")[0] for reason in answer.json()["reasons"]] == ["node alpha", "node beta"]
+    service.metrics.state("alpha", state())
+    service.metrics.state("beta", state())
+    answer = service.get("/readyz")
+    assert (answer.status_code, answer.json()["ready"], answer.json()["reasons"]) == (200, True, [])
+
+    service.metrics.state("alpha", state(in_step=False, waiting_s=99.0))
+    service.metrics.away("beta")
+    text = service.get("/readyz").text
+    for words in ("alpha: our copy of the mempool", "incomplete for 99 s", "beta: its RPC does not answer"):
+        assert words in text
+
+    service.metrics.received("beta", [Message("beta", "s", "rawtx", 1, 10**9, b"")])  # received long ago
+    service.metrics.state("beta", state())
+    assert "wait" in service.get("/readyz").text
+
+    monkeypatch.setattr(health_module, "LEAST_FREE_BYTES", 1 << 62)
+    assert "MiB left" in service.get("/readyz").text
+
+
+class Storage:
+    """A journal whose disk is full, for a while."""
+
+    blocked = ""
+
+
+def test_a_full_disk_is_said_and_is_no_reason_to_restart(service: Service) -> None:
+    """Its thread stands still until there is space: unready, and alive all the same."""
+    storage = Storage()
+    for node in ("alpha", "beta"):
+        service.metrics.state(node, state())
+    service.metrics.watch_storage("beta", storage)
+    assert service.get("/readyz").status_code == 200
+    assert service.values()["pool_collector_storage_blocked,beta"] == 0
+    storage.blocked = "no space left"
+    assert service.get("/readyz").json()["reasons"] == ["node beta: nothing can be written: no space left"]
+    assert service.values()["pool_collector_storage_blocked,beta"] == 1
+    late_s = service.metrics.states()["beta"].turn_s + health_module.STALLED_S + 1
+    late = Health(service.metrics, {}, clock=lambda: late_s)
+    assert [reason.partition(":")[0] for reason in late.stalled()] == ["node alpha"]
+
+
+def test_a_journal_that_is_gone_makes_unready(service: Service, tmp_path: Path) -> None:
+    """What cannot be written cannot be kept."""
+    for node in ("alpha", "beta"):
+        service.metrics.state(node, state())
+    (tmp_path / "beta").rmdir()
+    assert service.get("/readyz").json()["reasons"] == [
+        f"node beta: the journal {tmp_path / 'beta'} cannot be written"
+    ]
+
+
+def test_a_node_that_is_away_is_no_reason_to_restart(service: Service) -> None:
+    """Alive means that threads turn; nothing is stalled before it has begun."""
+    assert service.get("/healthz").status_code == 200
+    service.metrics.away("alpha")
+    assert service.get("/healthz").status_code == 200
+    assert service.get("/readyz").status_code == 503
+
+
+def test_a_thread_that_hangs_is_noticed() -> None:
+    """After two minutes without a turn the node is named."""
+    metrics = Metrics(["alpha"])
+    metrics.state("alpha", state())
+    began_s = metrics.states()["alpha"].turn_s
+    late = Health(metrics, {}, clock=lambda: began_s + health_module.STALLED_S + 1)
+    assert late.stalled() == ["node alpha: its thread has not turned for 121 s"]
+    early = Health(metrics, {}, clock=lambda: began_s + health_module.STALLED_S - 1)
+    assert early.stalled() == []
+
+
+def test_a_hole_is_counted_from_zero(service: Service) -> None:
+    """Prometheus sees no increase in a number that begins at 1: the first hole would alert nobody."""
+    values = service.values()
+    for reason in ("gap", "overflow", "reconnect", "silent", "clock_step"):
+        assert values[f"pool_collector_losses_total,beta,{reason},rawtx"] == 0
+        assert values[f"pool_collector_resyncs_total,beta,{reason}"] == 0
+    service.metrics.lost("beta", "rawtx", "gap")
+    later = service.values()
+    assert later.keys() == values.keys()
+    assert later["pool_collector_losses_total,beta,gap,rawtx"] == 1
+
+
+def test_numbers_go_on_when_the_dataset_is_gone(tmp_path: Path) -> None:
+    """Its free space is left out, and nothing else."""
+    metrics = Metrics(["alpha"])
+    metrics.watch_disk(tmp_path / "gone", {"alpha": tmp_path / "gone" / "journal"})
+    names = {family.name for family in metrics.registry.collect() if family.samples}
+    assert "pool_collector_disk_free_bytes" not in names
+    assert {"pool_collector_journal_bytes", "pool_collector_in_step"} <= names
+
+
+def test_a_peer_that_hangs_up_is_no_event(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither a line in the log nor a traceback, and the next one is answered."""
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", service.listener.port)) as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by reset
+            peer.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert service.get("/readyz?verbose=1").status_code == 503
+    assert capfd.readouterr().err == ""
+
+
+def test_other_paths_are_not_found(service: Service) -> None:
+    """The answer says what is here."""
+    answer = service.get("/else")
+    assert (answer.status_code, "/readyz" in answer.text) == (404, True)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9000", "192.0.2.1:9000"])
+def test_other_addresses_are_refused(address: str) -> None:
+    """Nobody else can read the numbers, unless a setting says so."""
+    metrics = Metrics()
+    with pytest.raises(SettingsError, match="allow_remote_metrics"):
+        Listener(address, metrics, Health(metrics, {}))
+
+
+def test_an_address_of_others_is_served_when_asked_for() -> None:
+    """The setting opens what is refused without it."""
+    metrics = Metrics()
+    listener = Listener(f"0.0.0.0:{free_ports(1)[0]}", metrics, Health(metrics, {}), allow_remote=True)
+    try:
+        assert requests.get(f"http://127.0.0.1:{listener.port}/healthz", timeout=5).ok
+    finally:
+        listener.close()
+
+
+def test_a_taken_port_is_said(service: Service) -> None:
+    """The address is named."""
+    address = f"127.0.0.1:{service.listener.port}"
+    with pytest.raises(SettingsError, match=address):
+        Listener(address, service.metrics, service.health)
+
+
+def test_prometheus_finds_nothing_to_mend(service: Service) -> None:
+    """`promtool check metrics` accepts names, types and help texts."""
+    promtool = os.environ.get("PROMTOOL") or which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool: install prometheus, or set PROMTOOL")
+    service.metrics.received("alpha", [Message("alpha", "s", "rawtx", 1, 10**9, b"")])
+    service.metrics.sealed("alpha", 0.1, 1)
+    ours = "\n".join(line for line in service.get("/metrics").text.splitlines() if "pool_collector_" in line)
+    result = subprocess.run(
+        [promtool, "check", "metrics"], input=f"{ours}\n", capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -1,0 +1,62 @@
+"""What a node is refused for, or warned of, before it is watched."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from collector.config import load_settings
+from collector.errors import SettingsError
+from collector.node.preflight import reachable, refuse_twins, warn_of_unwise
+
+
+def notifiers(**limits: int) -> list[dict[str, Any]]:
+    """Return what `getzmqnotifications` says of topics with these high-water marks."""
+    return [
+        {"type": f"pub{topic}", "address": "tcp://127.0.0.1:1", "hwm": hwm} for topic, hwm in limits.items()
+    ]
+
+
+def test_the_settings_of_the_readme_are_not_warned_of() -> None:
+    """Limits as in the README, or none at all (0), leave nothing to say."""
+    with capture_logs() as said:
+        warn_of_unwise("alpha", {}, notifiers(sequence=100_000, rawtx=100_000, rawblock=1000))
+        warn_of_unwise("alpha", {}, notifiers(sequence=0, rawtx=0, rawblock=0))
+    assert said == []
+
+
+@pytest.mark.parametrize("topic", ["sequence", "rawtx"])
+def test_a_small_queue_is_named_with_the_setting_that_mends_it(topic: str) -> None:
+    """The default of 1,000 drops messages at a block of some thousand transactions."""
+    with capture_logs() as said:
+        warn_of_unwise("alpha", {}, notifiers(**{"sequence": 10_000, "rawtx": 10_000, topic: 1000}))
+    (warning,) = said
+    assert warning["event"] == "zmq.small_queue"
+    assert warning["advice"] == f"set zmqpub{topic}hwm=100000 in bitcoin.conf"
+
+
+def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:
+    """Blocks below that height cannot be fetched."""
+    with capture_logs() as said:
+        warn_of_unwise("alpha", {"pruned": True, "pruneheight": 700}, notifiers())
+    assert [(warning["event"], warning["from_height"]) for warning in said] == [("node.pruned", 700)]
+
+
+def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
+    """Two tables with nothing but names both find the node of this user; other places make them two."""
+    file = tmp_path / "c.toml"
+    table = '[[node]]\nname = "{}"\ndatadir = "{}"\nrpc_url = "http://127.0.0.1:{}"\n'
+    file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 1))
+    with pytest.raises(SettingsError, match=r"nodes a and b are the same one, at http://127\.0\.0\.1:1"):
+        refuse_twins(load_settings(file))
+    file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 2))
+    refuse_twins(load_settings(file))
+
+
+@pytest.mark.parametrize("wildcard", ["*", "0.0.0.0", "[::]"])  # noqa: S104 - read, not bound
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "node.example"])
+def test_what_a_node_binds_to_is_reached_where_its_rpc_is(wildcard: str, host: str) -> None:
+    """An IPv6 address keeps its brackets."""
+    assert reachable(f"tcp://{wildcard}:5", f"http://{host}:8332") == f"tcp://{host}:5"
+    assert reachable("tcp://192.0.2.1:5", f"http://{host}:8332") == "tcp://192.0.2.1:5"

@@ -1,0 +1,387 @@
+"""Receiving, from real sockets: stamps, counters, losses and connections."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from collector.errors import NodeUnavailable
+from collector.receive.records import Message, Notice
+from collector.receive.ring import Ring
+from collector.receive.source import ZmqSource
+
+TIMEOUT_S = 10.0
+Inbox = queue.SimpleQueue[Any]
+
+
+class Publisher:
+    """A node's notifiers: topics with a counter each, on one port."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.PUB)
+        self.socket.set(zmq.SNDHWM, 0)
+        self.socket.set(zmq.LINGER, 0)
+        self.port = port or self.socket.bind_to_random_port("tcp://127.0.0.1")
+        if port:
+            self.socket.bind(f"tcp://127.0.0.1:{port}")
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
+
+    def send(self, topic: str, body: bytes, counter: int) -> None:
+        """Publish one message."""
+        self.socket.send_multipart([topic.encode(), body, counter.to_bytes(4, "little")])
+
+    def close(self) -> None:
+        """End as a node does."""
+        self.socket.close(0)
+        self.context.term()
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    """Publish on a free port."""
+    publishing = Publisher()
+    yield publishing
+    publishing.close()
+
+
+def ring_for(source: ZmqSource, folder: Path) -> Ring:
+    """Make the ring of a source."""
+    return Ring.create(folder / "x.ring", node=source.node, session=source.session, topics=source.topics)
+
+
+@pytest.fixture
+def connect(publisher: Publisher, tmp_path: Path) -> Iterator[Callable[..., Inbox]]:
+    """Connect a source to the publisher; it is stopped at the end."""
+    sources = []
+
+    def start() -> Inbox:
+        inbox: Inbox = queue.SimpleQueue()
+        topics = dict.fromkeys(("sequence", "rawtx"), publisher.endpoint)
+        sources.append(ZmqSource("alpha", "s1", topics, inbox=inbox))
+        sources[-1].connect()
+        sources[-1].keep_in(ring_for(sources[-1], tmp_path))
+        return inbox
+
+    yield start
+    for source in sources:
+        source.stop()
+
+
+def take(inbox: Inbox, count: int) -> list[Any]:
+    """Take so many items."""
+    return [inbox.get(timeout=TIMEOUT_S) for _ in range(count)]
+
+
+def test_messages_come_stamped_and_in_order(publisher: Publisher, connect: Callable[..., Inbox]) -> None:
+    """Each message has topic, counter, body and our time of its arrival."""
+    inbox = connect()
+    before_ns = time.time_ns()
+    for counter in range(5):
+        publisher.send("rawtx", b"body %d" % counter, counter + 40)
+    messages = take(inbox, 5)
+    assert [(each.topic, each.sequence, each.body) for each in messages] == [
+        ("rawtx", counter + 40, b"body %d" % counter) for counter in range(5)
+    ]
+    stamps = [each.received_ns for each in messages]
+    assert before_ns < stamps[0] <= stamps[-1] < time.time_ns()
+    assert stamps == sorted(stamps)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_both_kinds_of_addresses_are_reached(host: str, tmp_path: Path) -> None:
+    """A node may publish over IPv6 alone; a renewed connection finds it again."""
+    with zmq.Context() as context, context.socket(zmq.PUB) as publishing:
+        publishing.set(zmq.IPV6, "[" in host)
+        try:
+            port = publishing.bind_to_random_port(f"tcp://{host}")
+        except zmq.ZMQError:
+            pytest.skip("this machine has no such addresses")
+        inbox: Inbox = queue.SimpleQueue()
+        source = ZmqSource("alpha", "s1", {"rawtx": f"tcp://{host}:{port}"}, inbox=inbox)
+        try:
+            source.connect()
+            source.keep_in(ring_for(source, tmp_path))
+            source.renew({"rawtx"})
+            assert [item.reason for item in take(inbox, 2)] == ["reconnect", "connected"]
+        finally:
+            source.stop()
+
+
+def test_a_jump_is_noticed_before_the_message_behind_it(
+    publisher: Publisher, connect: Callable[..., Inbox]
+) -> None:
+    """Counters of topics are apart; a jump of one gives one gap for it."""
+    inbox = connect()
+    for topic, counter in (("rawtx", 7), ("sequence", 3), ("rawtx", 11), ("sequence", 4)):
+        publisher.send(topic, b"", counter)
+    items = take(inbox, 5)
+    assert [type(each) for each in items] == [Message, Message, Notice, Message, Message]
+    assert (items[2].reason, items[2].topic) == ("gap", "rawtx")
+    assert "11, expected 8" in items[2].detail
+
+
+def test_the_counter_runs_over_without_a_gap(publisher: Publisher, connect: Callable[..., Inbox]) -> None:
+    """After 2**32 - 1 comes 0."""
+    inbox = connect()
+    publisher.send("rawtx", b"", 2**32 - 1)
+    publisher.send("rawtx", b"", 0)
+    assert [type(each) for each in take(inbox, 2)] == [Message, Message]
+
+
+def test_a_counter_that_goes_back_is_a_restart(publisher: Publisher, connect: Callable[..., Inbox]) -> None:
+    """A node that was restarted counts from 0."""
+    inbox = connect()
+    publisher.send("sequence", b"", 900)
+    publisher.send("sequence", b"", 0)
+    items = take(inbox, 3)
+    assert (items[1].reason, items[1].topic) == ("node_restart", "sequence")
+
+
+def test_what_is_no_message_of_a_node_is_kept_apart(
+    publisher: Publisher, connect: Callable[..., Inbox]
+) -> None:
+    """Wrong numbers of frames, a short counter and a topic that only begins like ours are malformed."""
+    inbox = connect()
+    for frames in ([b"rawtx"], [b"rawtx", b"x", b"\0"], [b"rawtxx", b"y", bytes(4)], [b"rawtx"] * 4):
+        publisher.socket.send_multipart(frames)
+    items = take(inbox, 4)
+    assert {each.reason for each in items} == {"malformed"}
+    assert items[1].body == b"rawtxx\0"
+
+
+def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
+    """Beyond the limit messages are lost to us, memory is not; told at once, and once for one hole.
+
+    None is taken again before half of the room is free, and then it is told how many were lost.
+    """
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=10)
+    source.connect()
+    ring = ring_for(source, tmp_path)
+    source.keep_in(ring)
+    publisher.send("rawtx", b"", 0)
+    ring.release(take(inbox, 1)[0].number)
+    for counter in range(1, 51):
+        publisher.send("rawtx", b"", counter)
+    messages = take(inbox, 10)
+    assert [each.sequence for each in messages] == list(range(1, 11))
+    (first,) = take(inbox, 1)
+    time.sleep(0.2)
+    assert inbox.empty()
+    ring.release(messages[3].number)  # six wait, and the notice
+    publisher.send("rawtx", b"", 51)
+    time.sleep(0.2)
+    assert inbox.empty()
+    ring.release(messages[-1].number)
+    publisher.send("rawtx", b"", 52)
+    notice, message = take(inbox, 2)
+    source.stop()
+    assert {(each.reason, each.topic) for each in (first, notice)} == {("overflow", "rawtx")}
+    assert "41 messages" in notice.detail
+    assert message.sequence == 52
+
+
+def test_what_found_no_room_is_told_at_the_end(publisher: Publisher, tmp_path: Path) -> None:
+    """When no message of the topic comes any more, the stop says how many were dropped."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=2)
+    source.connect()
+    source.keep_in(ring_for(source, tmp_path))
+    publisher.send("rawtx", b"", 0)
+    items = take(inbox, 1)
+    for counter in range(1, 5):
+        publisher.send("rawtx", b"", counter)
+    items += take(inbox, 2)
+    time.sleep(0.3)
+    source.stop()
+    items += take(inbox, inbox.qsize())
+    assert [type(item) for item in items] == [Message, Message, Notice, Notice]
+    assert {item.reason for item in items[2:]} == {"overflow"}
+    assert "3 messages" in items[-1].detail
+
+
+def test_what_comes_before_there_is_a_ring_is_kept(publisher: Publisher, tmp_path: Path) -> None:
+    """It has the time of its arrival; what is beyond the limit is named and shows as a gap."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=3)
+    source.connect()
+    for counter in range(5):
+        publisher.send("rawtx", b"", counter)
+    time.sleep(0.3)
+    before_ns = time.time_ns()
+    ring = ring_for(source, tmp_path)
+    source.keep_in(ring)
+    items = take(inbox, 4)
+    ring.release(items[-2].number)
+    publisher.send("rawtx", b"", 5)
+    items += take(inbox, 2)
+    source.stop()
+    told = [item.sequence if isinstance(item, Message) else item.reason for item in items]
+    assert told == [0, 1, 2, "overflow", "gap", 5]
+    assert items[2].received_ns < before_ns
+
+
+def test_a_lost_connection_is_noticed_and_comes_back(tmp_path: Path) -> None:
+    """When the publisher goes and comes again, each topic hears of both."""
+    first = Publisher()
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"sequence": first.endpoint, "rawtx": first.endpoint}, inbox=inbox)
+    source.connect()
+    source.keep_in(ring_for(source, tmp_path))
+    try:
+        first.close()
+        lost = take(inbox, 2)
+        second = Publisher(first.port)
+        back = take(inbox, 2)
+        second.close()
+    finally:
+        source.stop()
+    assert {(each.reason, each.topic) for each in lost} == {("reconnect", "sequence"), ("reconnect", "rawtx")}
+    assert {each.reason for each in back} == {"connected"}
+
+
+def test_a_closed_port_fails_with_its_name() -> None:
+    """Nobody listens: after the timeout the error names topic and address."""
+    closed = Publisher()
+    closed.close()
+    source = ZmqSource("alpha", "s1", {"rawblock": closed.endpoint}, inbox=queue.SimpleQueue())
+    with pytest.raises(NodeUnavailable, match=f"rawblock at {closed.endpoint}"):
+        source.connect(timeout_s=0.3)
+    source.stop()
+    source.stop()
+
+
+def told_over_a_renewal(publisher: Publisher, folder: Path, before: int, after: int, count: int) -> list[Any]:
+    """Send a counter, renew the connection, send another; returns counters and reasons, `count` last."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    source.keep_in(ring_for(source, folder))
+    publisher.send("rawtx", b"", before)
+    items = take(inbox, 1)
+    source.renew({"rawtx"})
+    items += take(inbox, 2)
+    time.sleep(0.2)
+    publisher.send("rawtx", b"", after)
+    items += take(inbox, count)
+    source.stop()
+    return [item.sequence if isinstance(item, Message) else item.reason for item in items]
+
+
+def test_a_renewed_connection_goes_on_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
+    """Both notices come, and what is published afterwards; the jump between is no gap of its own."""
+    told = told_over_a_renewal(publisher, tmp_path, 0, 7, 1)
+    assert told == [0, "reconnect", "connected", 7]
+
+
+def test_a_node_that_restarted_behind_a_dead_connection_is_known(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """Its host lost power and nobody told us: on the new connection it counts from the beginning."""
+    told = told_over_a_renewal(publisher, tmp_path, 900, 3, 2)
+    assert told == [900, "reconnect", "connected", "node_restart", 3]
+
+
+def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -> None:
+    """The stream says that it failed, and what had come before is there."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    source.keep_in(ring_for(source, tmp_path))
+    publisher.send("rawtx", b"x", 0)
+    items = take(inbox, 1)
+    assert source._process is not None
+    source._process.kill()
+    items += take(inbox, 1)
+    assert not source.alive
+    source.stop()
+    assert [item.body for item in items] == [b"x", b""]
+    assert items[1].reason == "failed"
+
+
+def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    """The order to begin and the one to end are heard between messages that come all the time."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source.connect()
+    stop = threading.Event()
+
+    def publish() -> None:
+        counter = 0
+        while not stop.is_set():
+            publisher.send("rawtx", b"", counter)
+            counter += 1
+            time.sleep(0.01)
+
+    sending = threading.Thread(target=publish)
+    sending.start()
+    try:
+        source.keep_in(ring_for(source, tmp_path))
+        first = take(inbox, 1)
+        process = source._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()  # as the end of the collector does, however it comes
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        stop.set()
+        sending.join()
+        source.stop()
+    assert first[0].sequence == 0
+
+
+@pytest.mark.parametrize("is_let_go", [True, False])
+def test_messages_that_are_held_stay_in_the_ring(
+    publisher: Publisher, tmp_path: Path, *, is_let_go: bool
+) -> None:
+    """They come when they are let go, or when half of the ring's room is in use."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
+    source.is_held = True
+    try:
+        source.connect()
+        ring = ring_for(source, tmp_path)
+        source.keep_in(ring)
+        publisher.send("rawtx", b"", 0)
+        assert take(inbox, 1)[0].sequence == 0
+        for counter in range(1, 9):
+            publisher.send("rawtx", b"", counter)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while ring.n_waiting < 9 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        assert (ring.n_waiting, inbox.qsize()) == (9, 0)
+        source.is_held = not is_let_go
+        publisher.send("rawtx", b"", 9)
+        assert [each.sequence for each in take(inbox, 9)] == list(range(1, 10))
+    finally:
+        source.stop()
+
+
+def test_what_is_stopped_up_stays_in_the_ring_whatever_comes(publisher: Publisher, tmp_path: Path) -> None:
+    """Even when the ring is full, so that losses are named and memory is not taken; then all of it comes."""
+    inbox: Inbox = queue.SimpleQueue()
+    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
+    source.is_stopped_up = True
+    try:
+        source.connect()
+        source.keep_in(ring_for(source, tmp_path))
+        publisher.send("rawtx", b"", 0)
+        assert take(inbox, 1)[0].sequence == 0
+        for counter in range(1, 30):
+            publisher.send("rawtx", b"", counter)
+        time.sleep(0.3)
+        assert inbox.empty()
+        source.is_stopped_up = False
+        items = take(inbox, 20)
+        assert [each.sequence for each in items[:-1]] == list(range(1, 20))
+        assert (items[-1].reason, items[-1].topic) == ("overflow", "rawtx")
+    finally:
+        source.stop()

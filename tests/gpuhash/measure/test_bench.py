@@ -1,0 +1,295 @@
+"""The benchmark: verified before it is timed, complete, honest about what is unknown. No test of speed."""
+
+import io
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuhash import check
+from gpuhash.cpu import CpuBackend
+from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError, WrongHashError
+from gpuhash.measure import bench, ceiling, cpu_limit, limits, machine, peers, plot, report, stages, tables
+from gpuhash.measure.bench import SEARCH, Case, Result
+from gpuhash.reference import Algorithm
+
+CASES = [
+    Case(algorithm=SEARCH, count=4096, message_bytes=80),
+    Case(algorithm="sha256d", count=300, message_bytes=64),
+    Case(algorithm="keccak256", count=300, message_bytes=0, mixed=True),
+]
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    """Run a very short benchmark of the real cpu backend."""
+    return list(bench.run(CASES, ["cpu"], seconds=0.01))
+
+
+def test_every_stage_of_every_backend_is_reported(results: list[Result]) -> None:
+    """The reference end to end, the cpu backend in all its stages; figures that fit each other."""
+    lines = [(result.algorithm, result.backend, result.stage) for result in results]
+
+    assert lines == [
+        (SEARCH, "reference", "end-to-end"),
+        (SEARCH, "cpu", "kernel"),
+        (SEARCH, "cpu", "end-to-end"),
+        *[
+            line
+            for algorithm in ("sha256d", "keccak256")
+            for line in (
+                (algorithm, "reference", "end-to-end"),
+                (algorithm, "cpu", "kernel"),
+                (algorithm, "cpu", "resident"),
+                (algorithm, "cpu", "end-to-end"),
+            )
+        ],
+    ]
+    for result in results:
+        assert result.runs >= bench.FEWEST_RUNS
+        assert result.hashes_per_s == pytest.approx(result.count / result.seconds)
+        assert result.gigabytes_per_s == pytest.approx(result.hashes_per_s * result.message_bytes / 1e9)
+        assert (result.ratio_to_reference is None) == (result.backend == "reference")
+        if result.limit_hashes_per_s:
+            assert "vector operations" in result.limit_formula
+            assert result.share_of_limit == result.hashes_per_s / result.limit_hashes_per_s
+
+
+def test_tables_fit_a_terminal_and_show_no_rate_as_zero(results: list[Result]) -> None:
+    """80 columns hold the longest usual line, and a slow line keeps its digits."""
+    usual = replace(results[0], count=100_000, hashes_per_s=123456.0, ratio_to_reference=12.5)
+    slow = replace(usual, stage="kernel", hashes_per_s=0.0754, gigabytes_per_s=9.4e9 / 1e9)
+    console = Console(width=200, file=io.StringIO(), force_terminal=False)
+    for table in (tables.of_results([usual, slow]), tables.of_comparison(report.compare([usual], [usual]))):
+        console.print(table)
+    text = console.file.getvalue()
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "123.5 k" in text
+    assert "0.07540" in text
+    assert "9.400 G" in text
+
+
+def test_nothing_is_timed_when_a_backend_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spoilt digest stops the benchmark before its first figure."""
+    monkeypatch.setattr(check, "compare", lambda *_: (_ for _ in ()).throw(WrongHashError("digest 1")))
+
+    with pytest.raises(WrongHashError, match="digest 1"):
+        next(bench.run(CASES[1:], ["cpu"], seconds=0.01))
+
+
+def test_energy_is_unknown_without_a_counter(results: list[Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no counter can be read the energy is None, in JSON null, never 0."""
+    monkeypatch.setattr(bench.energy, "cpu_meter", lambda: None)
+    stage = stages.of_search("cpu", bytes(80), 1000)[0]
+
+    result = bench._with_energy(results[1], stage, window_s=1.0)
+
+    assert result.joules_per_hash is None
+    document = json.loads(report.to_json(machine.describe(), [result], []))
+    assert document["results"][0]["joules_per_hash"] is None
+
+
+def test_a_counter_that_fails_costs_no_result(
+    results: list[Result], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A counter that stands still leaves the energy unknown, and the log says so."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BackendUnavailableError("the counter has not moved for 10.0 s")
+
+    monkeypatch.setattr(bench.energy, "cpu_meter", object)
+    monkeypatch.setattr(bench.energy, "measure", fail)
+
+    result = bench._with_energy(results[1], stages.of_search("cpu", bytes(80), 1000)[0], window_s=1.0)
+
+    assert result == results[1]
+    assert "has not moved" in caplog.text
+
+
+def test_energy_per_hash_comes_from_the_counter(
+    results: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joules of the window over the hashes done in it."""
+    monkeypatch.setattr(bench.energy, "cpu_meter", object)
+    spent = bench.energy.Energy(seconds=2.0, joules=100.0, idle_w=10.0, clock_mhz=None)
+    monkeypatch.setattr(bench.energy, "measure", lambda *_, **__: (spent, 4))
+    stage = stages.of_search("cpu", bytes(80), 1000)[0]
+
+    result = bench._with_energy(results[1], stage, window_s=1.0)
+
+    shown = [column.header for column in tables.of_results([result, results[0]]).columns]
+    assert shown[-4:] == ["nJ/hash", "net nJ/hash", "W", "MHz"]
+    assert result.joules_per_hash == pytest.approx(100 / 4000)
+    assert result.net_joules_per_hash == pytest.approx(80 / 4000)
+    assert result.mean_w == 50
+
+
+def test_results_survive_json(results: list[Result], tmp_path: Path) -> None:
+    """What was written is read back; the file says what machine it was."""
+    path = tmp_path / "a.json"
+    path.write_text(report.to_json(machine.describe(), results, []))
+
+    assert report.load(path) == results
+    assert json.loads(path.read_text())["machine"]["cpu_count"] >= 1
+
+
+def test_csv_has_a_line_per_result(results: list[Result]) -> None:
+    """A header and one line each; unknown fields are empty."""
+    lines = report.to_csv(results).splitlines()
+
+    assert len(lines) == len(results) + 1
+    assert lines[0].split(",")[:3] == ["algorithm", "backend", "stage"]
+    assert lines[1].endswith(",,,,")
+
+
+def test_two_benchmarks_are_compared_line_by_line(results: list[Result]) -> None:
+    """Twice as fast is a ratio of 2; lines only one of them has are left out."""
+    faster = [replace(result, hashes_per_s=result.hashes_per_s * 2) for result in results[1:]]
+
+    lines = report.compare(results, faster)
+
+    assert len(lines) == len(results) - 1
+    assert {line.ratio for line in lines} == {2.0}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"format": 99, "results": []}', '{"format": 1, "results": [{}]}']
+)
+def test_a_file_that_is_no_benchmark_is_refused(tmp_path: Path, text: str) -> None:
+    """Empty, other JSON, another format, missing fields."""
+    path = tmp_path / "b.json"
+    path.write_text(text)
+
+    with pytest.raises(InvalidInputError, match=r"b\.json"):
+        report.load(path)
+
+
+def test_the_crossover_is_the_first_batch_that_stays_ahead(results: list[Result]) -> None:
+    """A single win among losses is none."""
+
+    def line(backend: str, count: int, rate: float) -> Result:
+        return replace(
+            results[0], algorithm="sha256", backend=backend, message_bytes=64, count=count, hashes_per_s=rate
+        )
+
+    rates = {"reference": (5, 5, 5, 5), "cpu": (6, 4, 9, 30), "cuda": (1, 1, 1, 1)}
+    lines = [
+        line(backend, count, rate)
+        for backend, series in rates.items()
+        for count, rate in zip((1, 10, 100, 1000), series, strict=True)
+    ]
+
+    found = {(one.faster, one.slower): one.from_count for one in report.crossovers(lines)}
+
+    assert found == {("cpu", "reference"): 100, ("cuda", "cpu"): None}
+
+
+def test_the_chart_shows_every_line(results: list[Result], tmp_path: Path) -> None:
+    """An SVG with a panel per case and a legend of backends and stages."""
+    pytest.importorskip("vl_convert")
+
+    plot.write_svg(results, tmp_path / "out.svg")
+
+    text = (tmp_path / "out.svg").read_text()
+    assert text.startswith("<svg")
+    for expected in ("sha256d, 64 B", "header-search, 80 B", "reference", "cpu", "kernel", "end-to-end"):
+        assert f">{expected}</text>" in text
+    with pytest.raises(InvalidInputError, match="does not end in"):
+        plot.write_svg(results, tmp_path / "out.png")
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """Write a program of this name that prints this text."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+
+
+def test_peers_are_run_in_turn_with_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speeds hashcat and openssl print, in their units, against ours; medians and the paired ratio."""
+    speeds = "Speed.#1.........: 63063.0 kH/s (7.65ms) @ Accel:256\nSpeed.#*.........:   126.5 MH/s"
+    program(tmp_path, "hashcat", speeds)
+    program(tmp_path, "openssl", "+DT:sha256:1:64\n+F:22:sha256:324000000.00")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    ours = iter([250e6, 100e6, 253e6])
+
+    beside = peers.beside_hashcat(SEARCH, "cpu", lambda: next(ours))
+
+    assert beside is not None
+    assert beside.peer_hashes_per_s == 126.5e6
+    assert beside.hashes_per_s == 250e6
+    assert beside.ratio == pytest.approx(250 / 126.5)
+    on_gpu = peers.beside_hashcat(SEARCH, "cuda", lambda: 1.0)
+    assert on_gpu is not None
+    assert on_gpu.peer_hashes_per_s == 63.063e6  # of one device, as ours
+    openssl = peers.beside_openssl("sha256", "cpu", 64, lambda: 1.0)
+    assert openssl is not None
+    assert openssl.peer_hashes_per_s == 324e6 / 64
+
+
+def test_peers_that_are_missing_or_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not installed is no result; installed and without a speed is an error with its words."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert peers.beside_hashcat(SEARCH, "cpu", lambda: 1.0) is None
+    assert peers.beside_openssl("sha256", "cpu", 64, lambda: 1.0) is None
+
+    program(tmp_path, "hashcat", "No devices found/left.")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(GpuhashError, match="No devices found"):
+        peers.beside_hashcat(SEARCH, "cpu", lambda: 1.0)
+    assert peers.beside_hashcat("sha256d", "cpu", lambda: 1.0) is None
+
+
+def test_operations_per_hash_follow_from_the_algorithm() -> None:
+    """One more block costs one more compression or permutation; a search costs less than two."""
+    sha256 = [cpu_limit.operations_per_hash(Algorithm.SHA256, length) for length in (0, 55, 56, 119, 120)]
+    keccak = [cpu_limit.operations_per_hash(Algorithm.KECCAK256, length) for length in (0, 135, 136)]
+
+    assert sha256[0] == sha256[1]
+    assert sha256[2] == sha256[3] == 2 * sha256[0]
+    assert sha256[4] == 3 * sha256[0]
+    assert keccak[0] == keccak[1] < keccak[2] < 2.1 * keccak[0]
+    assert sha256[0] < cpu_limit.operations_per_hash(None, 80) < sha256[2]
+    assert cpu_limit.operations_per_s(CpuBackend().thread_count) > 1e6
+
+
+def test_limits_have_a_ceiling_only_where_a_model_fits() -> None:
+    """The reference has none; the GPU model has one per kernel."""
+    assert ceiling.of("reference", None, 80) is None
+    assert ceiling._kernel(None, 80) == "search"
+    assert ceiling._kernel(Algorithm.SHA256D, 64) == "merkle_nodes"
+    assert ceiling._kernel(Algorithm.SHA3_256, 64) == "hash_64_bytes"
+    assert ceiling._kernel(Algorithm.SHA256D, 65) is None
+
+
+def test_the_model_of_the_h200() -> None:
+    """Instruction counts and formula give the figures the README prints."""
+    found = {(limit.kernel, limit.variant): limit for limit in limits.for_architecture("sm_90")}
+    search = found["search", "adds"]
+
+    assert search.cycles_per_hash == search.instructions.alu / 64
+    assert search.bound_by == "ALU"
+    assert search.hashes_per_s(132, 1980) == pytest.approx(132 * 1980e6 / search.cycles_per_hash)
+    assert (limits.nearest(90), limits.nearest(87), limits.nearest(103), limits.nearest(70)) == (
+        "sm_90",
+        "sm_86",
+        "sm_100",
+        "sm_75",
+    )
+    with pytest.raises(InvalidInputError, match=r"sm_35.*there are sm_75"):
+        limits.for_architecture("sm_35")
+
+
+def test_beside_a_peer_messages_stay_in_the_cache() -> None:
+    """The stage hashes the same few messages often, and counts every hash."""
+    stage = stages.beside_peer("cpu", Algorithm.KECCAK256)
+
+    assert stage.name == "kernel"
+    threads = CpuBackend().thread_count
+    assert stage.hashes == stages.PEER_MESSAGES["cpu"] * stages.PEER_REPEATS * threads
+    assert stages.PEER_MESSAGES["cpu"] * (stages.PEER_BYTES + 32) <= 1 << 21
+    assert stages.beside_peer("cpu", None).hashes == stages.PEER_NONCES["cpu"]
