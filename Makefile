@@ -67,7 +67,7 @@ gpu:  ## Compare every kernel with the reference on this machine's GPU, and meas
 	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
 
 docs: $(READY)  ## Bring the generated parts of the READMEs up to date
-	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*README.md')
+	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*.md' 'collector/dataset/rows.py' | xargs grep -l '\[\[\[cog')
 
 format: $(READY)  ## Put sources in the house format
 	@$(BIN)/ruff format .

@@ -1,0 +1,329 @@
+"""The rows of every raw table as typed dictionaries: mypy finds a column that is missing or misspelt.
+
+The classes are generated from `collector.dataset.schema` (`make docs`), which says what each column means. A
+nullable column may be left out. Times are whole units since 1970 UTC: microseconds, or seconds for the time
+in a block's header. Hashes are 32 bytes in internal byte order.
+"""
+
+from collections.abc import Mapping
+from typing import NotRequired, TypedDict
+
+# A row whose table is known only at run time; every class below fits it.
+Row = Mapping[str, object]
+
+# [[[cog from tests.row_types import write_row_types; write_row_types() ]]]
+
+
+class NodeRow(TypedDict):
+    """A row of `nodes`."""
+
+    node: str
+    session: str
+    started_at: int
+    chain: str
+    node_version: int
+    subversion: str
+    tip_height: int
+    tip_hash: bytes
+    n_mempool_at_start: int
+    clock_offset_us: NotRequired[int | None]
+    policy: str
+    zmq: str
+    collector_version: str
+    software: str
+    settings: str
+
+
+class CoinbaseOutputItem(TypedDict):
+    """An element of the column `coinbase_outputs`."""
+
+    value_sat: int
+    script: bytes
+
+
+class BlockRow(TypedDict):
+    """A row of `blocks`."""
+
+    block_hash: bytes
+    height: int
+    height_source: str
+    prev_hash: bytes
+    version: int
+    merkle_root: bytes
+    header_time: int
+    bits: int
+    nonce: int
+    size_bytes: int
+    stripped_bytes: int
+    weight_wu: int
+    n_tx: int
+    n_segwit_tx: int
+    n_inputs: int
+    n_outputs: int
+    output_value_sat: int
+    fees_sat: NotRequired[int | None]
+    subsidy_sat: int
+    coinbase_txid: bytes
+    coinbase_value_sat: int
+    coinbase_script: bytes
+    coinbase_outputs: list[CoinbaseOutputItem]
+    witness_commitment: NotRequired[bytes | None]
+    verdict: str
+    verified_by: str
+    source: str
+
+
+class TransactionRow(TypedDict):
+    """A row of `transactions`."""
+
+    block_hash: bytes
+    height: int
+    tx_index: int
+    txid: bytes
+    wtxid: bytes
+    version: int
+    locktime: int
+    size_bytes: int
+    weight_wu: int
+    vsize_vb: int
+    n_inputs: int
+    n_outputs: int
+    input_value_sat: NotRequired[int | None]
+    output_value_sat: int
+    fee_sat: NotRequired[int | None]
+    is_coinbase: bool
+    has_witness: bool
+    signals_rbf: bool
+    output_types: list[str]
+    parents: list[int]
+    effective_feerate_sat_vb: NotRequired[float | None]
+
+
+class MempoolTxRow(TypedDict):
+    """A row of `mempool_txs`."""
+
+    node: str
+    session: str
+    txid: bytes
+    wtxid: NotRequired[bytes | None]
+    entered_at: int
+    first_seen_kind: str
+    mempool_sequence: NotRequired[int | None]
+    node_entered_at: NotRequired[int | None]
+    size_bytes: NotRequired[int | None]
+    weight_wu: NotRequired[int | None]
+    vsize_vb: NotRequired[int | None]
+    n_inputs: NotRequired[int | None]
+    n_outputs: NotRequired[int | None]
+    output_value_sat: NotRequired[int | None]
+    fee_sat: NotRequired[int | None]
+    fee_source: NotRequired[str | None]
+    ancestor_count: NotRequired[int | None]
+    ancestor_vsize_vb: NotRequired[int | None]
+    ancestor_fees_sat: NotRequired[int | None]
+    descendant_count: NotRequired[int | None]
+    descendant_vsize_vb: NotRequired[int | None]
+    descendant_fees_sat: NotRequired[int | None]
+    parents: NotRequired[list[bytes] | None]
+    signals_rbf: NotRequired[bool | None]
+
+
+class MempoolEventRow(TypedDict):
+    """A row of `mempool_events`."""
+
+    node: str
+    session: str
+    sequence: int
+    kind: str
+    received_at: int
+    event: str
+    hash: bytes
+    mempool_sequence: NotRequired[int | None]
+    removal_reason: NotRequired[str | None]
+    replaced_by: NotRequired[bytes | None]
+
+
+class BlockArrivalRow(TypedDict):
+    """A row of `block_arrivals`."""
+
+    node: str
+    session: str
+    block_hash: bytes
+    event: str
+    event_at: int
+    kind: str
+    height: NotRequired[int | None]
+    prev_hash: NotRequired[bytes | None]
+    is_catch_up: NotRequired[bool | None]
+
+
+class TemplateRow(TypedDict):
+    """A row of `templates`."""
+
+    node: str
+    session: str
+    taken_at: int
+    request_us: int
+    trigger: str
+    height: int
+    prev_hash: bytes
+    node_time: int
+    n_tx: int
+    weight_wu: int
+    n_sigops: int
+    fees_sat: int
+    coinbase_value_sat: int
+
+
+class TemplateTxRow(TypedDict):
+    """A row of `template_txs`."""
+
+    node: str
+    session: str
+    taken_at: int
+    tx_index: int
+    txid: bytes
+    fee_sat: int
+    weight_wu: int
+    n_sigops: int
+    parents: list[int]
+
+
+class HistogramItem(TypedDict):
+    """An element of the column `histogram`."""
+
+    from_feerate_sat_vb: float
+    n_tx: int
+    vsize_vb: int
+    fees_sat: int
+
+
+class MempoolStatsRow(TypedDict):
+    """A row of `mempool_stats`."""
+
+    node: str
+    session: str
+    taken_at: int
+    n_tx: int
+    vsize_vb: int
+    usage_bytes: int
+    max_usage_bytes: int
+    fees_sat: int
+    min_feerate_sat_vb: float
+    histogram: list[HistogramItem]
+    clock_offset_us: NotRequired[int | None]
+
+
+class CoverageRow(TypedDict):
+    """A row of `coverage`."""
+
+    node: str
+    session: str
+    topic: str
+    from_at: int
+    to_at: int
+    first_sequence: NotRequired[int | None]
+    last_sequence: NotRequired[int | None]
+    n_messages: int
+    end_reason: str
+    detail: NotRequired[str | None]
+
+
+class RejectRow(TypedDict):
+    """A row of `rejects`."""
+
+    node: str
+    session: str
+    received_at: int
+    topic: str
+    sequence: NotRequired[int | None]
+    reason: str
+    body: bytes
+
+
+class ExternalSourceRow(TypedDict):
+    """A row of `external_sources`."""
+
+    source: str
+    kind: str
+    licence: str
+    url: str
+    file_name: str
+    file_sha256: bytes
+    imported_at: int
+    n_rows: int
+
+
+class ExternalArrivalRow(TypedDict):
+    """A row of `external_arrivals`."""
+
+    source: str
+    block_hash: bytes
+    height: int
+    arrived_at: int
+
+
+class ExternalBlockRow(TypedDict):
+    """A row of `external_blocks`."""
+
+    source: str
+    block_hash: bytes
+    height: int
+    header_time: int
+    version: int
+    merkle_root: bytes
+    bits: int
+    nonce: int
+    size_bytes: int
+    stripped_bytes: int
+    weight_wu: int
+    n_tx: int
+    n_segwit_tx: int
+    n_inputs: int
+    n_outputs: int
+    fees_sat: int
+    subsidy_sat: int
+    coinbase_script: bytes
+    pool_label: str
+
+
+class ExternalPoolLabelRow(TypedDict):
+    """A row of `external_pool_labels`."""
+
+    source: str
+    height: int
+    label: str
+
+
+class ExternalPriceRow(TypedDict):
+    """A row of `external_prices`."""
+
+    source: str
+    currency: str
+    day_at: int
+    open: NotRequired[float | None]
+    high: NotRequired[float | None]
+    low: NotRequired[float | None]
+    close: float
+    imported_at: int
+
+
+ROW_TYPES: dict[str, type] = {
+    "nodes": NodeRow,
+    "blocks": BlockRow,
+    "transactions": TransactionRow,
+    "mempool_txs": MempoolTxRow,
+    "mempool_events": MempoolEventRow,
+    "block_arrivals": BlockArrivalRow,
+    "templates": TemplateRow,
+    "template_txs": TemplateTxRow,
+    "mempool_stats": MempoolStatsRow,
+    "coverage": CoverageRow,
+    "rejects": RejectRow,
+    "external_sources": ExternalSourceRow,
+    "external_arrivals": ExternalArrivalRow,
+    "external_blocks": ExternalBlockRow,
+    "external_pool_labels": ExternalPoolLabelRow,
+    "external_prices": ExternalPriceRow,
+}
+# [[[end]]]
