@@ -6,6 +6,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# Files that take longest, each run by one process: what begins last decides when the suite ends.
+FIRST = ("test_demo.py", "test_losses.py", "test_kill_steps.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest and mostly wait: those of a real node, longest files first."""
+
+    def rank(item: pytest.Item) -> int:
+        if item.path.name in FIRST:
+            return FIRST.index(item.path.name)
+        return len(FIRST) + ("functional" not in item.path.parts)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")
