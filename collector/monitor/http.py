@@ -23,7 +23,7 @@ LOOK_S: Final = 0.1  # between two looks whether to stop
 log = structlog.get_logger(__name__)
 
 
-class Listener:
+class MonitorServer:
     """Answers at `address`, e.g. 127.0.0.1:9733 or [::1]:9733, until closed.
 
     Raises SettingsError for an address of another machine's reach without `allow_remote`, and for one that
@@ -46,7 +46,7 @@ class Listener:
 
 
 def try_address(address: str, *, allow_remote: bool = False) -> None:
-    """Raise SettingsError where a Listener would; what is bound for that is given back at once."""
+    """Raise SettingsError where a MonitorServer would; what is bound for that is given back at once."""
     _bound(address, BaseHTTPRequestHandler, allow_remote=allow_remote).server_close()
 
 

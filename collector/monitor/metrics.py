@@ -168,7 +168,7 @@ class Metrics:
         with self._lock:
             return dict(self._states)
 
-    def watch_storage(self, node: str, storage: "Storage") -> None:
+    def report_storage(self, node: str, storage: "Storage") -> None:
         """Ask, whenever somebody looks, whether a node's journal can be written.
 
         Its thread stands still while it cannot, and says nothing.
@@ -181,7 +181,7 @@ class Metrics:
         reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
         return {node: reason for node, reason in reasons.items() if reason}
 
-    def watch_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
+    def report_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
         """Tell, at each scrape, the free space of the dataset's disk and the size of each node's journal."""
         self.registry.register(_Disk(dataset, journals))
 

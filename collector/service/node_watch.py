@@ -30,7 +30,7 @@ from collector.node.preflight import client_for, examine
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import ZmqSource
-from collector.service.session import BEGAN_STATE, Session
+from collector.service.session import START_HEIGHT_STATE, Session
 
 RETRY_WAIT_S: Final = 2.0
 LONGEST_WAIT_S: Final = 300.0  # between two attempts with a node that fails
@@ -85,7 +85,7 @@ def _await_mempool(client: RpcClient, name: str, patience_s: float) -> None:
         time.sleep(LOOK_S)
 
 
-class Watch:
+class NodeWatch:
     """One node, its journal and the thread that follows it."""
 
     def __init__(
@@ -240,7 +240,7 @@ class Watch:
         for name, state in states.items():
             if name.startswith(told.STATE):
                 told_states.setdefault(told.session_of(name), {})[name] = state
-        began = _by_session(states, BEGAN_STATE)
+        began = _by_session(states, START_HEIGHT_STATE)
         claims = _by_session(states, COVERAGE_STATE)
         # In order: their names begin with the time. Each is sealed before the next one's claims are rows.
         for session in sorted(messages.keys() | told_states.keys() | began.keys() | claims.keys()):

@@ -20,16 +20,15 @@ from collector.monitor.metrics import Metrics
 from collector.node.preflight import TOPICS
 from collector.node.request_threads import Answered, Lanes
 from collector.receive.records import Message, Notice
-from collector.service.guard import Guard
 from collector.service.pipeline import Pipeline
-from collector.service.watchdog import Finding, Ours
+from collector.service.watchdog import Finding, Ours, WatchdogTimer
 
 Row = dict[str, Any]
 MALFORMED_STATE: Final = "malformed/"  # + session: stamp of the last one that has its row
 log = structlog.get_logger(__name__)
 
 
-class Observed:
+class Observation:
     """The account of one session. `renew` is called with a topic whose connection is to be made anew."""
 
     def __init__(
@@ -54,7 +53,7 @@ class Observed:
         self._metrics = metrics
         self._steps = steps
         self._renew = renew
-        self._guard = Guard(
+        self._watchdog = WatchdogTimer(
             self._origin[0],
             TOPICS,
             lanes=lanes,
@@ -93,7 +92,7 @@ class Observed:
 
     def ask_on_time(self) -> None:
         """Have the node looked at when it is time."""
-        self._guard.ask_on_time()
+        self._watchdog.ask_on_time()
 
     def seal(self) -> None:
         """Make rows of what was observed so far and has its rows committed."""
@@ -135,7 +134,7 @@ class Observed:
             self._ledger.open(topic, wall_us())
         self._to_open = []
         messages = [item for item in items if type(item) is Message]
-        self._guard.heard(messages)
+        self._watchdog.heard(messages)
         self._silent.difference_update({message.topic for message in messages})
         self.keep(rows)
         return items
@@ -148,7 +147,7 @@ class Observed:
         self._to_open = [topic for topic in self._ledger.topics if topic != "mempool"]
         for topic in self._to_open:
             self._metrics.lost(node, topic, "clock_step")
-        self._guard.forget()
+        self._watchdog.forget()
         self._pipeline.clock_stepped(step.by_us)
         self._pipeline.notice(Notice("clock_step", "sequence", time.time_ns(), detail))
         return self._ledger.close_all("clock_step", detail)
@@ -163,7 +162,7 @@ class Observed:
             self._keep_malformed(notice)
         if notice.topic is None:
             return []
-        self._guard.forget()
+        self._watchdog.forget()
         if notice.reason == "connected":
             log.info("zmq.connected", node=node, topic=notice.topic, endpoint=notice.detail)
             if notice.topic not in self._silent:
@@ -189,8 +188,8 @@ class Observed:
         return rows
 
     def _ours(self) -> Ours:
-        is_settled = self._pipeline.spine.in_step and not self._pipeline.n_undecided
-        n_mempool = len(self._pipeline.spine.txids) if is_settled else None
+        is_settled = self._pipeline.sync.in_step and not self._pipeline.n_undecided
+        n_mempool = len(self._pipeline.sync.txids) if is_settled else None
         return Ours(self._pipeline.blocks.tip_hash, n_mempool)
 
     def _act(self, finding: Finding) -> None:
@@ -199,7 +198,7 @@ class Observed:
         log.error("watchdog.found", node=node, **finding._asdict())
         notice = Notice(finding.reason, finding.topic, time.time_ns(), finding.detail)
         self.keep(self._lost(notice))
-        self._guard.forget()
+        self._watchdog.forget()
         if finding.reason == "silent":
             self._silent.add(finding.topic)
             if not finding.is_gone:

@@ -84,8 +84,8 @@ class Pipeline:
         ledger: Ledger,
     ) -> None:
         self.origin = origin  # names of the node and of the session
-        self.live = LiveSet()
-        self.spine = MempoolSync()
+        self.contents = LiveSet()
+        self.sync = MempoolSync()
         self.blocks = BlockDesk(
             origin, settings.chain, lanes=lanes, batches=batches, stored=stored, told=self._block_told
         )
@@ -97,7 +97,7 @@ class Pipeline:
         self._bodies = Bodies()
         self._events = EventRows(origin, batches, self._outpoints)
         self._fees = FeeDesk(
-            origin, self.live, lanes.quick, batch=settings.fee_batch, interval_s=settings.fee_interval_s
+            origin, self.contents, lanes.quick, batch=settings.fee_batch, interval_s=settings.fee_interval_s
         )
         self._spine_wants: set[bytes] = set()
         self._held: deque[_Held] = deque()
@@ -115,7 +115,7 @@ class Pipeline:
         """Begin with the node's tip, the blocks before it that are missing, and a snapshot of its mempool."""
         self._node_began_before_s = facts.node_began_before_s
         self.blocks.start(facts.row["tip_hash"], facts.row["tip_height"], at_us)
-        self._apply(self.spine.start())
+        self._apply(self.sync.start())
 
     def message(self, message: Message, batch: Batch) -> None:
         """Take one message of another topic than `rawtx`, which is in the journal as part of `batch`."""
@@ -157,18 +157,18 @@ class Pipeline:
         """Let time pass: release events, ask what is due, give up what is overdue; 0: the end is near."""
         self._let_go(now_us, hold_us)
         self._take_kept(now_us)
-        self._apply(self.spine.tick(now_us))
-        if not self.spine.n_waiting:  # what waits may be the reason: a block that is asked for
+        self._apply(self.sync.tick(now_us))
+        if not self.sync.n_waiting:  # what waits may be the reason: a block that is asked for
             self._events.tick(now_us)
         self.blocks.flow.tick(now_us, at_once=not hold_us)
         self._fees.tick(now_us, self.blocks.flow, at_once=not hold_us)
         self._bodies.forget(now_us)
-        self.live.forget(now_us)
+        self.contents.forget(now_us)
 
     @property
     def n_undecided(self) -> int:
         """Events that our copy of the mempool does not reflect yet."""
-        return len(self._held) + self.spine.n_waiting
+        return len(self._held) + self.sync.n_waiting
 
     @property
     def is_behind(self) -> bool:
@@ -186,7 +186,7 @@ class Pipeline:
         No time passes in it for what these events may explain.
         """
         self._let_go(monotonic_us(), hold_us)
-        self._apply(self.spine.flush(self.blocks.txids_of))
+        self._apply(self.sync.flush(self.blocks.txids_of))
 
     def finish(self) -> None:
         """Give out everything with what is known."""
@@ -212,7 +212,7 @@ class Pipeline:
             self._is_cut = notice.reason == "reconnect"
         self.blocks.fill()
         reason = "reconnect" if notice.reason == "connected" else notice.reason
-        self._apply(self.spine.lose_step(reason, notice.detail))
+        self._apply(self.sync.lose_step(reason, notice.detail))
 
     def _event(self, message: Message, batch: Batch, now_us: int) -> None:
         try:
@@ -222,7 +222,7 @@ class Pipeline:
             batch.n_open -= 1
             return
         self._events.expect(event.sequence, batch)
-        self._apply(self.spine.event(event, now_us))
+        self._apply(self.sync.event(event, now_us))
 
     def _apply(self, outputs: Iterable[Output]) -> None:
         """Act on what the spine gives out. What an event led to follows the event."""
@@ -245,7 +245,7 @@ class Pipeline:
                     self._keep_told()
                     self._is_followed = True
                     self._cover_mempool(output.at_us)
-                    log.info("mempool.in_step", node=self.origin[0], n_tx=len(self.spine.txids))
+                    log.info("mempool.in_step", node=self.origin[0], n_tx=len(self.sync.txids))
                 case OutOfStep():
                     self._is_followed = False
                     self.coverage_rows += self._ledger.close("mempool", output.reason, output.detail)
@@ -272,8 +272,8 @@ class Pipeline:
 
     def _entered(self, entered: Entered) -> None:
         body = self._bodies.take(entered.txid)
-        parents = None if body is None else self.live.parents(body)
-        self.live.enter(entered.txid, body)
+        parents = None if body is None else self.contents.parents(body)
+        self.contents.enter(entered.txid, body)
         event = entered.event
         if event is None:
             if entered.kind == "pulled":
@@ -299,7 +299,7 @@ class Pipeline:
             self._fees.entered(entry, owner)
 
     def _left(self, left: Left) -> None:
-        self.live.leave(left.txid, monotonic_us())
+        self.contents.leave(left.txid, monotonic_us())
         self._fees.left(left)
         if left.cause == "resync":
             is_mined = self.blocks.flow.known.holding(left.txid) is not None
@@ -313,8 +313,8 @@ class Pipeline:
         known = self.blocks.flow.known
         for body in block.transactions[1:]:
             self._fees.learn_body(body.txid, body)
-            is_new = body.txid not in self.live and known.holding(body.txid) in (None, event.hash)
-            if self.spine.in_step and is_new:
+            is_new = body.txid not in self.contents and known.holding(body.txid) in (None, event.hash)
+            if self.sync.in_step and is_new:
                 entry = Entry(body.txid, "in_block", event.received_us, None, body, None)
                 self._fees.entered_in_block(entry, batch, event.hash)
 
@@ -335,7 +335,7 @@ class Pipeline:
             return
         self._kept = None
         number, txids, taken_us, taken_wall_us, _ = snapshot
-        self._apply(self.spine.snapshot(request, number, txids, taken_us, taken_wall_us))
+        self._apply(self.sync.snapshot(request, number, txids, taken_us, taken_wall_us))
 
     # --- bodies and blocks
 
@@ -347,7 +347,7 @@ class Pipeline:
     def _outpoints(self, txid: bytes) -> frozenset[bytes] | None:
         body = self._bodies.get(txid)
         if body is None:
-            return self.live.outpoints(txid)
+            return self.contents.outpoints(txid)
         return frozenset(body.outpoints)
 
     def _block_told(self, block_hash: bytes, known: Known | None, txids: list[bytes]) -> None:
@@ -364,4 +364,4 @@ class Pipeline:
     def _offer_block(self, block_hash: bytes, txids: list[bytes]) -> None:
         if block_hash in self._spine_wants:
             self._spine_wants.discard(block_hash)
-            self._apply(self.spine.block(block_hash, txids))
+            self._apply(self.sync.block(block_hash, txids))

@@ -105,7 +105,7 @@ def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[Row]) -> Ro
     }
 
 
-class Readings:
+class Polls:
     """The templates and statistics of one node and session.
 
     `histogram` returns the feerates of what is in our copy of the mempool.

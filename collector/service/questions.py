@@ -10,7 +10,6 @@ from collector.dataset.schema import hash_bytes, hash_hex
 from collector.errors import RpcError
 from collector.mempool.entries import Answer, OutputQuestion, Question
 from collector.node.rpc import RpcClient
-from collector.service.watchdog import Look
 
 UNREAD: Final = frozenset(
     {"hex", "scriptSig", "scriptPubKey", "txinwitness"}
@@ -83,20 +82,3 @@ def ask_behind(client: RpcClient) -> bool:
     """Return whether the node knows headers of blocks that it has not connected."""
     state = client.call("getblockchaininfo")
     return bool(state["headers"] > state["blocks"])
-
-
-def ask_look(client: RpcClient) -> Look:
-    """Take a look at the node for the watchdog."""
-    asked_us, asked_wall_us = monotonic_us(), wall_us()
-    chain = client.call("getblockchaininfo")
-    mempool = client.call("getmempoolinfo")
-    notifiers = client.call("getzmqnotifications")
-    return Look(
-        asked_us=asked_us,
-        asked_wall_us=asked_wall_us,
-        tip_hash=hash_bytes(chain["bestblockhash"]),
-        tip_height=chain["blocks"],
-        is_downloading=chain["initialblockdownload"],
-        mempool=(mempool["size"], mempool["bytes"]),
-        topics=frozenset(str(notifier["type"]).removeprefix("pub") for notifier in notifiers),
-    )

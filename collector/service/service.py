@@ -17,11 +17,11 @@ from collector.dataset.writer import Dataset
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal.segment import Segment, journal_folder, journal_folders
 from collector.monitor.health import Health
-from collector.monitor.http import Listener
+from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics
 from collector.monitor.systemd import Notifier
 from collector.service.memory import keep_little, spare_collections, spare_compiler, spare_pandas
-from collector.service.node_watch import Prepared, Watch, prepare
+from collector.service.node_watch import NodeWatch, Prepared, prepare
 
 log = structlog.get_logger(__name__)
 
@@ -45,17 +45,17 @@ def run(settings: Settings, stop: threading.Event) -> int:
         spare_collections()
         if settings.metrics:
             allow_remote = settings.allow_remote_metrics
-            at_end.callback(Listener(settings.metrics, metrics, health, allow_remote=allow_remote).close)
+            at_end.callback(MonitorServer(settings.metrics, metrics, health, allow_remote=allow_remote).close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
-        metrics.watch_disk(dataset.root, journals)
+        metrics.report_disk(dataset.root, journals)
         notifier = Notifier(health)
         at_end.callback(notifier.close)
         _warn_of_orphans(settings, dataset)
         watches = []
         for node in settings.node:
-            watch = Watch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+            watch = NodeWatch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
             at_end.callback(watch.join)
-            metrics.watch_storage(node.name, watch)
+            metrics.report_storage(node.name, watch)
             watches.append(watch)
         at_end.callback(stop.set)
         stored = stored_blocks(dataset)
@@ -98,7 +98,7 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
             )
 
 
-def _outcome(watches: list[Watch]) -> int:
+def _outcome(watches: list[NodeWatch]) -> int:
     """Raise what ended a watch; else 0."""
     errors = [watch.error for watch in watches if watch.error is not None]
     for error in errors[1:]:

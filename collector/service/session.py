@@ -30,9 +30,9 @@ from collector.node.rpc import RpcClient
 from collector.receive.records import Message, Notice
 from collector.receive.source import ZmqSource
 from collector.service.memory import give_back
-from collector.service.observation import Observed
+from collector.service.observation import Observation
 from collector.service.pipeline import HOLD_US, Pipeline
-from collector.service.polls import Readings
+from collector.service.polls import Polls
 
 Row = dict[str, Any]
 IDLE_S: Final = 0.25  # the longest wait when nothing happens
@@ -45,7 +45,7 @@ MOST_BYTES: Final = 32 << 20  # of such messages
 SEAL_BYTES: Final = 16 << 20  # of new journal are sealed before it is time: a seal reads all of it
 SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
-BEGAN_STATE: Final = "began/"
+START_HEIGHT_STATE: Final = "began/"
 log = structlog.get_logger(__name__)
 
 
@@ -77,11 +77,9 @@ class Session:
         self._pipeline = Pipeline(
             origin, settings, lanes=self._lanes, batches=self._batches, stored=stored, ledger=self._ledger
         )
-        histogram = self._pipeline.live.histogram
-        self._readings = Readings(
-            origin, settings, lanes=self._lanes, batches=self._batches, histogram=histogram
-        )
-        self._observed = Observed(
+        histogram = self._pipeline.contents.histogram
+        self._polls = Polls(origin, settings, lanes=self._lanes, batches=self._batches, histogram=histogram)
+        self._observation = Observation(
             self._ledger,
             self._pipeline,
             journal=journal,
@@ -109,7 +107,7 @@ class Session:
         try:
             self._begin(facts, source.since_us)
             source.keep_in(self._journal.ring(*self.origin, source.topics))
-            while not stop.is_set() and not self._observed.restarted:
+            while not stop.is_set() and not self._observation.restarted:
                 self._turn(self._take(IDLE_S))
             is_complete = self._drain(source)
         except BaseException:
@@ -118,7 +116,7 @@ class Session:
         finally:
             source.stop()
         if is_complete:
-            self._finish("node_restart" if self._observed.restarted else "shutdown")
+            self._finish("node_restart" if self._observation.restarted else "shutdown")
         else:
             self._leave("the node does not answer; the next start takes in what was received")
         return is_complete
@@ -139,14 +137,14 @@ class Session:
         """
         if began is not None:  # what has left the mempool since may be in a block that nobody saw come
             self._pipeline.blocks.begin_behind(json.loads(began))
-        self._observed.adopt(claims)
+        self._observation.adopt(claims)
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
         self._batches.adopt(messages)
         while messages and not stop.is_set():
             self._take_again(*self._batches.again(GATHER_ITEMS), stop)
         while not stop.is_set() and (items := self._journal.left_in_ring(self.origin[1], GATHER_ITEMS)):
-            late = self._observed.resume(items)
+            late = self._observation.resume(items)
             self._take_again(late, self._batches.begin(late), stop)
         if not stop.is_set():
             self._pipeline.release()
@@ -155,7 +153,7 @@ class Session:
         if stop.is_set():
             self._leave("stopped; the next start takes in the rest")
             return False
-        self._observed.end("killed", NO_CLEAN_STOP)
+        self._observation.end("killed", NO_CLEAN_STOP)
         self._wind_up(0)
         return True
 
@@ -191,8 +189,8 @@ class Session:
         node, session = self.origin
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
         self._batches.at_once("nodes", [row])
-        self._journal.set_state(BEGAN_STATE + session, json.dumps(row["tip_height"]).encode())
-        self._observed.begin(facts.endpoints, since_us)
+        self._journal.set_state(START_HEIGHT_STATE + session, json.dumps(row["tip_height"]).encode())
+        self._observation.begin(facts.endpoints, since_us)
         self._metrics.began(node, row)
         self._pipeline.start(facts, now_us)
         self._tip_hash = facts.row["tip_hash"]
@@ -221,7 +219,7 @@ class Session:
         return items + [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
 
     def _turn(self, items: list[Any]) -> None:
-        items = self._observed.account(items)
+        items = self._observation.account(items)
         messages = [item for item in items if type(item) is Message]
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
@@ -235,7 +233,7 @@ class Session:
             else:
                 item.deliver()
         self._pipeline.tick(monotonic_us())
-        self._observed.restarted = self._observed.restarted or self._pipeline.restarted
+        self._observation.restarted = self._observation.restarted or self._pipeline.restarted
         if not self._is_ending:
             self._ask_on_time()
         self._commit()
@@ -252,7 +250,7 @@ class Session:
         rows, self._pipeline.coverage_rows = self._pipeline.coverage_rows, []
         for row in rows:
             self._metrics.resynced(self.origin[0], row["end_reason"])
-        self._observed.keep(rows)
+        self._observation.keep(rows)
         self._metrics.wrote(self._batches.commit())
         self._hold()
         waiting_s = self._batches.waiting_s
@@ -262,9 +260,9 @@ class Session:
         self._metrics.state(
             self.origin[0],
             NodeState(
-                in_step=self._pipeline.spine.in_step,
+                in_step=self._pipeline.sync.in_step,
                 away=self._lanes.away,
-                n_mempool=len(self._pipeline.live),
+                n_mempool=len(self._pipeline.contents),
                 n_queued=self._inbox.qsize(),
                 n_waiting=self._batches.n_messages,
                 waiting_s=waiting_s,
@@ -283,16 +281,16 @@ class Session:
         tip_hash = self._pipeline.blocks.tip_hash
         if tip_hash != self._tip_hash:
             self._tip_hash = tip_hash
-            self._readings.tip_changed()
-        self._readings.ask_on_time()
+            self._polls.tip_changed()
+        self._polls.ask_on_time()
         if self._source is None or not (self._source.is_held or self._source.is_stopped_up):
-            self._observed.ask_on_time()  # else what waits in the ring would pass for silence
+            self._observation.ask_on_time()  # else what waits in the ring would pass for silence
 
     def _seal_on_time(self) -> None:
         now_s = time.monotonic()
         if now_s >= self._seal_due_s or self._journal.size_bytes - self._carried_bytes > SEAL_BYTES:
             self._seal_due_s = now_s + self._settings.seal_interval_s
-            self._observed.seal()
+            self._observation.seal()
             self._seal()
 
     # --- the end
@@ -308,7 +306,7 @@ class Session:
         while not (source.is_drained and self._inbox.empty()):
             n_before = self._batches.n_messages
             items = self._take(GATHER_S)
-            if self._observed.restarted:  # these messages are of the node's next run, and in no session
+            if self._observation.restarted:  # these messages are of the node's next run, and in no session
                 items = [item for item in items if type(item) is Answered]
             self._turn(items)
             if items or self._batches.n_messages < n_before:
@@ -320,7 +318,7 @@ class Session:
     def _finish(self, reason: str) -> None:
         """Wait a little for what the messages still need, and seal."""
         self._await_answers(FINISH_S)
-        self._observed.end(reason, self._observed.restarted or None)
+        self._observation.end(reason, self._observation.restarted or None)
         self._journal.end_ring()
         self._wind_up(FINISH_S)
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
@@ -330,8 +328,8 @@ class Session:
         self._pipeline.release()
         self._await_answers(limit_s)
         self._pipeline.finish()
-        self._observed.forget()
-        self._journal.set_state(BEGAN_STATE + self.origin[1], None)
+        self._observation.forget()
+        self._journal.set_state(START_HEIGHT_STATE + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
         self._lanes.stop()
         self._seal()

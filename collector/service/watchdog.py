@@ -7,14 +7,25 @@ node is looked at on a timer. What changed between two looks must have been hear
 A pure module: looks and counts go in, findings come out.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
+import structlog
+
+from collector.clock import monotonic_us, wall_us
+from collector.dataset.schema import hash_bytes
+from collector.errors import NodeError
+from collector.node.request_threads import Lanes
+from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 
 GONE: Final = "the node has given up the notifier; only its restart brings it back"
 LETTER_AT: Final = 32  # in the body of an event, behind its hash
+LONGEST_PAUSE_S: Final = 600.0
+log = structlog.get_logger(__name__)
 
 
 class Look(NamedTuple):
@@ -126,3 +137,100 @@ class Watchdog:
             return [Finding("sequence", "gap", detail)]
         self.proven_us = look.asked_wall_us
         return []
+
+
+def ask_look(client: RpcClient) -> Look:
+    """Take a look at the node for the watchdog."""
+    asked_us, asked_wall_us = monotonic_us(), wall_us()
+    chain = client.call("getblockchaininfo")
+    mempool = client.call("getmempoolinfo")
+    notifiers = client.call("getzmqnotifications")
+    return Look(
+        asked_us=asked_us,
+        asked_wall_us=asked_wall_us,
+        tip_hash=hash_bytes(chain["bestblockhash"]),
+        tip_height=chain["blocks"],
+        is_downloading=chain["initialblockdownload"],
+        mempool=(mempool["size"], mempool["bytes"]),
+        topics=frozenset(str(notifier["type"]).removeprefix("pub") for notifier in notifiers),
+    )
+
+
+class WatchdogTimer:
+    """The watchdog of one session.
+
+    `ours` tells what we hold; `act` is called with a finding that is to be acted upon, `proven` with a moment
+    (wall clock, microseconds) until which the topic `sequence` is known to be whole.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        topics: Iterable[str],
+        *,
+        lanes: Lanes,
+        interval_s: float,
+        ours: Callable[[], Ours],
+        act: Callable[[Finding], None],
+        proven: Callable[[int], None],
+    ) -> None:
+        self._node = node
+        self._topics = frozenset(topics)
+        self._lanes = lanes
+        self._interval_s = interval_s
+        self._ours = ours
+        self._act = act
+        self._proven = proven
+        self._watchdog = Watchdog(self._topics)
+        self._heard = Heard()
+        self._is_looking = False
+        self._due_s = time.monotonic() + interval_s
+        self._n_looks_to_ignore = 0
+        self._pause_s: dict[str, float] = {}  # by topic with a finding: until the next act
+        self._act_due_s: dict[str, float] = {}
+
+    def heard(self, messages: Iterable[Message]) -> None:
+        """Count messages."""
+        self._heard.take(messages)
+
+    def forget(self) -> None:
+        """Begin anew after a break: what was heard before says nothing of the stream as it is now."""
+        self._watchdog.forget()
+        self._n_looks_to_ignore = int(self._is_looking)
+
+    def ask_on_time(self) -> None:
+        """Take a look when it is time for one."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s and not self._is_looking:
+            self._due_s = now_s + self._interval_s
+            self._is_looking = True
+            self._lanes.state.ask(ask_look, partial(self._on_look, self._heard.copy()), self._no_look)
+
+    def _on_look(self, asked: Heard, look: Look) -> None:
+        self._is_looking = False
+        if self._n_looks_to_ignore:
+            self._n_looks_to_ignore = 0
+            return
+        findings = self._watchdog.looked(look, asked, self._heard.copy(), self._ours())
+        for topic in self._topics.difference(finding.topic for finding in findings):
+            if self._heard.by_topic.get(topic, 0) > asked.by_topic.get(topic, 0):
+                self._pause_s.pop(topic, None)
+        if self._watchdog.proven_us:
+            self._proven(self._watchdog.proven_us)
+        for finding in findings:
+            self._act_in_turn(finding)
+
+    def _no_look(self, error: NodeError) -> None:
+        self._is_looking = False
+        log.warning("watchdog.refused", node=self._node, reason=str(error))
+
+    def _act_in_turn(self, finding: Finding) -> None:
+        """Act at once the first time, then after pauses that double."""
+        now_s = time.monotonic()
+        pause_s = self._pause_s.get(finding.topic)
+        if pause_s is not None and now_s < self._act_due_s[finding.topic]:
+            return
+        pause_s = self._interval_s if pause_s is None else min(2 * pause_s, LONGEST_PAUSE_S)
+        self._pause_s[finding.topic] = pause_s
+        self._act_due_s[finding.topic] = now_s + pause_s
+        self._act(finding)

@@ -15,7 +15,7 @@ from collector.dataset.writer import Dataset
 from collector.monitor.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
-from collector.service.node_watch import Watch, prepare
+from collector.service.node_watch import NodeWatch, prepare
 from collector.status.gather import gather
 from tests.functional.replay import read
 from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_for_log
@@ -73,7 +73,7 @@ def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Pat
         dataset = Dataset.open(settings.dataset, "regtest", create=True)
         prepared = prepare(settings.node[0], settings)
         node.stop()
-        watch = Watch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+        watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
         try:
             watch.start(prepared, StoredBlocks((), None))
             time.sleep(1)

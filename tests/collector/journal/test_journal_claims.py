@@ -130,7 +130,7 @@ class Run:
                     file.unlink()
 
     def give_out(self, rows: list[dict[str, Any]]) -> None:
-        """Do as `Observed` does."""
+        """Do as `Observation` does."""
         if rows:
             self.journal.append("coverage", rows)
         self.journal.set_state(COVERAGE_STATE + self.session, self.ledger.state())

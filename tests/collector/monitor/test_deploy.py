@@ -36,7 +36,7 @@ def unit(repo_root: Path) -> dict[str, list[str]]:
 def sample_names() -> set[str]:
     """Every name under which Prometheus stores a number of ours."""
     metrics = Metrics(["node"])
-    metrics.watch_disk(Path(), {"node": Path()})
+    metrics.report_disk(Path(), {"node": Path()})
     names = set()
     for family in metrics.registry.collect():
         endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])

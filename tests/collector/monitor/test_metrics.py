@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from collector.errors import SettingsError
 from collector.monitor import health as health_module
 from collector.monitor.health import Health
-from collector.monitor.http import Listener
+from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics, NodeState
 from collector.receive.records import Message
 from collector.regtest.node import free_ports
@@ -35,9 +35,9 @@ class Service:
         for journal in journals.values():
             journal.mkdir()
         self.metrics = Metrics(journals)
-        self.metrics.watch_disk(folder, journals)
+        self.metrics.report_disk(folder, journals)
         self.health = Health(self.metrics, journals)
-        self.listener = Listener(f"127.0.0.1:{free_ports(1)[0]}", self.metrics, self.health)
+        self.listener = MonitorServer(f"127.0.0.1:{free_ports(1)[0]}", self.metrics, self.health)
 
     def get(self, path: str) -> requests.Response:
         """Ask as Prometheus or a load balancer does."""
@@ -132,7 +132,7 @@ def test_a_full_disk_is_said_and_is_no_reason_to_restart(service: Service) -> No
     storage = Storage()
     for node in ("alpha", "beta"):
         service.metrics.state(node, state())
-    service.metrics.watch_storage("beta", storage)
+    service.metrics.report_storage("beta", storage)
     assert service.get("/readyz").status_code == 200
     assert service.values()["pool_collector_storage_blocked,beta"] == 0
     storage.blocked = "no space left"
@@ -187,7 +187,7 @@ def test_a_hole_is_counted_from_zero(service: Service) -> None:
 def test_numbers_go_on_when_the_dataset_is_gone(tmp_path: Path) -> None:
     """Its free space is left out, and nothing else."""
     metrics = Metrics(["alpha"])
-    metrics.watch_disk(tmp_path / "gone", {"alpha": tmp_path / "gone" / "journal"})
+    metrics.report_disk(tmp_path / "gone", {"alpha": tmp_path / "gone" / "journal"})
     names = {family.name for family in metrics.registry.collect() if family.samples}
     assert "pool_collector_disk_free_bytes" not in names
     assert {"pool_collector_journal_bytes", "pool_collector_in_step"} <= names
@@ -214,13 +214,13 @@ def test_other_addresses_are_refused(address: str) -> None:
     """Nobody else can read the numbers, unless a setting says so."""
     metrics = Metrics()
     with pytest.raises(SettingsError, match="allow_remote_metrics"):
-        Listener(address, metrics, Health(metrics, {}))
+        MonitorServer(address, metrics, Health(metrics, {}))
 
 
 def test_an_address_of_others_is_served_when_asked_for() -> None:
     """The setting opens what is refused without it."""
     metrics = Metrics()
-    listener = Listener(f"0.0.0.0:{free_ports(1)[0]}", metrics, Health(metrics, {}), allow_remote=True)
+    listener = MonitorServer(f"0.0.0.0:{free_ports(1)[0]}", metrics, Health(metrics, {}), allow_remote=True)
     try:
         assert requests.get(f"http://127.0.0.1:{listener.port}/healthz", timeout=5).ok
     finally:
@@ -231,7 +231,7 @@ def test_a_taken_port_is_said(service: Service) -> None:
     """The address is named."""
     address = f"127.0.0.1:{service.listener.port}"
     with pytest.raises(SettingsError, match=address):
-        Listener(address, service.metrics, service.health)
+        MonitorServer(address, service.metrics, service.health)
 
 
 def test_prometheus_finds_nothing_to_mend(service: Service) -> None:

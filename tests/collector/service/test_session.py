@@ -76,7 +76,7 @@ def test_what_is_received_waits_in_the_ring_once_enough_is_incomplete(
     assert not session._source.is_stopped_up
     session._turn([entered(4)])
     assert session._source.is_stopped_up
-    session._observed._guard._due_s = 0.0  # it is time for a look
+    session._observation._watchdog._due_s = 0.0  # it is time for a look
     session._turn([])
     assert session._lanes.state.n_open == 0
     monkeypatch.setattr(f"collector.service.session.{name}", 100 * most)

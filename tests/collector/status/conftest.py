@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.monitor.health import Health
-from collector.monitor.http import Listener
+from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics
 
 
@@ -14,6 +14,6 @@ from collector.monitor.metrics import Metrics
 def served(tmp_path: Path) -> Iterator[tuple[str, Metrics]]:
     """Serve metrics at a port that was free; gives the address too."""
     metrics = Metrics()
-    listener = Listener("127.0.0.1:0", metrics, Health(metrics, {"n": tmp_path}))
+    listener = MonitorServer("127.0.0.1:0", metrics, Health(metrics, {"n": tmp_path}))
     yield f"127.0.0.1:{listener.port}", metrics
     listener.close()
