@@ -20,7 +20,7 @@ from collector.blocks.recent import Known, KnownBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode import Block
-from collector.codec.decode_many import BlockBody, read_block
+from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.schema import hash_bytes, hash_hex
@@ -84,7 +84,7 @@ class BlockFlow:
         self._chain = chain
         self._stored = stored
         self._ask = ask
-        self._bodies: OrderedDict[bytes, BlockBody] = OrderedDict()
+        self._bodies: OrderedDict[bytes, ParsedBlock] = OrderedDict()
         self._bodies_bytes = 0
         self._wanted: dict[bytes, _Wanted] = {}
         self._missing: deque[_Missing] = deque()
@@ -105,7 +105,7 @@ class BlockFlow:
 
     def received(self, raw: bytes) -> Block:
         """Decode and verify the body of a `rawblock` message; raises DecodeError when either fails."""
-        body = read_block(raw)
+        body = parse_block(raw)
         verdict = verify_block(body.block, self._chain)
         if verdict != "valid":
             raise DecodeError(f"block {hash_hex(body.block.block_hash)}: {verdict}")
@@ -155,7 +155,7 @@ class BlockFlow:
         wanted = self._wanted[block_hash]
         if answer.raw is not None:
             try:
-                self._keep(read_block(answer.raw))
+                self._keep(parse_block(answer.raw))
             except DecodeError as error:
                 self._reject(batch, wanted, wall_us, str(error), answer.raw)
                 self.failed(block_hash)
@@ -213,7 +213,7 @@ class BlockFlow:
 
     def _store(
         self,
-        body: BlockBody,
+        body: ParsedBlock,
         height: int,
         wanted: _Wanted,
         verdict: str,
@@ -271,7 +271,7 @@ class BlockFlow:
         if wanted.owner is not None:
             wanted.owner.n_open -= 1
 
-    def _keep(self, body: BlockBody) -> None:
+    def _keep(self, body: ParsedBlock) -> None:
         """Keep a body; a later one of the same hash replaces it, for the first may have been bad."""
         block_hash = body.block.block_hash
         replaced = self._bodies.pop(block_hash, None)

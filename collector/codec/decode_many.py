@@ -47,7 +47,7 @@ def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError
     return list(_records(data, walked, txids, wtxids, sources=raws, begins=repeat(0)))
 
 
-class BlockBody(NamedTuple):
+class ParsedBlock(NamedTuple):
     """A block: its record, its bytes, and where everything is in them."""
 
     block: Block
@@ -57,7 +57,7 @@ class BlockBody(NamedTuple):
     wtxids: Bytes  # the same
 
 
-def read_block(raw: bytes) -> BlockBody:
+def parse_block(raw: bytes) -> ParsedBlock:
     """Decode one serialised block, as `decode.decode_block` does; raises DecodeError."""
     data = np.frombuffer(raw, np.uint8)
     walked = walk(data, np.array([0, len(raw)]))
@@ -76,7 +76,7 @@ def read_block(raw: bytes) -> BlockBody:
         stripped_bytes=begins[0] + int(stripped_bytes(walked.txs).sum()),
         coinbase_witness=coinbase_stack(raw, int(walked.txs[0]["witness_at"])),
     )
-    return BlockBody(block, raw, walked, txids, wtxids)
+    return ParsedBlock(block, raw, walked, txids, wtxids)
 
 
 def _alone(raw: bytes) -> Transaction | DecodeError:
@@ -99,7 +99,7 @@ def _records(
     txs, n_inputs, n_outputs = walked.txs, len(walked.spends), len(walked.scripts)
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
     values_sat = np.empty(VALUE_BYTES * n_outputs, np.uint8)
-    gather(data, walked.spends, walked.scripts, outpoints, values_sat)
+    copy_outpoints(data, walked.spends, walked.scripts, outpoints, values_sat)
     places = np.arange(0, HASH_BYTES * len(txs) + 1, HASH_BYTES)
     columns = zip(
         _cut(txids, places),
@@ -129,7 +129,9 @@ def _cut(values: Bytes, limits: Integers) -> list[bytes]:
 
 
 @compiled
-def gather(data: Bytes, spends: Integers, scripts: Integers, outpoints: Bytes, values_sat: Bytes) -> None:
+def copy_outpoints(
+    data: Bytes, spends: Integers, scripts: Integers, outpoints: Bytes, values_sat: Bytes
+) -> None:
     """Copy the outpoint of each input, and the value of each output: it stands before its script's size."""
     for k in range(len(spends)):
         for i in range(OUTPOINT_BYTES):

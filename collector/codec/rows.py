@@ -11,7 +11,7 @@ from collector.codec import verify
 from collector.codec.chunk import Bodies, Place, finish
 from collector.codec.compiled import Integers
 from collector.codec.decode import HEADER_BYTES, NO_HASH, Block
-from collector.codec.decode_many import FEW, BlockBody, decode_transactions, read_block
+from collector.codec.decode_many import FEW, ParsedBlock, decode_transactions, parse_block
 from collector.codec.encode import blocks_table, transactions_table
 from collector.codec.feerates import UNKNOWN
 from collector.codec.timing import Stages
@@ -23,7 +23,7 @@ Fees = Sequence[int | None]
 
 
 def block_rows(
-    body: BlockBody,
+    body: ParsedBlock,
     *,
     chain: str,
     height: int,
@@ -59,7 +59,7 @@ def warm_up() -> None:
     coinbase = b"".join(parts)
     decode_transactions([coinbase] * (FEW + 1))
     block_rows(
-        read_block(bytes(HEADER_BYTES) + b"\1" + coinbase),
+        parse_block(bytes(HEADER_BYTES) + b"\1" + coinbase),
         chain="regtest",
         height=0,
         height_source="rpc",

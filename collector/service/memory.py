@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.codec.decode_many import gather
+from collector.codec.decode_many import copy_outpoints
 from collector.codec.feerates import rate_blocks
 from collector.codec.rows import warm_up
 from gpuhash.cpu_sha256 import hash_groups
@@ -67,7 +67,7 @@ def spare_compiler() -> None:
     A compiler that has worked keeps 50 MB for good. And numba would load SciPy's linear algebra, 50 MB, for
     loops that might need it; it tries once in a process.
     """
-    if not all(map(is_compiled, (hash_groups, gather, rate_blocks))):
+    if not all(map(is_compiled, (hash_groups, copy_outpoints, rate_blocks))):
         code = "from collector.codec.rows import warm_up; warm_up()"
         subprocess.run([sys.executable, "-P", "-c", code], check=False)  # noqa: S603 - our own words, no shell
     with _without("scipy.linalg"):

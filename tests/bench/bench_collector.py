@@ -44,7 +44,7 @@ from bench_stamps import stamps
 from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
 
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode_many import read_block
+from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, warm_up
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
@@ -296,7 +296,7 @@ def entry_rows(messages: list[Message], bodies: Bodies) -> list[dict[str, Any]]:
 
 def store_block(raw: bytes, journal: Journal) -> int:
     """Decode and verify a block and make its rows; returns its transactions."""
-    body = read_block(raw)
+    body = parse_block(raw)
     verdict = verify_block(body.block, "regtest")
     assert verdict == "valid"
     row, rows = block_rows(

@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 from bench_traffic import make_traffic
 
-from collector.codec.decode_many import read_block
+from collector.codec.decode_many import parse_block
 from collector.codec.rows import warm_up
 from collector.codec.verify import verify_block
 from collector.journal.journal import Journal
@@ -35,7 +35,7 @@ def stamps() -> dict[str, Any]:
         for topic, body in make_traffic(FULL_BLOCK_TX, tx_per_block=FULL_BLOCK_TX).frames
         if topic == "rawblock"
     )
-    weight_wu = read_block(raw).block.weight_wu
+    weight_wu = parse_block(raw).block.weight_wu
     facts: dict[str, Any] = {"block_weight_wu": weight_wu}
     warm_up()
     for name in ("at_rest", "while_decoding"):
@@ -65,7 +65,7 @@ def work(raw: bytes | None) -> None:
         if raw is None:
             time.sleep(0.1)
         else:
-            assert verify_block(read_block(raw).block, "regtest") == "valid"
+            assert verify_block(parse_block(raw).block, "regtest") == "valid"
 
 
 def started(sender: Any) -> tuple[Any, Any, Any]:

@@ -15,7 +15,7 @@ from bitcoin.core.serialize import SerializationError
 
 from collector.codec.coinbase import bip34_height, witness_commitment
 from collector.codec.decode import Transaction, TxOut, decode_block, decode_transaction
-from collector.codec.decode_many import BlockBody, read_block
+from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows
 from collector.codec.verify import verify_block
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICTS
@@ -51,7 +51,7 @@ def block(data: bytes) -> None:
     assert verdict in VERDICTS
     assert decoded.size_bytes == len(data)
     bip34_height(decoded)
-    body = read_block(data)
+    body = parse_block(data)
     assert body.block == decoded
     _rows(body, verdict)
 
@@ -164,7 +164,7 @@ def _contract(ours: Transaction) -> None:
     assert set(output_types_of([each.script for each in ours.outputs])) <= set(OUTPUT_TYPES)
 
 
-def _rows(body: BlockBody, verdict: str) -> None:
+def _rows(body: ParsedBlock, verdict: str) -> None:
     row, rows = block_rows(
         body,
         chain="regtest",

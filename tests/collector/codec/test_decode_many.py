@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.codec.decode import Block, Transaction, decode_block, decode_transaction
-from collector.codec.decode_many import FEW, decode_transactions, read_block
+from collector.codec.decode_many import FEW, decode_transactions, parse_block
 from collector.codec.rows import block_rows
 from collector.dataset.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
 from collector.dataset.writer import to_batch
@@ -28,7 +28,7 @@ def alone(raw: bytes) -> Transaction | str:
 
 def read_alone(raw: bytes) -> Block:
     """Decode a block and nothing more of it."""
-    return read_block(raw).block
+    return parse_block(raw).block
 
 
 def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> Block | str:
@@ -89,7 +89,7 @@ def test_a_block_has_the_rows_of_the_plain_way(raw: bytes, data: st.DataObject) 
     }
     row, rows = plain_block_rows(block, **said)
 
-    blocks, transactions = block_rows(read_block(raw), **said)
+    blocks, transactions = block_rows(parse_block(raw), **said)
 
     assert blocks.equals(to_batch(BLOCKS, [row]), check_metadata=True)
     assert transactions.equals(to_batch(TRANSACTIONS, rows), check_metadata=True)

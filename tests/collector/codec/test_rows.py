@@ -14,7 +14,7 @@ import zstandard
 
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode import Block, decode_block
-from collector.codec.decode_many import read_block
+from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_hex
@@ -26,7 +26,7 @@ MAGIC = bytes.fromhex("f9beb4d9")
 
 def rows_of(raw: bytes, height: int, fees: list[int | None] | None = None) -> tuple[dict, list[dict]]:
     """Make the rows of a mainnet block, its verdict included."""
-    body = read_block(raw)
+    body = parse_block(raw)
     blocks, transactions = block_rows(
         body,
         chain="main",

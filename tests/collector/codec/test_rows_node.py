@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode import decode_transaction
-from collector.codec.decode_many import BlockBody, read_block
+from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.bitcoind
 class Said(NamedTuple):
     """What the node says of one block."""
 
-    body: BlockBody
+    body: ParsedBlock
     verbose: dict[str, Any]  # getblock, verbosity 3
     stats: dict[str, Any]  # getblockstats
 
@@ -46,7 +46,7 @@ def said(rpc: RpcClient) -> list[Said]:
     hashes = rpc.batch([("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)])
     answers = rpc.batch([("getblock", hash_, verbosity) for hash_ in hashes for verbosity in (0, 3)])
     stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
-    bodies = [read_block(bytes.fromhex(raw)) for raw in answers[::2]]
+    bodies = [parse_block(bytes.fromhex(raw)) for raw in answers[::2]]
     return [Said(*each) for each in zip(bodies, answers[1::2], stats, strict=True)]
 
 
