@@ -15,14 +15,18 @@ from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import BlockAnswer, BlockFlow
 from collector.clock import monotonic_us, wall_us
 from collector.dataset.schema import hash_bytes, hash_hex
-from collector.errors import NodeError
+from collector.errors import NodeError, RpcError
 from collector.journal.batches import Batch, Batches
 from collector.node.request_threads import Lanes, stopped_or_fatal
-from collector.service.questions import ask_behind, ask_block, ask_tip
+from collector.node.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
 Told = Callable[[bytes, Known | None, list[bytes]], None]
 NO_BLOCK: Final[list[bytes]] = []
+UNREAD: Final = frozenset(
+    {"hex", "scriptSig", "scriptPubKey", "txinwitness"}
+)  # most of the answer of getblock
+INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
 
 class BlockDesk:
@@ -141,3 +145,30 @@ class BlockDesk:
     def _no_tip(self, error: NodeError) -> None:
         self.flow.n_tips_asked -= 1
         stopped_or_fatal(error)
+
+
+def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
+    """Ask for a block with the outputs its transactions spent, and for its bytes.
+
+    When the node has lost the undo data, the answer has the txids of the transactions and no more of them.
+    """
+    name = hash_hex(block_hash)
+    try:
+        verbose = client.call("getblock", name, 3, without=UNREAD)
+    except RpcError as error:
+        if error.code != INTERNAL_ERROR:
+            raise
+        verbose = client.call("getblock", name, 1)
+        verbose["tx"] = [{"txid": txid} for txid in verbose["tx"]]
+    return BlockAnswer(verbose, bytes.fromhex(client.call("getblock", name, 0)) if raw else None)
+
+
+def ask_tip(client: RpcClient) -> bytes:
+    """Return the hash of the node's tip."""
+    return hash_bytes(client.call("getbestblockhash"))
+
+
+def ask_behind(client: RpcClient) -> bool:
+    """Return whether the node knows headers of blocks that it has not connected."""
+    state = client.call("getblockchaininfo")
+    return bool(state["headers"] > state["blocks"])

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from collector.mempool.live_set import outpoint
+from collector.codec.decode import outpoint
 
 KEPT: Final = 12  # blocks whose transactions a reorganisation may bring back
 

@@ -18,6 +18,7 @@ import structlog
 from collector.blocks.arrivals import Arrivals
 from collector.blocks.recent import Known, KnownBlocks
 from collector.blocks.stored import StoredBlocks
+from collector.codec.amounts import satoshi
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode import Block
 from collector.codec.decode_many import ParsedBlock, parse_block
@@ -26,7 +27,6 @@ from collector.codec.verify import backend_name, verify_block
 from collector.dataset.schema import hash_bytes, hash_hex
 from collector.errors import DecodeError
 from collector.journal.batches import Batch
-from collector.node.rpc import satoshi
 
 Row = dict[str, Any]
 KEPT_BODY_BYTES: Final = (

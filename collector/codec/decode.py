@@ -53,6 +53,11 @@ _long_sizes: Final = {
 }
 
 
+def outpoint(txid: bytes, index: int) -> bytes:
+    """Return an outpoint as a transaction carries it: txid in internal byte order, index little-endian."""
+    return txid + index.to_bytes(4, "little")
+
+
 class TxIn(NamedTuple):
     """One input. The script is raw; a coinbase's is chosen by strangers."""
 
@@ -84,7 +89,7 @@ class Transaction(NamedTuple):
     has_witness: bool
     is_coinbase: bool  # its one input spends nothing
     signals_rbf: bool  # that it may be replaced, BIP 125; a coinbase never does
-    spent: bytes  # its outpoints back to back, 36 bytes each as in `live.outpoint`
+    spent: bytes  # its outpoints back to back, 36 bytes each as in `outpoint`
     values_sat: bytes  # of its outputs back to back, 8 bytes each, little-endian
     source: bytes  # what it was read from, and where in it
     begin: int
@@ -102,7 +107,7 @@ class Transaction(NamedTuple):
 
     @property
     def outpoints(self) -> list[bytes]:
-        """The outpoints that it spends, as in `live.outpoint`."""
+        """The outpoints that it spends, as in `outpoint`."""
         return [self.spent[at : at + OUTPOINT_BYTES] for at in range(0, len(self.spent), OUTPOINT_BYTES)]
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.codec import verify
+from collector.codec.amounts import satoshi
 from collector.codec.chunk import Bodies, Place, finish
 from collector.codec.compiled import Integers
 from collector.codec.decode import HEADER_BYTES, NO_HASH, Block
@@ -17,7 +18,6 @@ from collector.codec.feerates import UNKNOWN
 from collector.codec.timing import Stages
 from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
-from collector.node.rpc import satoshi
 
 Fees = Sequence[int | None]
 

@@ -11,12 +11,12 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from collector.codec.amounts import satoshi
 from collector.codec.decode import Transaction, decode_transaction
 from collector.dataset.schema import hash_bytes
 from collector.errors import DecodeError, RpcError
 from collector.mempool.live_set import LiveSet
 from collector.mempool.sync import Left
-from collector.node.rpc import satoshi
 
 Row = dict[str, Any]
 Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index

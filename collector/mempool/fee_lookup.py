@@ -1,6 +1,6 @@
 """Ask the node for what the rows of `mempool_txs` need, and put each row into the batch that waits for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -8,13 +8,14 @@ from collector.blocks.recent import Known
 from collector.blocks.tracker import BlockFlow
 from collector.clock import monotonic_us
 from collector.codec.decode import Transaction
+from collector.dataset.schema import hash_hex
 from collector.errors import NodeError
 from collector.journal.batches import Batch
 from collector.mempool.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
 from collector.mempool.live_set import LiveSet
 from collector.mempool.sync import Left
 from collector.node.request_threads import Lane, stopped_or_fatal
-from collector.service.questions import ask_entries, ask_outputs
+from collector.node.rpc import RpcClient
 
 MOST_NEW: Final = 4_000  # entries without a question that are worth their memory
 MOST_ASKED: Final = 2  # questions on their way: the next is there when the node has answered one
@@ -129,3 +130,23 @@ class FeeDesk:
         for row, owner in done:
             owner.add("mempool_txs", [row])
             owner.n_open -= 1
+
+
+def ask_entries(client: RpcClient, questions: Sequence[Question]) -> list[Answer]:
+    """Ask for mempool entries, and for the bodies that are missing, in one go."""
+    calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(question.txid)) for question in questions]
+    bodyless = [question for question in questions if question.needs_body]
+    calls += [("getrawtransaction", hash_hex(question.txid)) for question in bodyless]
+    results = client.batch(calls)
+    bodies = dict(zip((question.txid for question in bodyless), results[len(questions) :], strict=True))
+    return [
+        Answer(question.txid, result, bodies.get(question.txid))
+        for question, result in zip(questions, results, strict=False)
+    ]
+
+
+def ask_outputs(client: RpcClient, questions: Sequence[OutputQuestion]) -> list[Any]:
+    """Ask for confirmed outputs, whether or not the mempool spends them."""
+    return client.batch(
+        [("gettxout", hash_hex(question.txid), question.output, False) for question in questions]
+    )

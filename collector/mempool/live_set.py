@@ -27,11 +27,6 @@ _head = Struct("<qII")
 _UNKNOWN: Final = _head.pack(-1, 0, 0)
 
 
-def outpoint(txid: bytes, index: int) -> bytes:
-    """Return an outpoint as a transaction carries it: txid in internal byte order, index little-endian."""
-    return txid + index.to_bytes(4, "little")
-
-
 class LiveSet:
     """The transactions in one node's mempool, by txid, with a histogram of their feerates."""
 

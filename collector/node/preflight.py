@@ -39,7 +39,7 @@ LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx at once, and 
 CROWDED: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
 LIBRARIES: Final = ("pyarrow", "pyzmq", "requests", "numpy")
 STATE: Final = ("loaded", "size", "bytes", "usage", "total_fee", "unbroadcastcount")  # not policy
-# Besides what is asked here: what a session asks (`collector.service.questions`, `collector.service.polls`).
+# Besides what is asked here: what a session asks (each `ask_` function, `collector.service.polls`).
 METHODS: Final = (
     "getbestblockhash",
     "getblock",

@@ -30,15 +30,6 @@ RETRY_WAIT_MAX_S: Final = 1.0
 Call = tuple[Any, ...]  # (method, *params)
 
 
-def satoshi(amount: Decimal | int) -> int:
-    """Convert an amount in BTC, as RPC gives it, to satoshi; ValueError where that is not a whole number."""
-    scaled = Decimal(amount).scaleb(8)
-    value = int(scaled)
-    if value != scaled:
-        raise ValueError(f"{amount} BTC is not a whole number of satoshi")
-    return value
-
-
 class RpcClient:
     """One node's RPC. Safe to use from several threads: each has its own connection.
 

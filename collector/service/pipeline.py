@@ -31,6 +31,7 @@ from collector.mempool.events import EventRows
 from collector.mempool.fee_lookup import FeeDesk
 from collector.mempool.live_set import LiveSet
 from collector.mempool.recent_txs import Bodies
+from collector.mempool.snapshot import Snapshot, ask_snapshot
 from collector.mempool.sync import (
     Entered,
     Event,
@@ -47,7 +48,6 @@ from collector.node.preflight import NodeFacts
 from collector.node.request_threads import Lanes, stopped_or_fatal
 from collector.receive.records import Message
 from collector.receive.source import Notice
-from collector.service.questions import Snapshot, ask_snapshot
 
 Row = dict[str, Any]
 HOLD_US: Final = 50_000  # the body of an event travels on another connection

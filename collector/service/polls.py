@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector.clock import wall_us
+from collector.codec.amounts import satoshi
 from collector.config import Settings
 from collector.dataset.schema import hash_bytes
 from collector.errors import NodeError
 from collector.journal.batches import Batches
 from collector.node.request_threads import Lanes
-from collector.node.rpc import RpcClient, satoshi
+from collector.node.rpc import RpcClient
 
 Row = dict[str, Any]
 UNREAD: Final = frozenset({"data", "hash"})  # of each transaction: its bytes and its wtxid

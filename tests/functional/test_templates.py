@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from collector.blocks import fetcher as blockdesk
+from collector.blocks.fetcher import ask_block
 from collector.blocks.tracker import BlockAnswer
 from collector.dataset.schema import TEMPLATES, hash_bytes
 from collector.dataset.writer import Dataset
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
-from collector.service.questions import ask_block
 from tests.functional.running import collecting, settings_for, wait_for_log
 
 pytestmark = pytest.mark.bitcoind

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from collector.blocks.fetcher import ask_block
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import BlockAnswer, BlockFlow
 from collector.dataset.schema import hash_bytes
 from collector.journal.batches import Batch
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay
-from collector.service.questions import ask_block
 
 pytestmark = pytest.mark.bitcoind
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from collector.codec.amounts import satoshi
 from collector.dataset.schema import hash_bytes
-from collector.node.rpc import satoshi
 
 
 def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:

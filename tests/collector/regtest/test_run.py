@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from analysis.attribution.rules import load_rules
+from collector.codec.amounts import satoshi
 from collector.errors import CollectorError, RegtestError
-from collector.node.rpc import satoshi
 from collector.regtest import RegtestNode, Scenario, Truth, prepare, run_scenario
 from collector.regtest.run import RULES_FOLDER, SENDER_THREAD, TRUTH_FILE
 from collector.regtest.third_parties import THIRD_PARTIES
