@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from collector.blocks.recent import Known
+from collector.blocks.recent import RecentBlock
 from collector.journal.batches import Batch
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ class _Arrival:
     at_us: int
     kind: str
     batch: Batch
-    known: Known | None = None
+    known: RecentBlock | None = None
     was_behind: bool | None = None  # what the looks before and after it said
     n_missing: int = 0  # of height and look
 
@@ -45,7 +45,7 @@ class Arrivals:
         return len(self._unjudged) + len(self._judging) + sum(map(len, self._without_height.values()))
 
     def happened(
-        self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch, *, known: Known | None
+        self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch, *, known: RecentBlock | None
     ) -> None:
         """Note a row; it is added to its batch when everything about it is known."""
         arrival = _Arrival(block_hash, event, at_us, kind, batch, known)
@@ -59,7 +59,7 @@ class Arrivals:
         self._give_out([arrival])
         self._look_if_due()
 
-    def told(self, block_hash: bytes, known: Known | None) -> None:
+    def told(self, block_hash: bytes, known: RecentBlock | None) -> None:
         """Take what is known of a block; None when it cannot be had."""
         arrivals = self._without_height.pop(block_hash, [])
         for arrival in arrivals:

@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
-from collector.blocks.recent import Known
+from collector.blocks.recent import RecentBlock
 from collector.blocks.stored import StoredBlocks
-from collector.blocks.tracker import BlockAnswer, BlockFlow
+from collector.blocks.tracker import BlockAnswer, BlockTracker
 from collector.clock import monotonic_us, wall_us
 from collector.dataset.schema import hash_bytes, hash_hex
 from collector.errors import NodeError, RpcError
@@ -21,7 +21,7 @@ from collector.node.request_threads import Lanes, stopped_or_fatal
 from collector.node.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
-Told = Callable[[bytes, Known | None, list[bytes]], None]
+Told = Callable[[bytes, RecentBlock | None, list[bytes]], None]
 NO_BLOCK: Final[list[bytes]] = []
 UNREAD: Final = frozenset(
     {"hex", "scriptSig", "scriptPubKey", "txinwitness"}
@@ -29,7 +29,7 @@ UNREAD: Final = frozenset(
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
 
-class BlockDesk:
+class BlockFetcher:
     """The blocks of one node and session.
 
     `told` is called with a block's hash, what is known of it and its txids, when the node has answered or has
@@ -46,7 +46,7 @@ class BlockDesk:
         stored: StoredBlocks,
         told: Told,
     ) -> None:
-        self.flow = BlockFlow(origin, chain, stored, self._ask_block, self._ask_behind)
+        self.flow = BlockTracker(origin, chain, stored, self._ask_block, self._ask_behind)
         self.tip_hash: bytes | None = None  # of the node, as far as the stream told
         self._n_changes = 0  # of the tip
         self._depth = 0  # blocks disconnected since the last one was connected
@@ -106,7 +106,7 @@ class BlockDesk:
 
     # --- questions to the node
 
-    def _ask_block(self, block_hash: bytes, needs_body: bool) -> None:  # noqa: FBT001 - BlockFlow's callback
+    def _ask_block(self, block_hash: bytes, needs_body: bool) -> None:  # noqa: FBT001 - BlockTracker's callback
         self._lanes.slow.ask(
             partial(ask_block, block_hash=block_hash, raw=needs_body),
             partial(self._on_block, block_hash),

@@ -9,7 +9,7 @@ from collector.codec.decode import outpoint
 KEPT: Final = 12  # blocks whose transactions a reorganisation may bring back
 
 
-class Known(NamedTuple):
+class RecentBlock(NamedTuple):
     """What is known of a block."""
 
     height: int
@@ -19,17 +19,17 @@ class Known(NamedTuple):
     spent_sat: Mapping[bytes, int]  # value of each output it spent, by outpoint
 
 
-class KnownBlocks:
+class RecentBlocks:
     """The blocks that were looked into last, by hash."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._known: OrderedDict[bytes, RecentBlock] = OrderedDict()
 
-    def get(self, block_hash: bytes) -> Known | None:
+    def get(self, block_hash: bytes) -> RecentBlock | None:
         """Return what is known of a recent block."""
         return self._known.get(block_hash)
 
-    def add(self, block_hash: bytes, known: Known) -> None:
+    def add(self, block_hash: bytes, known: RecentBlock) -> None:
         """Keep what is known of a block, and forget the oldest when there are too many."""
         self._known[block_hash] = known
         if len(self._known) > KEPT:

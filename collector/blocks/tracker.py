@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector.blocks.arrivals import Arrivals
-from collector.blocks.recent import Known, KnownBlocks
+from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.codec.amounts import satoshi
 from collector.codec.coinbase import bip34_height
@@ -66,7 +66,7 @@ class _Missing(NamedTuple):
     due_us: int
 
 
-class BlockFlow:
+class BlockTracker:
     """The blocks of one node and session. `ask` wants a block, and its raw bytes if True; `look` a look."""
 
     def __init__(
@@ -77,7 +77,7 @@ class BlockFlow:
         ask: Callable[[bytes, bool], None],
         look: Callable[[], None],
     ) -> None:
-        self.known = KnownBlocks()
+        self.known = RecentBlocks()
         self.arrivals = Arrivals(origin, look)
         self.n_tips_asked = 0  # open questions for the tip: the blocks below it may be missing
         self._origin = origin  # node and session
@@ -175,7 +175,7 @@ class BlockFlow:
         fees, spent_sat = self._amounts(block, answer.verbose)
         header = block.header
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
-        known = Known(answer.verbose["height"], header.prev_hash, header.time_s, by_txid, spent_sat)
+        known = RecentBlock(answer.verbose["height"], header.prev_hash, header.time_s, by_txid, spent_sat)
         self.known.add(block_hash, known)
         is_wanted = self._stored.floor is not None and known.height >= self._stored.floor
         if wanted.was_pushed or is_wanted:  # a dataset begins with the first block that it saw come
@@ -191,13 +191,13 @@ class BlockFlow:
     def failed(self, block_hash: bytes) -> None:
         """Go on without the node's word on a block; a body that was received is stored without fees."""
         wanted, kept = self._wanted.get(block_hash), self._bodies.get(block_hash)
-        known: Known | None = None
+        known: RecentBlock | None = None
         if wanted is not None and wanted.owner is not None and kept is not None:
             block = kept.block
             parent = self.known.get(block.header.prev_hash)
             height = bip34_height(block) if parent is None else parent.height + 1
             if height is not None:
-                known = Known(height, block.header.prev_hash, block.header.time_s, {}, {})
+                known = RecentBlock(height, block.header.prev_hash, block.header.time_s, {}, {})
                 if self._stored.claim(block_hash, self._origin[0]):
                     source = "bip34" if parent is None else "tree"
                     verdict = verify_block(block, self._chain)
@@ -237,7 +237,7 @@ class BlockFlow:
         if body.block.block_hash not in self._stored.rowless:
             owner.add("transactions", transaction_rows)
 
-    def _fill_below(self, known: Known, wanted: _Wanted, now_us: int) -> None:
+    def _fill_below(self, known: RecentBlock, wanted: _Wanted, now_us: int) -> None:
         """Have the parent of a block fetched when it is missing and wanted."""
         floor = self._stored.floor
         if floor is None or known.height <= floor:
@@ -262,7 +262,7 @@ class BlockFlow:
         wanted.source = "rpc"
         self._ask(block_hash, True)  # noqa: FBT003 - the raw block is needed
 
-    def _settle(self, block_hash: bytes, known: Known | None) -> None:
+    def _settle(self, block_hash: bytes, known: RecentBlock | None) -> None:
         """Let go of a block that is known now, or that cannot be had."""
         wanted = self._wanted.pop(block_hash, None)
         if wanted is None:

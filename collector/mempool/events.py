@@ -10,7 +10,7 @@ from collector.mempool.sync import Event
 Row = dict[str, Any]
 
 
-class EventRows:
+class PendingEvents:
     """The events of one node and session on their way to a row.
 
     `spent_by` returns the outpoints that a transaction spends, None when they are unknown.

@@ -4,16 +4,24 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from collector.blocks.recent import Known
-from collector.blocks.tracker import BlockFlow
+from collector.blocks.recent import RecentBlock
+from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
 from collector.codec.decode import Transaction
 from collector.dataset.schema import hash_hex
 from collector.errors import NodeError
 from collector.journal.batches import Batch
-from collector.mempool.entries import Answer, Done, Entries, Entry, OutputQuestion, Question, output_values
-from collector.mempool.live_set import LiveSet
-from collector.mempool.sync import Left
+from collector.mempool.contents import MempoolContents
+from collector.mempool.entries import (
+    EntryAnswer,
+    EntryRequest,
+    FinishedRow,
+    OutputRequest,
+    PendingEntries,
+    PendingEntry,
+    output_values,
+)
+from collector.mempool.sync import TxLeft
 from collector.node.request_threads import Lane, stopped_or_fatal
 from collector.node.rpc import RpcClient
 
@@ -22,7 +30,7 @@ MOST_ASKED: Final = 2  # questions on their way: the next is there when the node
 PATIENCE_US: Final = 5_000_000  # for an answer, before more are taken in all the same
 
 
-class FeeDesk:
+class FeeLookup:
     """The entries of one node and session on their way to a row.
 
     At most `batch` entries are asked for in one question, and `interval_s` passes between two questions
@@ -32,13 +40,13 @@ class FeeDesk:
     def __init__(
         self,
         origin: tuple[str, str],
-        live: LiveSet,
+        live: MempoolContents,
         lane: Lane,
         *,
         batch: int,
         interval_s: float,
     ) -> None:
-        self._entries = Entries(*origin, live)
+        self._entries = PendingEntries(*origin, live)
         self._lane = lane
         self._batch = batch
         self._interval_us = round(interval_s * 1e6)
@@ -53,20 +61,20 @@ class FeeDesk:
         """Whether transactions come faster than the node is asked for them, and it does answer."""
         return self._entries.n_new > MOST_NEW and monotonic_us() - self._asked_us < PATIENCE_US
 
-    def entered(self, entry: Entry, owner: Batch) -> None:
+    def entered(self, entry: PendingEntry, owner: Batch) -> None:
         """Take an entry; `owner` stays open until its row is there."""
         entry.owner = owner
         owner.n_open += 1
         self._entries.entered(entry)
 
-    def entered_in_block(self, entry: Entry, owner: Batch, block_hash: bytes) -> None:
+    def entered_in_block(self, entry: PendingEntry, owner: Batch, block_hash: bytes) -> None:
         """Take a transaction that was first seen in a block."""
         entry.owner = owner
         entry.gone_us = monotonic_us()
         owner.n_open += 1
         self._entries.entered_in_block(entry, block_hash)
 
-    def left(self, left: Left) -> None:
+    def left(self, left: TxLeft) -> None:
         """Note that a transaction left the mempool."""
         self._entries.left(left)
 
@@ -74,7 +82,7 @@ class FeeDesk:
         """Take a body that came after its entry."""
         self._entries.learn_body(txid, body)
 
-    def tick(self, now_us: int, blocks: BlockFlow, *, at_once: bool = False) -> None:
+    def tick(self, now_us: int, blocks: BlockTracker, *, at_once: bool = False) -> None:
         """Let time pass: ask (`at_once`: without a pause), look into blocks, give up what is overdue."""
         self._done(self._entries.look_for_spent(blocks.known.value_spent))
         self._entries.look_for_gone(blocks.known.holding)
@@ -93,7 +101,7 @@ class FeeDesk:
         self._done(self._entries.give_up(now_us, is_filling=blocks.is_filling))
         self._ask(at_once=at_once)
 
-    def block_told(self, block_hash: bytes, known: Known | None) -> None:
+    def block_told(self, block_hash: bytes, known: RecentBlock | None) -> None:
         """Finish what waited for a block; None: it cannot be had."""
         self._done(self._entries.block_fees(block_hash, {} if known is None else known.fees_sat))
 
@@ -114,25 +122,25 @@ class FeeDesk:
             ask = partial(ask_entries, questions=questions)
             self._lane.ask(ask, self._on_entries, partial(self._no_entries, questions))
 
-    def _on_entries(self, answers: list[Answer]) -> None:
+    def _on_entries(self, answers: list[EntryAnswer]) -> None:
         self._n_asked -= 1
         self._done(self._entries.answers(answers, monotonic_us()))
 
-    def _no_entries(self, questions: list[Question], error: NodeError) -> None:
+    def _no_entries(self, questions: list[EntryRequest], error: NodeError) -> None:
         self._n_asked -= 1
         self._entries.again(questions)
         stopped_or_fatal(error)
 
-    def _on_outputs(self, questions: list[OutputQuestion], answers: list[Any]) -> None:
+    def _on_outputs(self, questions: list[OutputRequest], answers: list[Any]) -> None:
         self._done(self._entries.outputs(questions, output_values(questions, answers)))
 
-    def _done(self, done: Iterable[Done]) -> None:
+    def _done(self, done: Iterable[FinishedRow]) -> None:
         for row, owner in done:
             owner.add("mempool_txs", [row])
             owner.n_open -= 1
 
 
-def ask_entries(client: RpcClient, questions: Sequence[Question]) -> list[Answer]:
+def ask_entries(client: RpcClient, questions: Sequence[EntryRequest]) -> list[EntryAnswer]:
     """Ask for mempool entries, and for the bodies that are missing, in one go."""
     calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(question.txid)) for question in questions]
     bodyless = [question for question in questions if question.needs_body]
@@ -140,12 +148,12 @@ def ask_entries(client: RpcClient, questions: Sequence[Question]) -> list[Answer
     results = client.batch(calls)
     bodies = dict(zip((question.txid for question in bodyless), results[len(questions) :], strict=True))
     return [
-        Answer(question.txid, result, bodies.get(question.txid))
+        EntryAnswer(question.txid, result, bodies.get(question.txid))
         for question, result in zip(questions, results, strict=False)
     ]
 
 
-def ask_outputs(client: RpcClient, questions: Sequence[OutputQuestion]) -> list[Any]:
+def ask_outputs(client: RpcClient, questions: Sequence[OutputRequest]) -> list[Any]:
     """Ask for confirmed outputs, whether or not the mempool spends them."""
     return client.batch(
         [("gettxout", hash_hex(question.txid), question.output, False) for question in questions]

@@ -1,4 +1,4 @@
-"""Bodies of transactions that arrived and whose event is on its way.
+"""RecentTransactions of transactions that arrived and whose event is on its way.
 
 The node publishes `rawtx` when a transaction enters the mempool, and again when a block with it is connected
 or disconnected. A body that was seen not long ago is not decoded again.
@@ -17,7 +17,7 @@ MOST_KEPT: Final = 50_000  # what is dropped too early is asked of the node by R
 SEEN: Final = 200_000
 
 
-class Bodies:
+class RecentTransactions:
     """Decoded transactions by txid, for some seconds."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collector.dataset.schema import hash_bytes
 from collector.node.rpc import RpcClient
 
 
-class Snapshot(NamedTuple):
+class MempoolSnapshot(NamedTuple):
     """The txids in the mempool as of a mempool sequence number, and when the node began at the earliest."""
 
     mempool_sequence: int
@@ -18,11 +18,11 @@ class Snapshot(NamedTuple):
     node_began_after_s: float  # monotonic clock
 
 
-def ask_snapshot(client: RpcClient) -> Snapshot:
+def ask_snapshot(client: RpcClient) -> MempoolSnapshot:
     """Take the mempool's txids with the mempool sequence number that comes next."""
     asked_s = time.monotonic()
     # Uptime is cut to whole seconds, and counted some time after we asked.
     node_began_after_s = asked_s - client.call("uptime") - 1
     answer = client.call("getrawmempool", False, True)  # noqa: FBT003 - JSON-RPC has positions, not names
     txids = [hash_bytes(txid) for txid in answer["txids"]]
-    return Snapshot(answer["mempool_sequence"], txids, monotonic_us(), wall_us(), node_began_after_s)
+    return MempoolSnapshot(answer["mempool_sequence"], txids, monotonic_us(), wall_us(), node_began_after_s)

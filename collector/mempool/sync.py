@@ -36,7 +36,7 @@ class Event(NamedTuple):
     received_us: int
 
 
-class Entered(NamedTuple):
+class TxEntered(NamedTuple):
     """A transaction is in the mempool; `event` is None when a snapshot told us."""
 
     txid: bytes
@@ -45,7 +45,7 @@ class Entered(NamedTuple):
     at_us: int  # wall clock: of the event, or between those before and behind the snapshot
 
 
-class Left(NamedTuple):
+class TxLeft(NamedTuple):
     """A transaction is no longer in the mempool."""
 
     txid: bytes
@@ -81,7 +81,7 @@ class OutOfStep(NamedTuple):
     detail: str
 
 
-Output = Event | Entered | Left | WantSnapshot | WantBlock | InStep | OutOfStep
+Output = Event | TxEntered | TxLeft | WantSnapshot | WantBlock | InStep | OutOfStep
 
 
 class _Snapshot(NamedTuple):
@@ -248,12 +248,12 @@ class MempoolSync:
                     for txid in self._blocks[event.hash]
                     if txid in self.txids and txid not in snapshot.txids
                 ]
-                out += [Left(txid, "mined", event, event.hash) for txid in mined]
+                out += [TxLeft(txid, "mined", event, event.hash) for txid in mined]
                 self.txids.difference_update(mined)
         gone = sorted(self.txids - snapshot.txids)
-        out += [Left(txid, "resync", None, at_us=at_us) for txid in gone]
+        out += [TxLeft(txid, "resync", None, at_us=at_us) for txid in gone]
         kind = "pulled" if self._ever_in_step else "at_start"
-        out += [Entered(txid, kind, None, at_us) for txid in sorted(snapshot.txids - self.txids)]
+        out += [TxEntered(txid, kind, None, at_us) for txid in sorted(snapshot.txids - self.txids)]
         out.append(InStep(snapshot.mempool_sequence, at_us))
         self.txids = set(snapshot.txids)
         self.in_step = self._ever_in_step = True
@@ -307,10 +307,10 @@ class MempoolSync:
         if event.event == "A":
             if event.hash not in self.txids:
                 self.txids.add(event.hash)
-                out.append(Entered(event.hash, "pushed", event, event.received_us))
+                out.append(TxEntered(event.hash, "pushed", event, event.received_us))
         elif event.event == "R":
             self.txids.discard(event.hash)
-            out.append(Left(event.hash, "removed", event))
+            out.append(TxLeft(event.hash, "removed", event))
         elif event.event == "C":
             mined = [txid for txid in self._blocks[event.hash] if txid in self.txids]
             late = [txid for txid in self._blocks[event.hash] if txid in self._late_in]
@@ -319,7 +319,7 @@ class MempoolSync:
             if not any(later.hash == event.hash and later.event == "C" for later in self._waiting):
                 del self._blocks[event.hash]
                 self._blocks_wanted.discard(event.hash)
-            out += [Left(txid, "mined", event, event.hash) for txid in mined + late]
+            out += [TxLeft(txid, "mined", event, event.hash) for txid in mined + late]
             return len(mined)
         return 0
 
@@ -333,10 +333,10 @@ class MempoolSync:
             self._late_out.discard(event.hash)
             if event.hash not in self.txids and event.hash not in self._late_in:
                 self._late_in.add(event.hash)
-                out.append(Entered(event.hash, "pushed", event, event.received_us))
+                out.append(TxEntered(event.hash, "pushed", event, event.received_us))
         elif event.hash not in self.txids:
             self._late_in.discard(event.hash)
-            out.append(Left(event.hash, "removed", event))
+            out.append(TxLeft(event.hash, "removed", event))
         else:
             self._late_out.add(event.hash)
 

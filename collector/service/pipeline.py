@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from collector.blocks.fetcher import BlockDesk
-from collector.blocks.recent import Known
+from collector.blocks.fetcher import BlockFetcher
+from collector.blocks.recent import RecentBlock
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import reject_row
 from collector.clock import monotonic_us
@@ -26,20 +26,20 @@ from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import Ledger
 from collector.mempool import told
-from collector.mempool.entries import Entry
-from collector.mempool.events import EventRows
-from collector.mempool.fee_lookup import FeeDesk
-from collector.mempool.live_set import LiveSet
-from collector.mempool.recent_txs import Bodies
-from collector.mempool.snapshot import Snapshot, ask_snapshot
+from collector.mempool.contents import MempoolContents
+from collector.mempool.entries import PendingEntry
+from collector.mempool.events import PendingEvents
+from collector.mempool.fee_lookup import FeeLookup
+from collector.mempool.recent_txs import RecentTransactions
+from collector.mempool.snapshot import MempoolSnapshot, ask_snapshot
 from collector.mempool.sync import (
-    Entered,
     Event,
     InStep,
-    Left,
     MempoolSync,
     OutOfStep,
     Output,
+    TxEntered,
+    TxLeft,
     WantBlock,
     WantSnapshot,
     parse_event,
@@ -67,7 +67,7 @@ class _Kept(NamedTuple):
     """A snapshot that waits for missed blocks: what they took is then known to be mined."""
 
     request: int
-    snapshot: Snapshot
+    snapshot: MempoolSnapshot
 
 
 class Pipeline:
@@ -84,9 +84,9 @@ class Pipeline:
         ledger: Ledger,
     ) -> None:
         self.origin = origin  # names of the node and of the session
-        self.contents = LiveSet()
+        self.contents = MempoolContents()
         self.sync = MempoolSync()
-        self.blocks = BlockDesk(
+        self.blocks = BlockFetcher(
             origin, settings.chain, lanes=lanes, batches=batches, stored=stored, told=self._block_told
         )
         self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
@@ -94,9 +94,9 @@ class Pipeline:
         self._lanes = lanes
         self._batches = batches
         self._ledger = ledger
-        self._bodies = Bodies()
-        self._events = EventRows(origin, batches, self._outpoints)
-        self._fees = FeeDesk(
+        self._bodies = RecentTransactions()
+        self._events = PendingEvents(origin, batches, self._outpoints)
+        self._fees = FeeLookup(
             origin, self.contents, lanes.quick, batch=settings.fee_batch, interval_s=settings.fee_interval_s
         )
         self._spine_wants: set[bytes] = set()
@@ -106,7 +106,7 @@ class Pipeline:
         self._is_followed = False  # the spine said that it is in step, in the order of what it gives out
         self._is_cut = False  # the sequence topic's connection is down
         self._node_began_before_s = math.inf
-        self._told: list[Entry] = []  # by the snapshot that is being applied
+        self._told: list[PendingEntry] = []  # by the snapshot that is being applied
         self._n_told = 0
 
     # --- what comes in
@@ -230,9 +230,9 @@ class Pipeline:
             match output:
                 case Event():
                     self._happened(output)
-                case Entered():
+                case TxEntered():
                     self._entered(output)
-                case Left():
+                case TxLeft():
                     self._left(output)
                 case WantSnapshot():
                     self._kept = None
@@ -270,7 +270,7 @@ class Pipeline:
         elif event.event == "D":
             self.blocks.happened(event.hash, "disconnected", event.received_us, batch)
 
-    def _entered(self, entered: Entered) -> None:
+    def _entered(self, entered: TxEntered) -> None:
         body = self._bodies.take(entered.txid)
         parents = None if body is None else self.contents.parents(body)
         self.contents.enter(entered.txid, body)
@@ -278,10 +278,10 @@ class Pipeline:
         if event is None:
             if entered.kind == "pulled":
                 self._events.pulled("A", entered.txid, entered.at_us)
-            self._told.append(Entry(entered.txid, entered.kind, entered.at_us, None, body, parents))
+            self._told.append(PendingEntry(entered.txid, entered.kind, entered.at_us, None, body, parents))
         else:
             number = event.mempool_sequence
-            entry = Entry(entered.txid, entered.kind, event.received_us, number, body, parents)
+            entry = PendingEntry(entered.txid, entered.kind, event.received_us, number, body, parents)
             self._fees.entered(entry, self._event_batch)
 
     def _keep_told(self) -> None:
@@ -292,13 +292,13 @@ class Pipeline:
             self._n_told += 1
             self.take_told(told.name(self.origin[1], self._n_told), told.packed(entries), entries)
 
-    def take_told(self, state_name: str, state: bytes, entries: Iterable[Entry]) -> None:
+    def take_told(self, state_name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
         """Take entries that a snapshot told of, and the state of the journal that says so."""
         owner = self._batches.aside(state_name, state)
         for entry in entries:
             self._fees.entered(entry, owner)
 
-    def _left(self, left: Left) -> None:
+    def _left(self, left: TxLeft) -> None:
         self.contents.leave(left.txid, monotonic_us())
         self._fees.left(left)
         if left.cause == "resync":
@@ -315,10 +315,10 @@ class Pipeline:
             self._fees.learn_body(body.txid, body)
             is_new = body.txid not in self.contents and known.holding(body.txid) in (None, event.hash)
             if self.sync.in_step and is_new:
-                entry = Entry(body.txid, "in_block", event.received_us, None, body, None)
+                entry = PendingEntry(body.txid, "in_block", event.received_us, None, body, None)
                 self._fees.entered_in_block(entry, batch, event.hash)
 
-    def _on_snapshot(self, request: int, snapshot: Snapshot) -> None:
+    def _on_snapshot(self, request: int, snapshot: MempoolSnapshot) -> None:
         if snapshot.node_began_after_s > self._node_began_before_s:
             self.restarted = "the node began to run after this session did"
         elif not self._is_cut:
@@ -350,7 +350,7 @@ class Pipeline:
             return self.contents.outpoints(txid)
         return frozenset(body.outpoints)
 
-    def _block_told(self, block_hash: bytes, known: Known | None, txids: list[bytes]) -> None:
+    def _block_told(self, block_hash: bytes, known: RecentBlock | None, txids: list[bytes]) -> None:
         self._fees.block_told(block_hash, known)
         self._offer_block(block_hash, txids)
 

@@ -51,8 +51,8 @@ from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSA
 from collector.dataset.writer import Dataset
 from collector.errors import DecodeError
 from collector.journal.journal import Journal
-from collector.mempool.entries import Entry, mempool_row
-from collector.mempool.recent_txs import Bodies
+from collector.mempool.entries import PendingEntry, mempool_row
+from collector.mempool.recent_txs import RecentTransactions
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import ZmqSource
@@ -260,7 +260,7 @@ def of_task(task: Path, name: str) -> list[str]:
 
 def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal) -> int:
     """Take messages in turns as a session does: journal, decode, rows, mark; returns how many rows."""
-    bodies = Bodies()
+    bodies = RecentTransactions()
     n_taken = n_rows = 0
     while n_taken < n_messages:
         messages: list[Message] = [inbox.get()]
@@ -281,7 +281,7 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
     return n_rows
 
 
-def entry_rows(messages: list[Message], bodies: Bodies) -> list[dict[str, Any]]:
+def entry_rows(messages: list[Message], bodies: RecentTransactions) -> list[dict[str, Any]]:
     """Decode bodies and make the row of each transaction that is new."""
     received_us = [message.received_ns // 1000 for message in messages]
     decoded = bodies.received([message.body for message in messages], received_us[-1] if messages else 0)
@@ -290,7 +290,7 @@ def entry_rows(messages: list[Message], bodies: Bodies) -> list[dict[str, Any]]:
         assert not isinstance(body, DecodeError), body
         if body is not None:
             bodies.take(body.txid)
-            rows.append(mempool_row("bench", "s", Entry(body.txid, "pushed", at_us, None, body, None)))
+            rows.append(mempool_row("bench", "s", PendingEntry(body.txid, "pushed", at_us, None, body, None)))
     return rows
 
 

@@ -1,15 +1,15 @@
 """Arrivals of blocks: complete when height and look are there, marked when the node was catching up."""
 
 from collector.blocks.arrivals import OLD_US, Arrivals
-from collector.blocks.recent import Known
+from collector.blocks.recent import RecentBlock
 from collector.journal.batches import Batch
 
 NOW_US = 1_800_000_000_000_000
 
 
-def known(number: int, age_us: int = 0) -> Known:
+def known(number: int, age_us: int = 0) -> RecentBlock:
     """Make what is known of a block whose header is so old."""
-    return Known(number, bytes(32), (NOW_US - age_us) // 1_000_000, {}, {})
+    return RecentBlock(number, bytes(32), (NOW_US - age_us) // 1_000_000, {}, {})
 
 
 class Story:

@@ -7,7 +7,7 @@ import pytest
 
 from collector.blocks.fetcher import ask_block
 from collector.blocks.stored import StoredBlocks
-from collector.blocks.tracker import BlockAnswer, BlockFlow
+from collector.blocks.tracker import BlockAnswer, BlockTracker
 from collector.dataset.schema import hash_bytes
 from collector.journal.batches import Batch
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
@@ -31,7 +31,7 @@ def columns_of(batch: Batch) -> dict[str, list[dict[str, Any]]]:
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
     """Fetch a block with this answer."""
     stored = StoredBlocks((), answer.verbose["height"])
-    blocks = BlockFlow(("alpha", "s"), "regtest", stored, lambda *_: None, lambda: None)
+    blocks = BlockTracker(("alpha", "s"), "regtest", stored, lambda *_: None, lambda: None)
     batch = Batch()
     blocks.want(block_hash)
     assert blocks.answered(block_hash, answer, 1, 1, batch)
@@ -60,12 +60,12 @@ def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> 
         assert rows["transactions"][1]["fee_sat"] is None
 
 
-def flow_above(height: int) -> tuple[BlockFlow, list[bytes], Batch]:
+def flow_above(height: int) -> tuple[BlockTracker, list[bytes], Batch]:
     """Make a flow whose dataset begins above a height; what it asks for, and a batch."""
     asked: list[bytes] = []
     stored = StoredBlocks((), height + 1)
     return (
-        BlockFlow(("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None),
+        BlockTracker(("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None),
         asked,
         Batch(),
     )
@@ -115,12 +115,12 @@ def test_what_a_session_was_still_fetching_is_left_to_the_next(node: RegtestNode
     asked: list[bytes] = []
     stored = StoredBlocks((), first)
 
-    def next_session() -> BlockFlow:
-        return BlockFlow(
+    def next_session() -> BlockTracker:
+        return BlockTracker(
             ("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None
         )
 
-    def answer_last(blocks: BlockFlow) -> None:
+    def answer_last(blocks: BlockTracker) -> None:
         blocks.answered(asked[-1], ask_block(rpc, asked[-1], raw=True), 1, 1, Batch())
         blocks.tick(1, at_once=True)
 

@@ -12,7 +12,7 @@ from collector.codec.rows import block_rows
 from collector.dataset.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
 from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
-from collector.mempool.recent_txs import Bodies
+from collector.mempool.recent_txs import RecentTransactions
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.plain_rows import plain_block_rows
 from tests.collector.codec.test_decode import transactions
@@ -109,7 +109,7 @@ def test_a_script_of_any_length_leaves_values_where_they_are() -> None:
 
 def test_a_body_is_decoded_once_and_a_broken_one_is_told_each_time() -> None:
     """The second of two that are alike is known already; what cannot be decoded is never known."""
-    kept = Bodies()
+    kept = RecentTransactions()
     raw = made.Transaction((made.TxInput(bytes(range(32)), 0),), (made.TxOutput(5, b"\x51"),)).raw
     broken = raw[:-1]
 

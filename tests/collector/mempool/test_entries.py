@@ -7,17 +7,17 @@ import pytest
 
 from collector.codec.decode import Transaction, decode_transaction
 from collector.errors import RpcError
+from collector.mempool.contents import KEEP_LEFT_US, MempoolContents
 from collector.mempool.entries import (
     GIVE_UP_US,
-    Answer,
-    Entries,
-    Entry,
-    OutputQuestion,
-    Question,
+    EntryAnswer,
+    EntryRequest,
+    OutputRequest,
+    PendingEntries,
+    PendingEntry,
     output_values,
 )
-from collector.mempool.live_set import KEEP_LEFT_US, LiveSet
-from collector.mempool.sync import Left
+from collector.mempool.sync import TxLeft
 from collector.regtest.transaction import FINAL, TxInput, TxOutput
 from collector.regtest.transaction import Transaction as Made
 
@@ -32,10 +32,12 @@ def body(*inputs: tuple[bytes, int], value_sat: int = 900) -> Transaction:
     return decode_transaction(Made(spent, (TxOutput(value_sat, SCRIPT),)).raw)
 
 
-def entered(entries: Entries, live: LiveSet, transaction: Transaction, kind: str = "pushed") -> Entry:
+def entered(
+    entries: PendingEntries, live: MempoolContents, transaction: Transaction, kind: str = "pushed"
+) -> PendingEntry:
     """Let a transaction enter."""
     live.enter(transaction.txid, transaction)
-    entry = Entry(transaction.txid, kind, 1000, 5, transaction, live.parents(transaction))
+    entry = PendingEntry(transaction.txid, kind, 1000, 5, transaction, live.parents(transaction))
     entries.entered(entry)
     return entry
 
@@ -56,10 +58,10 @@ def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> d
     }
 
 
-def setup() -> tuple[Entries, LiveSet]:
+def setup() -> tuple[PendingEntries, MempoolContents]:
     """Begin with nothing."""
-    live = LiveSet()
-    return Entries("alpha", "s", live), live
+    live = MempoolContents()
+    return PendingEntries("alpha", "s", live), live
 
 
 def test_the_mempool_entry_completes_the_row() -> None:
@@ -67,9 +69,9 @@ def test_the_mempool_entry_completes_the_row() -> None:
     entries, live = setup()
     transaction = body((COIN, 0))
     entered(entries, live, transaction)
-    assert entries.questions(10) == [Question(transaction.txid, needs_body=False)]
+    assert entries.questions(10) == [EntryRequest(transaction.txid, needs_body=False)]
     (done,) = entries.answers(
-        [Answer(transaction.txid, mempool_entry(transaction, "0.00000500", []), None)], 0
+        [EntryAnswer(transaction.txid, mempool_entry(transaction, "0.00000500", []), None)], 0
     )
     assert (done.row["fee_sat"], done.row["fee_source"], done.row["node_entered_at"]) == (
         500,
@@ -99,10 +101,10 @@ def test_a_body_that_was_not_published_is_asked_for() -> None:
     entries, live = setup()
     transaction = body((COIN, 0))
     live.enter(transaction.txid, None)
-    entries.entered(Entry(transaction.txid, "at_start", 1000, None, None, None))
-    assert entries.questions(1) == [Question(transaction.txid, needs_body=True)]
+    entries.entered(PendingEntry(transaction.txid, "at_start", 1000, None, None, None))
+    assert entries.questions(1) == [EntryRequest(transaction.txid, needs_body=True)]
     raw = Made((TxInput(COIN, 0, b"", (), FINAL),), (TxOutput(900, SCRIPT),)).raw.hex()
-    answer = Answer(transaction.txid, mempool_entry(transaction, "0.00000100", [COIN]), raw)
+    answer = EntryAnswer(transaction.txid, mempool_entry(transaction, "0.00000100", [COIN]), raw)
     (done,) = entries.answers([answer], 0)
     assert (done.row["n_inputs"], done.row["size_bytes"]) == (1, transaction.size_bytes)
     assert done.row["parents"] == [COIN]
@@ -115,9 +117,9 @@ def test_a_mined_transaction_has_the_fee_of_its_block() -> None:
     transaction = body((COIN, 0))
     entered(entries, live, transaction)
     entries.questions(1)
-    assert entries.answers([Answer(transaction.txid, GONE, None)], 0) == []
+    assert entries.answers([EntryAnswer(transaction.txid, GONE, None)], 0) == []
     assert entries.resolve_gone() == ([], [])
-    entries.left(Left(transaction.txid, "mined", None, b"block"))
+    entries.left(TxLeft(transaction.txid, "mined", None, b"block"))
     assert entries.resolve_gone() == ([], [])
     assert entries.blocks_wanted() == [b"block"]
     (done,) = entries.block_fees(b"block", {transaction.txid: 321})
@@ -132,8 +134,10 @@ def test_a_block_that_came_before_the_answer_has_told_the_fee() -> None:
         entered(entries, live, each, "at_start")
     entries.questions(2)
     assert entries.block_fees(b"block", {each.txid: 321 for each in (gone, there, waiting)}) == []
-    answer = Answer(there.txid, mempool_entry(there, "0.00000321", []), None)  # the block was disconnected
-    first, second = entries.answers([Answer(gone.txid, GONE, None), answer], 0)
+    answer = EntryAnswer(
+        there.txid, mempool_entry(there, "0.00000321", []), None
+    )  # the block was disconnected
+    first, second = entries.answers([EntryAnswer(gone.txid, GONE, None), answer], 0)
     assert (first.row["txid"], first.row["fee_sat"], first.row["fee_source"]) == (gone.txid, 321, "block")
     assert (second.row["txid"], second.row["fee_source"]) == (there.txid, "mempool_entry")
     (third,) = entries.flush()
@@ -147,7 +151,7 @@ def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
     transaction = body((COIN, 0))
     entered(entries, live, transaction)
     entries.questions(1)
-    assert entries.answers([Answer(transaction.txid, GONE, None)], 50) == []
+    assert entries.answers([EntryAnswer(transaction.txid, GONE, None)], 50) == []
     assert entries.block_fees(b"other", {COIN: 5}) == []
     (done,) = entries.block_fees(b"block", {transaction.txid: 321})
     assert (done.row["fee_sat"], done.row["fee_source"]) == (321, "block")
@@ -163,10 +167,10 @@ def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
     entry = entered(entries, live, child)
     assert entry.parents == [parent.txid]
     entries.questions(9)
-    entries.answers([Answer(child.txid, GONE, None)], 0)
-    entries.left(Left(child.txid, "removed", None))
+    entries.answers([EntryAnswer(child.txid, GONE, None)], 0)
+    entries.left(TxLeft(child.txid, "removed", None))
     done, questions = entries.resolve_gone()
-    assert (done, questions) == ([], [OutputQuestion(child.txid, COIN, 1)])
+    assert (done, questions) == ([], [OutputRequest(child.txid, COIN, 1)])
     (finished,) = entries.outputs(questions, output_values(questions, [{"value": Decimal("0.00000350")}]))
     assert (finished.row["fee_sat"], finished.row["fee_source"]) == (150, "inputs")
 
@@ -177,8 +181,8 @@ def test_the_block_that_spent_an_output_tells_its_value() -> None:
     transaction = body((COIN, 0), (COIN, 1), value_sat=900)
     entered(entries, live, transaction)
     entries.questions(1)
-    entries.answers([Answer(transaction.txid, GONE, None)], 0)
-    entries.left(Left(transaction.txid, "removed", None))
+    entries.answers([EntryAnswer(transaction.txid, GONE, None)], 0)
+    entries.left(TxLeft(transaction.txid, "removed", None))
     _, questions = entries.resolve_gone()
     said = output_values(questions, [{"value": Decimal("0.00001000")}, None])
     assert entries.outputs(questions, said) == []
@@ -194,8 +198,8 @@ def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
     transaction = body((COIN, 0))
     entered(entries, live, transaction)
     entries.questions(1)
-    entries.answers([Answer(transaction.txid, GONE, None)], 50)
-    entries.left(Left(transaction.txid, "removed", None))
+    entries.answers([EntryAnswer(transaction.txid, GONE, None)], 50)
+    entries.left(TxLeft(transaction.txid, "removed", None))
     _, questions = entries.resolve_gone()
     assert entries.outputs(questions, output_values(questions, [None])) == []
     assert entries.give_up(50 + GIVE_UP_US) == []
@@ -211,7 +215,7 @@ def test_an_absence_that_nothing_explains_is_given_up() -> None:
     for each in (first, second):
         entered(entries, live, each)
     entries.questions(2)
-    entries.answers([Answer(each.txid, GONE, None) for each in (first, second)], 50)
+    entries.answers([EntryAnswer(each.txid, GONE, None) for each in (first, second)], 50)
     entries.look_for_gone({second.txid: b"block"}.get)
     assert entries.give_up(50 + GIVE_UP_US) == []
     entries.resolve_gone()
@@ -225,9 +229,9 @@ def test_an_answer_to_an_earlier_entry_is_not_taken_for_a_later_one() -> None:
     transaction = body((COIN, 0))
     entered(entries, live, transaction)
     entries.questions(1)
-    again = Entry(transaction.txid, "pushed", 2000, 9, transaction, [])
+    again = PendingEntry(transaction.txid, "pushed", 2000, 9, transaction, [])
     entries.entered(again)
-    answer = Answer(transaction.txid, mempool_entry(transaction, "0.00000500", []), None)
+    answer = EntryAnswer(transaction.txid, mempool_entry(transaction, "0.00000500", []), None)
     assert entries.answers([answer], 0) == []
     entries.questions(1)
     later, earlier = entries.answers([answer], 0)
@@ -241,10 +245,12 @@ def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
     entries, live = setup()
     transaction = body((COIN, 0))
     for number, block_hash in enumerate((b"stale", b"active")):
-        entries.entered(Entry(transaction.txid, "pushed", number, number, transaction, [], owner=number))
+        entries.entered(
+            PendingEntry(transaction.txid, "pushed", number, number, transaction, [], owner=number)
+        )
         entries.questions(1)
-        entries.answers([Answer(transaction.txid, GONE, None)], 0)
-        entries.left(Left(transaction.txid, "mined", None, block_hash))
+        entries.answers([EntryAnswer(transaction.txid, GONE, None)], 0)
+        entries.left(TxLeft(transaction.txid, "mined", None, block_hash))
         entries.resolve_gone()
     assert entries.block_fees(b"stale", {transaction.txid: 321}) == []
     done = entries.block_fees(b"active", {transaction.txid: 321})
@@ -263,9 +269,9 @@ def test_flush_leaves_nothing_open() -> None:
     for each in made:
         entered(entries, live, each)
     entries.questions(3)
-    entries.answers([Answer(each.txid, GONE, None) for each in made[:2]], 0)
-    entries.left(Left(made[0].txid, "mined", None, b"block"))
-    entries.left(Left(made[1].txid, "removed", None))
+    entries.answers([EntryAnswer(each.txid, GONE, None) for each in made[:2]], 0)
+    entries.left(TxLeft(made[0].txid, "mined", None, b"block"))
+    entries.left(TxLeft(made[1].txid, "removed", None))
     entries.resolve_gone()
     assert {done.row["txid"] for done in entries.flush()} == {each.txid for each in made}
     assert len(entries) == entries.n_unasked == 0
@@ -273,7 +279,7 @@ def test_flush_leaves_nothing_open() -> None:
 
 def test_what_left_is_remembered_for_its_children() -> None:
     """For half a minute the values of its outputs can be asked for."""
-    live = LiveSet()
+    live = MempoolContents()
     transaction = body((COIN, 0), value_sat=42)
     live.enter(transaction.txid, transaction)
     live.leave(transaction.txid, 100)
@@ -286,8 +292,8 @@ def test_what_left_is_remembered_for_its_children() -> None:
 
 def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood that goes through the mempool does not make memory grow; the newest are kept."""
-    monkeypatch.setattr("collector.mempool.live_set.MOST_LEFT", 3)
-    live = LiveSet()
+    monkeypatch.setattr("collector.mempool.contents.MOST_LEFT", 3)
+    live = MempoolContents()
     made = [body((COIN, number), value_sat=number) for number in range(5)]
     for transaction in made:
         live.enter(transaction.txid, transaction)

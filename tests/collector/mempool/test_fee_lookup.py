@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from collector.blocks.recent import Known
+from collector.blocks.recent import RecentBlock
 from collector.blocks.stored import StoredBlocks
-from collector.blocks.tracker import BlockFlow
+from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
-from collector.mempool.entries import GIVE_UP_BLOCK_US, Entry
-from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeDesk
-from collector.mempool.live_set import LiveSet
+from collector.mempool.contents import MempoolContents
+from collector.mempool.entries import GIVE_UP_BLOCK_US, PendingEntry
+from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeLookup
 from collector.node.request_threads import Lane
 from collector.node.rpc import RpcClient
 
@@ -32,10 +32,10 @@ class Desk:
         self.lane = Lane("test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox)
         self.journal = Journal(folder / "journal")
         self.batches = Batches(self.journal)
-        self.fees = FeeDesk(ORIGIN, LiveSet(), self.lane, batch=10, interval_s=0.0)
+        self.fees = FeeLookup(ORIGIN, MempoolContents(), self.lane, batch=10, interval_s=0.0)
         self.asked: list[bytes] = []
         stored = StoredBlocks((), None)
-        self.blocks = BlockFlow(
+        self.blocks = BlockTracker(
             ORIGIN, "regtest", stored, lambda hash_, _: self.asked.append(hash_), lambda: None
         )
 
@@ -52,12 +52,12 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
     """An entry that waits for a block's fees does not wait for ever: the block is wanted, once."""
     owner = desk.batches.current
-    desk.fees.entered_in_block(Entry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+    desk.fees.entered_in_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     for _ in range(3):
         desk.fees.tick(monotonic_us(), desk.blocks)
     assert desk.asked == [BLOCK]
     assert desk.batches.waiting_s > 0
-    desk.fees.block_told(BLOCK, Known(1, bytes(32), 0, {TXID: 77}, {}))
+    desk.fees.block_told(BLOCK, RecentBlock(1, bytes(32), 0, {TXID: 77}, {}))
     assert [row["fee_sat"] for row in owner.rows["mempool_txs"]] == [77]
     assert (owner.n_open, desk.batches.waiting_s) == (0, 0.0)
 
@@ -65,7 +65,7 @@ def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
 def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
     """After a time the row is given out without a fee."""
     owner = desk.batches.current
-    desk.fees.entered_in_block(Entry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+    desk.fees.entered_in_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     now_us = monotonic_us()
     desk.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, desk.blocks)
     assert owner.n_open == 1
@@ -79,7 +79,7 @@ def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
 ) -> None:
     """Above a number of new entries, and no longer than an answer may take: a node that hangs holds none."""
     for number in range(MOST_NEW + 21):
-        entry = Entry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
+        entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
         desk.fees.entered(entry, desk.batches.current)
     assert not desk.fees.is_behind  # nothing was asked yet
     desk.fees.tick(monotonic_us(), desk.blocks)  # asks for 20
@@ -92,7 +92,7 @@ def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
 def test_two_questions_at_most_are_on_their_way(desk: Desk) -> None:
     """While the node answers one the next is there; the rest waits, and is asked for in full batches."""
     for number in range(25):
-        entry = Entry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
+        entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
         desk.fees.entered(entry, desk.batches.current)
     for _ in range(3):
         desk.fees.tick(monotonic_us(), desk.blocks)

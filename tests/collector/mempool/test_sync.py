@@ -8,13 +8,13 @@ from collector.errors import DecodeError
 from collector.mempool.sync import (
     CATCH_UP_US,
     DEBT_LIMIT_US,
-    Entered,
     Event,
     InStep,
-    Left,
     MempoolSync,
     OutOfStep,
     Output,
+    TxEntered,
+    TxLeft,
     WantBlock,
     WantSnapshot,
     parse_event,
@@ -119,7 +119,7 @@ def test_kinds_tell_how_an_entry_was_learnt() -> None:
     follower.lose(1)
     node.add()
     follower.settle()
-    kinds = {each.txid: each.kind for each in follower.out if isinstance(each, Entered)}
+    kinds = {each.txid: each.kind for each in follower.out if isinstance(each, TxEntered)}
     assert kinds == {name(1): "at_start", name(2): "pushed", name(3): "pulled", name(4): "pushed"}
 
 
@@ -147,7 +147,7 @@ def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
     late = Event("A", name(2), 9, 0, 1)
     assert spine.event(late, 1) == [late]
     gone = Event("R", name(3), 8, 1, 2)
-    assert spine.event(gone, 2) == [gone, Left(name(3), "removed", gone)]
+    assert spine.event(gone, 2) == [gone, TxLeft(name(3), "removed", gone)]
     assert spine.in_step
     assert spine.txids == {name(1), name(2)}
 
@@ -195,7 +195,7 @@ def test_flush_gives_out_what_waits() -> None:
         assert spine.event(event, event.received_us) == []
     out = spine.flush(lambda _: [name(2)])
     assert [each for each in out if isinstance(each, Event)] == events
-    assert Left(name(2), "mined", events[2], name(9)) in out
+    assert TxLeft(name(2), "mined", events[2], name(9)) in out
     assert spine.n_waiting == 0
 
 
@@ -220,7 +220,7 @@ def test_a_block_that_is_asked_for_may_pay_a_debt_late() -> None:
     spine.event(Event("C", name(9), None, 1, 8), SECOND_US)
     assert spine.tick(SECOND_US + 2 * DEBT_LIMIT_US) == []
     out = spine.block(name(9), [name(2)])
-    assert [type(each) for each in out] == [Event, Left]
+    assert [type(each) for each in out] == [Event, TxLeft]
     assert spine.tick(SECOND_US + 3 * DEBT_LIMIT_US) == []
 
 

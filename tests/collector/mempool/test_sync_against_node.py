@@ -15,13 +15,13 @@ from collector.journal.coverage_ledger import Ledger
 from collector.mempool.removals import Removals, Settled
 from collector.mempool.sync import (
     CATCH_UP_US,
-    Entered,
     Event,
     InStep,
-    Left,
     MempoolSync,
     OutOfStep,
     Output,
+    TxEntered,
+    TxLeft,
     WantBlock,
     WantSnapshot,
 )
@@ -161,16 +161,16 @@ class Watcher:
                 case Event():
                     self.record.pushed.append(output)
                     self.settled(self.explain(output))
-                case Entered(event=None):
+                case TxEntered(event=None):
                     if output.kind == "at_start":
                         self.record.at_start.append((output.at_us, output.txid))
                     else:
                         assert output.kind == "pulled"
                         self.record.pulled.append((output.at_us, "A", output.txid))
-                case Entered():
+                case TxEntered():
                     assert (output.kind, output.at_us) == ("pushed", output.event.received_us)
                     self.record.entered_pushed.append((output.event.sequence, output.txid))
-                case Left(cause="resync"):
+                case TxLeft(cause="resync"):
                     self.record.pulled.append((output.at_us, "R", output.txid))
                 case WantSnapshot() | WantBlock():
                     self.wants.append(output)
@@ -181,10 +181,10 @@ class Watcher:
 
     def move(self, output: Output) -> None:
         """Keep account of what is inside: one entry is one row, pushed or pulled."""
-        if isinstance(output, Entered):
+        if isinstance(output, TxEntered):
             assert output.txid not in self.inside
             self.inside.add(output.txid)
-        elif isinstance(output, Left):
+        elif isinstance(output, TxLeft):
             self.inside.discard(output.txid)
 
     def explain(self, event: Event) -> list[Settled]:

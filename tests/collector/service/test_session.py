@@ -17,7 +17,7 @@ from collector.dataset.schema import REJECTS
 from collector.dataset.writer import Dataset
 from collector.errors import NodeUnavailable, RpcError
 from collector.journal.journal import Journal
-from collector.mempool.entries import GIVE_UP_US, Answer, Entry
+from collector.mempool.entries import GIVE_UP_US, EntryAnswer, PendingEntry
 from collector.monitor.metrics import Metrics
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message, Notice
@@ -107,9 +107,9 @@ def test_a_journal_that_has_grown_is_sealed_before_it_is_time(
 def test_what_is_gone_is_not_given_up_before_the_tip_is_known(session: Session) -> None:
     """A block that nobody saw come may have it; while the node is asked for its tip that is not known."""
     pipeline, txid = session._pipeline, bytes(31) + b"\x01"
-    pipeline.take_told("told/s/1", b"[]", [Entry(txid, "at_start", 1, None, None, None)])
+    pipeline.take_told("told/s/1", b"[]", [PendingEntry(txid, "at_start", 1, None, None, None)])
     pipeline.tick(monotonic_us())
-    pipeline._fees._on_entries([Answer(txid, RpcError("getmempoolentry", -5, "not in mempool"), None)])
+    pipeline._fees._on_entries([EntryAnswer(txid, RpcError("getmempoolentry", -5, "not in mempool"), None)])
     pipeline.blocks.fill()
     later_us = monotonic_us() + 2 * GIVE_UP_US
     pipeline.tick(later_us)

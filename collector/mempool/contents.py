@@ -27,7 +27,7 @@ _head = Struct("<qII")
 _UNKNOWN: Final = _head.pack(-1, 0, 0)
 
 
-class LiveSet:
+class MempoolContents:
     """The transactions in one node's mempool, by txid, with a histogram of their feerates."""
 
     def __init__(self) -> None:
