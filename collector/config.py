@@ -32,6 +32,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from collector.errors import SettingsError
+from collector.loopback import is_loopback
 
 PREFIX: Final = "POOL_COLLECTOR_"
 NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # it names a folder
@@ -187,16 +188,13 @@ class Settings(BaseSettings):
         if address is None:
             return None
         host, _, port = address.rpartition(":")
-        try:
-            is_loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
-        except ValueError:
-            is_loopback = False
+        if not _is_ip_address(host.strip("[]")):
             port = ""
         if not _is_port(port):
             raise ValueError(
                 f"{address!r} is not <loopback address>:<port up to {MOST_PORT}>; write 127.0.0.1:9733"
             )
-        if not is_loopback and not info.data.get("allow_remote_metrics"):
+        if not is_loopback(host.strip("[]")) and not info.data.get("allow_remote_metrics"):
             raise ValueError(
                 f"{address!r} is no loopback address: other machines could read it; write 127.0.0.1:{port}, "
                 "or set allow_remote_metrics = true"
@@ -274,6 +272,14 @@ def _read(file: Path) -> dict[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_port(text: str) -> bool:

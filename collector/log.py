@@ -6,10 +6,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-import stamina
 import structlog
-
-log = structlog.get_logger(__name__)
 
 
 def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -18,12 +15,6 @@ def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]
         if isinstance(value, str) and not value.isprintable():
             event[name] = "".join(char for char in value if char.isprintable() or char in "\n\t")
     return event
-
-
-def say_what_is_awaited(details: stamina.instrumentation.RetryDetails) -> None:
-    """Say once that a call is tried again, and why; stamina's own hook says it each time."""
-    if details.retry_num == 1:
-        log.warning("node.awaited", reason=str(details.caused_by))
 
 
 class Stderr:
@@ -66,4 +57,3 @@ def configure_logging(log_format: str = "auto", log_level: str = "info") -> None
         logger_factory=lambda *_: structlog.PrintLogger(cast("TextIO", Stderr())),
         cache_logger_on_first_use=False,
     )
-    stamina.instrumentation.set_on_retry_hooks([say_what_is_awaited])

@@ -17,7 +17,7 @@ from collector.clock import monotonic_us, wall_us
 from collector.dataset.schema import hash_bytes, hash_hex
 from collector.errors import NodeError, RpcError
 from collector.journal.batches import Batch, Batches
-from collector.node.request_threads import Lanes, stopped_or_fatal
+from collector.node.request_threads import NodeRequests, raise_unless_stopped
 from collector.node.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class BlockFetcher:
         origin: tuple[str, str],
         chain: str,
         *,
-        lanes: Lanes,
+        lanes: NodeRequests,
         batches: Batches,
         stored: StoredBlocks,
         told: Told,
@@ -75,7 +75,7 @@ class BlockFetcher:
         """See whether the dataset holds the node's tip, and fetch what is missing down from it."""
         n_changes = self._n_changes
         self.flow.n_tips_asked += 1
-        self._lanes.slow.ask(ask_tip, lambda tip_hash: self._on_tip(tip_hash, n_changes), self._no_tip)
+        self._lanes.blocks.ask(ask_tip, lambda tip_hash: self._on_tip(tip_hash, n_changes), self._no_tip)
 
     def happened(self, block_hash: bytes, event: str, at_us: int, batch: Batch) -> None:
         """Note what the node said of a block."""
@@ -107,7 +107,7 @@ class BlockFetcher:
     # --- questions to the node
 
     def _ask_block(self, block_hash: bytes, needs_body: bool) -> None:  # noqa: FBT001 - BlockTracker's callback
-        self._lanes.slow.ask(
+        self._lanes.blocks.ask(
             partial(ask_block, block_hash=block_hash, raw=needs_body),
             partial(self._on_block, block_hash),
             partial(self._no_block, block_hash),
@@ -128,7 +128,7 @@ class BlockFetcher:
 
     def _ask_behind(self) -> None:
         arrivals = self.flow.arrivals
-        self._lanes.state.ask(
+        self._lanes.status.ask(
             ask_behind,
             lambda is_behind: arrivals.looked(is_behind=is_behind),
             lambda _: arrivals.looked(is_behind=None),
@@ -144,7 +144,7 @@ class BlockFetcher:
 
     def _no_tip(self, error: NodeError) -> None:
         self.flow.n_tips_asked -= 1
-        stopped_or_fatal(error)
+        raise_unless_stopped(error)
 
 
 def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:

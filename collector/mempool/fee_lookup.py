@@ -22,7 +22,7 @@ from collector.mempool.entries import (
     output_values,
 )
 from collector.mempool.sync import TxLeft
-from collector.node.request_threads import Lane, stopped_or_fatal
+from collector.node.request_threads import RequestThread, raise_unless_stopped
 from collector.node.rpc import RpcClient
 
 MOST_NEW: Final = 4_000  # entries without a question that are worth their memory
@@ -41,7 +41,7 @@ class FeeLookup:
         self,
         origin: tuple[str, str],
         live: MempoolContents,
-        lane: Lane,
+        lane: RequestThread,
         *,
         batch: int,
         interval_s: float,
@@ -90,7 +90,7 @@ class FeeLookup:
         self._done(done)
         if questions:
             ask = partial(ask_outputs, questions=questions)
-            self._lane.ask(ask, partial(self._on_outputs, questions), stopped_or_fatal)
+            self._lane.ask(ask, partial(self._on_outputs, questions), raise_unless_stopped)
         for block_hash in self._entries.blocks_wanted():
             known = blocks.known.get(block_hash)
             if known is None:
@@ -129,7 +129,7 @@ class FeeLookup:
     def _no_entries(self, questions: list[EntryRequest], error: NodeError) -> None:
         self._n_asked -= 1
         self._entries.again(questions)
-        stopped_or_fatal(error)
+        raise_unless_stopped(error)
 
     def _on_outputs(self, questions: list[OutputRequest], answers: list[Any]) -> None:
         self._done(self._entries.outputs(questions, output_values(questions, answers)))

@@ -13,9 +13,9 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from collector.errors import SettingsError
+from collector.loopback import is_loopback
 from collector.monitor.health import Health
 from collector.monitor.metrics import Metrics
-from collector.node.rpc import is_loopback
 
 PATHS: Final = b"/metrics, /healthz and /readyz are here\n"
 IDLE_S: Final = 5.0  # a peer that says nothing holds a thread no longer

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from collector.config import NodeSettings
 from collector.errors import SettingsError
-from collector.node.rpc import is_loopback
+from collector.loopback import is_loopback
 
 CONF_NAME: Final = "bitcoin.conf"
 COOKIE_NAME: Final = ".cookie"

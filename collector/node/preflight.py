@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from collector.config import NodeSettings, Settings
-from collector.dataset.schema import hash_bytes
+from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.errors import (
     MissingTopic,
     NodeError,
@@ -30,7 +30,6 @@ from collector.node.access import RPC_PORTS, find_access
 from collector.node.rpc import RpcClient, printable
 
 Row = dict[str, Any]
-TOPICS: Final = ("sequence", "rawtx", "rawblock")
 EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
 LEAST_VERSION: Final = 230000  # getblock tells what inputs spent since 23.0
 PROBE_S: Final = 2.0
@@ -84,7 +83,7 @@ def refuse_twins(settings: Settings) -> None:
     names: dict[tuple[str, ...], str] = {}
     for node in settings.node:
         url = find_access(node, settings.chain).rpc_url
-        place = (url, *(node.zmq.get(topic, "") for topic in TOPICS))
+        place = (url, *(node.zmq.get(topic, "") for topic in ZMQ_TOPICS))
         if place in names:
             raise SettingsError(
                 f"nodes {names[place]} and {node.name} are the same one, at {url}; "
@@ -187,14 +186,16 @@ def warn_of_unwise(node: str, chain: Row, notifiers: list[Mapping[str, Any]]) ->
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:
     """Return the address of each topic: from the settings, else from what the node says it publishes."""
     published = {str(entry["type"]).removeprefix("pub"): entry for entry in notifiers}
-    missing = [topic for topic in TOPICS if topic not in published]
+    missing = [topic for topic in ZMQ_TOPICS if topic not in published]
     if missing:
         lines = " and ".join(f"zmqpub{topic}=tcp://127.0.0.1:{EXAMPLE_PORTS[topic]}" for topic in missing)
         raise MissingTopic(
             f"node {node.name} does not publish {', '.join(missing)} over ZMQ; add {lines} to its "
             "bitcoin.conf and restart it"
         )
-    return {topic: node.zmq.get(topic) or reachable(published[topic]["address"], rpc_url) for topic in TOPICS}
+    return {
+        topic: node.zmq.get(topic) or reachable(published[topic]["address"], rpc_url) for topic in ZMQ_TOPICS
+    }
 
 
 def refuse_zmq_port(url: str) -> None:

@@ -1,144 +1,155 @@
-"""A thread that asks the node, so that what handles events never waits for an answer.
+"""Threads that ask a node, so that the thread which handles events never waits for an answer.
 
-A question is a function of the client. Its answer goes into the asker's queue together with the function that
-takes it, which the asker calls in its own thread. While the node is away a lane asks again and again, and
-says so once; only an error that the node itself answers with is handed over as one.
+A request is a function that gets the client and returns an answer. The finished request goes into the queue
+of the thread that asked, which calls `deliver` on it. While the node is away, a thread repeats its request
+and logs `node.away` once. Only an error that the node itself answers with is delivered as an error.
 """
 
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
+from collector import backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable
 from collector.node.rpc import RpcClient
 
 T = TypeVar("T")
-RETRY_WAIT_S: Final = 1.0
+FIRST_RETRY_S: Final = 0.25
+LONGEST_RETRY_S: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Answered(NamedTuple):
-    """An answer on its way back to the thread that asked."""
+class FinishedRequest(NamedTuple):
+    """A request with its answer, for the thread that asked: `deliver` passes the answer on."""
 
     deliver: Callable[[], None]
 
 
-class Lane:
-    """Questions to one node, one after the other."""
+class RequestThread:
+    """One thread that sends requests to a node, one after the other."""
 
-    def __init__(self, name: str, client: RpcClient, answers: "queue.SimpleQueue[Any]") -> None:
-        self.n_open = 0  # questions whose answer was not delivered; the asker's thread alone changes it
+    def __init__(self, name: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
+        self.n_open = 0  # requests not delivered yet; only the thread that asks changes it
         self.away = False  # the node does not answer
         self._name = name
         self._client = client
-        self._answers = answers
+        self._finished = finished
         self._stopping = threading.Event()
-        self._questions: queue.SimpleQueue[Callable[[], Answered] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callable[[], FinishedRequest] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"rpc-{name}", daemon=True)
         self._thread.start()
 
     def ask(
         self,
-        question: Callable[[RpcClient], T],
+        request: Callable[[RpcClient], T],
         then: Callable[[T], None],
         failed: Callable[[NodeError], None],
     ) -> None:
-        """Put a question. In the asker's thread `then` gets the answer, or `failed` the node's error.
+        """Send a request after those before it. The asking thread then calls `then` or `failed`.
 
-        What is no NodeError is raised there.
+        `then` gets the answer and `failed` the node's error. Any other exception is raised in that thread.
         """
 
-        def answered() -> Answered:
+        def finish() -> FinishedRequest:
             try:
-                result: Any = self._until_answered(question)
+                answer: Any = self._until_answered(request)
             except NodeError as error:
-                return Answered(lambda error=error: self._deliver(failed, error))  # type: ignore[misc]
-            except Exception as error:  # noqa: BLE001 - raised again in the asker's thread
-                return Answered(lambda error=error: self._deliver(_throw, error))  # type: ignore[misc]
-            return Answered(lambda: self._deliver(then, result))
+                return FinishedRequest(partial(self._deliver, failed, error))
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that asked
+                return FinishedRequest(partial(self._deliver, _raise, error))
+            return FinishedRequest(partial(self._deliver, then, answer))
 
         self.n_open += 1
-        self._questions.put(answered)
+        self._requests.put(finish)
 
     def end(self) -> None:
-        """Take no more questions, and do not wait for the node."""
+        """Tell the thread to end after its present request, and not to wait for a node that is away."""
         self._stopping.set()
-        self._questions.put(None)
+        self._requests.put(None)
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread after its present question; one that hangs is left behind."""
+        """End the thread and wait for it; a request that hangs for longer is left behind."""
         self.end()
         self._thread.join(timeout_s)
 
-    def _deliver(self, take: Callable[[Any], None], result: Any) -> None:
+    def _deliver(self, take: Callable[[Any], None], answer: Any) -> None:
+        """Count a request as delivered and pass its answer on; runs in the thread that asked."""
         self.n_open -= 1
-        take(result)
+        take(answer)
 
-    def _until_answered(self, question: Callable[[RpcClient], T]) -> T:
-        while True:
-            try:
-                result = question(self._client)
-            except (NodeUnavailable, NodeRefused) as error:
-                if self._stopping.is_set():
-                    raise
-                if not self.away:
-                    log.warning("node.away", lane=self._name, reason=str(error))
-                self.away = True
-                self._stopping.wait(RETRY_WAIT_S)
-            else:
-                if self.away:
-                    log.info("node.back", lane=self._name)
-                self.away = False
-                return result
+    def _until_answered(self, request: Callable[[RpcClient], T]) -> T:
+        """Repeat a request until the node answers, or until this thread is to stop."""
+        answer = backoff.retry(
+            lambda: request(self._client),
+            on=(NodeUnavailable, NodeRefused),
+            first_s=FIRST_RETRY_S,
+            longest_s=LONGEST_RETRY_S,
+            stop=self._stopping,
+            before_pause=self._say_away,
+        )
+        if self.away:
+            log.info("node.back", thread=self._name)
+        self.away = False
+        return answer
+
+    def _say_away(self, error: BaseException) -> None:
+        """Log the first of several failed attempts."""
+        if not self.away:
+            log.warning("node.away", thread=self._name, reason=str(error))
+        self.away = True
 
     def _run(self) -> None:
-        while (answered := self._questions.get()) is not None:
-            self._answers.put(answered())
+        """Work through the requests until `end` is called."""
+        while (finish := self._requests.get()) is not None:
+            self._finished.put(finish())
         self._client.close()
 
 
-class Lanes:
-    """The lanes to one node: its mempool, blocks, templates, and `state` for how it stands.
+class NodeRequests:
+    """The request threads of one node: mempool, blocks, templates, and the node's own status.
 
-    A template is of the moment in which it is taken: it must not wait behind a hundred blocks.
+    A template describes the moment in which it is taken. In a thread of its own it does not wait behind a
+    hundred blocks.
     """
 
-    def __init__(self, node: str, client: RpcClient, answers: "queue.SimpleQueue[Any]") -> None:
-        self.quick = Lane(f"{node}-mempool", client, answers)
-        self.slow = Lane(f"{node}-blocks", client, answers)
-        self.template = Lane(f"{node}-template", client, answers)
-        self.state = Lane(f"{node}-state", client, answers)
-        self._all = (self.quick, self.slow, self.template, self.state)
+    def __init__(self, node: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
+        self.mempool = RequestThread(f"{node}-mempool", client, finished)
+        self.blocks = RequestThread(f"{node}-blocks", client, finished)
+        self.template = RequestThread(f"{node}-template", client, finished)
+        self.status = RequestThread(f"{node}-status", client, finished)
+        self._all = (self.mempool, self.blocks, self.template, self.status)
 
     @property
     def n_open(self) -> int:
-        """Questions whose answer was not delivered."""
-        return sum(lane.n_open for lane in self._all)
+        """Number of requests that are not delivered yet."""
+        return sum(each.n_open for each in self._all)
 
     @property
     def away(self) -> bool:
-        """Whether the node leaves a question unanswered."""
-        return any(lane.away for lane in self._all)
+        """Whether the node leaves a request of any thread unanswered."""
+        return any(each.away for each in self._all)
 
     def stop(self) -> None:
-        """End every lane after its present question."""
-        for lane in self._all:
-            lane.end()
-        for lane in self._all:
-            lane.stop()
+        """End every thread after its present request."""
+        for each in self._all:
+            each.end()
+        for each in self._all:
+            each.stop()
 
 
-def _throw(error: Exception) -> None:
+def _raise(error: Exception) -> None:
+    """Raise an error; `ask` takes functions only."""
     raise error
 
 
-def stopped_or_fatal(error: NodeError) -> None:
-    """Do without an answer that a stop has cut off; what else the node refuses is raised.
+def raise_unless_stopped(error: NodeError) -> None:
+    """Raise an error that the node answered with; ignore one that says only that a stop cut a request off.
 
-    For questions that every node we support answers.
+    This is `failed` for requests that every supported node answers.
     """
     if not isinstance(error, NodeUnavailable | NodeRefused):
         raise error

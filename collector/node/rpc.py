@@ -5,7 +5,6 @@ node answers 401, because a restarted node writes a new one. Plain HTTP leaves t
 """
 
 import email.utils
-import ipaddress
 import itertools
 import json
 import threading
@@ -18,14 +17,18 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import requests
-import stamina
+import structlog
 from requests.auth import HTTPBasicAuth
 
+from collector import backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
+from collector.loopback import is_loopback
 
 WARMING_UP: Final = -28  # RPC_IN_WARMUP in the node's rpc/protocol.h
 BATCH_SIZE: Final = 250  # calls per request: answers stay small enough to parse between two heartbeats
-RETRY_WAIT_MAX_S: Final = 1.0
+FIRST_RETRY_S: Final = 0.1
+LONGEST_RETRY_S: Final = 1.0
+log = structlog.get_logger(__name__)
 
 Call = tuple[Any, ...]  # (method, *params)
 
@@ -34,7 +37,7 @@ class RpcClient:
     """One node's RPC. Safe to use from several threads: each has its own connection.
 
     `patience_s` is how long a call goes on trying while the node is unavailable (starting, restarting,
-    out of reach); 0 raises at once. `before_retry` may raise to end the waiting early.
+    out of reach); 0 raises at once. No call is tried again once `stop` is set.
     """
 
     def __init__(
@@ -46,14 +49,14 @@ class RpcClient:
         password: str | None = None,
         timeout_s: float = 30.0,
         patience_s: float = 0.0,
-        before_retry: Callable[[], None] | None = None,
+        stop: threading.Event | None = None,
         allow_remote: bool = False,
         ca_file: Path | None = None,
     ) -> None:
         self.url = checked_url(url, allow_remote=allow_remote)
         self.timeout_s = timeout_s
         self.patience_s = patience_s
-        self._before_retry = before_retry
+        self._stop = stop or threading.Event()
         self._cookie_file = cookie_file
         self._verify: bool | str = True if ca_file is None else str(ca_file)  # certificates, never not at all
         self._login = (user or "", password or "") if user is not None or password is not None else None
@@ -110,15 +113,23 @@ class RpcClient:
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
         if self.patience_s <= 0:
             return attempt()
-        retries = stamina.retry_context(
-            on=NodeUnavailable, attempts=None, timeout=self.patience_s, wait_max=RETRY_WAIT_MAX_S
+        n_failed = 0
+
+        def say_once(error: BaseException) -> None:
+            nonlocal n_failed
+            n_failed += 1
+            if n_failed == 1:
+                log.warning("node.awaited", reason=str(error))
+
+        return backoff.retry(
+            attempt,
+            on=NodeUnavailable,
+            first_s=FIRST_RETRY_S,
+            longest_s=LONGEST_RETRY_S,
+            stop=self._stop,
+            patience_s=self.patience_s,
+            before_pause=say_once,
         )
-        for retry in retries:
-            with retry:
-                if retry.num > 1 and self._before_retry is not None:
-                    self._before_retry()
-                return attempt()
-        raise NodeUnavailable(f"no answer from {self.url}")  # pragma: no cover - stamina raises before
 
     def _call(self, method: str, params: Sequence[Any], without: Collection[str]) -> Any:
         response = self._post({"id": next(self._ids), "method": method, "params": list(params)})
@@ -263,16 +274,6 @@ def _as_in_file(text: str) -> bytes:
 def printable(text: str) -> str:
     """Leave out what would control a terminal; text of a node is written by strangers."""
     return "".join(char for char in " ".join(text.split()) if char.isprintable())
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` names this machine without asking any resolver but for `localhost`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _result(method: str, answer: Any) -> Any:

@@ -20,13 +20,14 @@ from typing import Final, Self
 
 import structlog
 
+from collector.dataset.schema import ZMQ_TOPICS
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable, RegtestError
 from collector.node.rpc import RpcClient
 from collector.regtest.bitcoind import Bitcoind
 
 log = structlog.get_logger(__name__)
 
-TOPICS: Final = ("sequence", "rawtx", "rawblock", "hashblock")
+PUBLISHED: Final = (*ZMQ_TOPICS, "hashblock")
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 TERMINATE_TIMEOUT_S: Final = 10.0
@@ -214,8 +215,8 @@ class RegtestNode:
             rpc.call("disconnectnode", other.p2p_address)
 
     def _choose_ports(self) -> None:
-        self._rpc_port, self._p2p_port, *zmq_ports = free_ports(2 + len(TOPICS))
-        self._zmq_ports = dict(zip(TOPICS, zmq_ports, strict=True))
+        self._rpc_port, self._p2p_port, *zmq_ports = free_ports(2 + len(PUBLISHED))
+        self._zmq_ports = dict(zip(PUBLISHED, zmq_ports, strict=True))
 
     def _arguments(self) -> Iterator[str]:
         yield from COMMON_OPTIONS

@@ -12,13 +12,13 @@ import structlog
 
 from collector.blocks.tracker import reject_row
 from collector.clock import Step, StepDetector, wall_us
+from collector.dataset.schema import ZMQ_TOPICS
 from collector.errors import CollectorError
 from collector.journal.batches import Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, Ledger
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics
-from collector.node.preflight import TOPICS
-from collector.node.request_threads import Answered, Lanes
+from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.receive.records import Message, Notice
 from collector.service.pipeline import Pipeline
 from collector.service.watchdog import Finding, Ours, WatchdogTimer
@@ -38,7 +38,7 @@ class Observation:
         *,
         journal: Journal,
         batches: Batches,
-        lanes: Lanes,
+        lanes: NodeRequests,
         metrics: Metrics,
         steps: StepDetector,
         watchdog_interval_s: float,
@@ -55,7 +55,7 @@ class Observation:
         self._renew = renew
         self._watchdog = WatchdogTimer(
             self._origin[0],
-            TOPICS,
+            ZMQ_TOPICS,
             lanes=lanes,
             interval_s=watchdog_interval_s,
             ours=self._ours,
@@ -124,7 +124,9 @@ class Observation:
                 self._ledger.count(item.topic, item.sequence, item.received_ns // 1000)
             elif type(item) is Notice and item.reason == "node_restart":
                 self.restarted = item.detail
-                items = items[:position] + [later for later in items[position:] if type(later) is Answered]
+                items = items[:position] + [
+                    later for later in items[position:] if type(later) is FinishedRequest
+                ]
                 break
             elif type(item) is Notice:
                 rows += self._note(item)

@@ -45,7 +45,7 @@ from collector.mempool.sync import (
     parse_event,
 )
 from collector.node.preflight import NodeFacts
-from collector.node.request_threads import Lanes, stopped_or_fatal
+from collector.node.request_threads import NodeRequests, raise_unless_stopped
 from collector.receive.records import Message
 from collector.receive.source import Notice
 
@@ -78,7 +78,7 @@ class Pipeline:
         origin: tuple[str, str],
         settings: Settings,
         *,
-        lanes: Lanes,
+        lanes: NodeRequests,
         batches: Batches,
         stored: StoredBlocks,
         ledger: Ledger,
@@ -97,7 +97,7 @@ class Pipeline:
         self._bodies = RecentTransactions()
         self._events = PendingEvents(origin, batches, self._outpoints)
         self._fees = FeeLookup(
-            origin, self.contents, lanes.quick, batch=settings.fee_batch, interval_s=settings.fee_interval_s
+            origin, self.contents, lanes.mempool, batch=settings.fee_batch, interval_s=settings.fee_interval_s
         )
         self._spine_wants: set[bytes] = set()
         self._held: deque[_Held] = deque()
@@ -236,8 +236,8 @@ class Pipeline:
                     self._left(output)
                 case WantSnapshot():
                     self._kept = None
-                    self._lanes.quick.ask(
-                        ask_snapshot, partial(self._on_snapshot, output.request), stopped_or_fatal
+                    self._lanes.mempool.ask(
+                        ask_snapshot, partial(self._on_snapshot, output.request), raise_unless_stopped
                     )
                 case WantBlock():
                     self._find_block(output.block_hash)
@@ -330,7 +330,7 @@ class Pipeline:
         if self._kept is None:
             return
         request, snapshot = self._kept
-        is_filling = self._lanes.slow.n_open or len(self.blocks)
+        is_filling = self._lanes.blocks.n_open or len(self.blocks)
         if request > 1 and is_filling and now_us - snapshot.taken_us < FILL_WAIT_US:
             return
         self._kept = None

@@ -17,7 +17,7 @@ from collector.config import Settings
 from collector.dataset.schema import hash_bytes
 from collector.errors import NodeError
 from collector.journal.batches import Batches
-from collector.node.request_threads import Lanes
+from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 
 Row = dict[str, Any]
@@ -117,7 +117,7 @@ class Polls:
         origin: tuple[str, str],
         settings: Settings,
         *,
-        lanes: Lanes,
+        lanes: NodeRequests,
         batches: Batches,
         histogram: Callable[[], list[Row]],
     ) -> None:
@@ -149,7 +149,7 @@ class Polls:
         if not self._is_stats_open and now_s >= self._stats_due_s:
             self._stats_due_s = now_s + self._stats_interval_s
             self._is_stats_open = True
-            self._lanes.quick.ask(take_stats, self._on_stats, self._no_stats)
+            self._lanes.mempool.ask(take_stats, self._on_stats, self._no_stats)
 
     def _on_template(self, trigger: str, template: Template) -> None:
         self._is_template_open = False

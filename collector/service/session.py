@@ -25,7 +25,7 @@ from collector.journal.journal import Journal
 from collector.mempool import told
 from collector.monitor.metrics import Metrics, NodeState
 from collector.node.preflight import NodeFacts
-from collector.node.request_threads import Answered, Lanes
+from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message, Notice
 from collector.receive.source import ZmqSource
@@ -71,7 +71,7 @@ class Session:
         self._journal = journal
         self._metrics = metrics
         self._inbox = inbox
-        self._lanes = Lanes(node, client, inbox)
+        self._lanes = NodeRequests(node, client, inbox)
         self._ledger = Ledger(node, session)
         self._batches = Batches(journal)
         self._pipeline = Pipeline(
@@ -307,7 +307,7 @@ class Session:
             n_before = self._batches.n_messages
             items = self._take(GATHER_S)
             if self._observation.restarted:  # these messages are of the node's next run, and in no session
-                items = [item for item in items if type(item) is Answered]
+                items = [item for item in items if type(item) is FinishedRequest]
             self._turn(items)
             if items or self._batches.n_messages < n_before:
                 moved_s = time.monotonic()
@@ -336,7 +336,7 @@ class Session:
 
     def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
         """Go on until nothing waits, or nothing moves any more, or `stop` is set."""
-        lanes = (self._lanes.slow, self._lanes.template)
+        lanes = (self._lanes.blocks, self._lanes.template)
 
         def is_enough() -> bool:
             is_open = self._pipeline.n_open or any(lane.n_open for lane in lanes)
@@ -351,7 +351,7 @@ class Session:
         while not is_enough() and time.monotonic() < deadline_s:
             items = self._take(GATHER_S)
             for item in items:
-                if type(item) is Answered:
+                if type(item) is FinishedRequest:
                     item.deliver()
             go_on()
             self._metrics.turned(self.origin[0])

@@ -18,7 +18,7 @@ import structlog
 from collector.clock import monotonic_us, wall_us
 from collector.dataset.schema import hash_bytes
 from collector.errors import NodeError
-from collector.node.request_threads import Lanes
+from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 
@@ -168,7 +168,7 @@ class WatchdogTimer:
         node: str,
         topics: Iterable[str],
         *,
-        lanes: Lanes,
+        lanes: NodeRequests,
         interval_s: float,
         ours: Callable[[], Ours],
         act: Callable[[Finding], None],
@@ -204,7 +204,7 @@ class WatchdogTimer:
         if now_s >= self._due_s and not self._is_looking:
             self._due_s = now_s + self._interval_s
             self._is_looking = True
-            self._lanes.state.ask(ask_look, partial(self._on_look, self._heard.copy()), self._no_look)
+            self._lanes.status.ask(ask_look, partial(self._on_look, self._heard.copy()), self._no_look)
 
     def _on_look(self, asked: Heard, look: Look) -> None:
         self._is_looking = False

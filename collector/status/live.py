@@ -5,7 +5,7 @@ from typing import Final
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.node.rpc import is_loopback
+from collector.loopback import is_loopback
 
 TIMEOUT_S: Final = 2.0
 PREFIX: Final = "pool_collector_"

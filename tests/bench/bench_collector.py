@@ -41,13 +41,13 @@ import zmq
 from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
-from bench_traffic import TOPICS, Node, Traffic, make_traffic, write_traffic
+from bench_traffic import Node, Traffic, make_traffic, write_traffic
 
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, warm_up
 from collector.codec.verify import backend_name, verify_block
-from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS
+from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS, ZMQ_TOPICS
 from collector.dataset.writer import Dataset
 from collector.errors import DecodeError
 from collector.journal.journal import Journal
@@ -212,11 +212,11 @@ def chain(folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as at:
         dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        source = ZmqSource("bench", "s", dict.fromkeys(TOPICS, node.endpoint), inbox=inbox)
+        source = ZmqSource("bench", "s", dict.fromkeys(ZMQ_TOPICS, node.endpoint), inbox=inbox)
         with Journal(Path(at) / "journal") as journal:
             journal.recover(dataset)
             source.connect()
-            ring = journal.ring("bench", "s", TOPICS)
+            ring = journal.ring("bench", "s", ZMQ_TOPICS)
             source.keep_in(ring)
             begun_s, used_s = time.perf_counter(), used_here_s()
             feeding = threading.Thread(target=feed, args=(node, lambda: ring.n_released))

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import zmq
 from bench_chain import COIN_SCRIPT, TX_PER_BLOCK, Maker, Sent, build_bench_block
 
+from collector.dataset.schema import ZMQ_TOPICS
 from collector.regtest.mining import Block, Template
 from collector.regtest.transaction import Transaction, TxInput, TxOutput
 
-TOPICS = ("sequence", "rawtx", "rawblock")
 COIN_SAT = 5_000_000
 COINS = 60_000  # more than the maker wants to keep
 REGTEST_BITS = bytes.fromhex("ffff7f20")
@@ -135,7 +135,7 @@ def write_traffic(traffic: Traffic, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "frames").open("wb") as file:
         for topic, body in traffic.frames:
-            file.write(_frame.pack(TOPICS.index(topic), len(body)) + body)
+            file.write(_frame.pack(ZMQ_TOPICS.index(topic), len(body)) + body)
     (folder / "answers.json").write_text(json.dumps(traffic.answers))
 
 
@@ -195,7 +195,7 @@ def of_itself(endpoint: str) -> dict[str, str]:
         "getmempoolinfo": '{"size":0,"bytes":0,"usage":0,"total_fee":0.0,"maxmempool":300000000,'
         '"mempoolminfee":0.00001,"minrelaytxfee":0.00001,"loaded":true}',
         "getzmqnotifications": json.dumps(
-            [{"type": f"pub{topic}", "address": endpoint, "hwm": 100_000} for topic in TOPICS]
+            [{"type": f"pub{topic}", "address": endpoint, "hwm": 100_000} for topic in ZMQ_TOPICS]
         ),
         "getblockcount": str(FIRST_HEIGHT),
         "getblockhash": json.dumps(FIRST_TIP[::-1].hex()),
@@ -249,7 +249,7 @@ def serve(
 
 def take_in(frames: list[tuple[int, bytes]], answers: dict[str, str]) -> list[str]:
     """Have all transactions in the mempool, and their bodies among the answers; returns their txids."""
-    bodies = [body for topic, body in frames if TOPICS[topic] == "rawtx"]
+    bodies = [body for topic, body in frames if ZMQ_TOPICS[topic] == "rawtx"]
     txids = [name.partition(" ")[2] for name in answers]
     for txid, body in zip(txids, bodies, strict=True):
         answers[f"getrawtransaction {txid}"] = f'"{body.hex()}"'
@@ -272,7 +272,7 @@ def be_node(folder: Path, cpu: str, *, is_full: bool) -> None:
     counters = [0, 0, 0]
     server = serve(answers, endpoint, txids, lambda: counters[0])
     print(endpoint, f"http://127.0.0.1:{server.server_port}", len(frames), len(txids), flush=True)
-    names = [topic.encode() for topic in TOPICS]
+    names = [topic.encode() for topic in ZMQ_TOPICS]
     at = n_passing = 0
 
     def publish(topic: int, body: bytes) -> None:

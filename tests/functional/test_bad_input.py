@@ -49,7 +49,7 @@ def dataset(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def mute(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[RegtestNode]:
     """Start a node that does not publish rawtx."""
-    monkeypatch_module.setattr(regtest_node, "TOPICS", ("sequence", "rawblock"))
+    monkeypatch_module.setattr(regtest_node, "PUBLISHED", ("sequence", "rawblock"))
     with RegtestNode(find_bitcoind()) as started:
         yield started
 

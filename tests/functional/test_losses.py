@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from collector.dataset.schema import hash_bytes
+from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send
-from tests.functional.wires import TOPICS, Forwarder, Relay
+from tests.functional.wires import Forwarder, Relay
 
 pytestmark = pytest.mark.bitcoind
 SETTLE_S = 0.8
@@ -55,7 +55,7 @@ def test_lost_messages_are_named_and_made_good(
     rows = read(collector.dataset)
     (session,) = {row["session"] for row in rows["nodes"]}
     ends = {(row["topic"], row["end_reason"]) for row in rows["coverage"]} - {
-        (topic, reason) for topic in (*TOPICS, "mempool") for reason in ("sealed", "shutdown")
+        (topic, reason) for topic in (*ZMQ_TOPICS, "mempool") for reason in ("sealed", "shutdown")
     }
     assert ends == {("sequence", "gap"), ("rawblock", "gap"), ("mempool", "gap")}
     assert mempool_by_rows(rows, session) == in_node
@@ -185,7 +185,7 @@ def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
 @pytest.fixture
 def forwarders(node: RegtestNode) -> Iterator[dict[str, Forwarder]]:
     """Forward each topic's connection."""
-    made = {topic: Forwarder(node.zmq_endpoints[topic]) for topic in TOPICS}
+    made = {topic: Forwarder(node.zmq_endpoints[topic]) for topic in ZMQ_TOPICS}
     yield made
     for forwarder in made.values():
         forwarder.close()

@@ -7,9 +7,9 @@ from typing import Final
 
 import zmq
 
+from collector.dataset.schema import ZMQ_TOPICS
 from collector.regtest import RegtestNode
 
-TOPICS: Final = ("sequence", "rawtx", "rawblock")
 CHUNK_BYTES: Final = 1 << 16
 POLL_S: Final = 0.05
 
@@ -86,11 +86,11 @@ class Relay:
         self._context = zmq.Context()
         self._sub = self._context.socket(zmq.SUB)
         self._pub = self._context.socket(zmq.PUB)
-        for topic in TOPICS:
+        for topic in ZMQ_TOPICS:
             self._sub.subscribe(topic)
             self._sub.connect(node.zmq_endpoints[topic])
         port = self._pub.bind_to_random_port("tcp://127.0.0.1")
-        self.endpoints = dict.fromkeys(TOPICS, f"tcp://127.0.0.1:{port}")
+        self.endpoints = dict.fromkeys(ZMQ_TOPICS, f"tcp://127.0.0.1:{port}")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -7,12 +7,12 @@ from collector.dataset.schema.model import (
     BIG,
     CHAINS,
     COUNT,
+    COVERAGE_TOPICS,
     END_REASONS,
     HASH,
     NODE,
     SESSION,
     TEXT,
-    TOPICS,
     Table,
     col,
 )
@@ -56,7 +56,7 @@ COVERAGE = Table(
     columns=(
         NODE,
         SESSION,
-        col("topic", TEXT, "A ZMQ topic, or `mempool`: our copy of it was in step.", values=TOPICS),
+        col("topic", TEXT, "A ZMQ topic, or `mempool`: our copy of it was in step.", values=COVERAGE_TOPICS),
         col("from_at", AT, "Our clock when the interval began."),
         col("to_at", AT, "Our clock when it ended."),
         col("first_sequence", BIG, "Counter of its first message.", nullable=True),

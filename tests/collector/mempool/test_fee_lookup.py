@@ -16,7 +16,7 @@ from collector.journal.journal import Journal
 from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import GIVE_UP_BLOCK_US, PendingEntry
 from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeLookup
-from collector.node.request_threads import Lane
+from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
 ORIGIN = ("alpha", "s")
@@ -29,7 +29,9 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.lane = Lane("test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox)
+        self.lane = RequestThread(
+            "test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox
+        )
         self.journal = Journal(folder / "journal")
         self.batches = Batches(self.journal)
         self.fees = FeeLookup(ORIGIN, MempoolContents(), self.lane, batch=10, interval_s=0.0)

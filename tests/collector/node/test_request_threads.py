@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collector.errors import NodeUnavailable, RpcError
-from collector.node.request_threads import Lane
+from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
 TIMEOUT_S = 10.0
@@ -23,12 +23,14 @@ def inbox() -> "queue.SimpleQueue[Any]":
 @pytest.fixture
 def lane(inbox: "queue.SimpleQueue[Any]", tmp_path: Path) -> Any:
     """Make a lane whose client is never used."""
-    made = Lane("test", RpcClient("http://127.0.0.1:1", cookie_file=tmp_path / "none"), inbox)
+    made = RequestThread("test", RpcClient("http://127.0.0.1:1", cookie_file=tmp_path / "none"), inbox)
     yield made
     made.stop()
 
 
-def test_answers_come_back_to_the_asker_in_order(lane: Lane, inbox: "queue.SimpleQueue[Any]") -> None:
+def test_answers_come_back_to_the_asker_in_order(
+    lane: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
     """A question runs elsewhere, its answer is taken here."""
     taken: list[tuple[str, str]] = []
     for number in range(3):
@@ -44,7 +46,7 @@ def test_answers_come_back_to_the_asker_in_order(lane: Lane, inbox: "queue.Simpl
     assert lane.n_open == 0
 
 
-def test_an_error_of_the_node_is_handed_over(lane: Lane, inbox: "queue.SimpleQueue[Any]") -> None:
+def test_an_error_of_the_node_is_handed_over(lane: RequestThread, inbox: "queue.SimpleQueue[Any]") -> None:
     """What the node refuses is an answer too."""
     errors: list[Exception] = []
 
@@ -56,7 +58,7 @@ def test_an_error_of_the_node_is_handed_over(lane: Lane, inbox: "queue.SimpleQue
     assert [str(error) for error in errors] == ["getblock: Block not found (code -5)"]
 
 
-def test_a_node_that_is_away_is_asked_again(lane: Lane, inbox: "queue.SimpleQueue[Any]") -> None:
+def test_a_node_that_is_away_is_asked_again(lane: RequestThread, inbox: "queue.SimpleQueue[Any]") -> None:
     """The question waits for the node; the lane says that it is away."""
     away = [True, True]
     seen: list[bool] = []
@@ -76,7 +78,9 @@ def test_a_node_that_is_away_is_asked_again(lane: Lane, inbox: "queue.SimpleQueu
     assert not lane.away
 
 
-def test_a_mistake_of_ours_is_raised_where_we_asked(lane: Lane, inbox: "queue.SimpleQueue[Any]") -> None:
+def test_a_mistake_of_ours_is_raised_where_we_asked(
+    lane: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
     """It does not vanish in a thread."""
 
     def mistake(_client: RpcClient) -> int:

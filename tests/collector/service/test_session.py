@@ -78,12 +78,12 @@ def test_what_is_received_waits_in_the_ring_once_enough_is_incomplete(
     assert session._source.is_stopped_up
     session._observation._watchdog._due_s = 0.0  # it is time for a look
     session._turn([])
-    assert session._lanes.state.n_open == 0
+    assert session._lanes.status.n_open == 0
     monkeypatch.setattr(f"collector.service.session.{name}", 100 * most)
     session._turn([])
     assert not session._source.is_stopped_up
     session._turn([])
-    assert session._lanes.state.n_open == 1
+    assert session._lanes.status.n_open == 1
 
 
 def test_a_journal_that_has_grown_is_sealed_before_it_is_time(

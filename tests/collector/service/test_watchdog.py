@@ -2,15 +2,15 @@
 
 import pytest
 
+from collector.dataset.schema import ZMQ_TOPICS
 from collector.receive.records import Message
 from collector.service.watchdog import GONE, Heard, Look, Ours, Watchdog
 
-TOPICS = ("sequence", "rawtx", "rawblock")
 TIP = b"\x01" * 32
 NEXT_TIP = b"\x02" * 32
 
 
-def look(number: int, n_tx: int = 5, tip: bytes = TIP, topics: tuple[str, ...] = TOPICS) -> Look:
+def look(number: int, n_tx: int = 5, tip: bytes = TIP, topics: tuple[str, ...] = ZMQ_TOPICS) -> Look:
     """Make the look of a moment, in seconds."""
     height = 100 + (tip == NEXT_TIP)
     return Look(
@@ -28,7 +28,7 @@ class Story:
     """Looks, one a second, and what was heard until each."""
 
     def __init__(self) -> None:
-        self.watchdog = Watchdog(TOPICS)
+        self.watchdog = Watchdog(ZMQ_TOPICS)
         self.heard = Heard()
         self.ours = Ours(TIP, 5)
         self.number = 0
@@ -39,7 +39,7 @@ class Story:
         self.heard.take([Message("n", "s", topic, at, 0, body) for at in range(count)])
 
     def look(
-        self, n_tx: int = 5, tip: bytes = TIP, topics: tuple[str, ...] = TOPICS
+        self, n_tx: int = 5, tip: bytes = TIP, topics: tuple[str, ...] = ZMQ_TOPICS
     ) -> list[tuple[str, str]]:
         """Look at a node that holds so much; return the findings."""
         self.number += 1
@@ -129,7 +129,7 @@ def test_a_copy_that_is_out_of_step_is_not_compared() -> None:
 
 def test_a_notifier_that_the_node_gave_up_is_told_at_once() -> None:
     """The node no longer lists it."""
-    watchdog = Watchdog(TOPICS)
+    watchdog = Watchdog(ZMQ_TOPICS)
     found = watchdog.looked(look(1, topics=("sequence", "rawtx")), Heard(), Heard(), Ours(TIP, 5))
     assert [(finding.topic, finding.is_gone, finding.detail) for finding in found] == [
         ("rawblock", True, GONE)
