@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collector.codec.compiled import Bytes
+from collector.codec.arrays import Bytes
 from collector.codec.decode import HEADER_BYTES, Block, decode_header
 from collector.codec.verify import has_work
 from collector.errors import SettingsError

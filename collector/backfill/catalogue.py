@@ -13,8 +13,8 @@ import numpy as np
 import gpuhash
 from collector.backfill.blockfiles import Debris, Folder, Record
 from collector.backfill.headertree import NO_PARENT, Tree, grow
+from collector.codec.arrays import Bytes, Integers
 from collector.codec.coinbase import bip34_height
-from collector.codec.compiled import Bytes, Integers
 from collector.codec.decode import HEADER_BYTES, decode_block
 from collector.errors import DecodeError
 

@@ -12,12 +12,9 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 import gpuhash
-from collector.codec.compiled import Bytes, Integers
-
-Flags = npt.NDArray[np.bool_]
+from collector.codec.arrays import Bytes, Flags, Integers
 
 ASKED: Final = 11  # blocks whose coinbase is asked per branch
 UNKNOWN_HEIGHT: Final = -1

@@ -16,8 +16,8 @@ from collector.backfill.node_fees import PATIENCE_S, connect, find_height, hashe
 from collector.backfill.store import Present
 from collector.backfill.units import Wish
 from collector.backfill.work import Done, finish
+from collector.codec.arrays import Integers
 from collector.codec.chunk import Bodies, Place
-from collector.codec.compiled import Integers
 from collector.dataset.schema import HEIGHT_SPAN, hash_hex
 from collector.dataset.writer import Dataset
 from collector.errors import RpcError

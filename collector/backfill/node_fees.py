@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
-from collector.codec.compiled import Integers
+from collector.codec.arrays import Integers
 from collector.codec.rows import fee_array, fees_from_getblock
 from collector.dataset.schema import hash_bytes, hash_hex
 from collector.errors import DecodeError, RpcError, WrongChain

@@ -18,8 +18,8 @@ from collector.backfill.store import Present, Rejects, live_tip, locked
 from collector.backfill.units import Wish, cut, cut_copies, debris_place, missing_heights
 from collector.backfill.work import Done, FileWork
 from collector.backfill.worker_pool import open_pool
+from collector.codec.arrays import Integers
 from collector.codec.chunk import Bad
-from collector.codec.compiled import Integers
 from collector.codec.verify import backend_name
 from collector.dataset.schema import hash_hex
 from collector.dataset.writer import Dataset

@@ -14,7 +14,7 @@ import numpy as np
 
 import gpuhash
 from collector.backfill.blockfiles import FRAME_BYTES, SEARCH_BYTES, Folder
-from collector.codec.compiled import Bytes, Integers
+from collector.codec.arrays import Bytes, Integers
 
 CHECKSUM_BYTES: Final = 32
 MAX_UNDO_BYTES: Final = (

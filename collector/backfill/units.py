@@ -13,8 +13,8 @@ import numpy as np
 from collector.backfill.blockfiles import Debris, Folder
 from collector.backfill.catalogue import Catalogue
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
+from collector.codec.arrays import Integers
 from collector.codec.chunk import Place
-from collector.codec.compiled import Integers
 from collector.dataset.schema import HEIGHT_SPAN
 
 MAX_UNIT_BYTES: Final = 32 << 20

@@ -19,8 +19,8 @@ from collector.backfill.node_fees import PATIENCE_S, connect, known_fees
 from collector.backfill.store import Present, write_chunk
 from collector.backfill.undofiles import UndoFinder, Wanted
 from collector.backfill.units import Unit
+from collector.codec.arrays import Integers
 from collector.codec.chunk import Bad, Bodies, make_chunk
-from collector.codec.compiled import Integers
 from collector.codec.feerates import UNKNOWN, effective_feerates
 from collector.codec.hashes import transaction_ids
 from collector.codec.parents import in_block_parents

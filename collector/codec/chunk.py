@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.codec import undo
-from collector.codec.compiled import Bytes, Integers
+from collector.codec.arrays import Bytes, Floats, Integers
 from collector.codec.decode import (
     HEADER_BYTES,
     NO_HASH,
@@ -20,7 +20,7 @@ from collector.codec.decode import (
     decode_header,
     decode_transaction,
 )
-from collector.codec.feerates import UNKNOWN, Floats, effective_feerates
+from collector.codec.feerates import UNKNOWN, effective_feerates
 from collector.codec.hashes import failed_blocks, stripped_bytes, transaction_ids
 from collector.codec.parents import in_block_parents
 from collector.codec.scripts import output_types

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 import gpuhash
-from collector.codec.compiled import Bytes, Integers, compiled
+from collector.codec.arrays import Bytes, Integers
 from collector.codec.decode import (
     OUTPOINT_BYTES,
     VALUE_BYTES,
@@ -25,6 +25,9 @@ from collector.codec.hashes import HASH_BYTES, stripped_bytes, transaction_ids, 
 from collector.codec.walk import FAIL, Walked, walk, walk_transactions
 from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
+from gpuhash.compiled import compiler
+
+compiled = compiler(__package__)
 
 FEW: Final = 8  # up to so many take longer together than one by one
 _new = tuple.__new__  # a named tuple without the call of a function in Python

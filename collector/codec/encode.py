@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from collector.codec.arrays import Bytes, Integers
 from collector.codec.chunk import WEIGHT_PER_VB, Chunk
 from collector.codec.coinbase import subsidy_sat, witness_commitment
-from collector.codec.compiled import Bytes, Integers
 from collector.codec.feerates import UNKNOWN
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS
 from collector.dataset.schema.model import HASH

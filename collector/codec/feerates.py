@@ -10,12 +10,13 @@ of mempool/mempool (backend/src/api/mini-miner.ts, makeBlockTemplate), without s
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from collector.codec.compiled import Integers, Records, compiled
+from collector.codec.arrays import Floats, Integers, Records
+from gpuhash.compiled import compiler
+
+compiled = compiler(__package__)
 
 UNKNOWN: Final = np.iinfo(np.int64).min
-Floats = npt.NDArray[np.float64]
 
 WORK: Final = np.dtype(
     [

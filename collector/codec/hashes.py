@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 import gpuhash
+from collector.codec.arrays import Bytes, Flags, Integers, Records
 from collector.codec.coinbase import witness_commitment
-from collector.codec.compiled import Bytes, Integers, Records, compiled
 from collector.codec.decode import Block
 from collector.codec.verify import SEGWIT_HEIGHT, has_work
 from collector.codec.walk import Walked
+from gpuhash.compiled import compiler
 from gpuhash.packing import Offsets
 
-Flags = npt.NDArray[np.bool_]
+compiled = compiler(__package__)
+
 HASH_BYTES: Final = 32
 RESERVED_STACK: Final = b"\x01\x20"  # one item of 32 bytes
 

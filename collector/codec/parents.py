@@ -4,8 +4,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collector.codec.compiled import Bytes, Integers, compiled
+from collector.codec.arrays import Bytes, Integers
 from collector.codec.walk import Walked
+from gpuhash.compiled import compiler
+
+compiled = compiler(__package__)
 
 FREE: Final = -1
 WORDS: Final = 4  # a txid is four words of 8 bytes

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from collector.codec import verify
 from collector.codec.amounts import satoshi
+from collector.codec.arrays import Integers
 from collector.codec.chunk import Bodies, Place, finish
-from collector.codec.compiled import Integers
 from collector.codec.decode import HEADER_BYTES, NO_HASH, Block
 from collector.codec.decode_many import FEW, ParsedBlock, decode_transactions, parse_block
 from collector.codec.encode import blocks_table, transactions_table

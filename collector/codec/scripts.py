@@ -7,8 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from collector.codec.compiled import Bytes, Integers, compiled
+from collector.codec.arrays import Bytes, Integers
 from collector.dataset.schema import OUTPUT_TYPES
+from gpuhash.compiled import compiler
+
+compiled = compiler(__package__)
 
 PUBKEY: Final = OUTPUT_TYPES.index("pubkey")
 PUBKEYHASH: Final = OUTPUT_TYPES.index("pubkeyhash")

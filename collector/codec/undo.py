@@ -10,9 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from collector.codec.compiled import Bytes, Integers, Records, compiled
+from collector.codec.arrays import Bytes, Integers, Records
 from collector.codec.decode import MAX_MONEY_SAT
 from collector.codec.feerates import UNKNOWN
+from gpuhash.compiled import compiler
+
+compiled = compiler(__package__)
 
 FAIL: Final = -1
 MAX_VARINT: Final = (1 << 62) >> 7  # one more byte keeps it below 2^63

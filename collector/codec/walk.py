@@ -9,8 +9,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collector.codec.compiled import Bytes, Integers, Record, Records, compiled
+from collector.codec.arrays import Bytes, Integers, Record, Records
 from collector.codec.decode import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
+from gpuhash.compiled import compiler
+
+compiled = compiler(__package__)
 
 BLOCK: Final = np.dtype(
     [
