@@ -16,10 +16,11 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from analysis import display, engine, shell
+from analysis import duckdb_client, engine, row_output
 from analysis.attribution.rules import default_rules_dir, load_rules
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
+from analysis.database import open_database
 from analysis.dataset import steady_files
 from analysis.errors import AnalysisError, DatabaseError
 
@@ -99,7 +100,7 @@ def list_models() -> None:
         for layer in LISTED_LAYERS
         for model in sorted(catalog.layer(layer), key=attrgetter("name"))
     ]
-    display.write_table(["name", "layer", "grain", "summary"], rows, Console(), folding="summary")
+    row_output.write_table(["name", "layer", "grain", "summary"], rows, Console(), folding="summary")
 
 
 @app.command()
@@ -117,7 +118,7 @@ def show(
     if name not in known:
         raise AnalysisError(f"there is no relation {name!r}; pool-analysis list names them all")
     most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
-    with engine.open_database(database) as connection:
+    with open_database(database) as connection:
         try:
             with steady_files(connection):
                 complete = _write_rows(connection, name, format_, most)
@@ -135,7 +136,7 @@ def sql(
     format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
 ) -> None:
     """Run one query on the marts, or open the duckdb shell on them; nothing can be changed."""
-    with engine.open_database(database) as connection:
+    with open_database(database) as connection:
         if query is not None:
             try:
                 with steady_files(connection):
@@ -146,14 +147,14 @@ def sql(
                     f"the query failed: {reason}; pool-analysis list names relations"
                 ) from None
             return
-    if not shell.open_shell(database):
-        typer.echo(shell.how_to(database))
+    if not duckdb_client.open_shell(database):
+        typer.echo(duckdb_client.how_to(database))
 
 
 @app.command()
 def check(database: DatabaseOption = DATABASE) -> None:
     """Print what the checks of the last build found. Exit 1 when one failed."""
-    with engine.open_database(database) as connection:
+    with open_database(database) as connection:
         results = read_results(connection)
     _print_checks(results)
     typer.echo(f"{len(results)} checks: {sum(not result.n_offending for result in results)} passed")
@@ -170,9 +171,9 @@ def report(
 ) -> None:
     """Write the report, one HTML file that needs no network, and print its summary."""
     from analysis.report import write  # noqa: PLC0415 - charts take a second to import
-    from analysis.summary import print_summary  # noqa: PLC0415 - the same
+    from analysis.terminal_summary import print_summary  # noqa: PLC0415 - the same
 
-    with engine.open_database(database) as connection:
+    with open_database(database) as connection:
         _stop_on_failure(read_results(connection))
     path = write(database, out, figures=figures)
     print_summary(database, Console())
@@ -186,10 +187,10 @@ def replicate(
     format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
-    from analysis.replication import finding, paper  # noqa: PLC0415 - fits take a second to import
+    from analysis.replication import paper, statement  # noqa: PLC0415 - fits take a second to import
 
-    findings = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
-    _write(finding.COLUMNS, [finding.row for finding in findings], format_)
+    found = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
+    _write(statement.COLUMNS, [checked.row for checked in found], format_)
 
 
 @app.command("diff-rules")
@@ -214,14 +215,14 @@ def diff_rules(
     )
 
 
-def _write(columns: Sequence[str], rows: Iterable[display.Row], format_: Format) -> None:
+def _write(columns: Sequence[str], rows: Iterable[row_output.Row], format_: Format) -> None:
     """Write rows to standard output."""
     if format_ is Format.CSV:
-        display.write_csv(columns, rows, sys.stdout)
+        row_output.write_csv(columns, rows, sys.stdout)
     elif format_ is Format.JSON:
-        display.write_json(columns, rows, sys.stdout)
+        row_output.write_json(columns, rows, sys.stdout)
     else:
-        display.write_table(columns, rows, Console())
+        row_output.write_table(columns, rows, Console())
 
 
 @contextmanager
@@ -254,7 +255,7 @@ def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: For
         _write(reader.schema.names, _rows(reader), format_)
 
 
-def _rows(reader: pa.RecordBatchReader) -> Iterator[display.Row]:
+def _rows(reader: pa.RecordBatchReader) -> Iterator[row_output.Row]:
     """Give rows one by one; columns may share a name."""
     for batch in reader:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -279,7 +280,7 @@ def main() -> None:
     try:
         app(prog_name="pool-analysis")
     except AnalysisError as error:
-        typer.echo(f"pool-analysis: {display.printable(str(error))}", err=True)
+        typer.echo(f"pool-analysis: {row_output.printable(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output has enough; Python must not try to flush the rest at exit.

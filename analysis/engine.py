@@ -10,7 +10,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -23,24 +23,12 @@ from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
+from analysis.database import connect
 from analysis.dataset import Source, create_views, open_dataset, unreadable
 from analysis.errors import DatabaseError
-from analysis.stats import (
-    clusters,
-    concentration,
-    events,
-    growth,
-    inclusion,
-    rates,
-    statistics,
-    survival,
-    threshold,
-)
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
-# The form of the file: that of an older DuckDB, which every client since then can read.
-STORAGE: Final = "v1.4.0"
 ATTRIBUTED: Final = "SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks"
 
 Progress = Callable[[str], None]
@@ -101,52 +89,6 @@ def build(
         checks=checks,
         wall_s=time.monotonic() - start_s,
     )
-
-
-@contextmanager
-def connect(
-    database: Path | str = ":memory:", *, read_only: bool = False, memory_gb: float | None = None
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB in UTC with our statistics; nothing is downloaded. The connection is closed at the end."""
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "storage_compatibility_version": STORAGE,
-    }
-    if memory_gb is not None:
-        config["memory_limit"] = f"{memory_gb}GB"
-    connection = duckdb.connect(str(database), read_only=read_only, config=config)
-    try:
-        # First of all: casting a zoned timestamp to a date uses the zone of the session.
-        connection.execute("SET TimeZone = 'UTC'")
-        statistics.register(connection)
-        survival.register(connection)
-        inclusion.register(connection)
-        clusters.register(connection)
-        concentration.register(connection)
-        events.register(connection)
-        growth.register(connection)
-        rates.register(connection)
-        threshold.register(connection)
-        yield connection
-    finally:
-        connection.close()
-
-
-@contextmanager
-def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the result of a build for reading. Raises DatabaseError where there is none."""
-    if not database.is_file():
-        raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
-    with ExitStack() as stack:
-        try:
-            connection = stack.enter_context(connect(database, read_only=True))
-        except duckdb.Error as error:
-            reason = str(error).splitlines()[0]
-            raise DatabaseError(
-                f"{database} cannot be read ({reason}); make it anew with pool-analysis build"
-            ) from None
-        yield connection
 
 
 def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
 from analysis.catalog import load_catalog
+from analysis.database import connect
 from analysis.dataset import create_views, open_dataset
-from analysis.engine import ATTRIBUTED, connect, create_model
+from analysis.engine import ATTRIBUTED, create_model
 
 COLUMNS: Final = (
     "before_pool",

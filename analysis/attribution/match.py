@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.attribution.rule_entries import MIN_TAG_BYTES
+from analysis.attribution.rule_files import MIN_TAG_BYTES
 from analysis.attribution.rules import RuleSet
 
 BATCH_ROWS = 10_000
@@ -50,7 +50,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Attribution:
     """All candidates of one coinbase in order of rank, and the hash of the rules that gave them."""
 
     candidates: tuple[Candidate, ...]
@@ -79,10 +79,10 @@ class Verdict:
 
 def attribute(
     rules: RuleSet, *, height: int, coinbase_script: bytes, outputs: Sequence[tuple[int, bytes]]
-) -> Verdict:
+) -> Attribution:
     """Name the pool of one coinbase; outputs are (value_sat, script) in the order of the transaction."""
     candidates = _candidates(rules, height, coinbase_script, outputs)
-    return Verdict(candidates=tuple(candidates), rules_hash=rules.hash)
+    return Attribution(candidates=tuple(candidates), rules_hash=rules.hash)
 
 
 def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:

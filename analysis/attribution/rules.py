@@ -22,13 +22,13 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from analysis.attribution.payout_scripts import script_of_address
-from analysis.attribution.rule_entries import (
+from analysis.attribution.rule_files import (
     MIN_TAG_BYTES,
     SLUG_PATTERN,
     EntitiesFile,
-    Entry,
     PoolFile,
-    RuleEntry,
+    StrictModel,
+    WrittenRule,
 )
 from analysis.errors import AddressError, RulesError
 
@@ -57,7 +57,7 @@ ENTITIES = pa.schema(
     ]
 )
 
-EntryT = TypeVar("EntryT", bound=Entry)
+FileModel = TypeVar("FileModel", bound=StrictModel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class Membership:
     """A pool belongs to an entity from from_date to to_date, both included; None is open."""
 
     slug: str
@@ -104,7 +104,7 @@ class Entity:
     entity: str
     name: str
     kind: Literal["owner", "proxy", "name"]
-    members: tuple[Member, ...]
+    members: tuple[Membership, ...]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def load_rules(path: Path) -> RuleSet:
     return RuleSet(pools=pools, entities=entities)
 
 
-def _parse(file: Path, shape: type[EntryT]) -> EntryT:
+def _parse(file: Path, shape: type[FileModel]) -> FileModel:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -244,7 +244,7 @@ def _load_pool(file: Path) -> Pool:
     return Pool(slug=slug, name=entry.name, aliases=tuple(entry.aliases), link=entry.link, rules=tuple(rules))
 
 
-def _rule(slug: str, entry: RuleEntry, taken_ids: set[str]) -> Rule:
+def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
     """Build a rule with an id made of its content; a later window of the same pattern adds @from_height."""
     method: Literal["tag", "payout"]
     tag = entry.tag_bytes
@@ -280,7 +280,7 @@ def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
                     f"{file}: {entry.entity!r} names pool {member.pool!r}, which has no {member.pool}.toml"
                 )
         members = tuple(
-            Member(slug=m.pool, from_date=m.from_date, to_date=m.to_date, source=m.source)
+            Membership(slug=m.pool, from_date=m.from_date, to_date=m.to_date, source=m.source)
             for m in sorted(entry.members, key=lambda m: (m.pool, m.from_date or dt.date.min))
         )
         entities.append(Entity(entity=entry.entity, name=entry.name, kind=entry.kind, members=members))

@@ -6,10 +6,10 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from analysis.replication.finding import SIGNIFICANCE, Finding, change, series
-from analysis.stats.events import event_effect
+from analysis.replication.statement import SIGNIFICANCE, CheckedStatement, change, series
+from analysis.stats.event_study import event_effect
 from analysis.stats.growth import GrowthFit, fit_growth, growth_segments
-from analysis.stats.statistics import Numbers
+from analysis.stats.sql_functions import Numbers
 from analysis.stats.threshold import threshold_fit
 
 HASHES_PER_PH: Final = 1e15
@@ -36,7 +36,7 @@ REVENUES: Final = """
 """
 
 
-def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Fit an exponential to the hashrate of the network and of four pools."""
     for label, name, published in GROWTHS:
         days, values = series(connection, HASHRATES, label)
@@ -46,7 +46,7 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         segments = growth_segments(days, values)
         rates = ", ".join(f"{segment.lambda_per_day:.4f}" for segment in segments)
         holds = fit.lambda_low_per_day > 0 and fit.r_squared >= (published or LEAST_R_SQUARED)
-        yield Finding(
+        yield CheckedStatement(
             statement=f"Hashrate of {name} grows exponentially",
             paper=f"R2 = {published} (conference version)" if published else "exponential",
             ours=f"R2 = {fit.r_squared:.3f}, adjusted {fit.adjusted_r_squared:.3f},"
@@ -58,7 +58,7 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         )
 
 
-def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Compare growth of hashrate, of revenue and of revenue per unit of hashrate."""
     days, hashrates, revenues = series(connection, REVENUES)
     network, whole, unit = (fit_growth(days, y) for y in (hashrates, revenues, revenues / hashrates))
@@ -67,7 +67,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     if network is None or whole is None or unit is None or not grown:
         return
     falls = unit.lambda_high_per_day < 0
-    yield Finding(
+    yield CheckedStatement(
         statement="Hashrate outgrows what it earns (Malthusian trap)",
         paper="revenue per unit of hashrate falls while hashrate grows",
         ours=f"lambda of hashrate {_rate(network)}; of revenue in USD {_rate(whole)}; of revenue per unit"
@@ -77,7 +77,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         f" this trend (R2 of revenue per unit {unit.r_squared:.2f}), and one halving is part of it.",
     )
     growing = [name for name, fit in grown.items() if fit.lambda_low_per_day > 0]
-    yield Finding(
+    yield CheckedStatement(
         statement="Each pool grows although a unit earns less (prisoner's dilemma)",
         paper="pools keep adding hashrate",
         ours=f"lambda above 0 for {len(growing)} of {len(grown)} pools:"
@@ -88,7 +88,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Estimate the revenue per unit above which hashrate grows, and test that there is one."""
     days, hashrates, revenues = series(connection, REVENUES)
     levels, logs = _periods(days, revenues / hashrates * HASHES_PER_PH), np.log(_periods(days, hashrates))
@@ -98,7 +98,7 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     if fit is None:
         return
     is_as_said = fit.p_value <= SIGNIFICANCE and fit.above_mean > fit.below_mean
-    yield Finding(
+    yield CheckedStatement(
         statement="Hashrate grows when revenue per unit is above a threshold",
         paper="grows above, not below",
         ours=f"{fit.threshold:,.0f} USD per PH/s and day (95 % interval {fit.low:,.0f} to {fit.high:,.0f});"
@@ -115,14 +115,14 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Compare the change of the price at the halving with that at placebo dates."""
     days, prices = series(connection, "SELECT day, price_usd FROM paper_prices ORDER BY day")
     event = float(np.datetime64(HALVING_DAY).astype(int))
     window = HALVING_WINDOW_DAYS
     effect = event_effect(days, prices, event, window)
     if effect is not None:
-        yield Finding(
+        yield CheckedStatement(
             statement="The price is not sensitive to the halving",
             paper="not sensitive",
             ours=f"{change(effect.log_change)} from {window} days before to {window} after; placebo dates"
@@ -131,7 +131,7 @@ def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
             reason=f"One halving ({HALVING_DAY}) against {effect.n_placebos:.0f} other dates, whose windows"
             " overlap: only a change far beyond the usual ones could be seen.",
         )
-    yield Finding(
+    yield CheckedStatement(
         statement="Fees are not sensitive to the halving",
         paper="not sensitive",
         ours="none",

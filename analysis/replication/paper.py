@@ -7,10 +7,10 @@ from typing import Final
 import duckdb
 
 from analysis.attribution.rules import RuleSet
-from analysis.engine import connect
+from analysis.database import connect
 from analysis.replication import economy
-from analysis.replication.finding import Finding, interval, one_row, percent
 from analysis.replication.published import load
+from analysis.replication.statement import CheckedStatement, interval, one_row, percent
 
 POOL_COUNTS: Final = {"AntPool": 27_026, "F2Pool": 19_282, "BTC.com": 17_488, "ViaBTC": 12_100}
 LABELLED: Final = 0.9818
@@ -35,7 +35,7 @@ TOP_3_OF_RUNS: Final = """
 """
 
 
-def replicate(folder: Path, rules: RuleSet) -> list[Finding]:
+def replicate(folder: Path, rules: RuleSet) -> list[CheckedStatement]:
     """Check every statement on the authors' files. The rules only tell which labels are one pool.
 
     Raises PublishedDataError for a folder without the files.
@@ -47,7 +47,7 @@ def replicate(folder: Path, rules: RuleSet) -> list[Finding]:
         return [finding for statement in STATEMENTS for finding in statement(connection)]
 
 
-def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     n_rows, n_named, first, last = one_row(
         connection,
         """
@@ -63,7 +63,7 @@ def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     n_heights, n_window = last - first + 1, last_sized - first + 1
     found = n_named / n_rows
     least, most = (n_named + n_sized) / n_window, (n_named + n_window - n_rows) / n_window
-    yield Finding(
+    yield CheckedStatement(
         statement="Blocks that carry a pool label",
         paper=percent(LABELLED),
         ours=f"{percent(found)} ({n_named:,} of {n_rows:,}; {interval(n_named, n_rows)})",
@@ -76,7 +76,7 @@ def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Count each pool's blocks over both files: each lacks blocks that the other has."""
     for label, expected in POOL_COUNTS.items():
         n_labels, n_sizes, n_both = one_row(
@@ -88,7 +88,7 @@ def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]
             """,
             label,
         )
-        yield Finding(
+        yield CheckedStatement(
             statement=f"Blocks of {label} over the window",
             paper=f"{expected:,}",
             ours=f"{n_both:,}",
@@ -98,7 +98,7 @@ def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]
         )
 
 
-def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     n_top, n_all, n_names, n_top_as_published = one_row(
         connection,
         """
@@ -124,7 +124,7 @@ def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         """,
     )
     found = n_top / n_all
-    yield Finding(
+    yield CheckedStatement(
         statement="Blocks of the 25 largest pools",
         paper=f"over {percent(TOP_25, 0)}",
         ours=f"{percent(found)} ({interval(n_top, n_all)})",
@@ -135,7 +135,7 @@ def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     days = connection.execute(
         """
         WITH ranked AS (
@@ -155,7 +155,7 @@ def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     ).fetchall()
     n_runs, n_over = one_row(connection, TOP_3_OF_RUNS, RUN_BLOCKS, TOP_3)
     below = [day for day, share in days if share <= TOP_3]
-    yield Finding(
+    yield CheckedStatement(
         statement="Hashrate of the three largest pools, each day",
         paper="over one third every day",
         ours=f"over one third on {len(days) - len(below):,} of {len(days):,} days;"
@@ -168,7 +168,7 @@ def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     rows = connection.execute(
         """
         SELECT label, count(*) FILTER (WHERE n_tx = 1) AS n_empty, count(*)
@@ -177,7 +177,7 @@ def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     ).fetchall()
     n_empty, n_blocks = (sum(row[place] for row in rows) for place in (1, 2))
     pools = ", ".join(f"{label} {empty:,} of {blocks:,}" for label, empty, blocks in rows)
-    yield Finding(
+    yield CheckedStatement(
         statement="Intervals before empty blocks are significantly shorter",
         paper="significantly lower",
         ours=f"none; {n_empty:,} of {n_blocks:,} blocks of four pools are empty"
@@ -188,12 +188,12 @@ def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     )
 
 
-def _feerates(_connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+def _feerates(_connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     for statement, figure in (
         ("Of the X best-paying transactions, a block takes", "about 90 %"),
         ("Of the transactions behind the best 2X, a block takes", "below 5 %"),
     ):
-        yield Finding(
+        yield CheckedStatement(
             statement=statement,
             paper=figure,
             ours="none",
@@ -203,7 +203,7 @@ def _feerates(_connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
         )
 
 
-STATEMENTS: Final[tuple[Callable[[duckdb.DuckDBPyConnection], Iterator[Finding]], ...]] = (
+STATEMENTS: Final[tuple[Callable[[duckdb.DuckDBPyConnection], Iterator[CheckedStatement]], ...]] = (
     _labelled,
     _blocks_of_pools,
     _top_25,

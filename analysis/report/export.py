@@ -17,11 +17,11 @@ from xml.etree import ElementTree as ET
 
 import vl_convert
 
-from analysis.display import plain
 from analysis.errors import ReportError
 from analysis.report.charts.svg import NAMESPACE
 from analysis.report.model import Figure, LegendEntry, Page, Panel, Table
 from analysis.report.text import count, printable
+from analysis.row_output import plain
 
 MAX_CSV_BYTES: Final = 400_000
 PNG_SCALE: Final = 3  # times 96 dpi: fit for print

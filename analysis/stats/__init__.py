@@ -1,1 +1,32 @@
-"""Statistics that SQL does not have, as functions of DuckDB."""
+"""Statistics that SQL does not have, as SQL functions of DuckDB.
+
+FUNCTIONS holds all of them. Each module states its own in a tuple of the same name.
+"""
+
+from typing import Final
+
+from analysis.stats import (
+    chunk_feerates,
+    concentration,
+    count_tests,
+    event_study,
+    growth,
+    inclusion_model,
+    intervals,
+    rank_tests,
+    survival,
+    threshold,
+)
+
+FUNCTIONS: Final = (
+    *intervals.FUNCTIONS,
+    *rank_tests.FUNCTIONS,
+    *count_tests.FUNCTIONS,
+    *concentration.FUNCTIONS,
+    *threshold.FUNCTIONS,
+    *growth.FUNCTIONS,
+    *event_study.FUNCTIONS,
+    *inclusion_model.FUNCTIONS,
+    *chunk_feerates.FUNCTIONS,
+    *survival.FUNCTIONS,
+)

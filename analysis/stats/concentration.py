@@ -12,23 +12,15 @@ Counts of blocks per owner go in, one list per row; a list that says nothing giv
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from scipy import stats
 
-from analysis.stats.statistics import (
-    CONFIDENCE,
-    INTERVAL,
-    SEED,
-    Interval,
-    Numbers,
-    by_row,
-    create_functions,
-    wilson_intervals,
-)
+from analysis.stats.intervals import CONFIDENCE, INTERVAL, Interval, wilson_intervals
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
+SEED: Final = 20190221
 N_RESAMPLES: Final = 999
 N_BIAS_RESAMPLES: Final = 299
 BIAS_FACTORS: Final = (1, 3)
@@ -199,46 +191,6 @@ def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest 
     return HomogeneityTest(float(result.statistic), float(result.dof), float(result.pvalue), cramers_v)
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions of this module known to one connection."""
-    counts = ["BIGINT[]"]
-    create_functions(
-        connection,
-        (
-            (
-                "concentration",
-                lambda column: by_row(concentration, INDEX_TYPE, column),
-                counts,
-                _sql(INDEX_TYPE),
-            ),
-            (
-                "concentration_intervals",
-                lambda column: by_row(concentration_intervals, BOUND_TYPE, column),
-                counts,
-                _sql(BOUND_TYPE),
-            ),
-            (
-                "gini_range",
-                lambda column, unknown: _paired(gini_range, INTERVAL, column, unknown),
-                [*counts, "BIGINT"],
-                _sql(INTERVAL),
-            ),
-            (
-                "top_intervals",
-                lambda column, n_blocks: _paired(top_intervals, pa.list_(INTERVAL), column, n_blocks),
-                [*counts, "BIGINT"],
-                f"{_sql(INTERVAL)}[]",
-            ),
-            (
-                "homogeneity_test",
-                lambda column, other: by_row(homogeneity_test, TEST_TYPE, column, other),
-                counts * 2,
-                _sql(TEST_TYPE),
-            ),
-        ),
-    )
-
-
 def _paired(
     statistic: Callable[[Numbers, float], Any],
     type_: pa.DataType,
@@ -257,6 +209,35 @@ def _as_dicts(found: Interval | list[Interval] | None) -> Any:
     return None if found is None else found._asdict()
 
 
-def _sql(type_: pa.StructType) -> str:
-    """Type of a struct of numbers as DuckDB writes it."""
-    return f"STRUCT({', '.join(f'{name} DOUBLE' for name in type_.names)})"
+FUNCTIONS: Final = (
+    SqlFunction(
+        "concentration",
+        lambda counts: by_row(concentration, INDEX_TYPE, counts),
+        ["BIGINT[]"],
+        struct_sql(INDEX_TYPE),
+    ),
+    SqlFunction(
+        "concentration_intervals",
+        lambda counts: by_row(concentration_intervals, BOUND_TYPE, counts),
+        ["BIGINT[]"],
+        struct_sql(BOUND_TYPE),
+    ),
+    SqlFunction(
+        "gini_range",
+        lambda counts, n_unknown: _paired(gini_range, INTERVAL, counts, n_unknown),
+        ["BIGINT[]", "BIGINT"],
+        struct_sql(INTERVAL),
+    ),
+    SqlFunction(
+        "top_intervals",
+        lambda counts, n_blocks: _paired(top_intervals, pa.list_(INTERVAL), counts, n_blocks),
+        ["BIGINT[]", "BIGINT"],
+        f"{struct_sql(INTERVAL)}[]",
+    ),
+    SqlFunction(
+        "homogeneity_test",
+        lambda counts, others: by_row(homogeneity_test, TEST_TYPE, counts, others),
+        ["BIGINT[]", "BIGINT[]"],
+        struct_sql(TEST_TYPE),
+    ),
+)

@@ -12,13 +12,13 @@ import itertools
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from scipy import special, stats
 
-from analysis.stats.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_functions
+from analysis.stats.intervals import CONFIDENCE, INTERVAL, interval_column
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 from analysis.stats.threshold import CRITICAL
 
 MIN_DAYS: Final = 10
@@ -49,7 +49,7 @@ SEGMENT_NAMES: Final = (
     "r_squared",
 )
 FIT_TYPE: Final = pa.struct([(name, pa.float64()) for name in FIT_NAMES])
-SEGMENT_TYPE: Final = pa.list_(pa.struct([(name, pa.float64()) for name in SEGMENT_NAMES]))
+SEGMENT_TYPE: Final = pa.struct([(name, pa.float64()) for name in SEGMENT_NAMES])
 
 
 class GrowthFit(NamedTuple):
@@ -201,25 +201,6 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
     ]
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions of this module known to one connection."""
-    numbers = ["DOUBLE[]", "DOUBLE[]"]
-    segment = f"STRUCT({', '.join(f'{name} DOUBLE' for name in SEGMENT_NAMES)})"
-    create_functions(
-        connection,
-        (
-            ("gamma_interval", _gamma_column, ["DOUBLE", "DOUBLE"], "STRUCT(low DOUBLE, high DOUBLE)"),
-            (
-                "growth_fit",
-                lambda days, values: by_row(fit_growth, FIT_TYPE, days, values),
-                numbers,
-                f"STRUCT({', '.join(f'{name} DOUBLE' for name in FIT_NAMES)})",
-            ),
-            ("growth_segments", _segment_column, numbers, f"{segment}[]"),
-        ),
-    )
-
-
 def _positive(days: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
     """Days and logarithms of the values above 0."""
     is_positive = values > 0
@@ -297,9 +278,8 @@ def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, i
 
 
 def _gamma_column(low_shapes: pa.ChunkedArray, high_shapes: pa.ChunkedArray) -> pa.Array:
-    columns = (shapes.to_numpy(zero_copy_only=False) for shapes in (low_shapes, high_shapes))
-    arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in gamma_intervals(*columns)]
-    return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
+    shapes = (column.to_numpy(zero_copy_only=False) for column in (low_shapes, high_shapes))
+    return interval_column(gamma_intervals(*shapes))
 
 
 def _segment_column(days: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.Array:
@@ -310,4 +290,18 @@ def _segment_column(days: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.Array:
         ]
         for t, y in zip(days.to_pylist(), values.to_pylist(), strict=True)
     ]
-    return pa.array(rows, SEGMENT_TYPE)
+    return pa.array(rows, pa.list_(SEGMENT_TYPE))
+
+
+FUNCTIONS: Final = (
+    SqlFunction("gamma_interval", _gamma_column, ["DOUBLE", "DOUBLE"], struct_sql(INTERVAL)),
+    SqlFunction(
+        "growth_fit",
+        lambda days, values: by_row(fit_growth, FIT_TYPE, days, values),
+        ["DOUBLE[]", "DOUBLE[]"],
+        struct_sql(FIT_TYPE),
+    ),
+    SqlFunction(
+        "growth_segments", _segment_column, ["DOUBLE[]", "DOUBLE[]"], f"{struct_sql(SEGMENT_TYPE)}[]"
+    ),
+)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analysis.stats.statistics import CONFIDENCE, Numbers, create_functions
+from analysis.stats.intervals import CONFIDENCE
+from analysis.stats.sql_functions import Numbers, SqlFunction
 
 MINED, REPLACED, EXPIRED, OTHER = 1, 2, 3, 4
 CURVES: Final = (
@@ -185,16 +185,6 @@ def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numb
     }
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions of this module known to one connection."""
-    fields = ", ".join(f"{name} DOUBLE[]" for name in CURVES)
-    parameters = ["STRUCT(delay_s DOUBLE, cause INTEGER, wait_no BIGINT)[]", "DOUBLE[]"]
-    create_functions(
-        connection,
-        (("competing_risks", _column, parameters, f"STRUCT({fields}, half_mined_s DOUBLE)"),),
-    )
-
-
 def _at(table: LifeTable, values: Numbers, grid: Numbers) -> Numbers:
     """Read a curve that begins at 0 at the times of a grid."""
     at = np.searchsorted(table.times, grid, side="right") - 1
@@ -208,7 +198,7 @@ def _known(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | Non
     ]
 
 
-def _column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
+def _risks_column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
     """Give the curves row by row; a row without spells has none."""
     results: list[dict[str, Any] | None] = []
     for row in zip(spells, grids, strict=True):
@@ -218,3 +208,13 @@ def _column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
             columns = (*row[0].values.flatten(), row[1].values)
             results.append(competing_risks(*(each.to_numpy(zero_copy_only=False) for each in columns)))
     return pa.array(results, RESULT)
+
+
+FUNCTIONS: Final = (
+    SqlFunction(
+        "competing_risks",
+        _risks_column,
+        ["STRUCT(delay_s DOUBLE, cause INTEGER, wait_no BIGINT)[]", "DOUBLE[]"],
+        f"STRUCT({', '.join(f'{name} DOUBLE[]' for name in CURVES)}, half_mined_s DOUBLE)",
+    ),
+)

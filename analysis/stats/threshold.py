@@ -5,11 +5,10 @@ As SQL function: threshold_fit(levels, responses), one list of each in order of 
 
 from typing import Final, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.stats.statistics import Numbers, by_row, create_functions
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 MIN_PERIODS: Final = 20
 TRIMMED_RATIO: Final = 0.15
@@ -74,21 +73,6 @@ def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
     )
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the function of this module known to one connection."""
-    create_functions(
-        connection,
-        (
-            (
-                "threshold_fit",
-                lambda levels, responses: by_row(threshold_fit, FIT_TYPE, levels, responses),
-                ["DOUBLE[]", "DOUBLE[]"],
-                f"STRUCT({', '.join(f'{name} DOUBLE' for name in FIT_NAMES)})",
-            ),
-        ),
-    )
-
-
 def _errors(series: Numbers, sizes: Numbers) -> Numbers:
     """Squared error of two means for each series (rows) and each number of periods in the first group."""
     n = series.shape[1]
@@ -98,3 +82,13 @@ def _errors(series: Numbers, sizes: Numbers) -> Numbers:
     explained = first**2 / sizes + first**2 / (n - sizes)
     errors: Numbers = np.maximum((centred**2).sum(axis=1, keepdims=True) - explained, 0)
     return errors
+
+
+FUNCTIONS: Final = (
+    SqlFunction(
+        "threshold_fit",
+        lambda levels, responses: by_row(threshold_fit, FIT_TYPE, levels, responses),
+        ["DOUBLE[]", "DOUBLE[]"],
+        struct_sql(FIT_TYPE),
+    ),
+)

@@ -8,7 +8,8 @@ import pytest
 
 from analysis.attribution.rules import load_rules
 from analysis.catalog import load_catalog
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from collector.dataset.schema import TABLES
 from tests.analysis.world import START, label_of, read_csv, write_world
 

@@ -6,7 +6,8 @@ import pytest
 import sqlglot
 
 from analysis.catalog import INPUTS, Catalog, Layer, catalog_of, load_catalog
-from analysis.engine import build, connect, open_database
+from analysis.database import connect, open_database
+from analysis.engine import build
 from analysis.errors import CatalogError
 from collector.dataset.schema import TABLES
 from tests.analysis.world import write_world

@@ -13,8 +13,9 @@ import pytest
 
 from analysis.catalog import load_catalog
 from analysis.checks import read_results
+from analysis.database import open_database
 from analysis.dataset import WRITE_LOCK
-from analysis.engine import BuildResult, build, open_database
+from analysis.engine import BuildResult, build
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
 from collector.compaction.run import Outcome, compact
 from collector.dataset import writer

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from tests.analysis.test_feerate_ages import EVERYTHING_SEEN, waiting_after
 from tests.analysis.test_feerate_oracle import RULES, World, play
 from tests.analysis.world import label_of, write_world

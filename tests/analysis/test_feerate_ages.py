@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from tests.analysis.test_feerate_oracle import RULES, World, additions, picks, play, rated_additions
 from tests.analysis.world import label_of, write_world
 

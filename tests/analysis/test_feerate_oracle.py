@@ -11,8 +11,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from analysis.engine import build, open_database
-from analysis.stats.clusters import chunk_feerates
+from analysis.database import open_database
+from analysis.engine import build
+from analysis.stats.chunk_feerates import chunk_feerates
 from tests.analysis.world import label_of, write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"
@@ -181,7 +182,7 @@ def package_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
 
 
 def cluster_feerate(mempool: dict[str, Tx], txid: str) -> float:
-    """Feerate of its chunk, the whole mempool taken as one cluster; test_clusters.py tries all orders."""
+    """Give the feerate of a transaction's chunk, with the whole mempool as one cluster."""
     places = {name: place for place, name in enumerate(mempool)}
     fees = {places[name]: tx.fee_sat or 0 for name, tx in mempool.items()}
     sizes = {places[name]: tx.vsize_vb for name, tx in mempool.items()}

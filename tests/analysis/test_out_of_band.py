@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from collector.regtest.selection import (
     Entry,
     feerate_order,

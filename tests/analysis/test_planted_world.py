@@ -7,7 +7,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from tests.bench.planted_files import FIRST_HEIGHT, write_world
 from tests.bench.planted_world import POOLS, Size, simulate
 

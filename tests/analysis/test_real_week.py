@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from analysis.attribution.rules import default_rules_dir
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from analysis.stats import concentration
 from collector.dataset.schema import TABLES, Table, hash_bytes
 from collector.dataset.writer import Dataset

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from analysis.catalog import Model, load_catalog
-from analysis.engine import build, open_database
+from analysis.database import open_database
+from analysis.engine import build
 from tests.analysis.world import write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"

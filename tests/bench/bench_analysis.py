@@ -30,7 +30,8 @@ import sqlglot
 from sqlglot import exp
 
 from analysis.catalog import DIALECT, Model, load_catalog
-from analysis.engine import connect, create_model
+from analysis.database import connect
+from analysis.engine import create_model
 from gpuhash.measure import machine
 from tests.bench import pandas_marts
 from tests.bench.planted_files import write_world

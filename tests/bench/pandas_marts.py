@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.catalog import load_catalog
-from analysis.engine import connect, create_model
+from analysis.database import connect
+from analysis.engine import create_model
 
 SAMPLE: Final = 40
 ROUNDS: Final = 3

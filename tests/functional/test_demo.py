@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pytest
 
-from analysis.engine import open_database
+from analysis.database import open_database
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
 from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, Truth, find_bitcoind, load_scenario

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from analysis.report.data import ALL, UNKNOWN, Row
-from analysis.stats.statistics import holm
+from analysis.stats.rank_tests import holm
 
 SIGNIFICANCE: Final = 0.05
 MIN_BLOCKS: Final = 5  # a pool with fewer is not compared

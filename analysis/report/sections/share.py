@@ -19,7 +19,7 @@ from analysis.report.parts import (
 )
 from analysis.report.tables import MAX_TABLE_ROWS, Show, by_pool, field, mart_table, ratio
 from analysis.report.text import INTERVAL, NO_BLOCKS, moment, percent
-from analysis.stats.statistics import wilson_intervals
+from analysis.stats.intervals import wilson_intervals
 
 DAY_PANEL_PX = 204
 MAX_DAY_PANELS = 8

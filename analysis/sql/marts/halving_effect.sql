@@ -2,7 +2,7 @@
 summary = "Event study of halvings: did price, fees, revenue or hashrate change then more than at placebo dates?"
 method = """
 Change of the mean logarithm from window_days before to window_days after the day, the day itself left out, against
-the same at every other day whose windows stay clear of this and every other halving (analysis/stats/events.py). p_value is
+the same at every other day whose windows stay clear of this and every other halving (analysis/stats/event_study.py). p_value is
 the part of placebo dates at least as far from their median; their windows overlap, so they count as n_placebos /
 window_days dates, and p_value cannot be smaller than one of so many. Halvings are those that
 the dataset shows (subsidy halved from one active block to the next) and, on the main chain, the days of

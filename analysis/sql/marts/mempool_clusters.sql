@@ -4,7 +4,7 @@ method = """
 Transactions that wait at a cut and are linked by mempool_links form a cluster. Its chunks are the sets in which it is
 best mined: the first has the highest feerate of all sets that hold all their ancestors, the next the highest of what
 is left, and so on; every transaction has the feerate of its chunk. That is what Bitcoin Core sorts by since 31.0
-(cluster mempool). Ours is the exact optimum, by analysis/stats/clusters.py; Core's linearisation is the optimum or
+(cluster mempool). Ours is the exact optimum, by analysis/stats/chunk_feerates.py; Core's linearisation is the optimum or
 close to it, since its search ends after a number of steps. Core also counts prioritisetransaction, weight (we have
 vsize as the node tells it) and sigops, and holds no cluster above 64 transactions or 101 kvB; clusters of an older
 node may be larger and are rated all the same. Chunk feerates of one cluster change only when one of it enters or

@@ -16,9 +16,9 @@ import pytest
 
 from analysis.attribution.rules import RuleSet, default_rules_dir, load_rules
 from analysis.errors import PublishedDataError
-from analysis.replication.finding import Finding
 from analysis.replication.paper import replicate
 from analysis.replication.spreadsheet import read_rows
+from analysis.replication.statement import CheckedStatement
 
 NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 POOLS = {"antpool": "AntPool", "f2pool": "F2Pool", "btccom": "BTC.com", "viabtc": "ViaBTC"}
@@ -64,19 +64,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def published(rules: RuleSet, data_dir: Path) -> list[Finding]:
+def published(rules: RuleSet, data_dir: Path) -> list[CheckedStatement]:
     """Check every statement on the authors' own files, once."""
     return replicate(data_dir / "paper", rules)
 
 
-def by_statement(findings: list[Finding], beginning: str) -> Finding:
+def by_statement(findings: list[CheckedStatement], beginning: str) -> CheckedStatement:
     """Give the one finding whose statement begins so."""
     (finding,) = [finding for finding in findings if finding.statement.startswith(beginning)]
     return finding
 
 
 @pytest.mark.data
-def test_the_papers_statements_on_the_authors_data(published: list[Finding]) -> None:
+def test_the_papers_statements_on_the_authors_data(published: list[CheckedStatement]) -> None:
     """Figures and verdicts, statement by statement, counted by hand from the published files."""
     findings = published
 
@@ -110,7 +110,7 @@ def test_the_papers_statements_on_the_authors_data(published: list[Finding]) -> 
 
 
 @pytest.mark.data
-def test_the_papers_growth_and_revenue_on_the_authors_data(published: list[Finding]) -> None:
+def test_the_papers_growth_and_revenue_on_the_authors_data(published: list[CheckedStatement]) -> None:
     """Slopes and R2 as an ordinary regression gives them on the published series."""
     findings = published
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from analysis.catalog import load_catalog
 from analysis.report.data import ALL, COLUMNS, MEDIAN_BOUNDS, OPTIONAL_COLUMNS, QUARTILES, UNKNOWN
 from analysis.report.reads import READS
-from analysis.stats import statistics
+from analysis.stats import intervals, rank_tests
 from tests.analysis.report import report_groups
 
 START = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
@@ -221,7 +221,7 @@ def write(database: Path, world: World) -> Path:
 
 
 def _wilson(name: str, count: int, total: int) -> dict[str, float | None]:
-    low, high = statistics.wilson_intervals(np.array([float(count)]), np.array([float(total)]))
+    low, high = intervals.wilson_intervals(np.array([float(count)]), np.array([float(total)]))
     return {
         f"{name}_ratio": count / total,
         f"{name}_low_ratio": float(low[0]),
@@ -307,9 +307,9 @@ def _empties(world: World) -> Rows:
             for empty in (True, False)
         ]
         enough = min(len(intervals) for intervals in timed) >= MIN_TIMED
-        test = statistics.rank_test(*timed) if enough else None
+        test = rank_tests.rank_test(*timed) if enough else None
         quartiles = [q for v in timed for q in (np.quantile(v, [0.25, 0.5, 0.75]) if len(v) else [None] * 3)]
-        bounds = [end for v in timed for end in statistics.median_interval(v) or (None, None)]
+        bounds = [end for v in timed for end in intervals.median_interval(v) or (None, None)]
         n_empty = sum(block.is_empty for block in blocks)
         rows.append(
             {
@@ -349,7 +349,7 @@ def _feerates(world: World) -> Rows:
                 took = np.array(
                     [max(0, getattr(b, taken) - (loss if name == "top_x" else 0)) for b in measured], float
                 )
-                ends = statistics.part_interval(took, offered)
+                ends = intervals.part_interval(took, offered)
                 row |= {of: int(offered.sum()), taken: int(took.sum())}
                 row[f"{name}_ratio"] = float(took.sum() / offered.sum()) if measured else None
                 row[f"{name}_low_ratio"], row[f"{name}_high_ratio"] = ends or (None, None)

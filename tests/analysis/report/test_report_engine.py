@@ -9,7 +9,7 @@ from rich.console import Console
 
 from analysis import report
 from analysis.engine import build
-from analysis.summary import print_summary
+from analysis.terminal_summary import print_summary
 from tests.analysis.world import read_csv, write_world
 
 CASES = Path(__file__).parents[1] / "cases"

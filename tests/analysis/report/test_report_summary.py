@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from analysis.errors import ReportError
-from analysis.summary import print_summary
+from analysis.terminal_summary import print_summary
 from tests.analysis.report import report_marts
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.engine import connect
+from analysis.database import connect
 from analysis.stats import concentration
 
 Counts = st.lists(st.integers(1, 60), min_size=1, max_size=12)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis.engine import connect
+from analysis.database import connect
 from analysis.stats import growth
 
 DAYS = np.arange(200.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.engine import connect
+from analysis.database import connect
 from analysis.stats.threshold import threshold_fit
 
 

@@ -1,4 +1,4 @@
-"""The statistics are SciPy's, and what they are not sure of they do not say."""
+"""The intervals are those of SciPy or of published examples, and hold the truth as often as they say."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.engine import connect
-from analysis.stats import statistics
+from analysis.database import connect
+from analysis.stats import intervals
 
 
 def answer(query: str) -> list[tuple[Any, ...]]:
@@ -19,7 +19,7 @@ def answer(query: str) -> list[tuple[Any, ...]]:
 def test_wilson_interval_is_scipys() -> None:
     """Every pair of successes and trials up to 30 gives the bounds of binomtest."""
     pairs = [(k, n) for n in range(1, 31) for k in range(n + 1)]
-    low, high = statistics.wilson_intervals(*np.array(pairs, dtype=float).T)
+    low, high = intervals.wilson_intervals(*np.array(pairs, dtype=float).T)
 
     for (k, n), found in zip(pairs, zip(low, high, strict=True), strict=True):
         expected = stats.binomtest(k, n).proportion_ci(confidence_level=0.95, method="wilson")
@@ -28,7 +28,7 @@ def test_wilson_interval_is_scipys() -> None:
 
 def test_wilson_interval_of_a_published_example() -> None:
     """R. G. Newcombe, 1998, table I: 81 of 263 gives 0.2553 to 0.3662, 0 of 20 gives 0 to 0.1611."""
-    low, high = statistics.wilson_intervals(np.array([81.0, 0.0]), np.array([263.0, 20.0]))
+    low, high = intervals.wilson_intervals(np.array([81.0, 0.0]), np.array([263.0, 20.0]))
 
     assert list(zip(low.round(4), high.round(4), strict=True)) == [(0.2553, 0.3662), (0.0, 0.1611)]
 
@@ -44,66 +44,16 @@ def test_wilson_interval_in_sql_is_null_without_trials() -> None:
     assert rows[3][1] == 1.0
 
 
-def test_rank_test_of_a_published_example() -> None:
-    """Hollander and Wolfe, example 4.1 (tritiated water): U = 35 of 50, one-sided p = 0.1272."""
-    at_term = np.array([0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46])
-    early = np.array([1.15, 0.88, 0.90, 0.74, 1.21])
-
-    result = statistics.rank_test(at_term, early)
-
-    assert result is not None
-    assert result.u == 35
-    assert result.p_value == pytest.approx(2 * 0.1272, abs=1e-4)
-    assert result.rank_biserial == pytest.approx(2 * 35 / 50 - 1)
-
-
-def test_rank_test_counts_ties_by_half() -> None:
-    """U and the effect size are those of counting pairs, ties as half; the p-value is SciPy's."""
-    sample, other = np.array([1.0, 2, 2, 3, 5, 5]), np.array([2.0, 3, 3, 4, 5, 9])
-    pairs = [(a > b) + (a == b) / 2 for a in sample for b in other]
-
-    result = statistics.rank_test(sample, other)
-
-    assert result is not None
-    assert result.u == sum(pairs)
-    assert result.rank_biserial == pytest.approx(2 * np.mean(pairs) - 1)
-    assert result.p_value == stats.mannwhitneyu(sample, other).pvalue
-
-
-def test_rank_test_of_values_all_alike_finds_nothing() -> None:
-    """Two samples of one value: half of the pairs, no effect, a p-value of 1."""
-    assert statistics.rank_test(np.zeros(4), np.zeros(5)) == (10, 1, 0)
-
-
-def test_effect_size_has_the_sign_of_the_promise() -> None:
-    """-1 when every value of the first sample is below every other, 1 the other way round."""
-    fast, slow = np.arange(5.0), np.arange(10.0, 15.0)
-
-    assert statistics.rank_test(fast, slow) == (0, 2 / 252, -1)
-    assert statistics.rank_test(slow, fast) == (25, 2 / 252, 1)
-
-
-def test_rank_test_in_sql_is_null_without_a_sample() -> None:
-    """A missing or an empty sample gives nulls; nulls inside a list are no values."""
-    rows = answer(
-        "SELECT rank_test(a, b).u, rank_test(a, b).p_value FROM (VALUES"
-        " (NULL, [1.0]), ([1.0], []), ([3.0, NULL], [1.0, 2.0])) AS t(a, b)"
-    )
-
-    assert rows[:2] == [(None, None)] * 2
-    assert rows[2][0] == 2
-
-
 def test_part_interval_by_hand() -> None:
     """1 of 2 and 3 of 4: leaving one out gives 3/4 and 1/2: a standard error of 1/8, of a ratio of 2/3."""
     t = float(stats.t.ppf(0.975, 1))
     half = t / 8 / (2 / 9)
     expected = tuple(1 / (1 + np.exp(-(np.log(2) + sign * half))) for sign in (-1, 1))
 
-    assert statistics.part_interval(np.array([1.0, 3]), np.array([2.0, 4])) == pytest.approx(expected)
+    assert intervals.part_interval(np.array([1.0, 3]), np.array([2.0, 4])) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("of", [statistics.ratio_interval, statistics.part_interval])
+@pytest.mark.parametrize("of", [intervals.ratio_interval, intervals.part_interval])
 def test_interval_of_more_than_the_whole_is_symmetric(of: Any) -> None:
     """Where a pair is above 1 there is no logit: the same error, on both sides of 2/3 plus 1."""
     half = float(stats.t.ppf(0.975, 1)) / 8
@@ -117,8 +67,8 @@ def test_a_multiple_below_one_may_still_be_above() -> None:
     """What is no part of a whole is not kept below 1, though every pair happens to be."""
     parts, wholes = np.array([90.0, 99, 95, 98, 97]), np.full(5, 100.0)
 
-    assert statistics.part_interval(parts, wholes).high < 1  # type: ignore[union-attr]  # five pairs with spread
-    assert statistics.ratio_interval(parts, wholes).high > 1  # type: ignore[union-attr]  # the same
+    assert intervals.part_interval(parts, wholes).high < 1  # type: ignore[union-attr]  # five pairs with spread
+    assert intervals.ratio_interval(parts, wholes).high > 1  # type: ignore[union-attr]  # the same
 
 
 @pytest.mark.parametrize("n_pairs", [2, 5, 100])
@@ -127,8 +77,8 @@ def test_none_of_many_blocks_bounds_the_part_from_above(n_pairs: int) -> None:
     wholes = np.arange(3.0, 3 + n_pairs)
     expected = stats.binomtest(0, n_pairs).proportion_ci(method="wilson")
 
-    assert statistics.part_interval(0 * wholes, wholes) == pytest.approx((0, expected.high))
-    assert statistics.part_interval(wholes, wholes) == pytest.approx((1 - expected.high, 1))
+    assert intervals.part_interval(0 * wholes, wholes) == pytest.approx((0, expected.high))
+    assert intervals.part_interval(wholes, wholes) == pytest.approx((1 - expected.high, 1))
 
 
 @pytest.mark.parametrize("n_blocks", [5, 8, 11, 23, 40])
@@ -140,7 +90,7 @@ def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a
     for _ in range(1000):
         offered = rng.integers(500, 3000, n_blocks).astype(float)
         taken = rng.binomial(offered.astype(int), rng.beta(a, b, n_blocks)).astype(float)
-        interval = statistics.part_interval(taken, offered)
+        interval = intervals.part_interval(taken, offered)
         assert interval is not None
         hits += interval.low <= a / (a + b) <= interval.high
     assert 900 <= hits <= 970
@@ -153,7 +103,7 @@ def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a
 )
 def test_intervals_say_nothing_where_there_is_no_spread(taken: list[int], offered: list[int]) -> None:
     """No interval is made up where nothing tells a width."""
-    for interval in (statistics.ratio_interval, statistics.part_interval):
+    for interval in (intervals.ratio_interval, intervals.part_interval):
         assert interval(np.array(taken, float), np.array(offered, float)) is None
 
 
@@ -162,7 +112,7 @@ def test_median_interval_is_scipys(n_values: int) -> None:
     """The bounds of quantile_test; none where it has none."""
     values = np.random.default_rng(n_values).exponential(600, n_values)
     expected = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
-    found = statistics.median_interval(values)
+    found = intervals.median_interval(values)
 
     if np.isnan([expected.low, expected.high]).any():
         assert found is None
@@ -175,28 +125,6 @@ def test_median_interval_is_scipys(n_values: int) -> None:
 def test_median_interval_covers_the_truth_at_least_as_often_as_it_says(n_values: int) -> None:
     """Of 1,000 samples of block intervals, exponential of mean 600 s, it holds 600 ln 2 in 94 % and more."""
     samples = np.random.default_rng(5).exponential(600, (1000, n_values))
-    found = [statistics.median_interval(sample) for sample in samples]
+    found = [intervals.median_interval(sample) for sample in samples]
     hits = sum(interval.low <= 600 * np.log(2) <= interval.high for interval in found if interval)
     assert 940 <= hits <= 985
-
-
-def test_p_values_are_corrected_for_their_number() -> None:
-    """Holm by hand: 0.01 * 4, 0.02 * 3, 0.03 * 2 raised to it, and 0.5; nulls stay and do not count."""
-    ((found, none, missing),) = answer(
-        "SELECT adjusted_p_values([0.03, NULL, 0.01, 0.5, 0.02]), adjusted_p_values([NULL]),"
-        " adjusted_p_values(NULL)"
-    )
-
-    assert [found[0], *found[2:]] == pytest.approx([0.06, 0.04, 0.5, 0.06])
-    assert (found[1], none, missing) == (None, [None], None)
-
-
-def test_corrected_p_values_rarely_name_anybody_where_nobody_differs() -> None:
-    """Of 400 windows of 12 equal pools, each ranked against the others, 5 % or few more name one."""
-    rng = np.random.default_rng(11)
-    n_named = 0
-    for _ in range(400):
-        values, pools = rng.exponential(size=240), rng.integers(0, 12, 240)
-        tests = [statistics.rank_test(values[pools == pool], values[pools != pool]) for pool in range(12)]
-        n_named += min(statistics.holm([test.p_value for test in tests if test])) < 0.05
-    assert n_named <= 30

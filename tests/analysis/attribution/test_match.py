@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.attribution.match import CANDIDATES, Verdict, attribute, match_candidates
+from analysis.attribution.match import CANDIDATES, Attribution, attribute, match_candidates
 from analysis.attribution.payout_scripts import script_of_address
 from analysis.attribution.rules import RuleSet, default_rules_dir, load_rules
 
@@ -46,7 +46,7 @@ def rules_of(folder: Path, **tags: Sequence[str]) -> RuleSet:
     return load_rules(folder)
 
 
-def verdict(rules: RuleSet, text: str | bytes, outputs: Outputs = (), height: int = 700_000) -> Verdict:
+def verdict(rules: RuleSet, text: str | bytes, outputs: Outputs = (), height: int = 700_000) -> Attribution:
     """Attribute a coinbase script with the given text between binary noise, as pools write it."""
     tag = text.encode() if isinstance(text, str) else text
     script = b"\x03\x60\xae\x0a\xff\x00" + tag + b"\x00\xfa\xbemm\x80"

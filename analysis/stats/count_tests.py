@@ -9,15 +9,13 @@ They take whole columns; a row for which the statistic does not exist gives a st
 
 from typing import Final, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.stats.statistics import CONFIDENCE, INTERVAL, Numbers, by_row, create_functions
+from analysis.stats.intervals import CONFIDENCE, INTERVAL, interval_column
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low", "odds_high", "p_value")])
-
-FISHER_SQL: Final = "STRUCT(odds DOUBLE, odds_low DOUBLE, odds_high DOUBLE, p_value DOUBLE)"
 
 
 class FisherTest(NamedTuple):
@@ -93,32 +91,8 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
     return FisherTest(odds, float(odds * np.exp(-half)), float(odds * np.exp(half)), p_value)
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions of this module known to one connection."""
-    create_functions(
-        connection,
-        (
-            ("poisson_interval", _poisson_column, ["BIGINT"], "STRUCT(low DOUBLE, high DOUBLE)"),
-            (
-                "fisher_test",
-                _fisher_column,
-                ["BIGINT"] * 4,
-                FISHER_SQL,
-            ),
-            (
-                "stratified_test",
-                lambda a, b, c, d: by_row(stratified_test, FISHER, a, b, c, d),
-                ["BIGINT[]"] * 4,
-                FISHER_SQL,
-            ),
-        ),
-    )
-
-
 def _poisson_column(counts: pa.ChunkedArray) -> pa.Array:
-    bounds = poisson_intervals(counts.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in bounds]
-    return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
+    return interval_column(poisson_intervals(counts.cast(pa.float64()).to_numpy(zero_copy_only=False)))
 
 
 def _fisher_column(
@@ -131,3 +105,15 @@ def _fisher_column(
         for i in range(FISHER.num_fields)
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(FISHER))
+
+
+FUNCTIONS: Final = (
+    SqlFunction("poisson_interval", _poisson_column, ["BIGINT"], struct_sql(INTERVAL)),
+    SqlFunction("fisher_test", _fisher_column, ["BIGINT"] * 4, struct_sql(FISHER)),
+    SqlFunction(
+        "stratified_test",
+        lambda a, b, c, d: by_row(stratified_test, FISHER, a, b, c, d),
+        ["BIGINT[]"] * 4,
+        struct_sql(FISHER),
+    ),
+)

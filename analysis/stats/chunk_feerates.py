@@ -17,10 +17,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import duckdb
 import pyarrow as pa
 
-from analysis.stats.statistics import create_functions
+from analysis.stats.sql_functions import SqlFunction
 
 RUN: Final = pa.struct(
     [
@@ -190,11 +189,6 @@ def _reached(
     return before
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions of this module known to one connection."""
-    create_functions(connection, [("chunk_runs", _chunk_runs_column, ["BIGINT[]"] * 6, RUN_SQL)])
-
-
 def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
     first: pa.ChunkedArray,
     last: pa.ChunkedArray,
@@ -219,3 +213,6 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
 def _list(cell: Any) -> list[int]:
     """Give the numbers of one list; a missing list has none."""
     return [] if cell.values is None else cell.values.to_numpy(zero_copy_only=False).tolist()
+
+
+FUNCTIONS: Final = (SqlFunction("chunk_runs", _chunk_runs_column, ["BIGINT[]"] * 6, RUN_SQL),)

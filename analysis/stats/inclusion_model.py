@@ -5,11 +5,11 @@ inclusion_model(taken, block, package, waiting, size)    coefficients with 95 % 
 
 from typing import Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.stats.statistics import CONFIDENCE, Numbers, by_row, create_functions
+from analysis.stats.intervals import CONFIDENCE
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 FACTORS: Final = ("package", "waiting", "size")
 PRIOR_SD: Final = 10.0
@@ -65,19 +65,13 @@ def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[
     return tuple(float(number) for number in terms.ravel())
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions of this module known to one connection."""
-    fields = ", ".join(f"{field.name} DOUBLE" for field in MODEL)
-    create_functions(
-        connection,
-        (
-            (
-                "inclusion_model",
-                lambda taken, block, package, waiting, size: by_row(
-                    inclusion_model, MODEL, taken, block, package, waiting, size
-                ),
-                ["DOUBLE[]"] * 5,
-                f"STRUCT({fields})",
-            ),
+FUNCTIONS: Final = (
+    SqlFunction(
+        "inclusion_model",
+        lambda taken, block, package, waiting, size: by_row(
+            inclusion_model, MODEL, taken, block, package, waiting, size
         ),
-    )
+        ["DOUBLE[]"] * 5,
+        struct_sql(MODEL),
+    ),
+)

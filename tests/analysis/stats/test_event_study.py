@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.engine import connect
-from analysis.stats.events import event_effect
+from analysis.database import connect
+from analysis.stats.event_study import event_effect
 
 DAYS = np.arange(400.0) + 17_000
 

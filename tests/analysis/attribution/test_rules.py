@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.attribution import rules as pools
-from analysis.attribution.rule_entries import MAX_HEIGHT
+from analysis.attribution.rule_files import MAX_HEIGHT
 from analysis.attribution.rules import RuleSet, default_rules_dir, load_rules
 from analysis.errors import RulesError
 

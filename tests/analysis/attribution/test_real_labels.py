@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from bitcoin.core import CBlock, CTransaction
 
-from analysis.attribution.match import Verdict, attribute
+from analysis.attribution.match import Attribution, attribute
 from analysis.attribution.rules import RuleSet, default_rules_dir, load_rules
 
 MIN_NAMED_RATIO = 0.95
@@ -60,7 +60,7 @@ def rules() -> RuleSet:
     return load_rules(default_rules_dir())
 
 
-def verdict(rules: RuleSet, coinbase: CTransaction, height: int) -> Verdict:
+def verdict(rules: RuleSet, coinbase: CTransaction, height: int) -> Attribution:
     """Attribute a coinbase transaction that python-bitcoinlib has parsed."""
     outputs = [(output.nValue, bytes(output.scriptPubKey)) for output in coinbase.vout]
     return attribute(rules, height=height, coinbase_script=bytes(coinbase.vin[0].scriptSig), outputs=outputs)

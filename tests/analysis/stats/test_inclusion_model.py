@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.inclusion import inclusion_model
+from analysis.stats.inclusion_model import inclusion_model
 
 
 def test_coefficient_of_one_yes_or_no_factor_is_the_log_odds_ratio() -> None:

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.engine import connect
-from analysis.stats import rates
+from analysis.database import connect
+from analysis.stats import count_tests
 
 
 def test_poisson_interval_of_published_examples() -> None:
     """Garwood, 1936, table: 10 events give 4.80 to 18.39, none gives 0 to 3.69."""
-    low, high = rates.poisson_intervals(np.array([10.0, 0.0]))
+    low, high = count_tests.poisson_intervals(np.array([10.0, 0.0]))
 
     assert list(zip(low.round(2), high.round(2), strict=True)) == [(4.80, 18.39), (0.0, 3.69)]
 
 
 def test_fisher_test_of_the_lady_tasting_tea() -> None:
     """Fisher, 1935: 3 of 4 cups right gives p = 34 / 70; the interval is that of R's fisher.test."""
-    result = rates.fisher_test(3, 1, 1, 3)
+    result = count_tests.fisher_test(3, 1, 1, 3)
 
     assert result is not None
     assert result.p_value == pytest.approx(34 / 70)
@@ -45,8 +45,8 @@ def test_tables_are_compared_within_strata() -> None:
     """
     a, b, c, d = (np.array(each, float) for each in ([80, 1], [20, 9], [9, 20], [1, 80]))
 
-    result = rates.stratified_test(a, b, c, d)
-    pooled = rates.fisher_test(81, 29, 29, 81)
+    result = count_tests.stratified_test(a, b, c, d)
+    pooled = count_tests.fisher_test(81, 29, 29, 81)
 
     assert result is not None
     assert pooled is not None
@@ -58,7 +58,7 @@ def test_the_stratified_test_of_one_table_is_the_textbook_one() -> None:
     """With one table odds are a d / b c, the interval Woolf's, chi-square corrected for continuity."""
     tables = np.array([[12.0], [5.0], [7.0], [16.0]])
 
-    result = rates.stratified_test(*tables)
+    result = count_tests.stratified_test(*tables)
 
     woolf = np.exp(1.959964 * np.sqrt((1 / tables).sum()))
     excess = 12 - 17 * 19 / 40
@@ -75,7 +75,7 @@ def test_the_stratified_test_rejects_about_as_often_as_it_says() -> None:
     n_found = 0
     for _ in range(300):
         a, c = rng.binomial(after_same, chance), rng.binomial(after_other, chance)
-        result = rates.stratified_test(a, after_same - a, c, after_other - c)
+        result = count_tests.stratified_test(a, after_same - a, c, after_other - c)
         n_found += result is not None and result.p_value < 0.05
     assert n_found <= 20
 
@@ -83,6 +83,6 @@ def test_the_stratified_test_rejects_about_as_often_as_it_says() -> None:
 def test_strata_that_cannot_differ_say_nothing() -> None:
     """No table, and tables without empty blocks or without one of the two rows."""
     nothing = np.zeros(2)
-    assert rates.stratified_test(*[np.empty(0)] * 4) is None
-    assert rates.stratified_test(nothing, np.ones(2), nothing, np.ones(2)) is None
-    assert rates.stratified_test(np.ones(2), np.ones(2), nothing, nothing) is None
+    assert count_tests.stratified_test(*[np.empty(0)] * 4) is None
+    assert count_tests.stratified_test(nothing, np.ones(2), nothing, np.ones(2)) is None
+    assert count_tests.stratified_test(np.ones(2), np.ones(2), nothing, nothing) is None

@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.clusters import Member, chunk_feerates, chunk_runs
+from analysis.stats.chunk_feerates import Member, chunk_feerates, chunk_runs
 
 Fees = dict[int, int]
 Parents = dict[int, list[int]]

@@ -7,7 +7,7 @@ import duckdb
 
 from analysis import engine
 from analysis.attribution.rules import default_rules_dir
-from analysis.shell import IN_UTC
+from analysis.duckdb_client import IN_UTC
 
 DATABASE: Final = Path("analysis.duckdb")
 

@@ -20,13 +20,13 @@ Hex = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})+$")]
 Height = Annotated[int, Field(ge=0, le=MAX_HEIGHT)]
 
 
-class Entry(BaseModel):
+class StrictModel(BaseModel):
     """Base of all entries: unknown keys and values of another type are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class RuleEntry(Entry):
+class WrittenRule(StrictModel):
     """One rule: exactly one pattern, its bounds in heights, and where it is known from."""
 
     tag: str | None = None
@@ -57,17 +57,17 @@ class RuleEntry(Entry):
         return self
 
 
-class PoolFile(Entry):
+class PoolFile(StrictModel):
     """One pool: <slug>.toml."""
 
     name: Text
     aliases: list[Text] = []
     link: Link = ""
     note: Text | None = None
-    rules: Annotated[list[RuleEntry], Field(min_length=1)]
+    rules: Annotated[list[WrittenRule], Field(min_length=1)]
 
 
-class MemberEntry(Entry):
+class WrittenMember(StrictModel):
     """One pool in an entity, with the dates it belongs there, both included."""
 
     pool: Slug
@@ -83,17 +83,17 @@ class MemberEntry(Entry):
         return self
 
 
-class EntityEntry(Entry):
+class WrittenEntity(StrictModel):
     """One entity: its id, what people read, what holds it together, and its members."""
 
     entity: Slug
     name: Text
     kind: Literal["owner", "proxy", "name"]
     note: Text | None = None
-    members: Annotated[list[MemberEntry], Field(min_length=1)]
+    members: Annotated[list[WrittenMember], Field(min_length=1)]
 
 
-class EntitiesFile(Entry):
+class EntitiesFile(StrictModel):
     """All entities: entities.toml."""
 
-    entities: list[EntityEntry] = []
+    entities: list[WrittenEntity] = []

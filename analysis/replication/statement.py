@@ -6,7 +6,8 @@ from typing import Any, Final, Literal
 import duckdb
 import numpy as np
 
-from analysis.stats.statistics import Numbers, wilson_intervals
+from analysis.stats.intervals import wilson_intervals
+from analysis.stats.sql_functions import Numbers
 
 Verdict = Literal["replicated", "differs", "cannot be replicated"]
 
@@ -15,7 +16,7 @@ SIGNIFICANCE: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class CheckedStatement:
     """One statement of the paper, its figure, ours on the authors' data, and why the two may differ."""
 
     statement: str

@@ -6,11 +6,10 @@ As SQL function: event_effect(days, values, event_day, window_days, all_events),
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.stats.statistics import Numbers, create_functions
+from analysis.stats.sql_functions import Numbers, SqlFunction, struct_sql
 
 MIN_PRESENT_RATIO: Final = 0.8
 MIN_PLACEBOS: Final = 19
@@ -65,21 +64,6 @@ def event_effect(
     return EventEffect(float(change), float(low), float(high), len(placebos), p_value)
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the function of this module known to one connection."""
-    create_functions(
-        connection,
-        (
-            (
-                "event_effect",
-                _effect_column,
-                ["DOUBLE[]", "DOUBLE[]", "DOUBLE", "BIGINT", "DOUBLE[]"],
-                f"STRUCT({', '.join(f'{name} DOUBLE' for name in EFFECT_NAMES)})",
-            ),
-        ),
-    )
-
-
 def _changes(series: Numbers, window_days: int) -> Numbers:
     """Mean after minus mean before each day; NaN where too many days are missing."""
     is_known = ~np.isnan(series)
@@ -112,3 +96,13 @@ def _effect_column(
             )
         rows.append(effect._asdict() if effect else dict.fromkeys(EFFECT_NAMES))
     return pa.array(rows, EFFECT_TYPE)
+
+
+FUNCTIONS: Final = (
+    SqlFunction(
+        "event_effect",
+        _effect_column,
+        ["DOUBLE[]", "DOUBLE[]", "DOUBLE", "BIGINT", "DOUBLE[]"],
+        struct_sql(EFFECT_TYPE),
+    ),
+)

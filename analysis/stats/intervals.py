@@ -1,0 +1,145 @@
+"""95 % intervals of shares, ratios and medians.
+
+A row for which an interval does not exist gives a struct of nulls, never a number.
+
+    wilson_interval(successes, trials)        of a proportion
+    part_interval(parts, wholes)              of sum / sum over independent pairs, within 0 to 1
+    ratio_interval(numerators, denominators)  of a ratio of sums that may be above 1
+    median_interval(values)                   of the median of independent values
+"""
+
+from statistics import NormalDist
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
+
+CONFIDENCE: Final = 0.95
+
+INTERVAL: Final = pa.struct([("low", pa.float64()), ("high", pa.float64())])
+
+
+class Interval(NamedTuple):
+    """Bounds of a 95 % interval."""
+
+    low: float
+    high: float
+
+
+def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numbers]:
+    """Lower and upper bounds of Wilson's score interval; NaN where there was no trial.
+
+    Source: E. B. Wilson, 1927, doi:10.1080/01621459.1927.10502953. The same numbers as
+    scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time.
+    """
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = successes / trials
+        center = (ratio + z**2 / (2 * trials)) / (1 + z**2 / trials)
+        half = z / (1 + z**2 / trials) * np.sqrt(ratio * (1 - ratio) / trials + z**2 / (4 * trials**2))
+    low = np.where(successes == 0, 0.0, np.maximum(center - half, 0.0))
+    high = np.where(successes == trials, 1.0, np.minimum(center + half, 1.0))
+    none = trials <= 0
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)
+
+
+def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | None:
+    """Interval of sum(numerators) / sum(denominators) when pairs, not units, are independent.
+
+    Jackknife over pairs with Student's t for n - 1 degrees of freedom. None for fewer than two pairs, for a
+    denominator of 0, and where all pairs have the same ratio: equal pairs say nothing about the width.
+
+    Source: W. G. Cochran, Sampling Techniques, 3rd edition, 1977, section 6.17 (jackknife of a ratio).
+    """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
+
+    n_pairs = len(numerators)
+    if n_pairs < 2 or not (denominators > 0).all():  # noqa: PLR2004 - one pair has no spread
+        return None
+    if np.ptp(numerators / denominators) == 0:
+        return None
+    top, bottom = numerators.sum(), denominators.sum()
+    without_one = (top - numerators) / (bottom - denominators)
+    error = np.sqrt((n_pairs - 1) * without_one.var())
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_pairs - 1) * error
+    return Interval(float(top / bottom - half), float(top / bottom + half))
+
+
+def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
+    """Interval of sum(parts) / sum(wholes), each part within 0 and its whole.
+
+    ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it holds the
+    true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5 pairs. Where
+    every part is 0, or the whole, there is no spread, but n such pairs do tell something: Wilson's interval
+    for none, or all, of n pairs, as wide as if no pair could lie between.
+    """
+    n_pairs = len(parts)
+    if n_pairs > 1 and (wholes > 0).all() and ((parts == 0).all() or (parts == wholes).all()):
+        low, high = wilson_intervals(np.array([n_pairs * float(parts[0] > 0)]), np.array([float(n_pairs)]))
+        return Interval(float(low[0]), float(high[0]))
+    interval = ratio_interval(parts, wholes)
+    if interval is None or (parts < 0).any() or (parts > wholes).any():
+        return interval
+    ratio = parts.sum() / wholes.sum()
+    log_odds, half = np.log(ratio / (1 - ratio)), (interval.high - ratio) / (ratio * (1 - ratio))
+    return Interval(float(1 / (1 + np.exp(half - log_odds))), float(1 / (1 + np.exp(-half - log_odds))))
+
+
+def median_interval(values: Numbers) -> Interval | None:
+    """Interval of the median of what independent values are drawn from, whatever its distribution.
+
+    The k-th smallest and the k-th largest value, k the most that misses the median in at most 5 % of samples
+    by the binomial distribution: it holds the truth in 95 % and more. None below 6 values, of which even the
+    least and the largest hold the median less often.
+    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd edition, 1999, section 3.2; the bounds of
+    scipy.stats.quantile_test.
+    """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
+
+    n = len(values)
+    k = int(stats.binom.ppf((1 - CONFIDENCE) / 2, n, 0.5))  # at most k - 1 values below: less than 2.5 %
+    if k < 1:
+        return None
+    ordered = np.sort(values)
+    return Interval(float(ordered[k - 1]), float(ordered[n - k]))
+
+
+def interval_column(bounds: tuple[Numbers, Numbers]) -> pa.Array:
+    """Turn arrays of lower and upper bounds into a column of intervals; NaN becomes null."""
+    arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in bounds]
+    return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
+
+
+def _wilson_column(successes: pa.ChunkedArray, trials: pa.ChunkedArray) -> pa.Array:
+    return interval_column(wilson_intervals(_floats(successes), _floats(trials)))
+
+
+def _floats(column: pa.ChunkedArray) -> Numbers:
+    """Give a column as an array of floats; a null becomes NaN."""
+    numbers: Numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+FUNCTIONS: Final = (
+    SqlFunction("wilson_interval", _wilson_column, ["BIGINT", "BIGINT"], struct_sql(INTERVAL)),
+    SqlFunction(
+        "part_interval",
+        lambda parts, wholes: by_row(part_interval, INTERVAL, parts, wholes),
+        ["DOUBLE[]", "DOUBLE[]"],
+        struct_sql(INTERVAL),
+    ),
+    SqlFunction(
+        "ratio_interval",
+        lambda tops, bottoms: by_row(ratio_interval, INTERVAL, tops, bottoms),
+        ["DOUBLE[]", "DOUBLE[]"],
+        struct_sql(INTERVAL),
+    ),
+    SqlFunction(
+        "median_interval",
+        lambda values: by_row(median_interval, INTERVAL, values),
+        ["DOUBLE[]"],
+        struct_sql(INTERVAL),
+    ),
+)

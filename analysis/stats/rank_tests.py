@@ -1,0 +1,80 @@
+"""Compare two samples by rank, and correct the p-values of many tests.
+
+rank_test(sample, other)       Mann-Whitney U, two-sided, with its effect size
+adjusted_p_values(p_values)    Holm's correction for many tests
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
+
+RANK_TEST: Final = pa.struct(
+    [("u", pa.float64()), ("p_value", pa.float64()), ("rank_biserial", pa.float64())]
+)
+
+
+class RankTest(NamedTuple):
+    """Mann-Whitney U of the first sample, two-sided p-value, rank-biserial effect size."""
+
+    u: float
+    p_value: float
+    rank_biserial: float
+
+
+def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
+    """Compare two independent samples by rank; None where either is empty.
+
+    The p-value is exact for small samples without ties, else asymptotic with corrections for ties and
+    continuity (scipy.stats.mannwhitneyu, method "auto"), and 1 where all values are alike. The effect size is
+    2 U / (n m) - 1: -1 when every value of `sample` is below every value of `other`, 0 when neither tends to
+    be larger.
+    """
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
+
+    if not len(sample) or not len(other):
+        return None
+    result = stats.mannwhitneyu(sample, other, alternative="two-sided", method="auto")
+    u = float(result.statistic)
+    is_constant = np.ptp(np.concatenate([sample, other])) == 0  # of which SciPy says 1 or nan, by its version
+    return RankTest(u, 1.0 if is_constant else float(result.pvalue), 2 * u / (len(sample) * len(other)) - 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number: the chance of even one false claim among all stays below the level.
+
+    It holds however the tests depend on each other, and those of pools do: what one pool mines no other does.
+    Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
+    """
+    corrected = [1.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = highest
+    return corrected
+
+
+def _adjusted_column(lists: pa.ChunkedArray) -> pa.Array:
+    """Correct each list of p-values on its own; a null stays null and does not count as a test."""
+    return pa.array([_adjusted(values) for values in lists.to_pylist()], pa.list_(pa.float64()))
+
+
+def _adjusted(p_values: list[float | None] | None) -> list[float | None] | None:
+    if p_values is None:
+        return None
+    adjusted = iter(holm([value for value in p_values if value is not None]))
+    return [None if value is None else next(adjusted) for value in p_values]
+
+
+FUNCTIONS: Final = (
+    SqlFunction(
+        "rank_test",
+        lambda samples, others: by_row(rank_test, RANK_TEST, samples, others),
+        ["DOUBLE[]", "DOUBLE[]"],
+        struct_sql(RANK_TEST),
+    ),
+    SqlFunction("adjusted_p_values", _adjusted_column, ["DOUBLE[]"], "DOUBLE[]"),
+)

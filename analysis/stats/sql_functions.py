@@ -1,0 +1,69 @@
+"""Register Python functions of whole columns as SQL functions of DuckDB.
+
+Each module of this package states its functions in a tuple FUNCTIONS. The functions depend on nothing but
+their arguments, so two builds of the same dataset give the same numbers.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+Numbers = npt.NDArray[np.float64]
+
+
+class SqlFunction(NamedTuple):
+    """A SQL function: its name, the Python function, and the SQL types of its parameters and its result.
+
+    The Python function takes one Arrow column per parameter and gives one Arrow column.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    parameters: list[Any]
+    result: str
+
+
+def create_functions(connection: duckdb.DuckDBPyConnection, functions: Iterable[SqlFunction]) -> None:
+    """Register the functions with one connection. They are called for rows with nulls as well."""
+    for name, function, parameters, result in functions:
+        connection.create_function(
+            name,
+            function,
+            parameters,
+            result,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
+
+
+def struct_sql(type_: pa.StructType) -> str:
+    """Write the type of a struct of numbers as DuckDB names it."""
+    return f"STRUCT({', '.join(f'{name} DOUBLE' for name in type_.names)})"
+
+
+def by_row(
+    statistic: Callable[..., tuple[float, ...] | None], type_: pa.StructType, *columns: pa.ChunkedArray
+) -> pa.Array:
+    """Compute a statistic for each row; each column holds a list per row.
+
+    Nulls inside a list are left out. A result that is None becomes a struct of nulls, and NaN becomes null.
+    """
+    nothing = (np.nan,) * type_.num_fields
+    results = [
+        [None if np.isnan(value) else value for value in statistic(*map(_list, row)) or nothing]
+        for row in zip(*columns, strict=True)
+    ]
+    return pa.array([dict(zip(type_.names, result, strict=True)) for result in results], type_)
+
+
+def _list(scalar: Any) -> Numbers:
+    """Give the numbers of one list as an array; a list that is null gives an empty array."""
+    if scalar.values is None:
+        return np.empty(0)
+    numbers: Numbers = scalar.values.drop_null().to_numpy(zero_copy_only=False)
+    return numbers
