@@ -14,6 +14,12 @@ CollectorError
 └── RegtestError        no bitcoind to be had, or a scenario is wrong
 """
 
+import errno
+from typing import Final
+
+# What the system answers when a disk or a quota is full, or a file has reached its limit (RLIMIT_FSIZE).
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 
 class CollectorError(Exception):
     """Anything the collector raises on purpose. The command line prints it without a traceback."""

@@ -55,7 +55,7 @@ class Arrivals:
         if kind == "pushed" and event != "disconnected":
             self._unjudged.append(arrival)
             arrival.n_missing += 1
-        batch.n_open += 1
+        batch.n_pending_rows += 1
         self._give_out([arrival])
         self._look_if_due()
 
@@ -96,7 +96,7 @@ class Arrivals:
         for arrival in arrivals:
             if arrival.n_missing == 0:
                 arrival.batch.add("block_arrivals", [self._row(arrival)])
-                arrival.batch.n_open -= 1
+                arrival.batch.n_pending_rows -= 1
 
     def _row(self, arrival: _Arrival) -> Row:
         known, is_catch_up = arrival.known, arrival.was_behind

@@ -122,7 +122,7 @@ class BlockTracker:
             wanted.kinds.add(kind)
             if wanted.owner is None:
                 wanted.owner = batch
-                batch.n_open += 1
+                batch.n_pending_rows += 1
 
     def want(self, block_hash: bytes) -> _Wanted:
         """Ask for what is not known of a block, once."""
@@ -269,7 +269,7 @@ class BlockTracker:
             return
         self.arrivals.told(block_hash, known)
         if wanted.owner is not None:
-            wanted.owner.n_open -= 1
+            wanted.owner.n_pending_rows -= 1
 
     def _keep(self, body: ParsedBlock) -> None:
         """Keep a body; a later one of the same hash replaces it, for the first may have been bad."""

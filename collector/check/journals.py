@@ -12,8 +12,8 @@ from collector.dataset import locks
 from collector.dataset.schema import TABLES
 from collector.journal.coverage_ledger import Row
 from collector.journal.frames import MESSAGES
-from collector.journal.recovery import Accounts
-from collector.journal.segment import Contents, Segment, journal_folders
+from collector.journal.recovery import CoverageClaims
+from collector.journal.segment import Segment, SegmentContents, journal_folders
 
 _OF_A_MESSAGE: Final = pa.schema(
     [("node", pa.string()), ("session", pa.string()), ("topic", pa.string()), ("sequence", pa.int64())]
@@ -42,20 +42,20 @@ def read_journals(root: Path, chain: str) -> Journals:
     for folder in journal_folders(root, chain):
         if locks.is_held(folder / locks.NAME):
             found.running.add(folder.name)
-        accounts = Accounts(folder.name)
+        claims = CoverageClaims(folder.name)
         for segment, contents in _readable(folder):
             found.segments.append(segment.path)
-            accounts.take(contents)
+            claims.read(contents)
             for name, parts in contents.batches.items():
                 if name in TABLES and name != "coverage":
                     found.rows.setdefault(name, []).extend(parts)
                 elif name == MESSAGES:
                     found.messages += [part.select(_OF_A_MESSAGE.names) for part in parts]
-        found.coverage += accounts.open_rows()
+        found.coverage += claims.rows_so_far()
     return found
 
 
-def _readable(folder: Path) -> Iterator[tuple[Segment, Contents]]:
+def _readable(folder: Path) -> Iterator[tuple[Segment, SegmentContents]]:
     for segment in Segment.all_in(folder):
         with suppress(FileNotFoundError):
             yield segment, segment.read()

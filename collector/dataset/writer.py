@@ -13,7 +13,6 @@ pyarrow and pandas refuse), so readers must be told not to look: DuckDB `hive_pa
 and pandas `partitioning=None`.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -38,14 +37,12 @@ from collector.dataset.schema import (
     Table,
 )
 from collector.dataset.schema.model import HASH, Column
-from collector.errors import DatasetError, NoSpace
+from collector.errors import NO_SPACE, DatasetError, NoSpace
 
 # Few enough rows that statistics exclude most of a large file, enough that they compress well.
 ROW_GROUP_ROWS: Final = 65_536
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
-# A full disk or quota, and a limit on the size of files (RLIMIT_FSIZE).
-NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 WRITE_LOCK: Final = ".write.lock"

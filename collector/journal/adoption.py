@@ -5,45 +5,45 @@ from typing import NamedTuple
 
 from collector.dataset.writer import Dataset
 from collector.journal.frames import CONSUMED, MESSAGES, SIZES, STATES, merged, messages_outside, update
-from collector.journal.recovery import Accounts
-from collector.journal.segment import Contents, Segment
+from collector.journal.recovery import CoverageClaims
+from collector.journal.segment import Segment, SegmentContents
 from collector.receive.records import Message
 
 
-class Adopted(NamedTuple):
+class EarlierRuns(NamedTuple):
     """What earlier runs left in segments."""
 
     segments: list[Segment]  # those that are to be sealed, oldest first
-    vouched: set[str]  # stems of those whose coverage was being sealed
+    coverage_sealed: set[str]  # stems of those whose coverage was being sealed
     messages: list[tuple[int, Message]]  # without rows, by ordinal
     next_ordinal: int
     states: dict[str, bytes]
-    accounts: Accounts
+    claims: CoverageClaims
 
 
-def adopt(segments: list[Segment], dataset: Dataset, node: str) -> Adopted:
+def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> EarlierRuns:
     """Read segments, oldest first; one ordinal is one message. OSError when a file cannot be used."""
     contents = dict(zip(segments, _read_all(segments), strict=True))
-    vouched = set()
+    coverage_sealed = set()
     for segment, content in list(contents.items()):
         files = list(dataset.folder.glob(f"*/*/{segment.stem}.parquet"))
         # Cut between two frames it looks whole, and the later segment that knows better may be lost.
         is_whole = segment.whole_bytes > 0 and not content.lost_bytes
         if any(path.parts[-3] == "coverage" for path in files):  # which is written last
-            vouched.add(segment.stem)
+            coverage_sealed.add(segment.stem)
             if not is_whole:  # its rows are sealed, and what had none was carried over: it is not needed
                 segment.remove(keep=False)
                 del contents[segment]
         elif files and not is_whole:
             _take_back(dataset, files)
-    accounts = Accounts(node)
+    claims = CoverageClaims(node)
     for segment, content in contents.items():
-        accounts.take(content, is_vouched=segment.stem in vouched)
+        claims.read(content, is_vouched=segment.stem in coverage_sealed)
     messages, next_ordinal, states = _read_own(list(contents.values()))
-    return Adopted(list(contents), vouched, messages, next_ordinal, states, accounts)
+    return EarlierRuns(list(contents), coverage_sealed, messages, next_ordinal, states, claims)
 
 
-def _read_all(segments: list[Segment]) -> list[Contents]:
+def _read_all(segments: list[Segment]) -> list[SegmentContents]:
     """Read segments, of which the later know how long the earlier were."""
     contents = [segment.read() for segment in segments]
     batches = [batch for content in contents for batch in content.batches.get(SIZES, [])]
@@ -65,7 +65,7 @@ def _take_back(dataset: Dataset, files: list[Path]) -> None:
             path.unlink()
 
 
-def _read_own(contents: list[Contents]) -> tuple[list[tuple[int, Message]], int, dict[str, bytes]]:
+def _read_own(contents: list[SegmentContents]) -> tuple[list[tuple[int, Message]], int, dict[str, bytes]]:
     """Read the messages that are not consumed, the next ordinal, and the states."""
     parts = [part for content in contents for part in content.parts]
     marks = [row for part in parts if part.name == CONSUMED for row in part.batch.to_pylist()]

@@ -1,42 +1,49 @@
 """Rows and the messages they were made of, committed together and in order.
 
-A batch is what was received between two looks at the queue. Its messages go to the journal at once; its rows
-go there, with the mark that the messages are consumed, when all of them are complete. A fee or a block may
-be on its way for some while, so several batches can be open; they are committed from the oldest on. After a
-kill the journal hands back the messages of the batches that were not committed, and of no other.
+A batch holds the messages that were received between two looks at the queue, and the rows made of them. Its
+messages go to the journal at once. Its rows go to the journal when all of them are complete, together with
+the mark that the messages are consumed. A row may have to wait for a fee or a block, so several batches can
+be open at a time; they are committed from the oldest on. After a kill the journal hands back the messages of
+the batches that were not committed, and no others.
 """
 
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from collector.dataset.rows import Row
 from collector.journal.journal import Journal
 from collector.receive.records import Message
 
-Row = dict[str, Any]
-
 
 class Batch:
-    """Messages received together, the rows made of them so far, and how many are still to come."""
+    """Messages received together, the rows made of them so far, and the number of rows still to come."""
 
-    __slots__ = ("began_s", "columns", "first", "n_bytes", "n_messages", "n_open", "rows")
+    __slots__ = (
+        "arrow_batches",
+        "began_s",
+        "first_by_topic",
+        "n_bytes",
+        "n_messages",
+        "n_pending_rows",
+        "rows",
+    )
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.began_s = time.monotonic()
         self.n_messages = len(messages)
         self.n_bytes = sum(len(message.body) for message in messages)
-        self.first = _first_of(messages)
-        self.n_open = 0
+        self.first_by_topic = _first_by_topic(messages)
+        self.n_pending_rows = 0  # who will add a row later counts it here, and takes it off when it is added
         self.rows: dict[str, list[Row]] = {}
-        self.columns: list[tuple[str, pa.RecordBatch]] = []  # rows too: those that were made many at once
+        self.arrow_batches: list[tuple[str, pa.RecordBatch]] = []  # rows that were made many at once
 
     def add(self, table: str, rows: Iterable[Row] | pa.RecordBatch) -> None:
-        """Add complete rows."""
+        """Add complete rows of a table."""
         if isinstance(rows, pa.RecordBatch):
-            self.columns.append((table, rows))
+            self.arrow_batches.append((table, rows))
         else:
             self.rows.setdefault(table, []).extend(rows)
 
@@ -46,38 +53,41 @@ class Batches:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._open: deque[Batch] = deque()
-        self._aside: dict[str, Batch] = {}
-        self._free = Batch()  # rows that wait for no other
-        self._left: deque[Message] = deque()  # handed back by the journal, and in no batch yet
+        self._open: deque[Batch] = deque()  # oldest first
+        self._from_states: dict[str, Batch] = {}  # by the name of the state they are made of
+        self._independent = Batch()  # rows that are made of no message and wait for no other row
+        self._recovered: deque[Message] = deque()  # handed back by the journal, and in no batch yet
         self.current = self._next()
 
     def begin(self, messages: Sequence[Message]) -> Batch:
-        """Journal messages, safe from a kill when this returns, as a batch that becomes the current one."""
+        """Begin a batch of new messages, which becomes the current one; the messages are journalled first.
+
+        The messages are safe from a kill when this returns.
+        """
         self._journal.append_messages(messages)
         self._journal.flush()
         return self._next(messages)
 
-    def adopt(self, messages: deque[Message]) -> None:
-        """Take messages that the journal handed back, for `again`, which takes them out of `messages`."""
-        self._left = messages
+    def keep_recovered(self, messages: deque[Message]) -> None:
+        """Keep the messages that the journal handed back; `begin_recovered` takes them out of `messages`."""
+        self._recovered = messages
 
-    def again(self, limit: int) -> tuple[list[Message], Batch]:
-        """Begin a batch of the next messages that were handed back, up to so many."""
-        messages = [self._left.popleft() for _ in range(min(limit, len(self._left)))]
+    def begin_recovered(self, limit: int) -> tuple[list[Message], Batch]:
+        """Begin a batch of the next recovered messages, at most `limit` of them; return both."""
+        messages = [self._recovered.popleft() for _ in range(min(limit, len(self._recovered)))]
         return messages, self._next(messages)
 
-    def at_once(self, table: str, rows: Iterable[Row]) -> None:
-        """Add complete rows that no message implies, for the next commit: no open batch holds them up."""
-        self._free.add(table, rows)
+    def add_independent(self, table: str, rows: Iterable[Row]) -> None:
+        """Add complete rows that are made of no message; the next commit writes them, whatever is open."""
+        self._independent.add(table, rows)
 
-    def aside(self, state_name: str, state: bytes) -> Batch:
-        """Begin a batch of rows that no message implies, and journal what they are to be made of.
+    def begin_from_state(self, state_name: str, state: bytes) -> Batch:
+        """Begin a batch whose rows are made of a state of the journal, not of messages; journal the state.
 
-        It holds up no other batch; the state goes when the rows are there.
+        No other batch waits for this one. The state is removed in the commit that writes the rows.
         """
         self._journal.set_state(state_name, state)
-        batch = self._aside[state_name] = Batch()
+        batch = self._from_states[state_name] = Batch()
         return batch
 
     @property
@@ -91,34 +101,35 @@ class Batches:
         return sum(batch.n_bytes for batch in self._open)
 
     @property
-    def unfinished(self) -> dict[str, Message]:
-        """The first message of each topic in a batch that is not committed, or in none yet."""
-        unfinished = _first_of(self._left)
+    def first_uncommitted(self) -> dict[str, Message]:
+        """By topic, the first message that is in a batch not yet committed, or in no batch yet."""
+        first = _first_by_topic(self._recovered)
         for batch in reversed(self._open):
-            unfinished |= batch.first
-        return unfinished
+            first |= batch.first_by_topic
+        return first
 
     @property
     def waiting_s(self) -> float:
-        """For how long the oldest batch has been open; 0 when it waits for nothing."""
-        return time.monotonic() - self._open[0].began_s if self._open and self._open[0].n_open else 0.0
+        """For how long the oldest batch has waited for rows; 0 when it waits for none."""
+        oldest = self._open[0] if self._open else None
+        return time.monotonic() - oldest.began_s if oldest is not None and oldest.n_pending_rows else 0.0
 
     def commit(self) -> dict[str, int]:
-        """Journal the rows of all complete batches at the head; returns how many per table.
+        """Journal the rows of every complete batch that has no open one before it; return rows per table.
 
-        Raises RuntimeError when a batch got more rows than were to come: it could never be committed.
+        Raises RuntimeError when a batch got more rows than it waited for: it could never be committed.
         """
-        if any(batch.n_open < 0 for batch in (*self._open, *self._aside.values())):
+        if any(batch.n_pending_rows < 0 for batch in (*self._open, *self._from_states.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
-        complete, self._free = [self._free], Batch()
-        while self._open and not self._open[0].n_open:
+        complete, self._independent = [self._independent], Batch()
+        while self._open and not self._open[0].n_pending_rows:
             complete.append(self._open.popleft())
-        for name in [name for name, batch in self._aside.items() if not batch.n_open]:
-            complete.append(self._aside.pop(name))
+        for name in [name for name, batch in self._from_states.items() if not batch.n_pending_rows]:
+            complete.append(self._from_states.pop(name))
             self._journal.set_state(name, None)
         counts: dict[str, int] = {}
         for batch in complete:
-            for table, rows in (*batch.rows.items(), *batch.columns):
+            for table, rows in (*batch.rows.items(), *batch.arrow_batches):
                 self._journal.append(table, rows)
                 counts[table] = counts.get(table, 0) + len(rows)
             self._journal.mark_consumed(batch.n_messages)
@@ -128,11 +139,12 @@ class Batches:
         return counts
 
     def _next(self, messages: Sequence[Message] = ()) -> Batch:
+        """Begin a batch of messages and make it the current one."""
         self.current = Batch(messages)
         self._open.append(self.current)
         return self.current
 
 
-def _first_of(messages: Sequence[Message]) -> dict[str, Message]:
+def _first_by_topic(messages: Sequence[Message]) -> dict[str, Message]:
     """Return the first message of each topic."""
     return {message.topic: message for message in reversed(messages)}

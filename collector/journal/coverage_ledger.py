@@ -1,9 +1,9 @@
 """Keep account of what was really observed: one open interval per topic, a `coverage` row when it ends.
 
 An interval begins when the subscription stands or the stream is whole again. It ends at its last message:
-that nothing was lost behind that one only the counter of the next shows, or a look at the node (`prove`). A
-seal ends it before the first message whose rows are not committed, and it goes on in the next row. So no
-claim is ever taken back.
+only the counter of the next message, or a look at the node (`extend_until`), can show that nothing was lost
+after it. A seal ends an interval before the first message whose rows are not committed, and the next row goes
+on from there. So no claim is ever taken back.
 
 A row is held until what it vouches for is committed: a row of ours is never in the dataset before those.
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 COVERAGE_STATE: Final = "coverage/"  # + session: the name of a ledger's state in the journal
 NO_CLEAN_STOP: Final = "the process ended without a clean stop"
 LOST_WITH_JOURNAL: Final = "messages were lost with a part of the journal"
-_OF_A_ROW: Final = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
+_INTERVAL_COLUMNS: Final = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class _Interval:
         return done, rest
 
 
-class Ledger:
+class CoverageLedger:
     """The open intervals of one node and session."""
 
     def __init__(self, node: str, session: str) -> None:
@@ -93,7 +93,7 @@ class Ledger:
             interval = self._open[topic] = _Interval(received_us, received_us)
         interval.count(sequence, received_us)
 
-    def prove(self, topic: str, until_us: int) -> None:
+    def extend_until(self, topic: str, until_us: int) -> None:
         """Note that the topic was whole until a moment, though no message says so."""
         interval = self._open.get(topic)
         if interval is not None:
@@ -108,37 +108,37 @@ class Ledger:
         """End every interval."""
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
-    def hold(self, rows: Iterable[Row]) -> None:
-        """Keep rows of intervals that have ended until `ripe` or `seal` gives them out."""
+    def hold_back(self, rows: Iterable[Row]) -> None:
+        """Keep rows of intervals that have ended until `release_committed` or `seal` gives them out."""
         self._held += rows
 
-    def ripe(self, unfinished: Mapping[str, Message]) -> list[Row]:
-        """Give out the rows that were held and vouch for nothing that is unfinished."""
-        rows = [row for row in self._held if _is_before(row, unfinished)]
+    def release_committed(self, uncommitted: Mapping[str, Message]) -> list[Row]:
+        """Give out the rows that were held and vouch for nothing that is uncommitted."""
+        rows = [row for row in self._held if _is_before(row, uncommitted)]
         self._held = [row for row in self._held if row not in rows]
         return rows
 
-    def seal(self, unfinished: Mapping[str, Message]) -> list[Row]:
+    def seal(self, uncommitted: Mapping[str, Message]) -> list[Row]:
         """End every interval that has grown, and begin the next one where it ended, without a hole.
 
-        `unfinished` has, by topic, the first message whose rows are not committed. It and what came behind it
-        belong to the next interval.
+        `uncommitted` has, by topic, the first message whose rows are not committed. It and what came
+        behind it belong to the next interval.
         """
-        rows = self.ripe(unfinished) + self._ripe_parts(unfinished)
+        rows = self.release_committed(uncommitted) + self._release_committed_parts(uncommitted)
         for topic, interval in list(self._open.items()):
-            done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
+            done, rest = interval.parted(uncommitted.get("sequence" if topic == "mempool" else topic))
             if done.to_us > done.from_us:
                 rows.append(self._row(topic, done, "sealed", None))
                 self._open[topic] = rest
         return rows
 
-    def _ripe_parts(self, unfinished: Mapping[str, Message]) -> list[Row]:
+    def _release_committed_parts(self, uncommitted: Mapping[str, Message]) -> list[Row]:
         """Part the rows that are held, as intervals that are open still."""
         rows = []
         for at, row in enumerate(self._held):
             topic = row["topic"]
-            interval = _Interval(*(row[name] for name in _OF_A_ROW))
-            done, rest = interval.parted(unfinished.get("sequence" if topic == "mempool" else topic))
+            interval = _Interval(*(row[name] for name in _INTERVAL_COLUMNS))
+            done, rest = interval.parted(uncommitted.get("sequence" if topic == "mempool" else topic))
             if done.n_messages:
                 rows.append(self._row(topic, done, "sealed", None))
                 self._held[at] = self._row(topic, rest, row["end_reason"], row["detail"])
@@ -163,7 +163,7 @@ class Ledger:
         rows: list[Row] = found.get("closed", [])
         return rows
 
-    def close_killed(
+    def close_after_kill(
         self, state: bytes | None, late: Iterable[Message | Notice] = (), *, is_cut: bool = False
     ) -> list[Row]:
         """Close what a killed run left open, by its last state and what it had received since.
@@ -174,9 +174,9 @@ class Ledger:
         """
         rows = self.restore(state)
         rows += self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
-        return rows + self.take_late(late) + self.close_all("killed", NO_CLEAN_STOP)
+        return rows + self.continue_with(late) + self.close_all("killed", NO_CLEAN_STOP)
 
-    def take_late(self, late: Iterable[Message | Notice]) -> list[Row]:
+    def continue_with(self, late: Iterable[Message | Notice]) -> list[Row]:
         """Go on with what a killed run had received since its last state; returns the intervals that end."""
         rows = []
         for item in late:
@@ -215,9 +215,9 @@ class Ledger:
         }
 
 
-def _is_before(row: Row, unfinished: Mapping[str, Message]) -> bool:
-    """Whether an interval ends before the first message of its topic that is unfinished."""
-    first = unfinished.get("sequence" if row["topic"] == "mempool" else row["topic"])
+def _is_before(row: Row, uncommitted: Mapping[str, Message]) -> bool:
+    """Whether an interval ends before the first message of its topic that is uncommitted."""
+    first = uncommitted.get("sequence" if row["topic"] == "mempool" else row["topic"])
     if first is None or row["last_sequence"] is None:
         return True
     n_behind: int = (row["last_sequence"] - first.sequence) % COUNTER_RANGE

@@ -13,7 +13,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class Space:
+class DiskSpace:
     """Whether a journal and its dataset have space. Without `stop` a full disk is an error at once."""
 
     def __init__(self, stop: threading.Event | None) -> None:
@@ -25,16 +25,16 @@ class Space:
         """Why something cannot be written now; empty when all is well."""
         return "; ".join(self._full.values())
 
-    def wait_for(self, what: str, act: Callable[[], T]) -> T:
+    def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
         """Do what needs space, as soon as there is some. Raises NoSpace once `stop` is set."""
         wait_s = RETRY_S[0]
-        while (done := self.attempt(what, act)) is None:
-            assert self._stop is not None  # noqa: S101 - else `attempt` raises
+        while (done := self.try_once(what, act)) is None:
+            assert self._stop is not None  # noqa: S101 - else `try_once` raises
             self._stop.wait(wait_s)
             wait_s = min(2 * wait_s, RETRY_S[1])
         return done
 
-    def attempt(self, what: str, act: Callable[[], T]) -> T | None:
+    def try_once(self, what: str, act: Callable[[], T]) -> T | None:
         """Do what needs space; None when there is none. Raises NoSpace once `stop` is set."""
         try:
             done = act()

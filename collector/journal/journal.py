@@ -9,7 +9,7 @@ exactly the flushed messages that have no rows.
 
 Messages come through a ring (`collector.receive.ring`) that keeps them until they are flushed, so that
 SIGKILL costs nothing received: what is in the ring of a killed run and not in a segment follows in turns
-(`left_in_ring`). Of other entries a kill costs those since the last `flush`; they are made anew from the
+(`take_left_in_ring`). Of other entries a kill costs those since the last `flush`; they are made anew from the
 messages. A power cut costs at most `fsync_interval_s` of flushed entries (1 s by default; 0 forces every
 flush to disk; None leaves it to the operating system, often half a minute) and the ring. Sealed rows are on
 disk before their segment goes.
@@ -38,9 +38,9 @@ import structlog
 from collector.dataset.schema import COVERAGE, TABLES, Table
 from collector.dataset.writer import Dataset, sync_folder, to_batch
 from collector.errors import DatasetError
-from collector.journal.adoption import adopt
+from collector.journal.adoption import read_earlier_runs
 from collector.journal.coverage_ledger import COVERAGE_STATE, Row
-from collector.journal.disk_space import Space
+from collector.journal.disk_space import DiskSpace
 from collector.journal.frames import (
     CONSUMED,
     MESSAGES,
@@ -54,8 +54,8 @@ from collector.journal.frames import (
     state_batch,
     update,
 )
-from collector.journal.recovery import Accounts, of_this_run, settled_state, stubs
-from collector.journal.segment import Segment, explained, lock_folder
+from collector.journal.recovery import CoverageClaims, end_lost_intervals, items_of_run, settled_state
+from collector.journal.segment import Segment, explain_os_errors, lock_folder
 from collector.receive.records import Message
 from collector.receive.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
 
@@ -80,7 +80,7 @@ class Journal:
         ring_bytes: int = CAPACITY_BYTES,
     ) -> None:
         self.lost_bytes = 0  # of segments and rings, of earlier runs or this one, that could not be read
-        self._space = Space(stop)
+        self._space = DiskSpace(stop)
         self._ring: Ring | None = None
         self._late: Iterator[Item] = iter(())  # what a killed run left in it
         self._ring_bytes = ring_bytes
@@ -89,7 +89,7 @@ class Journal:
         self._fsynced_s = time.monotonic()
         self._is_synced = True
         self._lock = lock_folder(folder)
-        with explained(folder):
+        with explain_os_errors(folder):
             self._unsealed = Segment.all_in(folder)
         self._is_carried = not self._unsealed  # what must outlive the unsealed segments stands in a newer one
         self._number = max((segment.number for segment in self._unsealed), default=0)
@@ -97,7 +97,7 @@ class Journal:
         self._states: dict[str, bytes] = {}
         self._waiting: Waiting = deque()
         self._next_ordinal = 0
-        self._vouched: set[str] = set()  # stems of segments whose coverage was being sealed
+        self._coverage_sealed: set[str] = set()  # stems of segments whose coverage was being sealed
         # What the next flush will write.
         self._new_rows: dict[str, list[Sequence[Mapping[str, Any]] | pa.RecordBatch]] = {}
         self._n_new_messages = 0
@@ -129,42 +129,42 @@ class Journal:
         """Seal what earlier runs left; returns their messages that have not become rows, oldest first.
 
         The messages stay in the journal until `mark_consumed`. So does what earlier runs claim to have
-        observed, as a state for each session (`account.settled_state`): it becomes rows of `coverage` with
-        the session's messages. What the last run left in its ring follows by `left_in_ring`; where something
-        is damaged it is among the messages. Raises DatasetError when the dataset does not take the rows;
-        then nothing is lost, and the next run recovers.
+        observed, as a state for each session (`recovery.settled_state`): it becomes rows of `coverage` with
+        the session's messages. What the last run left in its ring follows by `take_left_in_ring`; where
+        something is damaged it is among the messages. Raises DatasetError when the dataset does not take the
+        rows; then nothing is lost, and the next run recovers.
         """
-        accounts = self._adopt(dataset)
-        self._take_over_rings(accounts, dataset)
+        claims = self._read_earlier_segments(dataset)
+        self._take_over_rings(claims, dataset)
         self._seal_segments(dataset, is_recovery=True)
         return [message for _, message in self._waiting]
 
-    def left_in_ring(self, session: str, limit: int) -> list[Item]:
+    def take_left_in_ring(self, session: str, limit: int) -> list[Item]:
         """Take what a killed run received, up to `limit` items, to be flushed; none end the ring."""
         if self._ring is None or self._ring.session != session:
             return []
         items = list(islice(self._late, limit))
         if not items:
-            self.end_ring()
+            self.remove_ring()
         return items
 
-    def ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
-        """Make the ring through which the messages of a session come; it ends with `end_ring`."""
-        self.end_ring()
-        self._ring = self._space.wait_for("journal", lambda: self._new_ring(node, session, topics))
+    def make_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
+        """Make the ring through which the messages of a session come; it ends with `remove_ring`."""
+        self.remove_ring()
+        self._ring = self._space.retry_until_done("journal", lambda: self._new_ring(node, session, topics))
         return self._ring
 
     def _new_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
-        with explained(self._folder):
+        with explain_os_errors(self._folder):
             at = self._folder / (session + SUFFIX)
             return Ring.create(at, node=node, session=session, topics=topics, capacity_bytes=self._ring_bytes)
 
-    def end_ring(self) -> None:
+    def remove_ring(self) -> None:
         """Do without the ring: its session has ended, and all that is in it is journalled or not wanted."""
         if self._ring is not None:
             ring, self._ring = self._ring, None
             ring.close()
-            with explained(self._folder):
+            with explain_os_errors(self._folder):
                 ring.path.unlink()
             self.set_state(_RING_STATE + ring.session, None)
 
@@ -222,7 +222,7 @@ class Journal:
         self._n_new_messages = self._n_new_consumed = 0
         interval_s = self._fsync_interval_s
         if interval_s is not None and time.monotonic() - self._fsynced_s >= interval_s:
-            self._space.attempt("journal", self._fsync)
+            self._space.try_once("journal", self._fsync)
 
     def seal(self, dataset: Dataset) -> list[Path]:
         """Flush, begin a new segment and turn every older one into Parquet; returns the files.
@@ -232,7 +232,7 @@ class Journal:
         """
         self.flush()
         self._end_current()
-        files = self._space.attempt("dataset", lambda: self._seal_segments(dataset))
+        files = self._space.try_once("dataset", lambda: self._seal_segments(dataset))
         return files or []
 
     def close(self) -> None:
@@ -252,39 +252,39 @@ class Journal:
             os.close(self._lock)
             self._lock = -1
 
-    def _adopt(self, dataset: Dataset) -> Accounts:
+    def _read_earlier_segments(self, dataset: Dataset) -> CoverageClaims:
         """Take over what earlier runs left in segments; returns what they claim to have observed."""
-        with explained(self._folder):
-            adopted = adopt(self._unsealed, dataset, self._folder.name)
-        self._unsealed, self._vouched = adopted.segments, adopted.vouched
-        self._waiting.extend(adopted.messages)
-        self._next_ordinal, self._states = adopted.next_ordinal, adopted.states
+        with explain_os_errors(self._folder):
+            earlier = read_earlier_runs(self._unsealed, dataset, self._folder.name)
+        self._unsealed, self._coverage_sealed = earlier.segments, earlier.coverage_sealed
+        self._waiting.extend(earlier.messages)
+        self._next_ordinal, self._states = earlier.next_ordinal, earlier.states
         for name in {each for each in self._states if each.startswith(_RING_STATE)}:
             if not (self._folder / (name.removeprefix(_RING_STATE) + SUFFIX)).exists():
                 del self._states[name]  # a kill came between the end of a ring and that of its state
-        return adopted.accounts
+        return earlier.claims
 
-    def _take_over_rings(self, accounts: Accounts, dataset: Dataset) -> None:
+    def _take_over_rings(self, claims: CoverageClaims, dataset: Dataset) -> None:
         """Flush the messages in rings of earlier runs that are in no segment, and what is claimed then."""
-        with explained(self._folder):
+        with explain_os_errors(self._folder):
             paths = sorted(self._folder.glob(f"*{SUFFIX}"))
-            if len(paths) == 1 and not accounts.is_damaged and self._resume(paths[0], accounts):
+            if len(paths) == 1 and not claims.is_damaged and self._resume(paths[0], claims):
                 return
-            found = [Ring.left_in(path) for path in paths]
+            found = [Ring.read_left(path) for path in paths]
         late: dict[str, list[Item]] = {}
         cut: set[str] = set()
         for path, left in zip(paths, found, strict=True):
             done = int(self._states.get(_RING_STATE + left.session, b"0"))
-            late[left.session] = list(of_this_run(left.items, done))
+            late[left.session] = list(items_of_run(left.items, done))
             self.append_messages([item for item in late[left.session] if isinstance(item, Message)])
             cut |= {left.session} if left.released > done else set()
             if left.lost_bytes:
                 self.lost_bytes += left.lost_bytes
                 log.warning("journal.damaged", ring=path.name, lost_bytes=left.lost_bytes)
-        is_damaged = accounts.is_damaged or bool(cut) or any(left.lost_bytes for left in found)
-        self._settle(accounts.settled(late, cut), dataset if is_damaged else None)
+        is_damaged = claims.is_damaged or bool(cut) or any(left.lost_bytes for left in found)
+        self._settle(claims.close_all(late, cut), dataset if is_damaged else None)
         for path, left in zip(paths, found, strict=True):
-            with explained(self._folder):
+            with explain_os_errors(self._folder):
                 if left.lost_bytes:
                     path.replace(path.with_suffix(".damaged"))
                 else:
@@ -292,8 +292,8 @@ class Journal:
                 sync_folder(self._folder)
             self.set_state(_RING_STATE + left.session, None)
 
-    def _resume(self, path: Path, accounts: Accounts) -> bool:
-        """Leave what is in a ring there, for `left_in_ring`; False when something of it is lost."""
+    def _resume(self, path: Path, claims: CoverageClaims) -> bool:
+        """Leave what is in a ring there, for `take_left_in_ring`; False when something of it is lost."""
         ring = Ring.resume(path)
         if ring is None:
             return False
@@ -301,15 +301,17 @@ class Journal:
         if ring.n_released > done:
             ring.close()
             return False
-        self._ring, self._late = ring, of_this_run(ring.taken(), done)
-        self.set_state(COVERAGE_STATE + ring.session, accounts.resumed(ring.session))
-        self._settle(accounts.settled({}, set()), None)
+        self._ring, self._late = ring, items_of_run(ring.take_all(), done)
+        self.set_state(COVERAGE_STATE + ring.session, claims.state_to_resume(ring.session))
+        self._settle(claims.close_all({}, set()), None)
         return True
 
     def _settle(self, claims: dict[str, list[Row]], damaged: Dataset | None) -> None:
         """Flush what was observed by sessions that have ended, together with the last of their messages."""
         if damaged is not None:
-            for session, rows in stubs(self._folder.name, damaged.read(COVERAGE), claims).items():
+            for session, rows in end_lost_intervals(
+                self._folder.name, damaged.read(COVERAGE), claims
+            ).items():
                 claims.setdefault(session, []).extend(rows)
         for session, rows in claims.items():
             if rows or COVERAGE_STATE + session in self._states:
@@ -328,11 +330,11 @@ class Journal:
         written: list[Path] = []
         while self._unsealed:
             segment = self._unsealed[0]
-            with explained(self._folder):
+            with explain_os_errors(self._folder):
                 content = segment.read()
             batches = content.batches
             names = batches.keys() - OWN_NAMES
-            if is_recovery and segment.stem not in self._vouched:
+            if is_recovery and segment.stem not in self._coverage_sealed:
                 names -= {"coverage"}
             for name in sorted(names, key=lambda name: (name in VOUCHING, name)):
                 rows = pa.Table.from_batches(batches[name])
@@ -340,7 +342,7 @@ class Journal:
             if content.lost_bytes:
                 self.lost_bytes += content.lost_bytes
                 log.warning("journal.damaged", segment=segment.stem, lost_bytes=content.lost_bytes)
-            with explained(self._folder):
+            with explain_os_errors(self._folder):
                 segment.remove(keep=content.lost_bytes > 0)
             del self._unsealed[0]
         return written
@@ -353,18 +355,18 @@ class Journal:
         if self._states:
             batches[STATES] = state_batch(self._states)
         if batches:
-            with explained(self._folder):
+            with explain_os_errors(self._folder):
                 batches[SIZES] = size_batch(self._unsealed)
             self._write_once(batches)
             self._fsync()
         self._is_carried = True
 
     def _write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        self._space.wait_for("journal", lambda: self._write_once(batches))
+        self._space.retry_until_done("journal", lambda: self._write_once(batches))
 
     def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> int:
         """Write one frame; returns the bytes in the segment. Raises NoSpace when the disk is full."""
-        with explained(self._folder):
+        with explain_os_errors(self._folder):
             if self._current is None:
                 self._current = Segment.create(self._folder, self._number + 1)
                 self._number += 1
@@ -388,7 +390,7 @@ class Journal:
 
     def _fsync(self) -> None:
         if self._current is not None and not self._is_synced:
-            with explained(self._folder):
+            with explain_os_errors(self._folder):
                 self._current.fsync()
             self._is_synced = True
         self._fsynced_s = time.monotonic()

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, Ledger, Row
+from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger, Row
 from collector.journal.frames import MESSAGES, STATES
-from collector.journal.segment import Contents, Part
+from collector.journal.segment import Part, SegmentContents
 from collector.receive.records import COUNTER_RANGE, Message
 from collector.receive.ring import Item
 
@@ -27,7 +27,7 @@ _TIMES: Final = ("from_at", "to_at")
 
 
 @dataclass
-class Account:
+class SessionClaims:
     """What is said of one session."""
 
     is_damaged: bool  # something was lost before what comes next
@@ -36,15 +36,15 @@ class Account:
     behind: dict[tuple[str, int], Message] = field(default_factory=dict)  # damage, by topic and counter
 
 
-class Accounts:
+class CoverageClaims:
     """The accounts of one node's sessions, by their names."""
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._of: dict[str, Account] = {}
+        self._of: dict[str, SessionClaims] = {}
         self.is_damaged = False
 
-    def take(self, contents: Contents, *, is_vouched: bool = False) -> None:
+    def read(self, contents: SegmentContents, *, is_vouched: bool = False) -> None:
         """Take what a segment says, oldest first; `is_vouched`: its coverage was being sealed."""
         for part in contents.parts:
             if part.is_behind_loss:
@@ -58,50 +58,50 @@ class Accounts:
         if contents.ends_in_loss:
             self._damage()
 
-    def settled(self, late: Mapping[str, Iterable[Item]], cut: set[str]) -> dict[str, list[Row]]:
+    def close_all(self, late: Mapping[str, Iterable[Item]], cut: set[str]) -> dict[str, list[Row]]:
         """Close all intervals, also by what the rings tell: `late` and `cut` as in `Ledger.close_killed`."""
-        claims = {}
+        rows_of: dict[str, list[Row]] = {}
         for session in sorted(self._of.keys() | late.keys()):
-            account = self._account(session)
-            is_cut = account.is_damaged or session in cut
-            items = [*_unclaimed(account), *late.get(session, ())]
-            ledger = Ledger(self._node, session)
-            rows = account.rows + ledger.close_killed(account.state, items, is_cut=is_cut)
-            claims[session] = _apart(rows) if is_cut else rows
-        return claims
+            claims = self._claims_of(session)
+            is_cut = claims.is_damaged or session in cut
+            items = [*_unclaimed(claims), *late.get(session, ())]
+            ledger = CoverageLedger(self._node, session)
+            rows = claims.rows + ledger.close_after_kill(claims.state, items, is_cut=is_cut)
+            rows_of[session] = _without_overlap(rows) if is_cut else rows
+        return rows_of
 
-    def resumed(self, session: str) -> bytes:
+    def state_to_resume(self, session: str) -> bytes:
         """Give up the claims of a session of which nothing is lost, as a state that goes on from its ring."""
-        account = self._of.pop(session, Account(is_damaged=False))
-        ledger = Ledger(self._node, session)
-        ledger.hold(account.rows + ledger.restore(account.state))
+        claims = self._of.pop(session, SessionClaims(is_damaged=False))
+        ledger = CoverageLedger(self._node, session)
+        ledger.hold_back(claims.rows + ledger.restore(claims.state))
         return json.dumps(json.loads(ledger.state()) | {"is_settled": True}).encode()
 
-    def open_rows(self) -> list[Row]:
+    def rows_so_far(self) -> list[Row]:
         """List every claim; an open interval as `sealed`, for as far as anybody knows it goes on."""
         rows = []
-        for session, account in self._of.items():
-            ledger = Ledger(self._node, session)
-            if account.is_damaged:
-                closed = ledger.close_killed(account.state, _unclaimed(account), is_cut=True)
-                rows += _apart(account.rows + closed)
+        for session, claims in self._of.items():
+            ledger = CoverageLedger(self._node, session)
+            if claims.is_damaged:
+                closed = ledger.close_after_kill(claims.state, _unclaimed(claims), is_cut=True)
+                rows += _without_overlap(claims.rows + closed)
             else:
-                rows += account.rows + ledger.restore(account.state) + ledger.close_all("sealed")
+                rows += claims.rows + ledger.restore(claims.state) + ledger.close_all("sealed")
         return rows
 
-    def _account(self, session: str) -> Account:
-        return self._of.setdefault(session, Account(self.is_damaged))
+    def _claims_of(self, session: str) -> SessionClaims:
+        return self._of.setdefault(session, SessionClaims(self.is_damaged))
 
     def _damage(self) -> None:
         self.is_damaged = True
-        for account in self._of.values():
-            account.is_damaged = True
+        for claims in self._of.values():
+            claims.is_damaged = True
 
     def _take_rows(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            account = self._account(row["session"])
-            if not account.is_damaged:
-                account.rows.append(row)
+            claims = self._claims_of(row["session"])
+            if not claims.is_damaged:
+                claims.rows.append(row)
 
     def _take_states(self, states: Iterable[Mapping[str, Any]]) -> None:
         for each in states:
@@ -109,18 +109,18 @@ class Accounts:
                 continue
             session, state = each["name"].removeprefix(COVERAGE_STATE), each["value"]
             if state is not None and json.loads(state).get("is_settled"):
-                self._of[session] = Account(is_damaged=False, state=state)
-            elif not self._account(session).is_damaged:
-                self._account(session).state = state
+                self._of[session] = SessionClaims(is_damaged=False, state=state)
+            elif not self._claims_of(session).is_damaged:
+                self._claims_of(session).state = state
 
     def _take_present(self, part: Part) -> None:
         for message in _present(part):
-            account = self._account(message.session)
-            if account.is_damaged:
-                account.behind.setdefault((message.topic, message.sequence), message)
+            claims = self._claims_of(message.session)
+            if claims.is_damaged:
+                claims.behind.setdefault((message.topic, message.sequence), message)
 
 
-def of_this_run(items: Iterable[Item], done: int) -> Iterator[Item]:
+def items_of_run(items: Iterable[Item], done: int) -> Iterator[Item]:
     """Leave out of a ring the messages up to a number, notices before them, and what follows a restart.
 
     A restart whose notice is lost shows in a counter that steps back.
@@ -149,7 +149,9 @@ def settled_state(rows: Iterable[Row]) -> bytes:
     return json.dumps({"open": {}, "closed": list(rows), "is_settled": True}).encode()
 
 
-def stubs(node: str, coverage: pa.Table, claims: Mapping[str, Iterable[Row]]) -> dict[str, list[Row]]:
+def end_lost_intervals(
+    node: str, coverage: pa.Table, claims: Mapping[str, Iterable[Row]]
+) -> dict[str, list[Row]]:
     """End what is sealed and goes on nowhere, since the journal has lost how: an empty interval for each."""
     begins = {(row["session"], row["topic"], row["from_at"]) for rows in claims.values() for row in rows}
     last: dict[tuple[str, str], Row] = {}
@@ -159,20 +161,20 @@ def stubs(node: str, coverage: pa.Table, claims: Mapping[str, Iterable[Row]]) ->
     ends: dict[str, list[Row]] = {}
     for (session, topic), row in last.items():
         if row["end_reason"] == "sealed" and (session, topic, row["to_at"]) not in begins:
-            ledger = Ledger(node, session)
+            ledger = CoverageLedger(node, session)
             ledger.open(topic, row["to_at"])
             ends.setdefault(session, []).extend(ledger.close(topic, "killed", LOST_WITH_JOURNAL))
     return ends
 
 
-def _unclaimed(account: Account) -> list[Message]:
+def _unclaimed(claims: SessionClaims) -> list[Message]:
     """List, by topic and counter, what is there behind the damage and was not claimed before it."""
-    ledger = Ledger("", "")
-    claimed = account.rows + ledger.restore(account.state) + ledger.close_all("killed")
-    return [message for key, message in sorted(account.behind.items()) if not _is_claimed(key, claimed)]
+    ledger = CoverageLedger("", "")
+    claimed = claims.rows + ledger.restore(claims.state) + ledger.close_all("killed")
+    return [message for key, message in sorted(claims.behind.items()) if not _is_claimed(key, claimed)]
 
 
-def _apart(rows: list[Row]) -> list[Row]:
+def _without_overlap(rows: list[Row]) -> list[Row]:
     """Begin no interval before the last one ends: messages come before a subscription is known to stand."""
     ends: dict[str, int] = {}
     if any(row["end_reason"] == "clock_step" for row in rows):

@@ -28,8 +28,8 @@ from typing import Final, NamedTuple, Self, TypeAlias
 import pyarrow as pa
 
 from collector.dataset import locks
-from collector.dataset.writer import FILE_MODE, NO_SPACE, make_folder, sync_folder
-from collector.errors import DatasetError, NoSpace
+from collector.dataset.writer import FILE_MODE, make_folder, sync_folder
+from collector.errors import NO_SPACE, DatasetError, NoSpace
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
 KEY_BYTES: Final = 8
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     is_behind_loss: bool = False  # bytes before it are lost, of this segment
 
 
-class Contents(NamedTuple):
+class SegmentContents(NamedTuple):
     """What a segment holds."""
 
     parts: list[Part]  # in the order they were written
@@ -113,7 +113,7 @@ class Segment:
         try:
             rest = frame
             while rest:
-                rest = _behind(os.writev(self._handle, rest), rest)
+                rest = _rest_after(os.writev(self._handle, rest), rest)
         except OSError:
             os.ftruncate(self._handle, self.size_bytes)
             os.lseek(self._handle, self.size_bytes, os.SEEK_SET)
@@ -130,7 +130,7 @@ class Segment:
             os.close(self._handle)
             self._handle = -1
 
-    def read(self) -> Contents:
+    def read(self) -> SegmentContents:
         """Read every whole frame; what is cut off or damaged is counted, and never an error.
 
         A file cut exactly between two frames looks like one that was never longer, unless `whole_bytes` says
@@ -149,7 +149,7 @@ class Segment:
                 read_bytes += _FRAME_BYTES + len(payload)
                 parts += [Part(name, batch, is_behind_loss) for name, batch in _parts(payload)]
         size_bytes = max(size_bytes, self.whole_bytes)
-        return Contents(parts, size_bytes - read_bytes, size_bytes > end)
+        return SegmentContents(parts, size_bytes - read_bytes, size_bytes > end)
 
     def remove(self, *, keep: bool) -> None:
         """Take the segment out of the journal; with keep the file stays, with the ending `.damaged`."""
@@ -192,7 +192,7 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
     return [key, _length.pack(length), _checksum.pack(_crc(length, *parts)), *parts]
 
 
-def _behind(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
+def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
     """Return what is left of parts behind their first bytes."""
     for i, part in enumerate(parts):
         if n_bytes < len(part):
@@ -219,7 +219,7 @@ def _crc(length: int, *parts: Bytes) -> int:
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explain_os_errors(folder: Path) -> Iterator[None]:
     """Raise what the system says of a journal's folder as DatasetError, or NoSpace when the disk is full."""
     try:
         yield
@@ -233,7 +233,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 def lock_folder(folder: Path) -> int:
     """Take the folder for this process; the operating system gives it back when the process ends."""
-    with explained(folder):
+    with explain_os_errors(folder):
         make_folder(folder)
         return locks.take(
             folder / locks.NAME, f"the journal {folder} is in use by another process; stop that one first"

@@ -56,7 +56,7 @@ class PendingEvents:
         """
         self._n_pulled += 1
         event = Event(letter, txid, None, -self._n_pulled, at_us)
-        self._batches.at_once("mempool_events", [self._row(event, "pulled", reason, None)])
+        self._batches.add_independent("mempool_events", [self._row(event, "pulled", reason, None)])
 
     def tick(self, now_us: int) -> None:
         """Let time pass: give up on reasons that nothing tells."""
@@ -73,7 +73,7 @@ class PendingEvents:
     def _give_out(self, event: Event, reason: str | None = None, replaced_by: bytes | None = None) -> None:
         batch = self._owners.pop(event.sequence)
         batch.add("mempool_events", [self._row(event, "pushed", reason, replaced_by)])
-        batch.n_open -= 1
+        batch.n_pending_rows -= 1
 
     def _row(self, event: Event, kind: str, reason: str | None, replaced_by: bytes | None) -> Row:
         return {

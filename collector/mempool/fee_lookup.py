@@ -64,14 +64,14 @@ class FeeLookup:
     def entered(self, entry: PendingEntry, owner: Batch) -> None:
         """Take an entry; `owner` stays open until its row is there."""
         entry.owner = owner
-        owner.n_open += 1
+        owner.n_pending_rows += 1
         self._entries.entered(entry)
 
     def entered_in_block(self, entry: PendingEntry, owner: Batch, block_hash: bytes) -> None:
         """Take a transaction that was first seen in a block."""
         entry.owner = owner
         entry.gone_us = monotonic_us()
-        owner.n_open += 1
+        owner.n_pending_rows += 1
         self._entries.entered_in_block(entry, block_hash)
 
     def left(self, left: TxLeft) -> None:
@@ -137,7 +137,7 @@ class FeeLookup:
     def _done(self, done: Iterable[FinishedRow]) -> None:
         for row, owner in done:
             owner.add("mempool_txs", [row])
-            owner.n_open -= 1
+            owner.n_pending_rows -= 1
 
 
 def ask_entries(client: RpcClient, questions: Sequence[EntryRequest]) -> list[EntryAnswer]:

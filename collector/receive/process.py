@@ -9,12 +9,12 @@ Every topic has a counter of its own in the last frame, 4 bytes little-endian. A
 node and us (its queue was full, or the connection broke), a return to a smaller number a restart of the
 node. The ring is bounded: what finds no room is dropped and noted.
 
-`zmq_source` starts it as `python -m collector.receive.process SETUP`, with SETUP in JSON. It answers with one
-line, `connected`, or `silent` and the addresses that gave no sign of life. Then it takes orders on its input,
-a line of JSON each: the path of the ring, before which it keeps in memory what comes; topics whose
-connections are to be made anew. It writes an empty line when the collector waits for something new. The end
-of its input, be it that the collector stops or that it was killed, ends it: what has reached this machine by
-then still goes into the ring.
+`collector.receive.source` starts it as `python -m collector.receive.process SETUP`, with SETUP in JSON. It
+answers with one line, `connected`, or `silent` and the addresses that gave no sign of life. Then it takes
+commands on its input, a line of JSON each: the path of the ring, before which it keeps in memory what comes;
+topics whose connections are to be made anew. It writes an empty line when the collector waits for something
+new. It ends when its input ends, which is when the collector stops or is killed; what has reached this
+machine by then still goes into the ring.
 """
 
 import json
@@ -31,13 +31,12 @@ from typing import Final, NamedTuple
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from collector.receive.records import Notice
+from collector.receive.records import COUNTER_RANGE, Notice
 from collector.receive.ring import Ring
 
 N_FRAMES: Final = 3  # topic, body, counter
 COUNTER_BYTES: Final = 4
-COUNTER_RANGE: Final = 1 << 32
-LOOK_S: Final = 0.05  # between two looks at the monitor and the input
+POLL_S: Final = 0.05  # between two looks at the monitor and the input
 KEEPALIVE_IDLE_S: Final = 60
 HEARTBEAT_MS: Final = (
     10_000,
@@ -66,11 +65,11 @@ class Receiver:
         self._timeout_s = setup.timeout_s
         self._topics = {topic.encode(): topic for topic in setup.endpoints}
         self._expected: dict[str, int] = {}
-        self._renewed: set[str] = set()  # topics of new connections that have brought nothing yet
+        self._reconnected: set[str] = set()  # topics of new connections that have brought nothing yet
         self._dropped: dict[str, int] = {}  # by topic, since the last message that found room
         self._is_full = False  # from the first message without room until half of the room is free
         self._notices: deque[Notice] = deque()  # that found no room
-        self._early: list[tuple[list[bytes], int] | Notice] = []  # what came before there was a ring
+        self._before_ring: list[tuple[list[bytes], int] | Notice] = []  # what came before there was a ring
         self._ring: Ring | None = None
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
@@ -113,7 +112,7 @@ class Receiver:
         poller = zmq.Poller()
         for source in (self._monitor, _INPUT):
             poller.register(source, zmq.POLLIN)
-        self._socket.set(zmq.RCVTIMEO, round(LOOK_S * 1000))
+        self._socket.set(zmq.RCVTIMEO, round(POLL_S * 1000))
         while True:
             self._receive()
             ready = dict(poller.poll(0))
@@ -123,11 +122,11 @@ class Receiver:
                 self._note_connection("reconnect" if lost else "connected", event["endpoint"].decode())
                 self._wake()
             if _INPUT in ready:
-                orders = os.read(_INPUT, 1 << 16).decode()
-                if not orders:
+                commands = os.read(_INPUT, 1 << 16).decode()
+                if not commands:
                     break
-                for order in orders.splitlines():
-                    self._obey(**json.loads(order))
+                for line in commands.splitlines():
+                    self._execute(**json.loads(line))
         self._drain()
 
     def fail(self, error: BaseException) -> None:
@@ -139,7 +138,7 @@ class Receiver:
         receive, now_ns, take, wake = self._socket.recv, time.time_ns, self._take, self._wake
         now_s = time.monotonic
         taken = 0
-        until_s = now_s() + LOOK_S
+        until_s = now_s() + POLL_S
         with suppress(zmq.Again):
             while now_s() < until_s:
                 frame = receive(copy=False)
@@ -155,7 +154,7 @@ class Receiver:
 
     def _wake(self) -> None:
         """Tell the collector that there is something new, if it waits for that."""
-        if self._ring is not None and self._ring.wakes():
+        if self._ring is not None and self._ring.clear_wait_flag():
             with suppress(OSError):
                 os.write(_OUTPUT, b"\n")
 
@@ -167,21 +166,21 @@ class Receiver:
         for topic in list(self._dropped):
             self._note_dropped(topic, time.time_ns())
 
-    def _obey(self, *, ring: str | None = None, renew: Sequence[str] = ()) -> None:
+    def _execute(self, *, ring: str | None = None, reconnect: Sequence[str] = ()) -> None:
         """Take the path of the ring; or make the connections of some topics anew."""
         if ring is not None:
             self._begin_ring(Path(ring))
-        for endpoint in {self._endpoints[topic] for topic in renew}:
+        for endpoint in {self._endpoints[topic] for topic in reconnect}:
             self._socket.disconnect(endpoint)
             self._note_connection("reconnect", endpoint)  # no event tells of an end that we made
-            self._renewed.update(topic for topic, at in self._endpoints.items() if at == endpoint)
+            self._reconnected.update(topic for topic, at in self._endpoints.items() if at == endpoint)
             self._connect(endpoint)
         self._wake()
 
     def _begin_ring(self, path: Path) -> None:
         self._ring = Ring.open(path)
-        early, self._early = self._early, []
-        for item in early:
+        waiting, self._before_ring = self._before_ring, []
+        for item in waiting:
             if isinstance(item, Notice):
                 self._note(item)
             else:
@@ -205,8 +204,8 @@ class Receiver:
         self._expected[topic] = (sequence + 1) % COUNTER_RANGE
         # Counters are 32 bits wide: half the range ahead is a jump, the rest is a step back.
         is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
-        is_named = is_jump and topic in self._renewed  # the new connection has ended the interval
-        self._renewed.discard(topic)
+        is_named = is_jump and topic in self._reconnected  # the new connection has ended the interval
+        self._reconnected.discard(topic)
         if sequence != expected and not is_named:
             reason = "gap" if is_jump else "node_restart"
             detail = f"counter is {sequence}, expected {expected}"
@@ -236,20 +235,20 @@ class Receiver:
 
     def _keep(self, frames: list[bytes], received_ns: int) -> None:
         """Keep a message until there is a ring; what is beyond the limit is noted, and shows as a gap."""
-        n_kept = len(self._early)
+        n_kept = len(self._before_ring)
         if n_kept < self._queue_limit:
-            self._early.append((frames, received_ns))
+            self._before_ring.append((frames, received_ns))
         elif n_kept == self._queue_limit:
             detail = f"{n_kept} messages came before the session began"
-            self._early += [Notice("overflow", topic, received_ns, detail) for topic in self._endpoints]
+            self._before_ring += [Notice("overflow", topic, received_ns, detail) for topic in self._endpoints]
 
     def _note(self, notice: Notice) -> None:
         """Put a notice behind those that wait for room."""
         if self._ring is None:
-            self._early.append(notice)
+            self._before_ring.append(notice)
             return
         self._notices.append(notice)
-        while self._notices and self._ring.note(self._notices[0]):
+        while self._notices and self._ring.put_notice(self._notices[0]):
             self._notices.popleft()
 
     def _note_connection(self, reason: str, endpoint: str) -> None:

@@ -2,8 +2,8 @@
 
 Both map the file. What was put is in the operating system's cache at once, without a call, so it outlives
 SIGKILL of either process or of both; and the file has its space from the start, so a full disk cannot stop
-the one that puts. One process puts (`Ring.put`, `Ring.note`), one takes (`Ring.take`) and frees what it has
-made safe elsewhere (`Ring.release`). A record counts once `head` lies behind it.
+the one that puts. One process puts (`Ring.put`, `Ring.put_notice`), one takes (`Ring.take`) and
+frees what it has made safe elsewhere (`Ring.release`). A record counts once `head` lies behind it.
 
 The file is a page that describes it, in words of 64 bits and in JSON of which a word has the length and the
 CRC-32, then the records, each at a multiple of 8 bytes:
@@ -16,7 +16,6 @@ at its begin. Byte order is little-endian in records, the machine's own in the p
 mixture of old and new pages: checksum and number tell a record from what was there before.
 """
 
-import errno
 import fcntl
 import json
 import mmap
@@ -29,19 +28,20 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
+from collector.errors import NO_SPACE
 from collector.receive.records import Message, Notice
 
 CAPACITY_BYTES: Final = 64 << 20
-LEAST_BYTES: Final = 1 << 20  # below this a ring is not worth having
+MIN_CAPACITY_BYTES: Final = 1 << 20  # below this a ring is not worth having
 SUFFIX: Final = ".ring"
 NOTICE_RESERVE_BYTES: Final = 1 << 16  # a full ring still has room to say that it is full
-MOST_NOTICE_BYTES: Final = 1 << 14
-TAKEN_AT_ONCE: Final = 1000
+MAX_NOTICE_BYTES: Final = 1 << 14
+MAX_TAKEN: Final = 1000
 
 _MAGIC: Final = b"mpring01"
 _PAGE_BYTES: Final = 4096
 # 64-bit words of the page, behind the magic.
-_HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT, _IDLE = range(1, 8)
+_HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT, _READER_WAITS = range(1, 8)
 _TEXT_AT: Final = 64
 _MESSAGE, _NOTICE = 0, 1
 _NO_TOPIC: Final = 0xFFFF
@@ -52,12 +52,11 @@ _HEADER_BYTES: Final = _start.size + _rest.size
 _FILE_MODE: Final = 0o640
 _UNMAP_BYTES: Final = 8 << 20  # so many are put or taken between two times of giving pages back
 _PATIENCE_S: Final = 1.0  # for a record that the other processor's cache has not shown yet
-_NO_SPACE: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 Item = Message | Notice
 
 
-class Left(NamedTuple):
+class LeftInRing(NamedTuple):
     """What a run left in its ring, oldest first."""
 
     session: str
@@ -144,16 +143,16 @@ class Ring:
         kind = _MESSAGE, self._number_of[topic]
         return self._put(kind, sequence, received_ns, body)
 
-    def note(self, notice: Notice) -> bool:
+    def put_notice(self, notice: Notice) -> bool:
         """Put a notice, for which a little room is kept; False when even that is used up."""
         kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
-        text = f"{notice.reason}\0{notice.detail}\0".encode()[:MOST_NOTICE_BYTES]
+        text = f"{notice.reason}\0{notice.detail}\0".encode()[:MAX_NOTICE_BYTES]
         return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
-    def wakes(self) -> bool:
+    def clear_wait_flag(self) -> bool:
         """Whether the other side waits for something to take; true once for each wait."""
-        if self._words[_IDLE]:
-            self._words[_IDLE] = 0
+        if self._words[_READER_WAITS]:
+            self._words[_READER_WAITS] = 0
             return True
         return False
 
@@ -236,17 +235,17 @@ class Ring:
             items.append(item)
         return items
 
-    def taken(self) -> Iterator[Item]:
+    def take_all(self) -> Iterator[Item]:
         """Take all that there is, as it is asked for."""
-        while items := self.take(TAKEN_AT_ONCE):
+        while items := self.take(MAX_TAKEN):
             yield from items
 
-    def idles(self) -> bool:
+    def set_wait_flag(self) -> bool:
         """Say that this side waits; False when there is something to take after all.
 
         A word may come while neither side sees the other's: wait for a wake with a time limit.
         """
-        self._words[_IDLE] = 1
+        self._words[_READER_WAITS] = 1
         return self._words[_HEAD] == self._at
 
     def release(self, number: int) -> None:
@@ -260,7 +259,7 @@ class Ring:
             self._unmap(tail)
 
     @classmethod
-    def left_in(cls, path: Path, *, timeout_s: float = 10.0) -> Left:
+    def read_left(cls, path: Path, *, timeout_s: float = 10.0) -> LeftInRing:
         """Read what a run left, once the process that puts has ended; never fails for what is in the file.
 
         Raises TimeoutError when that process does not end.
@@ -272,22 +271,22 @@ class Ring:
             ring = cls(path, handle)
         except ValueError:
             os.close(handle)
-            return Left(path.stem, [], size_bytes)
+            return LeftInRing(path.stem, [], size_bytes)
         try:
             items: list[Item] = []
             lost_bytes = 0
-            for found in ring._left():
+            for found in ring._read_records():
                 if isinstance(found, int):
                     lost_bytes += found
                 else:
                     items.append(found)
-            return Left(ring.session, items, lost_bytes, ring.n_released)
+            return LeftInRing(ring.session, items, lost_bytes, ring.n_released)
         finally:
             ring.close()
 
     @classmethod
     def resume(cls, path: Path, *, timeout_s: float = 10.0) -> Self | None:
-        """Open what a run left, to `take` it; None where something is damaged: `left_in` makes do with that.
+        """Open what a run left, to `take` it; None where something is damaged, which `read_left` can read.
 
         Raises TimeoutError when the process that puts does not end.
         """
@@ -298,14 +297,14 @@ class Ring:
         except ValueError:
             os.close(handle)
             return None
-        is_damaged = any(isinstance(found, int) for found in ring._left())
+        is_damaged = any(isinstance(found, int) for found in ring._read_records())
         ring._map.madvise(mmap.MADV_DONTNEED)  # all of it was looked at: see `_unmap`
         if is_damaged:
             ring.close()
             return None
         return ring
 
-    def _left(self) -> Iterator[Item | int]:
+    def _read_records(self) -> Iterator[Item | int]:
         """Every whole record between tail and head, and how many bytes between them are none."""
         self._complete()
         words = self._words
@@ -366,7 +365,7 @@ def _allocate(handle: int, wanted_bytes: int) -> int:
         try:
             os.posix_fallocate(handle, 0, _PAGE_BYTES + capacity)
         except OSError as error:
-            if error.errno not in _NO_SPACE or capacity // 2 < LEAST_BYTES:
+            if error.errno not in NO_SPACE or capacity // 2 < MIN_CAPACITY_BYTES:
                 raise
             os.ftruncate(handle, 0)
             capacity //= 2

@@ -22,21 +22,21 @@ from typing import Any, Final
 from collector.errors import NodeUnavailable
 from collector.receive.process import Setup
 from collector.receive.records import Notice
-from collector.receive.ring import TAKEN_AT_ONCE, Ring
+from collector.receive.ring import MAX_TAKEN, Ring
 
 # A subscription travels behind the handshake; Bitcoin Core's own tests wait as long for it.
 SUBSCRIBE_SETTLE_S: Final = 0.2
 START_S: Final = 30.0  # for the process to begin, on a machine that is busy
 END_S: Final = 10.0
-INBOX_ITEMS: Final = 2_000  # what is beyond them stays in the ring
+MAX_INBOX_ITEMS: Final = 2_000  # what is beyond them stays in the ring
 BACK_OFF_S: Final = 0.005
-LOOK_S: Final = 0.05  # the longest wait for word from the process, which may be missed
+POLL_S: Final = 0.05  # the longest wait for word from the process, which may be missed
 GATHER_S: Final = 0.005  # what comes in the meantime is taken together; stamps are made before
 
-__all__ = ["Notice", "ZmqSource"]
+__all__ = ["MessageSource", "Notice"]
 
 
-class ZmqSource:
+class MessageSource:
     """One node's messages, and notices about the stream, on their way into `inbox`.
 
     `endpoints` maps topic to address, e.g. {"sequence": "tcp://127.0.0.1:28332"}. `inbox` may be shared with
@@ -52,10 +52,10 @@ class ZmqSource:
         inbox: "queue.SimpleQueue[Any]",
         queue_limit: int = 200_000,
     ) -> None:
-        self.since_us = 0  # when the subscription stood
+        self.subscribed_at_us = 0  # when the subscription stood
         # Set by the owner of the inbox: leave messages in the ring, while it has room; or whatever comes.
-        self.is_held = False
-        self.is_stopped_up = False
+        self.is_throttled = False
+        self.is_paused = False
         self.node = node
         self.session = session
         self.topics = tuple(endpoints)
@@ -80,34 +80,34 @@ class ZmqSource:
         )
         outcome, _, silent = self._first_line(timeout_s + START_S).partition(" ")
         if outcome == "silent":
-            raise NodeUnavailable(self._silent(set(silent.split()), timeout_s))
+            raise NodeUnavailable(self._describe_silent(set(silent.split()), timeout_s))
         if outcome != "connected":
             raise NodeUnavailable(
                 f"the process that receives from {self.node} did not begin within {START_S:g} s; its error "
                 "is above, or this machine is too busy"
             )
         time.sleep(SUBSCRIBE_SETTLE_S)
-        self.since_us = time.time_ns() // 1000
+        self.subscribed_at_us = time.time_ns() // 1000
 
-    def keep_in(self, ring: Ring) -> None:
+    def start_forwarding(self, ring: Ring) -> None:
         """Hand over what was received since `connect`, and all that follows, through a ring made for it.
 
         What is in the ring is safe from a kill; its room is free again when the owner of the ring says so.
         """
-        self._order(ring=str(ring.path.resolve()))
+        self._send_command(ring=str(ring.path.resolve()))
         self._thread = threading.Thread(
             target=self._run, args=(ring,), name=f"receive-{self.node}", daemon=True
         )
         self._thread.start()
 
-    def renew(self, topics: Collection[str]) -> None:
+    def reconnect(self, topics: Collection[str]) -> None:
         """Make the connections of these topics anew, but not when the end has been asked for.
 
         Notices follow in the stream: `reconnect` for each topic of an address, and `connected` once it has
         shaken hands again.
         """
         if not self._is_ending:
-            self._order(renew=sorted(topics))
+            self._send_command(reconnect=sorted(topics))
 
     def end(self) -> None:
         """Receive no more. What was received still comes, held back as ever, until `is_drained`."""
@@ -144,7 +144,7 @@ class ZmqSource:
         process.stdout.close()
 
     @property
-    def alive(self) -> bool:
+    def is_receiving(self) -> bool:
         """Whether messages are being received."""
         return self._process is not None and self._process.poll() is None
 
@@ -154,11 +154,11 @@ class ZmqSource:
             raise RuntimeError("connect was not called, or the source was stopped")
         return self._process
 
-    def _order(self, **order: str | list[str]) -> None:
+    def _send_command(self, **command: str | list[str]) -> None:
         pipe = self._running.stdin
         assert pipe is not None  # noqa: S101 - Popen was told to make it
         with suppress(BrokenPipeError):  # it has ended; the thread that reads from it says so
-            pipe.write(json.dumps(order).encode() + b"\n")
+            pipe.write(json.dumps(command).encode() + b"\n")
             pipe.flush()
 
     def _first_line(self, timeout_s: float) -> str:
@@ -177,7 +177,7 @@ class ZmqSource:
             said += more
         return said.decode().splitlines()[0]
 
-    def _silent(self, endpoints: set[str], timeout_s: float) -> str:
+    def _describe_silent(self, endpoints: set[str], timeout_s: float) -> str:
         topics = ", ".join(
             f"{topic} at {at}" for topic, at in sorted(self._endpoints.items()) if at in endpoints
         )
@@ -193,7 +193,7 @@ class ZmqSource:
         assert pipe is not None  # noqa: S101 - Popen was told to make it
         try:
             while self._forward(ring):
-                if ring.idles() and select.select([pipe], [], [], LOOK_S)[0]:
+                if ring.set_wait_flag() and select.select([pipe], [], [], POLL_S)[0]:
                     if not os.read(pipe.fileno(), 1 << 16):
                         self._forward(ring)
                         break
@@ -206,21 +206,21 @@ class ZmqSource:
 
     def _forward(self, ring: Ring) -> bool:
         """Fill the inbox with what is in the ring; False when a stop leaves the rest there."""
-        while items := ring.take(TAKEN_AT_ONCE):
+        while items := ring.take(MAX_TAKEN):
             for item in items:
                 self._inbox.put(item)
-            while self._is_waited_for(ring):
+            while self._must_wait(ring):
                 if self._is_stopping:
                     return False
                 time.sleep(BACK_OFF_S)
         return True
 
-    def _is_waited_for(self, ring: Ring) -> bool:
+    def _must_wait(self, ring: Ring) -> bool:
         """Whether there is enough in the inbox, and what comes next stays in the ring for now."""
-        if self.is_stopped_up:
+        if self.is_paused:
             return True
         has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full
-        return self._inbox.qsize() > INBOX_ITEMS or (self.is_held and has_room)
+        return self._inbox.qsize() > MAX_INBOX_ITEMS or (self.is_throttled and has_room)
 
     def _fail(self, detail: str) -> None:
         self._inbox.put(Notice("failed", None, time.time_ns(), detail))

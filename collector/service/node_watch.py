@@ -29,7 +29,7 @@ from collector.monitor.metrics import Metrics
 from collector.node.preflight import client_for, examine
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 from collector.service.session import START_HEIGHT_STATE, Session
 
 RETRY_WAIT_S: Final = 2.0
@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
     name: str
     session: str
     client: RpcClient
-    source: ZmqSource
+    source: MessageSource
     inbox: "queue.SimpleQueue[Any]"
 
 
@@ -62,7 +62,7 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
     warm_up()  # not in the session: its first block would hold up all that comes with it
     session = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    source = ZmqSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
+    source = MessageSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
     try:
         source.connect()
     except BaseException:

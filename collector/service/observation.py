@@ -15,7 +15,7 @@ from collector.clock import Step, StepDetector, wall_us
 from collector.dataset.schema import ZMQ_TOPICS
 from collector.errors import CollectorError
 from collector.journal.batches import Batches
-from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, Ledger
+from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics
 from collector.node.request_threads import FinishedRequest, NodeRequests
@@ -33,7 +33,7 @@ class Observation:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: CoverageLedger,
         pipeline: Pipeline,
         *,
         journal: Journal,
@@ -83,7 +83,7 @@ class Observation:
     def resume(self, items: Iterable[Message | Notice]) -> list[Message]:
         """Keep account of what a killed run had received and not journalled; returns the messages."""
         items = list(items)
-        self.keep(self._ledger.take_late(items))
+        self.keep(self._ledger.continue_with(items))
         done_ns = int(self._journal.states.get(MALFORMED_STATE + self._origin[1], b"0"))
         for item in items:
             if type(item) is Notice and item.reason == "malformed" and item.received_ns > done_ns:
@@ -96,12 +96,12 @@ class Observation:
 
     def seal(self) -> None:
         """Make rows of what was observed so far and has its rows committed."""
-        self._give_out(self._ledger.seal(self._batches.unfinished))
+        self._give_out(self._ledger.seal(self._batches.first_uncommitted))
 
     def end(self, reason: str, detail: str | None = None) -> None:
         """Make rows of everything: the session is over."""
-        self._ledger.hold(self._ledger.close_all(reason, detail))
-        self._give_out(self._ledger.ripe({}))
+        self._ledger.hold_back(self._ledger.close_all(reason, detail))
+        self._give_out(self._ledger.release_committed({}))
 
     def forget(self) -> None:
         """Drop what the journal keeps for a next run, which has nothing more to close."""
@@ -114,7 +114,7 @@ class Observation:
         The ledger's state goes to the journal with the messages it counts.
         """
         rows: list[Row] = []
-        self._give_out(self._ledger.ripe(self._batches.unfinished))
+        self._give_out(self._ledger.release_committed(self._batches.first_uncommitted))
         step = self._steps.step()
         for position, item in enumerate(items):
             if type(item) is Message:
@@ -211,14 +211,14 @@ class Observation:
 
     def _proven(self, until_us: int) -> None:
         for topic in ("sequence", "mempool"):
-            self._ledger.prove(topic, until_us)
+            self._ledger.extend_until(topic, until_us)
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Hand rows of `coverage` and what is still open to the next flush, which writes both or neither.
 
         The rows go with the state until what they vouch for is committed.
         """
-        self._ledger.hold(rows)
+        self._ledger.hold_back(rows)
         self._give_out([])
 
     def _give_out(self, rows: Sequence[Row]) -> None:

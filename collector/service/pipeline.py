@@ -24,7 +24,7 @@ from collector.clock import monotonic_us
 from collector.config import Settings
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
-from collector.journal.coverage_ledger import Ledger
+from collector.journal.coverage_ledger import CoverageLedger
 from collector.mempool import told
 from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import PendingEntry
@@ -81,7 +81,7 @@ class Pipeline:
         lanes: NodeRequests,
         batches: Batches,
         stored: StoredBlocks,
-        ledger: Ledger,
+        ledger: CoverageLedger,
     ) -> None:
         self.origin = origin  # names of the node and of the session
         self.contents = MempoolContents()
@@ -121,7 +121,7 @@ class Pipeline:
         """Take one message of another topic than `rawtx`, which is in the journal as part of `batch`."""
         now_us = monotonic_us()
         if message.topic == "sequence":
-            batch.n_open += 1
+            batch.n_pending_rows += 1
             self._held.append(_Held(now_us + HOLD_US, message, batch))
             return
         try:
@@ -219,7 +219,7 @@ class Pipeline:
             event = parse_event(message.body, message.sequence, message.received_ns // 1000)
         except DecodeError as error:
             self._reject(message, str(error), batch)
-            batch.n_open -= 1
+            batch.n_pending_rows -= 1
             return
         self._events.expect(event.sequence, batch)
         self._apply(self.sync.event(event, now_us))
@@ -294,7 +294,7 @@ class Pipeline:
 
     def take_told(self, state_name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
         """Take entries that a snapshot told of, and the state of the journal that says so."""
-        owner = self._batches.aside(state_name, state)
+        owner = self._batches.begin_from_state(state_name, state)
         for entry in entries:
             self._fees.entered(entry, owner)
 

@@ -155,8 +155,8 @@ class Polls:
         self._is_template_open = False
         self._template_error = ""
         row, transactions = template_rows(self._origin, trigger, template)
-        self._batches.at_once("templates", [row])
-        self._batches.at_once("template_txs", transactions)
+        self._batches.add_independent("templates", [row])
+        self._batches.add_independent("template_txs", transactions)
 
     def _no_template(self, error: NodeError) -> None:
         """Go on without templates: a node that is syncing or has no peers gives none."""
@@ -167,7 +167,7 @@ class Polls:
 
     def _on_stats(self, stats: Stats) -> None:
         self._is_stats_open = False
-        self._batches.at_once("mempool_stats", [stats_row(self._origin, stats, self._histogram())])
+        self._batches.add_independent("mempool_stats", [stats_row(self._origin, stats, self._histogram())])
 
     def _no_stats(self, error: NodeError) -> None:
         self._is_stats_open = False

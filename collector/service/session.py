@@ -20,7 +20,7 @@ from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
 from collector.dataset.writer import Dataset
 from collector.journal.batches import Batch, Batches
-from collector.journal.coverage_ledger import NO_CLEAN_STOP, Ledger
+from collector.journal.coverage_ledger import NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
 from collector.mempool import told
 from collector.monitor.metrics import Metrics, NodeState
@@ -28,7 +28,7 @@ from collector.node.preflight import NodeFacts
 from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message, Notice
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 from collector.service.memory import give_back
 from collector.service.observation import Observation
 from collector.service.pipeline import HOLD_US, Pipeline
@@ -72,7 +72,7 @@ class Session:
         self._metrics = metrics
         self._inbox = inbox
         self._lanes = NodeRequests(node, client, inbox)
-        self._ledger = Ledger(node, session)
+        self._ledger = CoverageLedger(node, session)
         self._batches = Batches(journal)
         self._pipeline = Pipeline(
             origin, settings, lanes=self._lanes, batches=self._batches, stored=stored, ledger=self._ledger
@@ -90,14 +90,14 @@ class Session:
             watchdog_interval_s=settings.watchdog_interval_s,
             renew=self._renew,
         )
-        self._source: ZmqSource | None = None
+        self._source: MessageSource | None = None
         self._tip_hash: bytes | None = None
         self._is_overdue = False
         self._is_ending = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
         self._carried_bytes = 0  # of the journal, that the last seal had to leave in it
 
-    def run(self, facts: NodeFacts, source: ZmqSource, stop: Flag) -> bool:
+    def run(self, facts: NodeFacts, source: MessageSource, stop: Flag) -> bool:
         """Collect from `source` until `stop` or until the node restarts; leaves everything sealed.
 
         False when it leaves messages in the journal and its ring, for `recover`: a session that is behind and
@@ -105,8 +105,8 @@ class Session:
         """
         self._source = source
         try:
-            self._begin(facts, source.since_us)
-            source.keep_in(self._journal.ring(*self.origin, source.topics))
+            self._begin(facts, source.subscribed_at_us)
+            source.start_forwarding(self._journal.make_ring(*self.origin, source.topics))
             while not stop.is_set() and not self._observation.restarted:
                 self._turn(self._take(IDLE_S))
             is_complete = self._drain(source)
@@ -140,10 +140,10 @@ class Session:
         self._observation.adopt(claims)
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
-        self._batches.adopt(messages)
+        self._batches.keep_recovered(messages)
         while messages and not stop.is_set():
-            self._take_again(*self._batches.again(GATHER_ITEMS), stop)
-        while not stop.is_set() and (items := self._journal.left_in_ring(self.origin[1], GATHER_ITEMS)):
+            self._take_again(*self._batches.begin_recovered(GATHER_ITEMS), stop)
+        while not stop.is_set() and (items := self._journal.take_left_in_ring(self.origin[1], GATHER_ITEMS)):
             late = self._observation.resume(items)
             self._take_again(late, self._batches.begin(late), stop)
         if not stop.is_set():
@@ -188,7 +188,7 @@ class Session:
         now_us = wall_us()
         node, session = self.origin
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
-        self._batches.at_once("nodes", [row])
+        self._batches.add_independent("nodes", [row])
         self._journal.set_state(START_HEIGHT_STATE + session, json.dumps(row["tip_height"]).encode())
         self._observation.begin(facts.endpoints, since_us)
         self._metrics.began(node, row)
@@ -200,7 +200,7 @@ class Session:
 
     def _renew(self, topic: str) -> None:
         if self._source is not None:
-            self._source.renew([topic])
+            self._source.reconnect([topic])
 
     # --- one turn
 
@@ -272,8 +272,8 @@ class Session:
     def _hold(self) -> None:
         """Leave in the ring what would only wait in memory; where that is full, losses are named."""
         if self._source is not None:
-            self._source.is_held = self._pipeline.is_behind
-            self._source.is_stopped_up = self._is_full
+            self._source.is_throttled = self._pipeline.is_behind
+            self._source.is_paused = self._is_full
 
     # --- timers
 
@@ -283,7 +283,7 @@ class Session:
             self._tip_hash = tip_hash
             self._polls.tip_changed()
         self._polls.ask_on_time()
-        if self._source is None or not (self._source.is_held or self._source.is_stopped_up):
+        if self._source is None or not (self._source.is_throttled or self._source.is_paused):
             self._observation.ask_on_time()  # else what waits in the ring would pass for silence
 
     def _seal_on_time(self) -> None:
@@ -295,7 +295,7 @@ class Session:
 
     # --- the end
 
-    def _drain(self, source: ZmqSource) -> bool:
+    def _drain(self, source: MessageSource) -> bool:
         """Take in what was received, in turns as ever: what memory holds has its bound at an end too.
 
         False when it does not go on: what is incomplete waits for the node, and the rest in the ring.
@@ -319,7 +319,7 @@ class Session:
         """Wait a little for what the messages still need, and seal."""
         self._await_answers(FINISH_S)
         self._observation.end(reason, self._observation.restarted or None)
-        self._journal.end_ring()
+        self._journal.remove_ring()
         self._wind_up(FINISH_S)
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
 

@@ -55,7 +55,7 @@ from collector.mempool.entries import PendingEntry, mempool_row
 from collector.mempool.recent_txs import RecentTransactions
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 from collector.service.memory import spare_collections, spare_pandas
 from collector.service.session import GATHER_ITEMS
 from gpuhash.measure import machine
@@ -212,12 +212,12 @@ def chain(folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as at:
         dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        source = ZmqSource("bench", "s", dict.fromkeys(ZMQ_TOPICS, node.endpoint), inbox=inbox)
+        source = MessageSource("bench", "s", dict.fromkeys(ZMQ_TOPICS, node.endpoint), inbox=inbox)
         with Journal(Path(at) / "journal") as journal:
             journal.recover(dataset)
             source.connect()
-            ring = journal.ring("bench", "s", ZMQ_TOPICS)
-            source.keep_in(ring)
+            ring = journal.make_ring("bench", "s", ZMQ_TOPICS)
+            source.start_forwarding(ring)
             begun_s, used_s = time.perf_counter(), used_here_s()
             feeding = threading.Thread(target=feed, args=(node, lambda: ring.n_released))
             feeding.start()

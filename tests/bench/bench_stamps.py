@@ -18,7 +18,7 @@ from collector.codec.decode_many import parse_block
 from collector.codec.rows import warm_up
 from collector.codec.verify import verify_block
 from collector.journal.journal import Journal
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 
 FULL_BLOCK_TX = 2_990  # transactions of this kind that fill 4,000,000 weight units
 JITTER_S = 4.0
@@ -80,13 +80,13 @@ def started(sender: Any) -> tuple[Any, Any, Any]:
 
 
 def delays_of_collector(sender: Any, raw: bytes | None) -> dict[str, float]:
-    """Stamp through `ZmqSource`."""
+    """Stamp through `MessageSource`."""
     process, port, until = started(sender)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory() as at, Journal(Path(at) / "journal") as journal:
-        source = ZmqSource("bench", "s", {"rawtx": f"tcp://127.0.0.1:{port.value}"}, inbox=inbox)
+        source = MessageSource("bench", "s", {"rawtx": f"tcp://127.0.0.1:{port.value}"}, inbox=inbox)
         source.connect()
-        source.keep_in(journal.ring("bench", "s", source.topics))
+        source.start_forwarding(journal.make_ring("bench", "s", source.topics))
         while not inbox.empty():
             inbox.get()
         work(raw)

@@ -16,7 +16,7 @@ from collector.dataset.writer import Dataset
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics
 from collector.node.preflight import client_for, examine
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 from collector.regtest import RegtestNode, make_wallet
 from collector.service.session import Session
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send
@@ -55,7 +55,7 @@ def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_pat
     facts = examine(client, watched, settings)
     with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
         journal.recover(dataset)
-        source = ZmqSource("n", "s", facts.endpoints, inbox=inbox)
+        source = MessageSource("n", "s", facts.endpoints, inbox=inbox)
         source.connect()
         session = Session(
             ("n", "s"),

@@ -37,8 +37,8 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(session, "GATHER_ITEMS", FORWARDED)
     monkeypatch.setattr(session, "FINISH_S", 1.0)
     monkeypatch.setattr(entries, "GIVE_UP_US", 500_000)
-    monkeypatch.setattr(zmq_source, "TAKEN_AT_ONCE", FORWARDED)
-    monkeypatch.setattr(zmq_source, "INBOX_ITEMS", INBOX)
+    monkeypatch.setattr(zmq_source, "MAX_TAKEN", FORWARDED)
+    monkeypatch.setattr(zmq_source, "MAX_INBOX_ITEMS", INBOX)
     noted: list[int] = []
     begin = Batches._next
 

@@ -39,9 +39,9 @@ def test_a_block_of_a_node_in_step_is_an_arrival() -> None:
     """It waits for the look behind it, and for nothing more."""
     story = Story()
     story.come(1)
-    assert (story.marks, story.batch.n_open, story.n_looks) == ({}, 1, 1)
+    assert (story.marks, story.batch.n_pending_rows, story.n_looks) == ({}, 1, 1)
     story.arrivals.looked(is_behind=False)
-    assert (story.marks, story.batch.n_open, len(story.arrivals)) == ({1: False}, 0, 0)
+    assert (story.marks, story.batch.n_pending_rows, len(story.arrivals)) == ({1: False}, 0, 0)
 
 
 def test_blocks_that_come_in_a_burst_are_marked_to_the_last() -> None:
@@ -84,6 +84,6 @@ def test_an_end_gives_out_everything() -> None:
     story = Story()
     story.arrivals.happened(b"\x09" * 32, "seen", NOW_US, "pushed", story.batch, known=None)
     story.come(1)
-    assert story.batch.n_open == 2
+    assert story.batch.n_pending_rows == 2
     story.arrivals.flush()
-    assert (story.marks, story.batch.n_open, len(story.arrivals)) == ({None: None, 1: None}, 0, 0)
+    assert (story.marks, story.batch.n_pending_rows, len(story.arrivals)) == ({None: None, 1: None}, 0, 0)

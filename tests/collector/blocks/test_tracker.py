@@ -25,7 +25,7 @@ def node() -> Iterator[RegtestNode]:
 
 def columns_of(batch: Batch) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the tables whose rows are made as columns."""
-    return {table: rows.to_pylist() for table, rows in batch.columns}
+    return {table: rows.to_pylist() for table, rows in batch.arrow_batches}
 
 
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
@@ -86,7 +86,7 @@ def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> No
     assert (row["block_hash"], row["height"], row["height_source"]) == (hash_bytes(name), height, "bip34")
     assert (row["verdict"], row["source"]) == ("valid", "zmq")
     assert [arrival["height"] for arrival in batch.rows["block_arrivals"]] == [height]
-    assert (batch.n_open, len(blocks)) == (0, 0)
+    assert (batch.n_pending_rows, len(blocks)) == (0, 0)
 
 
 def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: RegtestNode) -> None:
@@ -97,14 +97,14 @@ def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: Regt
     blocks, asked, batch = flow_above(answer.verbose["height"])
     blocks.happened(hash_bytes(name), "connected", 1, "at_start", batch)
     blocks.answered(hash_bytes(name), answer, 2, 2, batch)
-    assert not batch.columns
+    assert not batch.arrow_batches
     blocks.happened(hash_bytes(name), "connected", 1, "pushed", batch)
     assert asked == [hash_bytes(name)] * 2
     blocks.arrivals.looked(is_behind=False)
-    assert batch.n_open == 1
+    assert batch.n_pending_rows == 1
     blocks.answered(hash_bytes(name), answer, 3, 3, batch)
     assert [row["block_hash"] for row in columns_of(batch)["blocks"]] == [hash_bytes(name)]
-    assert (batch.n_open, len(blocks)) == (0, 0)
+    assert (batch.n_pending_rows, len(blocks)) == (0, 0)
 
 
 def test_what_a_session_was_still_fetching_is_left_to_the_next(node: RegtestNode) -> None:

@@ -19,7 +19,7 @@ from collector.compaction import run as compaction
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
 from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.journal.coverage_ledger import Ledger
+from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
 from collector.receive.records import Message
 from tests.collector.check.made_dataset import (
@@ -213,7 +213,7 @@ def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) ->
             journal.append(name_, each)
         messages = [Message("n", "s", "sequence", row["sequence"], 0, b"") for row in waiting]
         journal.append_messages(messages)
-        ledger = Ledger("n", "s")
+        ledger = CoverageLedger("n", "s")
         ledger.open("sequence", at_us(6))
         ledger.count("sequence", 7, at_us(7))
         journal.append_messages([Message("n", "s", "sequence", 7, 0, b"")])

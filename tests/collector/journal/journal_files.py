@@ -5,7 +5,7 @@ from typing import Any
 
 from collector.dataset.schema import MEMPOOL_EVENTS
 from collector.dataset.writer import Dataset
-from collector.journal.coverage_ledger import COVERAGE_STATE, Ledger
+from collector.journal.coverage_ledger import COVERAGE_STATE, CoverageLedger
 from collector.journal.journal import Journal
 from collector.receive.records import Message
 
@@ -42,10 +42,10 @@ def recovered(journal: Journal, dataset: Dataset, session: str = "s1", *, per_tu
     """Take all that an earlier run left, what is in its ring in turns, as `Session.recover` does."""
     messages = journal.recover(dataset)
     name = COVERAGE_STATE + session
-    ledger = Ledger("n", session)
-    ledger.hold(ledger.restore(journal.states.get(name)))
-    while items := journal.left_in_ring(session, per_turn):
-        ledger.hold(ledger.take_late(items))
+    ledger = CoverageLedger("n", session)
+    ledger.hold_back(ledger.restore(journal.states.get(name)))
+    while items := journal.take_left_in_ring(session, per_turn):
+        ledger.hold_back(ledger.continue_with(items))
         late = [item for item in items if isinstance(item, Message)]
         journal.append_messages(late)
         journal.set_state(name, ledger.state())

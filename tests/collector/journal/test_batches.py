@@ -29,15 +29,15 @@ def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Data
     """What is complete waits for what came before it; then both are written."""
     batches = Batches(journal)
     first, second = (batches.begin([message(number)]) for number in (1, 2))
-    first.n_open = 1
+    first.n_pending_rows = 1
     second.add("mempool_events", [row(message(2))])
     assert batches.commit() == {}
     assert batches.n_messages == 2
-    assert [each.sequence for each in batches.unfinished.values()] == [1]
+    assert [each.sequence for each in batches.first_uncommitted.values()] == [1]
     first.add("mempool_events", [row(message(1))])
-    first.n_open = 0
+    first.n_pending_rows = 0
     assert batches.commit() == {"mempool_events": 2}
-    assert not batches.unfinished
+    assert not batches.first_uncommitted
     journal.seal(dataset)
     assert sealed(dataset) == [1, 2]
 
@@ -45,7 +45,7 @@ def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Data
 def test_a_row_too_many_is_an_error_not_a_standstill(journal: Journal) -> None:
     """A batch that was let go of once too often could never be committed, nor any behind it."""
     batches = Batches(journal)
-    batches.begin([message(1)]).n_open = -1
+    batches.begin([message(1)]).n_pending_rows = -1
     with pytest.raises(RuntimeError, match="did not wait for"):
         batches.commit()
 
@@ -55,15 +55,15 @@ def test_rows_that_no_message_implies_outlive_a_kill(tmp_path: Path, dataset: Da
     with Journal(tmp_path / "killed") as journal:
         journal.recover(dataset)
         batches = Batches(journal)
-        aside = batches.aside("told/s/1", b"what was there")
-        aside.n_open = 1
+        aside = batches.begin_from_state("told/s/1", b"what was there")
+        aside.n_pending_rows = 1
         batches.begin([message(1)]).add("mempool_events", [row(message(1))])
         assert batches.commit() == {"mempool_events": 1}
     with Journal(tmp_path / "killed") as journal:
         assert journal.recover(dataset) == []
         assert journal.states == {"told/s/1": b"what was there"}
         batches = Batches(journal)
-        batches.aside("told/s/1", b"what was there").add("mempool_events", [row(message(2))])
+        batches.begin_from_state("told/s/1", b"what was there").add("mempool_events", [row(message(2))])
         assert batches.commit() == {"mempool_events": 1}
         assert journal.states == {}
         journal.seal(dataset)

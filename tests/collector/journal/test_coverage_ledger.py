@@ -1,6 +1,6 @@
 """The account of what was observed: no interval claims more than was received, none is lost."""
 
-from collector.journal.coverage_ledger import Ledger
+from collector.journal.coverage_ledger import CoverageLedger
 from collector.receive.records import COUNTER_RANGE, Message, Notice
 
 SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
@@ -8,7 +8,7 @@ SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 def test_a_gap_ends_an_interval_at_its_last_message() -> None:
     """The row ends at the last message before the hole; the next begins with the first behind it."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("rawtx", 10)
     ledger.count("rawtx", 7, 20)
     ledger.count("rawtx", 8, 30)
@@ -32,7 +32,7 @@ def test_a_gap_ends_an_interval_at_its_last_message() -> None:
 
 def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
     """A sealed interval ends at its last message, and the next begins there with a count of its own."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.open("rawblock", 10)
     ledger.count("sequence", 1, 20)
@@ -40,7 +40,7 @@ def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
     assert (sealed["topic"], sealed["end_reason"]) == ("sequence", "sealed")
     assert (sealed["from_at"], sealed["to_at"], sealed["n_messages"]) == (10, 20, 1)
     assert ledger.seal({}) == []  # nothing came since
-    ledger.prove("sequence", 70)
+    ledger.extend_until("sequence", 70)
     grown, still = ledger.close_all("shutdown")
     assert (still["topic"], still["from_at"], still["to_at"]) == ("rawblock", 10, 10)
     assert (grown["from_at"], grown["to_at"], grown["n_messages"]) == (20, 70, 0)
@@ -49,7 +49,7 @@ def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
 
 def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
     """Such messages, and what came behind them, belong to the next interval, which goes on without a hole."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     for topic in ("sequence", "mempool", "rawtx"):
         ledger.open(topic, 10)
     for number in range(5, 9):
@@ -71,7 +71,7 @@ def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
 
 def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
     """Behind a gap, and where the counter begins anew, it is the interval's own messages that count."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.count("sequence", COUNTER_RANGE - 1, 50)
     ledger.count("sequence", 0, 60)
     before_the_gap = {"sequence": Message("alpha", "s", "sequence", COUNTER_RANGE - 9, 20_000, b"")}
@@ -85,7 +85,7 @@ def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
 
 def test_what_was_received_after_the_last_state_is_counted() -> None:
     """Messages and notices that a kill left in the ring extend and close what the state had open."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     late = [
         Message("alpha", "s", "sequence", 5, 20_000, b""),
@@ -93,7 +93,7 @@ def test_what_was_received_after_the_last_state_is_counted() -> None:
         Notice("gap", "sequence", 30_000, "counter is 9, expected 6"),
         Message("alpha", "s", "sequence", 9, 30_000, b""),
     ]
-    rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
+    rows = CoverageLedger("alpha", "s").close_after_kill(ledger.state(), late)
     assert [(row["from_at"], row["to_at"], row["last_sequence"], row["end_reason"]) for row in rows] == [
         (10, 20, 5, "gap"),
         (30, 30, 9, "killed"),
@@ -102,11 +102,11 @@ def test_what_was_received_after_the_last_state_is_counted() -> None:
 
 def test_a_kill_closes_what_was_open_by_its_state() -> None:
     """Another run closes the intervals at the last message that was journalled with the state."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.open("rawtx", 10)
     ledger.count("sequence", 4, 25)
-    rows = Ledger("alpha", "s").close_killed(ledger.state())
+    rows = CoverageLedger("alpha", "s").close_after_kill(ledger.state())
     assert {(row["topic"], row["to_at"], row["n_messages"], row["end_reason"]) for row in rows} == {
         ("sequence", 25, 1, "killed"),
         ("rawtx", 10, 0, "killed"),
@@ -115,13 +115,13 @@ def test_a_kill_closes_what_was_open_by_its_state() -> None:
 
 def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
     """What the journal lost lies between its last state and what was received since; seals do not hide it."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.count("sequence", 7, 20)
     assert len(ledger.seal({})) == 1
     late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 12, 13)]
-    rows = Ledger("alpha", "s").close_killed(ledger.state(), late)
-    whole = Ledger("alpha", "s").close_killed(None, late[1:])
+    rows = CoverageLedger("alpha", "s").close_after_kill(ledger.state(), late)
+    whole = CoverageLedger("alpha", "s").close_after_kill(None, late[1:])
     spans = [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
     assert spans == [(8, 8, "killed"), (12, 13, "killed")]
     assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in whole] == [(120, 130, 2)]
@@ -129,16 +129,16 @@ def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
 
 def test_what_a_cut_journal_left_open_does_not_go_on_behind_the_cut() -> None:
     """No counter tells what was lost when the state had counted no message yet."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 9)]
-    rows = Ledger("alpha", "s").close_killed(ledger.state(), late, is_cut=True)
+    rows = CoverageLedger("alpha", "s").close_after_kill(ledger.state(), late, is_cut=True)
     assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in rows] == [(10, 10, 0), (80, 90, 2)]
 
 
 def test_a_closed_topic_has_nothing_to_close() -> None:
     """Closing twice gives one row."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("mempool", 1)
     assert ledger.is_open("mempool")
     assert len(ledger.close("mempool", "resync")) == 1
@@ -148,23 +148,23 @@ def test_a_closed_topic_has_nothing_to_close() -> None:
 
 def test_a_row_waits_for_what_it_vouches_for() -> None:
     """A seal gives out the part that is committed; a kill finds the rest in the state."""
-    ledger = Ledger("alpha", "s")
+    ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     for number in range(5, 9):
         ledger.count("sequence", number, number * 10)
-    ledger.hold(ledger.close("sequence", "gap", "lost"))
+    ledger.hold_back(ledger.close("sequence", "gap", "lost"))
     unfinished = {"sequence": Message("alpha", "s", "sequence", 7, 70_000, b"")}
-    assert ledger.ripe(unfinished) == []
+    assert ledger.release_committed(unfinished) == []
     (sealed,) = ledger.seal(unfinished)
-    (killed,) = Ledger("alpha", "s").close_killed(ledger.state())
-    (ended,) = ledger.ripe({})
+    (killed,) = CoverageLedger("alpha", "s").close_after_kill(ledger.state())
+    (ended,) = ledger.release_committed({})
     assert [sealed[name] for name in (*SPAN, "end_reason")] == [10, 70, 5, 6, 2, "sealed"]
     assert [ended[name] for name in (*SPAN, "end_reason", "detail")] == [70, 80, 7, 8, 2, "gap", "lost"]
     assert killed == ended
-    assert ledger.ripe({}) == []
+    assert ledger.release_committed({}) == []
 
 
 def test_a_state_of_an_older_version_is_understood() -> None:
     """It was the open intervals alone."""
-    (row,) = Ledger("alpha", "s").close_killed(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
+    (row,) = CoverageLedger("alpha", "s").close_after_kill(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
     assert [row[name] for name in SPAN] == [10, 30, 7, 8, 2]

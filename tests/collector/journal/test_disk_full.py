@@ -114,7 +114,7 @@ def test_a_full_disk_is_waited_out(small: Path) -> None:
     stop = threading.Event()
     with Journal(small / "journal", stop=stop) as journal, capture_logs() as logs:
         journal.recover(dataset)
-        ring = journal.ring("n", "s", ("sequence",))
+        ring = journal.make_ring("n", "s", ("sequence",))
         messages = [message(number) for number in range(3000)]
         journal.append_messages(messages[:1000])
         journal.append("mempool_events", [row(each) for each in messages[:1000]])
@@ -135,7 +135,7 @@ def test_a_full_disk_is_waited_out(small: Path) -> None:
         filler.unlink()
         assert journal.seal(dataset)
         assert journal.blocked == ""
-        journal.end_ring()
+        journal.remove_ring()
     assert [entry["event"] for entry in logs] == ["disk.full", "disk.goes_on"] * 2
     assert sealed(dataset) == list(range(1000))
     with Journal(small / "journal") as journal:
@@ -149,7 +149,7 @@ def test_a_stop_ends_the_waiting_and_loses_nothing(small: Path) -> None:
     stop = threading.Event()
     journal = Journal(small / "journal", stop=stop)
     journal.recover(dataset)
-    ring = journal.ring("n", "s", ("sequence",))
+    ring = journal.make_ring("n", "s", ("sequence",))
     ring.put("sequence", 0, 0, message(0).body)
     journal.append_messages([each for each in ring.take(10) if not isinstance(each, str)])  # type: ignore[misc]
     filler = fill(small)

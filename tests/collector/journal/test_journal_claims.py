@@ -21,11 +21,11 @@ from collector.check.run import check
 from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, REJECTS
 from collector.dataset.writer import Dataset
 from collector.journal.batches import Batch, Batches
-from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, Ledger
+from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger
 from collector.journal.journal import VOUCHING, Journal
 from collector.journal.segment import journal_folder
 from collector.receive.records import Message, Notice
-from collector.receive.ring import LEAST_BYTES, Item, Ring
+from collector.receive.ring import MIN_CAPACITY_BYTES, Item, Ring
 
 NODE, SESSION = "n", "s1"
 TOPICS = ("sequence", "rawtx")
@@ -41,9 +41,9 @@ class Run:
         self.session = session
         self.dataset = Dataset.open(root, "regtest", create=True)
         self.folder = journal_folder(root, "regtest", NODE)
-        self.journal = Journal(self.folder, ring_bytes=LEAST_BYTES)
+        self.journal = Journal(self.folder, ring_bytes=MIN_CAPACITY_BYTES)
         self.journal.recover(self.dataset)
-        self.ledger = Ledger(NODE, session)
+        self.ledger = CoverageLedger(NODE, session)
         self.batches = Batches(self.journal)
         self.open: list[tuple[Batch, list[Message]]] = []
         self.now_us = BEGAN_US
@@ -52,7 +52,7 @@ class Run:
             self.ledger.open(topic, self.now_us + 1500)  # the first message comes before that
         self.give_out([])
         self.batches.commit()
-        self.ring = self.journal.ring(NODE, session, TOPICS)
+        self.ring = self.journal.make_ring(NODE, session, TOPICS)
         self.putting = Ring.open(self.ring.path)
 
     def close(self) -> None:
@@ -72,14 +72,14 @@ class Run:
         """Receive messages of each topic and journal them."""
         self.put(count)
         self.put(1, "rawtx")
-        self.give_out(self.ledger.ripe(self.batches.unfinished))
+        self.give_out(self.ledger.release_committed(self.batches.first_uncommitted))
         items = self.ring.take(1000)
         for each in items:
             self.account(each)
         messages = [item for item in items if isinstance(item, Message)]
         self.give_out([])
         batch = self.batches.begin(messages)
-        batch.n_open = 1
+        batch.n_pending_rows = 1
         self.open.append((batch, messages))
 
     def complete(self, n_left: int) -> None:
@@ -88,7 +88,7 @@ class Run:
             batch, messages = self.open.pop(0)
             for table, rows in rows_of(messages).items():
                 batch.add(table, rows)
-            batch.n_open = 0
+            batch.n_pending_rows = 0
         self.batches.commit()
 
     def account(self, item: Item) -> None:
@@ -99,26 +99,26 @@ class Run:
                 self.ledger.count("mempool", item.sequence, item.received_ns // 1000)
             return
         for topic in (item.topic, "mempool") if item.topic == "sequence" else (item.topic,):
-            self.ledger.hold(self.ledger.close(str(topic), item.reason))
+            self.ledger.hold_back(self.ledger.close(str(topic), item.reason))
 
     def gap(self, topic: str) -> None:
         """Lose a message of a topic, which shows when there was one before."""
         if not self.next[topic]:
             return
         self.next[topic] += 1
-        assert self.putting.note(Notice("gap", topic, self.now_us * 1000, "a jump"))
+        assert self.putting.put_notice(Notice("gap", topic, self.now_us * 1000, "a jump"))
 
     def seal(self) -> None:
         """Seal."""
         self.batches.commit()
-        self.give_out(self.ledger.seal(self.batches.unfinished))
+        self.give_out(self.ledger.seal(self.batches.first_uncommitted))
         self.journal.flush()
         self.journal.seal(self.dataset)
 
     def seal_ended(self, table: str) -> None:
         """Seal, and be ended before a table is written, or before the segment is removed."""
         self.batches.commit()
-        self.give_out(self.ledger.seal(self.batches.unfinished))
+        self.give_out(self.ledger.seal(self.batches.first_uncommitted))
         self.journal.flush()
         before = {path: path.read_bytes() for path in self.folder.glob("*.journal")}
         self.journal.seal(self.dataset)
@@ -165,16 +165,16 @@ def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Data
 def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int | None) -> None:
     """Make rows of what was left, a seal behind each turn, as `Session.recover` does."""
     left, batches = deque(journal.recover(dataset)), Batches(journal)
-    batches.adopt(left)
-    ledger, state = Ledger(NODE, SESSION), COVERAGE_STATE + SESSION
-    ledger.hold(ledger.restore(journal.states.get(state)))
-    ledger.hold(ledger.close("mempool", "killed"))
+    batches.keep_recovered(left)
+    ledger, state = CoverageLedger(NODE, SESSION), COVERAGE_STATE + SESSION
+    ledger.hold_back(ledger.restore(journal.states.get(state)))
+    ledger.hold_back(ledger.close("mempool", "killed"))
 
     def turns() -> Iterator[tuple[Sequence[Message], Batch]]:
         while left:
-            yield batches.again(per_turn)
-        while items := journal.left_in_ring(SESSION, per_turn):
-            ledger.hold(ledger.take_late(items))
+            yield batches.begin_recovered(per_turn)
+        while items := journal.take_left_in_ring(SESSION, per_turn):
+            ledger.hold_back(ledger.continue_with(items))
             journal.set_state(state, ledger.state())
             messages = [item for item in items if isinstance(item, Message)]
             yield messages, batches.begin(messages)
@@ -183,12 +183,12 @@ def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int |
         for table, rows in rows_of(messages).items():
             batch.add(table, rows)
         batches.commit()
-        journal.append("coverage", ledger.seal(batches.unfinished))
+        journal.append("coverage", ledger.seal(batches.first_uncommitted))
         journal.set_state(state, ledger.state())
         journal.seal(dataset)
     if n_turns is None:
-        ledger.hold(ledger.close_all("killed"))
-        journal.append("coverage", ledger.ripe({}))
+        ledger.hold_back(ledger.close_all("killed"))
+        journal.append("coverage", ledger.release_committed({}))
         journal.set_state(state, None)
         journal.seal(dataset)
 

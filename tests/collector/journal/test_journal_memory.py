@@ -22,7 +22,7 @@ folder, turns, rows = Path(sys.argv[1]), *map(int, sys.argv[2:])
 dataset = Dataset.open(folder / "dataset", "regtest", create=True)
 with Journal(folder / "journal", ring_bytes=1 << 21) as journal:
     journal.recover(dataset)
-    taking = journal.ring("n", "s", ("sequence",))
+    taking = journal.make_ring("n", "s", ("sequence",))
     putting = Ring.open(taking.path)
     for turn in range(turns):
         for number in range(turn * rows, (turn + 1) * rows):
@@ -38,7 +38,7 @@ with Journal(folder / "journal", ring_bytes=1 << 21) as journal:
         if turn % (turns // 3) == turns // 3 - 1:
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             print(pages * resource.getpagesize() / 1e6)
-    journal.end_ring()
+    journal.remove_ring()
     journal.seal(dataset)
 print(sum(rows.num_rows for rows in dataset.read_columns(MEMPOOL_EVENTS, "sequence")))
 """

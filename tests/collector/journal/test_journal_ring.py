@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from collector.dataset.writer import Dataset
-from collector.journal.coverage_ledger import Ledger
+from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
 from collector.receive.records import Message, Notice
-from collector.receive.ring import LEAST_BYTES, Ring
+from collector.receive.ring import MIN_CAPACITY_BYTES, Ring
 from tests.collector.journal.journal_files import recovered, row, sealed
 
 TOPICS = ("sequence", "rawtx")
@@ -27,10 +27,10 @@ class Run:
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
         self.folder = folder
-        self.journal = Journal(folder, ring_bytes=LEAST_BYTES)
+        self.journal = Journal(folder, ring_bytes=MIN_CAPACITY_BYTES)
         self.journal.recover(dataset)
-        self.ledger = Ledger("n", "s1")
-        self.taking = self.journal.ring("n", "s1", TOPICS)
+        self.ledger = CoverageLedger("n", "s1")
+        self.taking = self.journal.make_ring("n", "s1", TOPICS)
         self.putting = Ring.open(self.taking.path)
 
     def put(self, *counters: int) -> None:
@@ -75,7 +75,7 @@ def sequences(messages: list[Message]) -> list[int]:
 
 def claims(journal: Journal) -> list[tuple[int, int, str]]:
     """List what the session that was killed claims to have observed."""
-    rows = Ledger("n", "s1").close_killed(journal.states["coverage/s1"])
+    rows = CoverageLedger("n", "s1").close_after_kill(journal.states["coverage/s1"])
     return [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
 
 
@@ -141,9 +141,9 @@ def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: R
     """What follows a restart belongs to no session; a loss before it is told."""
     run.put(0, 1)
     run.journalled(1)
-    run.putting.note(Notice("gap", "sequence", 5, "counter is 9, expected 2"))
+    run.putting.put_notice(Notice("gap", "sequence", 5, "counter is 9, expected 2"))
     run.put(9)
-    run.putting.note(Notice("node_restart", "sequence", 6, "counter is 0, expected 10"))
+    run.putting.put_notice(Notice("node_restart", "sequence", 6, "counter is 0, expected 10"))
     run.put(0)
     with Journal(run.killed()) as journal:
         assert sequences(recovered(journal, dataset)) == [0, 1, 9]
@@ -173,7 +173,7 @@ def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None
     """What was not wanted any more is not recovered."""
     run.put(0, 1)
     run.journalled(1)
-    run.journal.end_ring()
+    run.journal.remove_ring()
     with Journal(run.killed()) as journal:
         assert sequences(recovered(journal, dataset)) == [0]
         assert claims(journal) == [(0, 0, "killed")]
@@ -186,7 +186,7 @@ def test_a_kill_at_the_end_of_a_session_leaves_nothing_for_ever(run: Run, datase
     run.journal.mark_consumed(1)
     run.journal.set_state("coverage/s1", None)
     run.journal.flush()
-    run.journal.end_ring()
+    run.journal.remove_ring()
     killed = run.killed()
     assert list(killed.glob("*.journal"))
     with Journal(killed) as journal:

@@ -14,7 +14,7 @@ import itertools, os, shutil, sys
 from pathlib import Path
 from collector.journal.journal import Journal
 from collector.receive.records import Message
-from collector.receive.ring import LEAST_BYTES, Ring
+from collector.receive.ring import MIN_CAPACITY_BYTES, Ring
 from collector.dataset.writer import Dataset
 from tests.collector.journal.journal_files import message, recovered, row, sealed
 
@@ -43,9 +43,9 @@ def put(ring, numbers):
 
 def write(at, say):
     dataset = Dataset.open(at / "dataset", "regtest", create=True)
-    journal = Journal(at / "journal", ring_bytes=LEAST_BYTES)
+    journal = Journal(at / "journal", ring_bytes=MIN_CAPACITY_BYTES)
     waiting = journal.recover(dataset)
-    ring = journal.ring("n", "s", ("sequence",))
+    ring = journal.make_ring("n", "s", ("sequence",))
     putting = Ring.open(ring.path)
     for step in range(4):
         numbers = range(step * 3, step * 3 + 3)

@@ -61,7 +61,7 @@ def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
     assert desk.batches.waiting_s > 0
     desk.fees.block_told(BLOCK, RecentBlock(1, bytes(32), 0, {TXID: 77}, {}))
     assert [row["fee_sat"] for row in owner.rows["mempool_txs"]] == [77]
-    assert (owner.n_open, desk.batches.waiting_s) == (0, 0.0)
+    assert (owner.n_pending_rows, desk.batches.waiting_s) == (0, 0.0)
 
 
 def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
@@ -70,9 +70,9 @@ def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
     desk.fees.entered_in_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     now_us = monotonic_us()
     desk.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, desk.blocks)
-    assert owner.n_open == 1
+    assert owner.n_pending_rows == 1
     desk.fees.tick(now_us + 2 * GIVE_UP_BLOCK_US, desk.blocks)
-    assert owner.n_open == 0
+    assert owner.n_pending_rows == 0
     assert "fee_sat" not in owner.rows["mempool_txs"][0]
 
 

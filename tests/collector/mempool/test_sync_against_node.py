@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collector.journal.coverage_ledger import Ledger
+from collector.journal.coverage_ledger import CoverageLedger
 from collector.mempool.removals import Removals, Settled
 from collector.mempool.sync import (
     CATCH_UP_US,
@@ -67,7 +67,7 @@ class Watcher:
         self.records.append(self.record)
         self.spine = MempoolSync()
         self.removals = Removals()
-        self.ledger = Ledger("n", f"s{len(self.records)}")
+        self.ledger = CoverageLedger("n", f"s{len(self.records)}")
         self.wants: list[WantSnapshot | WantBlock | Taken] = []
         self.at = len(self.node.published)
         self.expected: int | None = None

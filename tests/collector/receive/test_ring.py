@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.receive.records import Message, Notice
-from collector.receive.ring import LEAST_BYTES, Left, Ring
+from collector.receive.ring import MIN_CAPACITY_BYTES, LeftInRing, Ring
 
 TOPICS = ("sequence", "rawtx")
 
 
-def new_ring(folder: Path, capacity_bytes: int = LEAST_BYTES) -> Ring:
+def new_ring(folder: Path, capacity_bytes: int = MIN_CAPACITY_BYTES) -> Ring:
     """Make a small ring."""
     path = folder / "s.ring"
     return Ring.create(path, node="n", session="s", topics=TOPICS, capacity_bytes=capacity_bytes)
@@ -43,7 +43,7 @@ def test_what_is_put_is_taken_in_order(
             expected.append(Message("n", "s", "rawtx", counter, counter, body, len(expected) + 1))
         else:
             notice = Notice("overflow", "rawtx", counter, "full")
-            assert putting.note(notice)
+            assert putting.put_notice(notice)
             expected.append(notice)
         if is_taken:
             taken += taking.take(1000)
@@ -63,7 +63,7 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
         count += 1
     assert count == putting.n_waiting == 9
     assert not putting.has_room(100_000)
-    assert putting.note(Notice("malformed", None, 5, "x", bytes(10_000)))
+    assert putting.put_notice(Notice("malformed", None, 5, "x", bytes(10_000)))
     assert not putting.put("rawtx", 99, 0, bytes(100_000))
     items = taking.take(1000)
     assert items[-1] == Notice("malformed", None, 5, "x", bytes(10_000))
@@ -76,7 +76,7 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
 def test_what_a_kill_left_of_a_ring_in_the_making_goes(tmp_path: Path) -> None:
     """It has its 64 MiB already, and nobody would look at it again."""
     begun = tmp_path / ".earlier.ring.tmp"
-    begun.write_bytes(bytes(LEAST_BYTES))
+    begun.write_bytes(bytes(MIN_CAPACITY_BYTES))
     new_ring(tmp_path).close()
     assert [path.name for path in tmp_path.iterdir()] == ["s.ring"]
 
@@ -98,7 +98,7 @@ def test_a_flipped_byte_costs_one_record(
         (old,) = file.read(1)
         file.seek(position)
         file.write(bytes([old ^ change]))
-    left = Ring.left_in(taking.path)
+    left = Ring.read_left(taking.path)
     hit = (position - 4096) // 1040
     assert left.items == whole[:hit] + whole[hit + 1 :]
     assert left.lost_bytes == 1040
@@ -121,7 +121,7 @@ def test_a_damaged_page_is_no_error(
     with taking.path.open("r+b") as file:
         file.seek(position)
         file.write(change)
-    left = Ring.left_in(taking.path)
+    left = Ring.read_left(taking.path)
     bodies = [(item.sequence, item.body) for item in left.items if isinstance(item, Message)]
     assert bodies == [(item.sequence, item.body) for item in whole if item.sequence in dict(bodies)]
 
@@ -131,7 +131,7 @@ def test_a_file_that_is_no_ring_is_named_as_lost(tmp_path: Path, content: bytes)
     """Nothing comes out, and its bytes are counted."""
     path = tmp_path / "x.ring"
     path.write_bytes(content)
-    assert Ring.left_in(path) == Left(path.stem, [], len(content))
+    assert Ring.read_left(path) == LeftInRing(path.stem, [], len(content))
 
 
 PUTTER = """
@@ -157,7 +157,7 @@ def test_a_killed_process_leaves_what_it_put(tmp_path: Path) -> None:
             putting.stdout.readline()
             time.sleep(0.01)
             putting.kill()
-    left = Ring.left_in(path)
+    left = Ring.read_left(path)
     assert numbers(left.items) == list(range(len(left.items)))
     bodies = [item.body for item in left.items]
     assert bodies == [number.to_bytes(4, "big") * 50 for number in range(len(bodies))]
@@ -182,7 +182,7 @@ def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, 
         putting = Ring.open(path)
         assert putting.put("rawtx", 3, 0, b"body")
         putting.close()
-    left = Ring.left_in(path)
+    left = Ring.read_left(path)
     assert numbers(left.items) == list(range(4 if is_opened else 3))
     assert left.lost_bytes == 0
 
@@ -192,9 +192,9 @@ def test_a_ring_that_is_still_filled_is_waited_for(tmp_path: Path) -> None:
     taking = new_ring(tmp_path)
     putting = Ring.open(taking.path)
     with pytest.raises(TimeoutError, match=r"s\.ring"):
-        Ring.left_in(taking.path, timeout_s=0.05)
+        Ring.read_left(taking.path, timeout_s=0.05)
     putting.close()
-    assert Ring.left_in(taking.path).items == []
+    assert Ring.read_left(taking.path).items == []
 
 
 def test_pages_that_were_put_and_taken_do_not_stay_mapped(tmp_path: Path) -> None:

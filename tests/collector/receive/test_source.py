@@ -13,7 +13,7 @@ import zmq
 from collector.errors import NodeUnavailable
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 
 TIMEOUT_S = 10.0
 Inbox = queue.SimpleQueue[Any]
@@ -50,7 +50,7 @@ def publisher() -> Iterator[Publisher]:
     publishing.close()
 
 
-def ring_for(source: ZmqSource, folder: Path) -> Ring:
+def ring_for(source: MessageSource, folder: Path) -> Ring:
     """Make the ring of a source."""
     return Ring.create(folder / "x.ring", node=source.node, session=source.session, topics=source.topics)
 
@@ -63,9 +63,9 @@ def connect(publisher: Publisher, tmp_path: Path) -> Iterator[Callable[..., Inbo
     def start() -> Inbox:
         inbox: Inbox = queue.SimpleQueue()
         topics = dict.fromkeys(("sequence", "rawtx"), publisher.endpoint)
-        sources.append(ZmqSource("alpha", "s1", topics, inbox=inbox))
+        sources.append(MessageSource("alpha", "s1", topics, inbox=inbox))
         sources[-1].connect()
-        sources[-1].keep_in(ring_for(sources[-1], tmp_path))
+        sources[-1].start_forwarding(ring_for(sources[-1], tmp_path))
         return inbox
 
     yield start
@@ -103,11 +103,11 @@ def test_both_kinds_of_addresses_are_reached(host: str, tmp_path: Path) -> None:
         except zmq.ZMQError:
             pytest.skip("this machine has no such addresses")
         inbox: Inbox = queue.SimpleQueue()
-        source = ZmqSource("alpha", "s1", {"rawtx": f"tcp://{host}:{port}"}, inbox=inbox)
+        source = MessageSource("alpha", "s1", {"rawtx": f"tcp://{host}:{port}"}, inbox=inbox)
         try:
             source.connect()
-            source.keep_in(ring_for(source, tmp_path))
-            source.renew({"rawtx"})
+            source.start_forwarding(ring_for(source, tmp_path))
+            source.reconnect({"rawtx"})
             assert [item.reason for item in take(inbox, 2)] == ["reconnect", "connected"]
         finally:
             source.stop()
@@ -161,10 +161,10 @@ def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) ->
     None is taken again before half of the room is free, and then it is told how many were lost.
     """
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=10)
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=10)
     source.connect()
     ring = ring_for(source, tmp_path)
-    source.keep_in(ring)
+    source.start_forwarding(ring)
     publisher.send("rawtx", b"", 0)
     ring.release(take(inbox, 1)[0].number)
     for counter in range(1, 51):
@@ -190,9 +190,9 @@ def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) ->
 def test_what_found_no_room_is_told_at_the_end(publisher: Publisher, tmp_path: Path) -> None:
     """When no message of the topic comes any more, the stop says how many were dropped."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=2)
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=2)
     source.connect()
-    source.keep_in(ring_for(source, tmp_path))
+    source.start_forwarding(ring_for(source, tmp_path))
     publisher.send("rawtx", b"", 0)
     items = take(inbox, 1)
     for counter in range(1, 5):
@@ -209,14 +209,14 @@ def test_what_found_no_room_is_told_at_the_end(publisher: Publisher, tmp_path: P
 def test_what_comes_before_there_is_a_ring_is_kept(publisher: Publisher, tmp_path: Path) -> None:
     """It has the time of its arrival; what is beyond the limit is named and shows as a gap."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=3)
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=3)
     source.connect()
     for counter in range(5):
         publisher.send("rawtx", b"", counter)
     time.sleep(0.3)
     before_ns = time.time_ns()
     ring = ring_for(source, tmp_path)
-    source.keep_in(ring)
+    source.start_forwarding(ring)
     items = take(inbox, 4)
     ring.release(items[-2].number)
     publisher.send("rawtx", b"", 5)
@@ -231,9 +231,9 @@ def test_a_lost_connection_is_noticed_and_comes_back(tmp_path: Path) -> None:
     """When the publisher goes and comes again, each topic hears of both."""
     first = Publisher()
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"sequence": first.endpoint, "rawtx": first.endpoint}, inbox=inbox)
+    source = MessageSource("alpha", "s1", {"sequence": first.endpoint, "rawtx": first.endpoint}, inbox=inbox)
     source.connect()
-    source.keep_in(ring_for(source, tmp_path))
+    source.start_forwarding(ring_for(source, tmp_path))
     try:
         first.close()
         lost = take(inbox, 2)
@@ -250,7 +250,7 @@ def test_a_closed_port_fails_with_its_name() -> None:
     """Nobody listens: after the timeout the error names topic and address."""
     closed = Publisher()
     closed.close()
-    source = ZmqSource("alpha", "s1", {"rawblock": closed.endpoint}, inbox=queue.SimpleQueue())
+    source = MessageSource("alpha", "s1", {"rawblock": closed.endpoint}, inbox=queue.SimpleQueue())
     with pytest.raises(NodeUnavailable, match=f"rawblock at {closed.endpoint}"):
         source.connect(timeout_s=0.3)
     source.stop()
@@ -260,12 +260,12 @@ def test_a_closed_port_fails_with_its_name() -> None:
 def told_over_a_renewal(publisher: Publisher, folder: Path, before: int, after: int, count: int) -> list[Any]:
     """Send a counter, renew the connection, send another; returns counters and reasons, `count` last."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
-    source.keep_in(ring_for(source, folder))
+    source.start_forwarding(ring_for(source, folder))
     publisher.send("rawtx", b"", before)
     items = take(inbox, 1)
-    source.renew({"rawtx"})
+    source.reconnect({"rawtx"})
     items += take(inbox, 2)
     time.sleep(0.2)
     publisher.send("rawtx", b"", after)
@@ -291,15 +291,15 @@ def test_a_node_that_restarted_behind_a_dead_connection_is_known(
 def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -> None:
     """The stream says that it failed, and what had come before is there."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
-    source.keep_in(ring_for(source, tmp_path))
+    source.start_forwarding(ring_for(source, tmp_path))
     publisher.send("rawtx", b"x", 0)
     items = take(inbox, 1)
     assert source._process is not None
     source._process.kill()
     items += take(inbox, 1)
-    assert not source.alive
+    assert not source.is_receiving
     source.stop()
     assert [item.body for item in items] == [b"x", b""]
     assert items[1].reason == "failed"
@@ -310,7 +310,7 @@ def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
 ) -> None:
     """The order to begin and the one to end are heard between messages that come all the time."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
     stop = threading.Event()
 
@@ -324,7 +324,7 @@ def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
     sending = threading.Thread(target=publish)
     sending.start()
     try:
-        source.keep_in(ring_for(source, tmp_path))
+        source.start_forwarding(ring_for(source, tmp_path))
         first = take(inbox, 1)
         process = source._process
         assert process is not None
@@ -344,12 +344,12 @@ def test_messages_that_are_held_stay_in_the_ring(
 ) -> None:
     """They come when they are let go, or when half of the ring's room is in use."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
-    source.is_held = True
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
+    source.is_throttled = True
     try:
         source.connect()
         ring = ring_for(source, tmp_path)
-        source.keep_in(ring)
+        source.start_forwarding(ring)
         publisher.send("rawtx", b"", 0)
         assert take(inbox, 1)[0].sequence == 0
         for counter in range(1, 9):
@@ -358,7 +358,7 @@ def test_messages_that_are_held_stay_in_the_ring(
         while ring.n_waiting < 9 and time.monotonic() < deadline_s:
             time.sleep(0.01)
         assert (ring.n_waiting, inbox.qsize()) == (9, 0)
-        source.is_held = not is_let_go
+        source.is_throttled = not is_let_go
         publisher.send("rawtx", b"", 9)
         assert [each.sequence for each in take(inbox, 9)] == list(range(1, 10))
     finally:
@@ -368,18 +368,18 @@ def test_messages_that_are_held_stay_in_the_ring(
 def test_what_is_stopped_up_stays_in_the_ring_whatever_comes(publisher: Publisher, tmp_path: Path) -> None:
     """Even when the ring is full, so that losses are named and memory is not taken; then all of it comes."""
     inbox: Inbox = queue.SimpleQueue()
-    source = ZmqSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
-    source.is_stopped_up = True
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
+    source.is_paused = True
     try:
         source.connect()
-        source.keep_in(ring_for(source, tmp_path))
+        source.start_forwarding(ring_for(source, tmp_path))
         publisher.send("rawtx", b"", 0)
         assert take(inbox, 1)[0].sequence == 0
         for counter in range(1, 30):
             publisher.send("rawtx", b"", counter)
         time.sleep(0.3)
         assert inbox.empty()
-        source.is_stopped_up = False
+        source.is_paused = False
         items = take(inbox, 20)
         assert [each.sequence for each in items[:-1]] == list(range(1, 20))
         assert (items[-1].reason, items[-1].topic) == ("overflow", "rawtx")

@@ -22,7 +22,7 @@ from collector.monitor.metrics import Metrics
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
-from collector.receive.source import ZmqSource
+from collector.receive.source import MessageSource
 from collector.service.pipeline import HOLD_US
 from collector.service.session import Session
 from tests.collector.journal.journal_files import segments
@@ -45,7 +45,7 @@ def new_session(folder: Path, journal: Journal) -> Session:
         stored=StoredBlocks((), None),
         metrics=Metrics(["alpha"]),
     )
-    made._source = ZmqSource("alpha", "s", {}, inbox=inbox)
+    made._source = MessageSource("alpha", "s", {}, inbox=inbox)
     return made
 
 
@@ -73,15 +73,15 @@ def test_what_is_received_waits_in_the_ring_once_enough_is_incomplete(
     monkeypatch.setattr(f"collector.service.session.{name}", most)
     assert session._source is not None
     session._turn([entered(number) for number in range(4)])
-    assert not session._source.is_stopped_up
+    assert not session._source.is_paused
     session._turn([entered(4)])
-    assert session._source.is_stopped_up
+    assert session._source.is_paused
     session._observation._watchdog._due_s = 0.0  # it is time for a look
     session._turn([])
     assert session._lanes.status.n_open == 0
     monkeypatch.setattr(f"collector.service.session.{name}", 100 * most)
     session._turn([])
-    assert not session._source.is_stopped_up
+    assert not session._source.is_paused
     session._turn([])
     assert session._lanes.status.n_open == 1
 
@@ -124,10 +124,10 @@ def test_what_is_no_message_has_its_row_once_whenever_the_kill_comes(tmp_path: P
     folder = tmp_path / "journal"
     with Journal(folder) as journal:
         killed = new_session(tmp_path, journal)
-        ring = journal.ring(*ORIGIN, ("sequence",))
+        ring = journal.make_ring(*ORIGIN, ("sequence",))
         putting = Ring.open(ring.path)
         for body in (b"first", b"second"):
-            putting.note(Notice("malformed", None, time.time_ns(), "1 frames", body))
+            putting.put_notice(Notice("malformed", None, time.time_ns(), "1 frames", body))
         putting.close()
         killed._turn(list(ring.take(1)))
         killed._lanes.stop()

@@ -11,7 +11,7 @@ from collector.cli import app
 from collector.dataset.schema import BLOCKS
 from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
-from collector.journal.coverage_ledger import Ledger
+from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics, NodeState
 from collector.receive.records import Message
@@ -76,7 +76,7 @@ def test_a_running_collector_shows_its_journal_and_no_gap_at_the_end(dataset: Da
     """Its lock says that it runs; what it has not sealed is its backlog, and counts as observed."""
     with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
         journal.recover(dataset)
-        ledger = Ledger("n", "s")
+        ledger = CoverageLedger("n", "s")
         now_us = time.time_ns() // 1000
         for topic in ("sequence", "mempool"):
             ledger.open(topic, START_US + 7_000_000)
