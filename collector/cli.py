@@ -30,7 +30,7 @@ from collector.node.preflight import client_for, examine, refuse_twins
 from collector.node.rpc import printable
 from collector.regtest import find_bitcoind, load_scenario
 from collector.regtest.demo import DATASET, claim_folder, run_demo
-from collector.regtest.progress import ScenarioProgress
+from collector.regtest.progress_display import ScenarioProgress
 from collector.service import service
 from collector.status.cli import show_status
 

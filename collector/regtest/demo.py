@@ -18,8 +18,8 @@ import structlog
 
 from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare, run_scenario
+from collector.regtest.pools import Followers
 from collector.regtest.third_parties import THIRD_PARTIES
-from collector.regtest.work import Followers
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from collector.errors import RegtestError
 from collector.node.rpc import RpcClient
-from collector.regtest.selection import Entry
+from collector.regtest.selection import Candidate
 from collector.regtest.transaction import (
     FINAL,
     NULL_HASH,
@@ -78,15 +78,15 @@ def take_template(rpc: RpcClient) -> Template:
 
 def build_block(
     template: Template,
-    entries: Sequence[Entry],
+    candidates: Sequence[Candidate],
     *,
     tag: bytes,
     payout_script: bytes,
     extranonce: int,
     time: int | None = None,
 ) -> Block:
-    """Build and solve a block of `entries` in this order; `time` replaces the template's header time."""
-    transactions = [each.raw for each in entries]
+    """Build and solve a block of `candidates` in this order; `time` replaces the template's header time."""
+    transactions = [each.raw for each in candidates]
     wtxids = [NULL_HASH, *(sha256d(raw) for raw in transactions)]
     commitment = sha256d(_merkle_root(wtxids) + NULL_HASH)
     coinbase = Transaction(
@@ -100,11 +100,11 @@ def build_block(
             ),
         ),
         (
-            TxOutput(template.subsidy_sat + sum(each.fee_sat for each in entries), payout_script),
+            TxOutput(template.subsidy_sat + sum(each.fee_sat for each in candidates), payout_script),
             TxOutput(0, b"\x6a" + push(COMMITMENT_HEADER + commitment)),
         ),
     )
-    root = _merkle_root([coinbase.txid, *(bytes.fromhex(each.txid)[::-1] for each in entries)])
+    root = _merkle_root([coinbase.txid, *(bytes.fromhex(each.txid)[::-1] for each in candidates)])
     header_time = max(time if time is not None else template.time, template.min_time)
     start = b"".join(
         (
@@ -116,12 +116,12 @@ def build_block(
         )
     )
     header = solve(start, template.target)
-    around_wu = 4 * (len(header) + len(compact_size(1 + len(entries))))
+    around_wu = 4 * (len(header) + len(compact_size(1 + len(candidates))))
     return Block(
         hash=sha256d(header)[::-1].hex(),
         height=template.height,
         raw=serialise_block(header, [coinbase.raw, *transactions]),
-        weight_wu=around_wu + coinbase.weight_wu + sum(each.weight_wu for each in entries),
+        weight_wu=around_wu + coinbase.weight_wu + sum(each.weight_wu for each in candidates),
         coinbase=coinbase,
     )
 

@@ -14,7 +14,7 @@ from collector.regtest.mining import build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import PlannedBlock, Scenario, plan_blocks
 from collector.regtest.scripts import COIN_KINDS
-from collector.regtest.selection import Entry
+from collector.regtest.selection import Candidate
 from collector.regtest.traffic import PlannedTx, draw_stories, plan_traffic
 from collector.regtest.transaction import Transaction
 from collector.regtest.wallet import Coin, Wallet, fan_out
@@ -84,8 +84,8 @@ def _require_version(rpc: RpcClient, node: RegtestNode) -> None:
 def _mine_coin(rpc: RpcClient, transactions: Sequence[Transaction], header_time: int) -> Coin:
     """Mine a block whose coinbase anyone can spend, and return that coin."""
     template = take_template(rpc)
-    entries = [
-        Entry(
+    candidates = [
+        Candidate(
             txid=each.txid_hex,
             raw=each.raw,
             fee_sat=FAN_OUT_FEE_SAT,
@@ -99,7 +99,7 @@ def _mine_coin(rpc: RpcClient, transactions: Sequence[Transaction], header_time:
     ]
     kind = COIN_KINDS["p2wsh"]
     block = build_block(
-        template, entries, tag=PREPARE_TAG, payout_script=kind.script, extranonce=0, time=header_time
+        template, candidates, tag=PREPARE_TAG, payout_script=kind.script, extranonce=0, time=header_time
     )
     submit(rpc, block)
     return Coin(txid=block.coinbase.txid, vout=0, value_sat=block.coinbase.outputs[0].value_sat, kind=kind)

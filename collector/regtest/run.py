@@ -11,14 +11,20 @@ from typing import Final
 import structlog
 
 from collector.node.rpc import RpcClient
-from collector.regtest.ledger import Ledger
 from collector.regtest.node import RegtestNode
+from collector.regtest.pools import (
+    Followers,
+    UnpublishedBlock,
+    branch_duration_s,
+    lose_branch,
+    reconsider_branch,
+)
 from collector.regtest.preparation import Prepared, prepare
 from collector.regtest.scenario import PlannedBlock, Scenario
+from collector.regtest.sent import SentTransactions
 from collector.regtest.third_parties import publish
 from collector.regtest.traffic import PlannedTx
 from collector.regtest.truth import BlockTruth, StaleTruth, Truth, pool_truths, tx_truths, write_rules
-from collector.regtest.work import Followers, Work, branch_duration_s, forgive, lose_branch
 
 log = structlog.get_logger(__name__)
 
@@ -48,9 +54,9 @@ def run_scenario(
     prepared = prepared or prepare(scenario, node)
     out.mkdir(parents=True, exist_ok=True)
     write_rules(scenario, out / RULES_FOLDER)
-    ledger = Ledger()
+    sent = SentTransactions()
     followers = Followers(peers)
-    sender = _Sender(ledger, node.client(), prepared.transactions)
+    sender = _Sender(sent, node.client(), prepared.transactions)
     sender.send_initial()
     started_at_ns = time.time_ns()
     clock = _Clock()
@@ -58,7 +64,7 @@ def run_scenario(
         blocks, stale_blocks = _mine_all(
             scenario,
             node.client(),
-            ledger,
+            sent,
             prepared.blocks,
             clock=clock,
             check=sender.check,
@@ -68,7 +74,7 @@ def run_scenario(
     followers.wait_for(blocks[-1].hash)
     truth = _sum_up(
         scenario,
-        ledger,
+        sent,
         blocks,
         stale_blocks,
         out=out,
@@ -77,13 +83,13 @@ def run_scenario(
         n_skipped_replacements=sender.n_skipped,
     )
     truth.write(out / TRUTH_FILE)
-    log.info("scenario.done", scenario=scenario.name, blocks=len(blocks), sent=len(ledger.sent))
+    log.info("scenario.done", scenario=scenario.name, blocks=len(blocks), sent=len(sent.by_txid))
     return truth
 
 
 def _sum_up(
     scenario: Scenario,
-    ledger: Ledger,
+    sent: SentTransactions,
     blocks: list[BlockTruth],
     stale_blocks: list[StaleTruth],
     *,
@@ -102,10 +108,10 @@ def _sum_up(
         node_version=node_version,
         started_at_ns=started_at_ns,
         ended_at_ns=ended_at_ns,
-        pools=pool_truths(scenario, blocks, ledger.sent),
+        pools=pool_truths(scenario, blocks, sent.by_txid),
         blocks=blocks,
         stale_blocks=stale_blocks,
-        transactions=tx_truths(ledger.sent),
+        transactions=tx_truths(sent.by_txid),
         prices=prices,
         labels=labels,
         n_skipped_replacements=n_skipped_replacements,
@@ -133,9 +139,9 @@ class _Clock:
 class _Sender:
     """Sends transactions when they are due, in a thread of its own."""
 
-    def __init__(self, ledger: Ledger, rpc: RpcClient, planned: Sequence[PlannedTx]) -> None:
+    def __init__(self, sent: SentTransactions, rpc: RpcClient, planned: Sequence[PlannedTx]) -> None:
         self.n_skipped = 0
-        self._ledger = ledger
+        self._sent = sent
         self._rpc = rpc
         self._planned = list(planned)
         self._stop = threading.Event()
@@ -164,7 +170,7 @@ class _Sender:
             raise self._failure
 
     def _send(self, planned: PlannedTx) -> None:
-        self.n_skipped += not self._ledger.send(self._rpc, planned)
+        self.n_skipped += not self._sent.send(self._rpc, planned)
 
     def _work(self, clock: _Clock) -> None:
         try:
@@ -179,7 +185,7 @@ class _Sender:
 def _mine_all(
     scenario: Scenario,
     rpc: RpcClient,
-    ledger: Ledger,
+    sent: SentTransactions,
     planned: Sequence[PlannedBlock],
     *,
     clock: _Clock,
@@ -203,17 +209,17 @@ def _mine_all(
             stale += lose_branch(
                 scenario,
                 rpc,
-                ledger,
+                sent,
                 forks[number],
                 extranonce=len(planned) + number,
                 followers=followers,
             )
         clock.wait_until(template_due_s, check)
-        work = Work(scenario, rpc, ledger, block, extranonce=len(blocks))
+        pending = UnpublishedBlock(scenario, rpc, sent, block, extranonce=len(blocks))
         clock.wait_until(due_s, check)
-        blocks.append(work.publish(blocks[-1] if blocks else None))
+        blocks.append(pending.publish(blocks[-1] if blocks else None))
         if progress is not None:
             progress(len(blocks), len(planned))
     for lost in stale:
-        forgive(rpc, lost.hash, followers=followers)
+        reconsider_branch(rpc, lost.hash, followers=followers)
     return blocks, stale

@@ -8,9 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from bitcoin.core import Hash160
-
-from collector.regtest.transaction import push
+from collector.regtest.transaction import pay_to_script_hash, push
 
 OP_TRUE: Final = b"\x51"
 
@@ -31,11 +29,6 @@ class CoinKind:
     witness: tuple[bytes, ...] = ()
 
 
-def p2sh(redeem_script: bytes) -> bytes:
-    """Pay to the hash of a script."""
-    return b"\xa9" + push(Hash160(redeem_script)) + b"\x87"
-
-
 def p2wsh(witness_script: bytes) -> bytes:
     """Pay to the hash of a witness script."""
     return witness_output(0, hashlib.sha256(witness_script).digest())
@@ -50,10 +43,10 @@ COIN_KINDS: Final = {
     kind.name: kind
     for kind in (
         CoinKind(name="p2wsh", script=p2wsh(OP_TRUE), witness=(OP_TRUE,)),
-        CoinKind(name="p2sh", script=p2sh(OP_TRUE), script_sig=push(OP_TRUE)),
+        CoinKind(name="p2sh", script=pay_to_script_hash(OP_TRUE), script_sig=push(OP_TRUE)),
         CoinKind(
             name="p2sh-p2wsh",
-            script=p2sh(p2wsh(OP_TRUE)),
+            script=pay_to_script_hash(p2wsh(OP_TRUE)),
             script_sig=push(p2wsh(OP_TRUE)),
             witness=(OP_TRUE,),
         ),

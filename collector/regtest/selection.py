@@ -15,7 +15,7 @@ OUTSIDE_FACTOR: Final = 2  # "outside the top 2X"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Candidate:
     """A transaction in the mempool as a pool sees it."""
 
     txid: str  # display order
@@ -28,7 +28,7 @@ class Entry:
     is_planted: bool  # a low-feerate transaction somebody paid for out of band
 
 
-View = Mapping[str, Entry]
+MempoolView = Mapping[str, Candidate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,29 +51,29 @@ class Acceptance:
         }
 
 
-def first_come_order(view: View) -> Order:
+def first_come_order(view: MempoolView) -> Order:
     """First come, first served.
 
     A parent entered before its child, unless a block that held the parent has lost: such a child waits.
     """
-    return [[entry.txid] for entry in sorted(view.values(), key=lambda entry: entry.arrival)]
+    return [[candidate.txid] for candidate in sorted(view.values(), key=lambda candidate: candidate.arrival)]
 
 
-def out_of_band_order(view: View) -> Order:
+def out_of_band_order(view: MempoolView) -> Order:
     """Planted transactions before all others, oldest first, each after its own ancestors; then by feerate."""
     ancestors = _ancestors(view)
-    planted = sorted((e for e in view.values() if e.is_planted), key=lambda entry: entry.arrival)
+    planted = sorted((e for e in view.values() if e.is_planted), key=lambda candidate: candidate.arrival)
     first: Order = []
     taken: set[str] = set()
-    for entry in planted:
-        package = _in_topological_order(ancestors[entry.txid] - taken, ancestors)
+    for candidate in planted:
+        package = _in_topological_order(ancestors[candidate.txid] - taken, ancestors)
         taken.update(package)
         if package:
             first.append(package)
     return first + feerate_order(view, taken=taken)
 
 
-def feerate_order(view: View, *, taken: Collection[str] = ()) -> Order:
+def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
     """Order of a stock node: always the package of a transaction and its ancestors that pays most per vbyte.
 
     This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. Asking
@@ -105,7 +105,7 @@ def feerate_order(view: View, *, taken: Collection[str] = ()) -> Order:
     return order
 
 
-ORDERS: Final[dict[str, Callable[[View], Order]]] = {
+ORDERS: Final[dict[str, Callable[[MempoolView], Order]]] = {
     "feerate": feerate_order,
     "empty_after_fast": feerate_order,
     "out_of_band": out_of_band_order,
@@ -113,33 +113,33 @@ ORDERS: Final[dict[str, Callable[[View], Order]]] = {
 }
 
 
-def fill(view: View, order: Order, *, weight_wu: int) -> list[Entry]:
+def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
     """Take packages in order while they fit into `weight_wu`; what depends on a package left out is too."""
-    chosen: dict[str, Entry] = {}
+    chosen: dict[str, Candidate] = {}
     left_wu = weight_wu
     for package in order:
-        entries = [view[txid] for txid in package]
-        needed_wu = sum(entry.weight_wu for entry in entries)
+        candidates = [view[txid] for txid in package]
+        needed_wu = sum(candidate.weight_wu for candidate in candidates)
         inside = chosen.keys() | set(package)
         if needed_wu <= left_wu and all(
-            parent in inside for entry in entries for parent in entry.parents if parent in view
+            parent in inside for candidate in candidates for parent in candidate.parents if parent in view
         ):
-            chosen.update((entry.txid, entry) for entry in entries)
+            chosen.update((candidate.txid, candidate) for candidate in candidates)
             left_wu -= needed_wu
     return list(chosen.values())
 
 
-def plain_ranking(view: View) -> list[str]:
+def plain_ranking(view: MempoolView) -> list[str]:
     """Txids by their own feerate, best first; equal ones in the order of entry."""
     return _best_first(view, {txid: _feerate(view, [txid]) for txid in view})
 
 
-def ancestor_ranking(view: View) -> list[str]:
+def ancestor_ranking(view: MempoolView) -> list[str]:
     """Txids by the feerate of each with all its ancestors, best first; equal ones in the order of entry."""
     return _best_first(view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()})
 
 
-def package_ranking(view: View) -> list[str]:
+def package_ranking(view: MempoolView) -> list[str]:
     """Txids by package feerate, best first; equal ones in the order of entry.
 
     The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
@@ -167,11 +167,11 @@ def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
     )
 
 
-def _best_first(view: View, feerates: Mapping[str, float]) -> list[str]:
+def _best_first(view: MempoolView, feerates: Mapping[str, float]) -> list[str]:
     return sorted(view, key=lambda txid: (-feerates[txid], view[txid].arrival))
 
 
-def _ancestors(view: View) -> dict[str, set[str]]:
+def _ancestors(view: MempoolView) -> dict[str, set[str]]:
     """Every transaction with all its ancestors in the mempool, itself included."""
     families: dict[str, set[str]] = {}
 
@@ -193,6 +193,6 @@ def _tie_break(txid: str) -> bytes:
     return bytes.fromhex(txid)[::-1]
 
 
-def _feerate(view: View, txids: Collection[str]) -> float:
+def _feerate(view: MempoolView, txids: Collection[str]) -> float:
     fee_sat = sum(view[txid].fee_sat for txid in txids)
     return fee_sat / sum(view[txid].vsize_vb for txid in txids)

@@ -92,7 +92,7 @@ def draw_stories(scenario: Scenario, duration_s: float) -> list[Story]:
 def plan_traffic(scenario: Scenario, stories: Sequence[Story], wallet: Wallet) -> list[PlannedTx]:
     """Make every transaction of the stories, in the order they are due."""
     draw = random.Random(f"{scenario.seed} outputs")  # noqa: S311 - a scenario wants repeatable chance
-    planned = [each for story in stories for each in _tell(story, wallet, draw)]
+    planned = [each for story in stories for each in _transactions_of(story, wallet, draw)]
     return sorted(planned, key=lambda each: each.due_s)
 
 
@@ -125,7 +125,7 @@ def _draw_story(kind: StoryKind, start_s: float, traffic: Traffic, draw: random.
     return Story(kind=kind, n_coins=n_coins, due_s=tuple(due_s), feerates_sat_vb=tuple(feerates))
 
 
-def _tell(story: Story, wallet: Wallet, draw: random.Random) -> Iterator[PlannedTx]:
+def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Iterator[PlannedTx]:
     """Turn a story into transactions, parents before children."""
     coins = [wallet.take() for _ in range(story.n_coins)]
     kinds = _kinds(story)

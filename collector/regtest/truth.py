@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from collector.errors import RegtestError
-from collector.regtest.ledger import SentTx
 from collector.regtest.scenario import Pool, Scenario
-from collector.regtest.selection import View, acceptance, ancestor_ranking, package_ranking, plain_ranking
+from collector.regtest.selection import (
+    MempoolView,
+    acceptance,
+    ancestor_ranking,
+    package_ranking,
+    plain_ranking,
+)
+from collector.regtest.sent import SentTx
 from collector.regtest.traffic import TxKind
 
 UNKNOWN: Final = "unknown"
@@ -156,23 +162,23 @@ ROWS: Final[dict[str, Callable[..., object]]] = {
 }
 
 
-def acceptances(view: View, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
+def acceptances(view: MempoolView, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
     """Compare a block with `view` in each ranking."""
     txids = list(mined)
     return {name: acceptance(ranking(view), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
-    """Turn the ledger into truth; an original that was never replaced was a payment after all."""
+    """Turn the sent into truth; an original that was never replaced was a payment after all."""
     return [
         TxTruth(
             txid=txid,
             kind="payment" if each.planned.kind == "replaced" and not each.replaced_by else each.planned.kind,
             sent_at_ns=each.sent_at_ns,
-            fee_sat=each.entry.fee_sat,
-            vsize_vb=each.entry.vsize_vb,
-            weight_wu=each.entry.weight_wu,
-            parents=sorted(each.entry.parents),
+            fee_sat=each.candidate.fee_sat,
+            vsize_vb=each.candidate.vsize_vb,
+            weight_wu=each.candidate.weight_wu,
+            parents=sorted(each.candidate.parents),
             replaces=each.planned.replaces,
             replaced_by=each.replaced_by,
             mined_height=each.mined_height,
@@ -202,7 +208,7 @@ def pool_truths(
                 txid
                 for block in mined[pool.slug]
                 for txid in block.txids
-                if pool.policy == "out_of_band" and sent[txid].entry.is_planted
+                if pool.policy == "out_of_band" and sent[txid].candidate.is_planted
             ],
         )
         for pool in scenario.pools

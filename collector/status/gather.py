@@ -19,8 +19,8 @@ from collector.dataset.schema import TABLES, Table
 from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
-from collector.status.live import ask_metrics
 from collector.status.model import Gap, NodeStatus, Status, TableStatus
+from collector.status.running import ask_metrics
 
 DAY_US: Final = 86_400_000_000
 SHOWN: Final = "%Y-%m-%d %H:%M:%S"

@@ -10,7 +10,7 @@ import pytest
 from analysis.database import open_database
 from analysis.engine import build
 from collector.regtest.selection import (
-    Entry,
+    Candidate,
     feerate_order,
     fill,
     first_come_order,
@@ -30,18 +30,18 @@ POOLS = (
 Tables = dict[str, list[dict[str, Any]]]
 
 
-def name(entry: Entry) -> str:
+def name(entry: Candidate) -> str:
     """Name of a transaction in the world."""
     return f"t{int(entry.txid, 16)}"
 
 
-def new_entry(draw: random.Random, number: int, waiting: list[str]) -> Entry:
+def new_entry(draw: random.Random, number: int, waiting: list[str]) -> Candidate:
     """Draw a payment, a child of one that waits, or a low one that somebody pays for elsewhere."""
     is_planted = draw.random() < 0.05
     vsize_vb = draw.randrange(110, 300)
     feerate = draw.uniform(1.0, 2.0) if is_planted else 3 + draw.lognormvariate(2.3, 0.9)
     parents = [draw.choice(waiting)] if waiting and not is_planted and draw.random() < 0.1 else []
-    return Entry(
+    return Candidate(
         txid=f"{number:064x}",
         raw=b"",
         fee_sat=round(feerate * vsize_vb),
@@ -59,12 +59,12 @@ def play(seed: int, n_blocks: int) -> tuple[Tables, set[str], set[str]]:
     tables: Tables = {
         table: [] for table in ("blocks", "transactions", "mempool_txs", "templates", "template_txs")
     }
-    view: dict[str, Entry] = {}
+    view: dict[str, Candidate] = {}
     favoured: set[str] = set()
     given: set[str] = set()
     for height in range(1, n_blocks + 1):
         n_new = 70 if height > 1 else 200
-        old: dict[str, Entry] = {}
+        old: dict[str, Candidate] = {}
         for i in range(n_new):
             after_s = 1 + i * (INTERVAL_S - 2) / n_new
             if after_s > INTERVAL_S - TEMPLATE_AGE_S and not old:
@@ -86,10 +86,10 @@ def play(seed: int, n_blocks: int) -> tuple[Tables, set[str], set[str]]:
     return tables, favoured, given
 
 
-def new_private(draw: random.Random, number: int) -> Entry:
+def new_private(draw: random.Random, number: int) -> Candidate:
     """Draw a payment that a pool is given and that no mempool ever had: it pays next to nothing."""
     vsize_vb = draw.randrange(110, 300)
-    return Entry(
+    return Candidate(
         txid=f"{number:064x}",
         raw=b"",
         fee_sat=round(draw.uniform(0.0, 1.0) * vsize_vb),
@@ -101,14 +101,14 @@ def new_private(draw: random.Random, number: int) -> Entry:
     )
 
 
-def write_entry(tables: Tables, entry: Entry, entered_at: float, view: Mapping[str, Entry]) -> None:
+def write_entry(tables: Tables, entry: Candidate, entered_at: float, view: Mapping[str, Candidate]) -> None:
     """Let a transaction enter the mempool."""
     parents = [name(view[parent]) for parent in entry.parents]
     row = {"txid": name(entry), "entered_at": entered_at, "parents": parents}
     tables["mempool_txs"].append(row | {"fee_sat": entry.fee_sat, "vsize_vb": entry.vsize_vb})
 
 
-def write_template(tables: Tables, view: Mapping[str, Entry], height: int) -> None:
+def write_template(tables: Tables, view: Mapping[str, Candidate], height: int) -> None:
     """Let the node offer all that waits, as a stock node orders it."""
     taken_at = INTERVAL_S * height - TEMPLATE_AGE_S
     ordered = [view[txid] for package in feerate_order(view) for txid in package]
@@ -122,7 +122,7 @@ def write_template(tables: Tables, view: Mapping[str, Entry], height: int) -> No
     ]
 
 
-def write_block(tables: Tables, chosen: list[Entry], height: int, tag: str) -> None:
+def write_block(tables: Tables, chosen: list[Candidate], height: int, tag: str) -> None:
     """Let a pool mine what it has chosen."""
     block = {"block_hash": f"b{height}", "height": height, "coinbase_script": tag}
     parent = {"prev_hash": f"b{height - 1}"} if height > 1 else {}

@@ -18,7 +18,7 @@ from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.mining import Block, Template, build_block, submit, take_template
 from collector.regtest.scripts import p2wsh, payment_script
-from collector.regtest.selection import Entry
+from collector.regtest.selection import Candidate
 from collector.regtest.transaction import Transaction, TxInput, TxOutput
 
 SCRIPT = b"\x6d\x51"  # OP_2DROP OP_TRUE
@@ -128,7 +128,7 @@ def _mine(rpc: RpcClient, maker: Maker, n_tx: int) -> None:
 def build_bench_block(template: Template, body: list[Sent], extranonce: int = 0) -> Block:
     """Build and solve a block of these transactions on a template."""
     entries = [
-        Entry(
+        Candidate(
             txid=transaction.txid_hex,
             raw=transaction.raw,
             fee_sat=fee_sat,

@@ -15,7 +15,7 @@ from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
 from collector.regtest.mining import Template, build_block, submit, take_template
 from collector.regtest.scripts import COIN_KINDS
-from collector.regtest.selection import Entry
+from collector.regtest.selection import Candidate
 from collector.regtest.transaction import REPLACEABLE, Transaction, TxInput, TxOutput
 from tests.collector.codec.made_blocks import SCRIPTS
 from tests.collector.codec.plain_rows import plain_block_rows
@@ -44,7 +44,7 @@ class Miner:
         """Solve a block on a template."""
         self._n_mined += 1
         entries = [
-            Entry(
+            Candidate(
                 txid=transaction.txid_hex,
                 raw=transaction.raw,
                 fee_sat=fee_sat,

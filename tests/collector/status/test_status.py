@@ -16,7 +16,7 @@ from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics, NodeState
 from collector.receive.records import Message
 from collector.status.gather import gather
-from collector.status.live import ask_metrics, metrics_url
+from collector.status.running import ask_metrics, metrics_url
 from tests.collector.check.made_dataset import START_US, at_us, make_rows, write
 
 DAY_US = 86_400_000_000

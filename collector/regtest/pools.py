@@ -6,11 +6,11 @@ from typing import Final
 
 from collector.errors import RegtestError
 from collector.node.rpc import RpcClient
-from collector.regtest.ledger import Ledger
 from collector.regtest.mining import RESERVED_WEIGHT_WU, Block, build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
-from collector.regtest.selection import ORDERS, Entry, View, fill
+from collector.regtest.selection import ORDERS, Candidate, MempoolView, fill
+from collector.regtest.sent import SentTransactions
 from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
 
 # A losing tip stands this long, and so does the tip below it before its rival comes, so that everybody hears
@@ -20,27 +20,33 @@ FOLLOW_TIMEOUT_S: Final = 60.0
 FOLLOW_POLL_S: Final = 0.02
 
 
-class Work:
+class UnpublishedBlock:
     """A block that a pool has built on the mempool as it was then, and publishes when it is due."""
 
     def __init__(
-        self, scenario: Scenario, rpc: RpcClient, ledger: Ledger, planned: PlannedBlock, *, extranonce: int
+        self,
+        scenario: Scenario,
+        rpc: RpcClient,
+        sent: SentTransactions,
+        planned: PlannedBlock,
+        *,
+        extranonce: int,
     ) -> None:
-        self._rpc, self._ledger, self._planned = rpc, ledger, planned
-        with ledger.still():
+        self._rpc, self._sent, self._planned = rpc, sent, planned
+        with sent.paused():
             self._template_at_ns = time.time_ns()
-            self._view = ledger.view(rpc)
-            self._entries, self._block = _assemble(
+            self._view = sent.view(rpc)
+            self._candidates, self._block = _assemble(
                 scenario, rpc, self._view, planned.pool, is_empty=planned.is_empty, extranonce=extranonce
             )
 
     def publish(self, before: BlockTruth | None) -> BlockTruth:
         """Submit the block and return its truth; `before` is the block mined last."""
         block, pool = self._block, self._planned.pool
-        txids = [entry.txid for entry in self._entries]
-        with self._ledger.still():
-            view_at_arrival = self._ledger.view(self._rpc)
-            mined_at_ns, accepted_at_ns = self._ledger.mine(self._rpc, block, txids)
+        txids = [candidate.txid for candidate in self._candidates]
+        with self._sent.paused():
+            view_at_arrival = self._sent.view(self._rpc)
+            mined_at_ns, accepted_at_ns = self._sent.mine(self._rpc, block, txids)
         return BlockTruth(
             height=block.height,
             hash=block.hash,
@@ -51,7 +57,7 @@ class Work:
             n_tx=len(txids),
             txids=txids,
             coinbase_txid=block.coinbase.txid_hex,
-            fees_sat=sum(entry.fee_sat for entry in self._entries),
+            fees_sat=sum(candidate.fee_sat for candidate in self._candidates),
             weight_wu=block.weight_wu,
             template_at_ns=self._template_at_ns,
             mined_at_ns=mined_at_ns,
@@ -95,7 +101,7 @@ def branch_duration_s(fork: Fork) -> float:
 def lose_branch(
     scenario: Scenario,
     rpc: RpcClient,
-    ledger: Ledger,
+    sent: SentTransactions,
     fork: Fork,
     *,
     extranonce: int,
@@ -106,33 +112,33 @@ def lose_branch(
     Their transactions are back in the mempool afterwards. Nothing is sent meanwhile: a payment that is
     replaced while a losing block holds it would have two fates.
     """
-    with ledger.still():
+    with sent.paused():
         stale = []
-        for block in _mine_branch(scenario, rpc, ledger, fork, extranonce):
+        for block in _mine_branch(scenario, rpc, sent, fork, extranonce):
             followers.wait_for(block.hash)
             time.sleep(HOLD_S)
             stale.append(block)
         rpc.call("invalidateblock", stale[0].hash)
         followers.call("invalidateblock", stale[0].hash)
         # The node puts them back in this order: block by block from the lowest on.
-        ledger.take_back(txid for block in stale for txid in block.txids)
+        sent.take_back(txid for block in stale for txid in block.txids)
         time.sleep(HOLD_S)
     return stale
 
 
-def forgive(rpc: RpcClient, block_hash: str, *, followers: Followers) -> None:
+def reconsider_branch(rpc: RpcClient, block_hash: str, *, followers: Followers) -> None:
     """Let the nodes call a branch that lost valid again: it is only shorter than the active chain by now."""
     rpc.call("reconsiderblock", block_hash)
     followers.call("reconsiderblock", block_hash)
 
 
 def _mine_branch(
-    scenario: Scenario, rpc: RpcClient, ledger: Ledger, fork: Fork, extranonce: int
+    scenario: Scenario, rpc: RpcClient, sent: SentTransactions, fork: Fork, extranonce: int
 ) -> Iterator[StaleTruth]:
     (pool,) = (pool for pool in scenario.pools if pool.slug == fork.pool)
     for _ in range(fork.depth):
-        entries, block = _assemble(
-            scenario, rpc, ledger.view(rpc), pool, is_empty=fork.is_empty, extranonce=extranonce
+        candidates, block = _assemble(
+            scenario, rpc, sent.view(rpc), pool, is_empty=fork.is_empty, extranonce=extranonce
         )
         mined_at_ns = time.time_ns()
         submit(rpc, block)
@@ -141,24 +147,24 @@ def _mine_branch(
             height=block.height,
             hash=block.hash,
             pool=pool.slug,
-            is_empty=not entries,
-            txids=[entry.txid for entry in entries],
+            is_empty=not candidates,
+            txids=[candidate.txid for candidate in candidates],
             mined_at_ns=mined_at_ns,
         )
 
 
 def _assemble(
-    scenario: Scenario, rpc: RpcClient, view: View, pool: Pool, *, is_empty: bool, extranonce: int
-) -> tuple[list[Entry], Block]:
-    """Fill and solve a block of `pool` on the node's tip; call it within the ledger's `still`."""
+    scenario: Scenario, rpc: RpcClient, view: MempoolView, pool: Pool, *, is_empty: bool, extranonce: int
+) -> tuple[list[Candidate], Block]:
+    """Fill and solve a block of `pool` on the node's tip; call it within the sent's `paused`."""
     template = take_template(rpc)
     limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU
-    entries = fill(view, [] if is_empty else ORDERS[pool.policy](view), weight_wu=limit_wu)
+    candidates = fill(view, [] if is_empty else ORDERS[pool.policy](view), weight_wu=limit_wu)
     block = build_block(
         template,
-        entries,
+        candidates,
         tag=pool.tag_bytes,
         payout_script=pool.payout_script,
         extranonce=extranonce,
     )
-    return entries, block
+    return candidates, block

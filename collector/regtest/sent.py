@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from collector.errors import RegtestError, RpcError
 from collector.node.rpc import RpcClient
 from collector.regtest.mining import Block, submit
-from collector.regtest.selection import Entry, View
+from collector.regtest.selection import Candidate, MempoolView
 from collector.regtest.traffic import PlannedTx
 
 
@@ -23,17 +23,17 @@ class SentTx:
     """A transaction the node took, and what became of it."""
 
     planned: PlannedTx
-    entry: Entry
+    candidate: Candidate
     sent_at_ns: int  # time.time_ns() just before sendrawtransaction
     replaced_by: str | None = None
     mined_height: int | None = None
 
 
-class Ledger:
+class SentTransactions:
     """All transactions sent, by txid in display order."""
 
     def __init__(self) -> None:
-        self.sent: dict[str, SentTx] = {}
+        self.by_txid: dict[str, SentTx] = {}
         self._arrivals = itertools.count()
         self._lock = threading.Lock()
 
@@ -41,7 +41,7 @@ class Ledger:
         """Send one transaction; leave out a replacement whose original is already mined, and say so."""
         transaction = planned.payment.transaction
         with self._lock:
-            original = self.sent[planned.replaces] if planned.replaces is not None else None
+            original = self.by_txid[planned.replaces] if planned.replaces is not None else None
             if original is not None and original.mined_height is not None:
                 return False
             sent_at_ns = time.time_ns()
@@ -54,7 +54,7 @@ class Ledger:
                 ) from error
             if original is not None:
                 original.replaced_by = planned.txid
-            entry = Entry(
+            candidate = Candidate(
                 txid=planned.txid,
                 raw=transaction.raw,
                 fee_sat=planned.payment.fee_sat,
@@ -64,30 +64,32 @@ class Ledger:
                 arrival=next(self._arrivals),
                 is_planted=planned.kind == "planted_low",
             )
-            self.sent[planned.txid] = SentTx(planned=planned, entry=entry, sent_at_ns=sent_at_ns)
+            self.by_txid[planned.txid] = SentTx(planned=planned, candidate=candidate, sent_at_ns=sent_at_ns)
         return True
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Let nothing be sent while the block runs."""
         with self._lock:
             yield
 
-    def view(self, rpc: RpcClient) -> View:
-        """Return the node's mempool, as far as it is ours; call it within `still`."""
-        return {txid: self.sent[txid].entry for txid in rpc.call("getrawmempool") if txid in self.sent}
+    def view(self, rpc: RpcClient) -> MempoolView:
+        """Return the node's mempool, as far as it is ours; call it within `paused`."""
+        return {
+            txid: self.by_txid[txid].candidate for txid in rpc.call("getrawmempool") if txid in self.by_txid
+        }
 
     def take_back(self, txids: Iterable[str]) -> None:
-        """Let transactions of blocks that lost enter anew, in this order; call it within `still`."""
+        """Let transactions of blocks that lost enter anew, in this order; call it within `paused`."""
         for txid in txids:
-            sent = self.sent[txid]
-            sent.entry = replace(sent.entry, arrival=next(self._arrivals))
+            sent = self.by_txid[txid]
+            sent.candidate = replace(sent.candidate, arrival=next(self._arrivals))
 
     def mine(self, rpc: RpcClient, block: Block, txids: Iterable[str]) -> tuple[int, int]:
-        """Submit a block within `still`; return our clock (ns) when it was handed over and when accepted."""
+        """Submit a block within `paused`; return our clock (ns) when it was handed over and when accepted."""
         handed_over_ns = time.time_ns()
         submit(rpc, block)
         accepted_ns = time.time_ns()
         for txid in txids:
-            self.sent[txid].mined_height = block.height
+            self.by_txid[txid].mined_height = block.height
         return handed_over_ns, accepted_ns
