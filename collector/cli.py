@@ -19,8 +19,8 @@ from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset
 from collector.config import Settings, load_settings
 from collector.dataset import dictionary
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table
-from collector.dataset.writer import Dataset
 from collector.errors import CollectorError
 from collector.external.cli import import_external
 from collector.journal.segment import journal_folder

@@ -19,7 +19,7 @@ from collector.backfill.report import Report
 from collector.backfill.run import default_report_path, from_files, from_node
 from collector.backfill.units import Wish
 from collector.config import Settings, load_settings
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.errors import SettingsError
 from collector.log import configure_logging
 from collector.node.access import Access, find_access

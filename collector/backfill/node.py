@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.backfill.node_fees import PATIENCE_S, connect, find_height, hashes_at, header_times, known_fees
-from collector.backfill.store import Present
 from collector.backfill.units import Wish
 from collector.backfill.work import Done, finish
 from collector.codec.arrays import Integers
 from collector.codec.chunk import Bodies, Place
+from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN, hash_hex
-from collector.dataset.writer import Dataset
 from collector.errors import RpcError
+from collector.journal.present_blocks import PresentBlocks
 from collector.node.access import Access
 from collector.node.rpc import RpcClient
 
@@ -47,7 +47,7 @@ class NodeWork:
         """Do one unit."""
         client = connect(self.access, PATIENCE_S)
         done = Done()
-        present = Present(Dataset.open(self.dataset_root, self.chain))
+        present = PresentBlocks(Dataset.open(self.dataset_root, self.chain))
         present.refresh(task.height for task in unit)
         tasks = [task for task in unit if task.block_hash not in present]
         done.n_present = len(unit) - len(tasks)

@@ -14,15 +14,20 @@ from collector.backfill.node import NodeWork, cut_tasks, wanted_tasks
 from collector.backfill.node_fees import MOST_LISTED, check_chain, connect, foreign_blocks
 from collector.backfill.progress import Watcher
 from collector.backfill.report import Report
-from collector.backfill.store import Present, Rejects, live_tip, locked
+from collector.backfill.store import Rejects
 from collector.backfill.units import Wish, cut, cut_copies, debris_place, missing_heights
 from collector.backfill.work import Done, FileWork
 from collector.backfill.worker_pool import open_pool
 from collector.codec.arrays import Integers
 from collector.codec.chunk import Bad
 from collector.codec.verify import backend_name
+from collector.dataset.open import Dataset
 from collector.dataset.schema import hash_hex
-from collector.dataset.writer import Dataset
+from collector.journal.present_blocks import (
+    PresentBlocks,
+    remove_orphaned_transactions,
+    running_collector_tip,
+)
 from collector.node.access import Access
 
 MAX_DEBRIS_BYTES: Final = 4_000_000  # of bytes that are no record, so much is kept in `rejects`
@@ -43,10 +48,11 @@ def from_files(
     undo data.
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
-    with locked(dataset), open_pool(workers) as pool:
+    with dataset.backfill_lock(), open_pool(workers) as pool:
+        remove_orphaned_transactions(dataset)
         begun_s = time.monotonic()
         catalogue = take_stock(folder, watcher.scanned)
-        present = Present(dataset)
+        present = PresentBlocks(dataset)
         present.refresh()
         wanted = _wanted(catalogue, dataset, wish, report)
         _describe(catalogue, wanted, wish, report)
@@ -76,16 +82,17 @@ def from_node(access: Access, dataset: Dataset, wish: Wish, *, workers: int, wat
     report = Report(chain=dataset.chain, source=client.url, workers=workers, verified_by=backend_name())
     report.tip_height, tip_hash = check_chain(client, dataset.chain)
     report.tip_hash = hash_hex(tip_hash)
-    with locked(dataset), open_pool(workers) as pool:
+    with dataset.backfill_lock(), open_pool(workers) as pool:
+        remove_orphaned_transactions(dataset)
         begun_s = time.monotonic()
-        present = Present(dataset)
+        present = PresentBlocks(dataset)
         present.refresh()
         tasks = list(wanted_tasks(client, wish, report.tip_height))
         report.n_found, report.n_wanted = report.tip_height + 1, len(tasks)
         if wish.last_height is not None and wish.last_height > report.tip_height:
             above = max(report.tip_height + 1, wish.first_height or 0)
             report.missing_heights = [(above, wish.last_height)]
-        live_height = live_tip(dataset)
+        live_height = running_collector_tip(dataset)
         ours = [task for task in tasks if live_height is None or task.height <= live_height]
         report.n_left_to_live = len(tasks) - len(ours)
         todo = [task for task in ours if task.block_hash not in present]
@@ -122,7 +129,7 @@ def _check(catalogue: Catalogue, access: Access, report: Report) -> None:
 def _wanted(catalogue: Catalogue, dataset: Dataset, wish: Wish, report: Report) -> Integers:
     """Positions of the blocks to write, less those that are left to a live collector."""
     wanted = wish.among(catalogue)
-    tip_height = live_tip(dataset)
+    tip_height = running_collector_tip(dataset)
     if tip_height is None:
         return wanted
     ours = wanted[catalogue.heights[wanted] <= tip_height]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from collector.backfill.blockfiles import Folder
 from collector.backfill.node_fees import PATIENCE_S, connect, known_fees
-from collector.backfill.store import Present, write_chunk
+from collector.backfill.store import write_chunk
 from collector.backfill.undofiles import UndoFinder, Wanted
 from collector.backfill.units import Unit
 from collector.codec.arrays import Integers
@@ -29,7 +29,8 @@ from collector.codec.timing import Stages
 from collector.codec.undo import input_values
 from collector.codec.verify import backend_name
 from collector.codec.walk import walk
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
+from collector.journal.present_blocks import PresentBlocks
 from collector.log import configure_logging
 from collector.node.access import Access
 from collector.node.rpc import RpcClient
@@ -147,9 +148,9 @@ def peak_memory_bytes() -> int:
 
 
 @lru_cache(maxsize=1)
-def _opened(work: FileWork) -> tuple[Folder, UndoFinder, Present]:
+def _opened(work: FileWork) -> tuple[Folder, UndoFinder, PresentBlocks]:
     folder = Folder(work.blocks_dir, work.chain)
-    return folder, UndoFinder(folder), Present(Dataset.open(work.dataset_root, work.chain))
+    return folder, UndoFinder(folder), PresentBlocks(Dataset.open(work.dataset_root, work.chain))
 
 
 def _ask_fees(client: RpcClient, tasks: Unit, bodies: Bodies) -> list[Integers | None]:

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import structlog
 
 from collector.dataset.footer import UNREADABLE, ask
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 
 HeightArray = npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def stored_blocks(dataset: Dataset) -> StoredBlocks:
     open_blocks = blocks.filter(pc.and_(pc.greater(blocks["height"], floor), pc.invert(has_parent)))
     hole_heights = pc.subtract(open_blocks["height"], 1).to_numpy()
     heights = np.setdiff1d(blocks["height"].to_numpy(), hole_heights)
-    with dataset.steady(), duckdb.connect(config={"threads": 1}) as connection:
+    with dataset.read_lock(), duckdb.connect(config={"threads": 1}) as connection:
         rowless = [
             hash_
             for path in dataset.paths(TRANSACTIONS)

@@ -40,7 +40,7 @@ def read_journals(root: Path, chain: str) -> Journals:
     """Read every journal of a chain. A segment that is sealed meanwhile is left out."""
     found = Journals()
     for folder in journal_folders(root, chain):
-        if locks.is_held(folder / locks.NAME):
+        if locks.is_held(folder / locks.FOLDER_LOCK):
             found.running.add(folder.name)
         claims = CoverageClaims(folder.name)
         for segment, contents in _readable(folder):

@@ -64,7 +64,7 @@ def _journals(view: View, outcome: Outcome) -> None:
 def _compaction(view: View, outcome: Outcome) -> None:
     work = view.dataset.root / ".compaction" / view.dataset.chain
     left = [path for path in work.glob("*") if path.is_dir()]
-    if left and not locks.is_held(work / locks.NAME):
+    if left and not locks.is_held(work / locks.FOLDER_LOCK):
         outcome.note(
             f"a killed compaction left {len(left)} folders in {work}",
             "the next `pool-collector compact` removes them",

@@ -22,8 +22,8 @@ from collector.check.model import Outcome
 from collector.check.ranges import check_ranges
 from collector.check.stream import check_first_seen, check_intervals, check_messages, check_numbers
 from collector.check.view import View, open_view, retrying, take_files
+from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
-from collector.dataset.writer import Dataset
 
 CHECKS: Final[tuple[Callable[[View], Outcome], ...]] = (
     check_grain,

@@ -15,13 +15,11 @@ from typing import Any, Final, TypeVar
 import duckdb
 import pyarrow as pa
 
-from collector.backfill.store import LOCK
 from collector.check.journals import Journals, messages_table, read_journals
 from collector.check.model import SHOWN, Found, Outcome, Tell
-from collector.dataset import locks
+from collector.dataset.open import Dataset
 from collector.dataset.query import rows_of
 from collector.dataset.schema import TABLES
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.segment import unsealed_segments
 
@@ -74,7 +72,7 @@ def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
     """
     for _ in range(TRIES):
         try:
-            with dataset.steady():
+            with dataset.read_lock():
                 return read()
         except (FileNotFoundError, duckdb.IOException) as error:
             last = error
@@ -137,7 +135,7 @@ def open_view(
     connection.register("journalled", messages_table(journals.messages))
     connection.execute("CREATE OR REPLACE TEMP TABLE journal_messages AS FROM journalled")
     connection.unregister("journalled")
-    return View(dataset, files, sound, connection, locks.is_held(dataset.folder / LOCK))
+    return View(dataset, files, sound, connection, dataset.is_being_backfilled)
 
 
 def _conformed(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

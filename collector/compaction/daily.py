@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 
 # After a start, and after midnight: what was received before it is sealed by then, at the usual settings.
 DELAY_S: Final = 600.0

@@ -17,7 +17,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,15 +25,16 @@ import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.backfill.store import locked
 from collector.compaction.merge import Merged, merge
 from collector.compaction.swap import exchange, require_exchange
 from collector.dataset import locks
+from collector.dataset.atomic_write import make_folder, sync_folder
 from collector.dataset.footer import UNREADABLE
+from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
-from collector.dataset.writer import Dataset, make_folder, sync_folder
 from collector.errors import DatasetError
+from collector.journal.present_blocks import remove_orphaned_transactions
 from collector.journal.segment import unsealed_segments
 
 WORK: Final = ".compaction"
@@ -111,12 +112,14 @@ def _compact_folder(
     token = secrets.token_hex(8)  # a name that no earlier file had: a reader may still look for that one
     staged = work / f"{table.name}-{folder.name}-{token}"
     # A backfill that is killed leaves transactions without their blocks, and finds them again by their name.
-    holder: AbstractContextManager[None] = locked(dataset) if table.day_column is None else nullcontext()
+    is_of_heights = table.day_column is None
     n_files = 0
     try:
         if len(list(folder.glob("*.parquet"))) < 2:  # noqa: PLR2004 - one file is merged already
             return None
-        with holder:
+        with dataset.backfill_lock() if is_of_heights else nullcontext():
+            if is_of_heights:
+                remove_orphaned_transactions(dataset)
             sources = _sources(dataset, folder)
             n_files = len(sources)
             if n_files < 2:  # noqa: PLR2004 - the same
@@ -152,7 +155,7 @@ def _swap(dataset: Dataset, folder: Path, staged: Path, sources: list[Path]) -> 
 
     DatasetError when nothing was changed; OSError when the disk may not have taken what was.
     """
-    with dataset.write_lock(alone=True):
+    with dataset.replace_lock():
         try:
             present = set(folder.iterdir())
             gone = set(sources) - present
@@ -189,7 +192,7 @@ def _alone(work: Path) -> Iterator[None]:
     try:
         make_folder(work)
         handle = locks.take(
-            work / locks.NAME,
+            work / locks.FOLDER_LOCK,
             f"another compaction of {work.parent.parent} is running; wait until it has ended",
         )
     except OSError as error:

@@ -1,25 +1,33 @@
-"""Lock files: who works on a folder keeps others off it, and the system gives it back at its end."""
+"""Lock files: a process that works on a folder keeps others off it.
+
+The operating system gives a lock back when its process ends, however it ends.
+"""
 
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from collector.dataset.writer import FILE_MODE
+from collector.dataset.atomic_write import FILE_MODE
 from collector.errors import DatasetError
 
-LOOKED_AT_S: Final = (0.01, 0.1)  # waits for one that only looks who holds it, as `is_held` does
-NAME: Final = "lock"  # of the file, in a folder that is worked on by one process at a time
+RETRY_WAITS_S: Final = (0.01, 0.1)  # `is_held` takes a lock for a moment: that holder is waited for
+FOLDER_LOCK: Final = "lock"  # in a folder that one process at a time works on, such as a journal
+# In the folder of a chain. Readers and writers of files share it; compaction takes it alone.
+WRITE_LOCK: Final = ".write.lock"
+BACKFILL_LOCK: Final = ".backfill.lock"  # in the folder of a chain: one backfill or import at a time
 
 
 def take(lock: Path, refusal: str) -> int:
-    """Lock a file, which is made if need be; returns the handle that holds it, to be closed.
+    """Lock a file, which is made if need be; returns the handle that holds the lock, to be closed.
 
     Raises DatasetError with `refusal` when another process holds it, OSError when it cannot be opened.
     """
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    for wait_s in (*LOOKED_AT_S, None):
+    for wait_s in (*RETRY_WAITS_S, None):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -30,6 +38,46 @@ def take(lock: Path, refusal: str) -> int:
             return handle
     os.close(handle)
     raise DatasetError(refusal)
+
+
+@contextmanager
+def taken(lock: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock file alone; raises as `take` does."""
+    handle = take(lock, refusal)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def shared_for_reading(lock: Path) -> Iterator[None]:
+    """Hold a lock together with others, waiting for one who holds it alone.
+
+    Nothing is held where the lock file is missing or cannot be opened, as in a copy that may only be read:
+    nobody moves files there.
+    """
+    try:
+        handle = os.open(lock, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held_for_writing(lock: Path, *, exclusive: bool) -> Iterator[None]:
+    """Hold a lock together with others, or with `exclusive` alone; makes its file, and waits for it."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_held(lock: Path) -> bool:

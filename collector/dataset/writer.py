@@ -1,11 +1,10 @@
-"""Write rows as Parquet files that appear only when they are complete.
+"""Write rows as Parquet files of a dataset: check them, split them by partition, sort them.
 
-A file is written beside its place as `.<name>.tmp`, which no reader's `*.parquet` picks up, forced to disk,
-renamed, and its folder forced to disk: a reader sees a whole file or none, also after SIGKILL or a power cut.
-The name is chosen by the caller (`stem`): writing the same rows under the same stem again changes nothing.
+A file appears under its name only when it is complete (`collector.dataset.atomic_write`). The caller chooses
+the name (`stem`): writing the same rows under the same stem again changes nothing.
 
-Who writes a file holds the dataset's write lock together with others who do; compaction, which puts whole
-folders in the place of others, holds it alone for that moment.
+A process that writes a file holds the dataset's write lock together with other writers; compaction, which
+puts whole folders in the place of others, holds the lock alone for that moment.
 
 Folders are those of `collector.dataset.schema`. The name of a `height=<first>-<last>` folder looks like a
 column to readers that know Hive partitioning and would hide the real `height` (DuckDB does so without a word,
@@ -13,29 +12,20 @@ pyarrow and pandas refuse), so readers must be told not to look: DuckDB `hive_pa
 and pandas `partitioning=None`.
 """
 
-import fcntl
-import json
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
+from collector.dataset import locks
+from collector.dataset.atomic_write import make_folder, write_atomically
 from collector.dataset.footer import UNREADABLE
-from collector.dataset.schema import (
-    CHAINS,
-    DATASET_FORMAT,
-    DATASET_MARKER,
-    DATASET_VERSION,
-    HEIGHT_SPAN,
-    Table,
-)
+from collector.dataset.schema import HEIGHT_SPAN, Table
 from collector.dataset.schema.model import HASH, Column
 from collector.errors import NO_SPACE, DatasetError, NoSpace
 
@@ -43,149 +33,45 @@ from collector.errors import NO_SPACE, DatasetError, NoSpace
 ROW_GROUP_ROWS: Final = 65_536
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
-FILE_MODE: Final = 0o640
-FOLDER_MODE: Final = 0o750
-WRITE_LOCK: Final = ".write.lock"
 
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 log = structlog.get_logger(__name__)
 
 
-class Dataset:
-    """The tables of one chain in a dataset folder. Use `Dataset.open`."""
+def write_rows(
+    chain_folder: Path,
+    table: Table,
+    rows: pa.Table | Sequence[Mapping[str, Any]],
+    *,
+    stem: str,
+    is_sorted: bool = False,
+) -> list[Path]:
+    """Write rows into a table of a chain, one file `<stem>.parquet` per partition; returns their paths.
 
-    def __init__(self, root: Path, chain: str) -> None:
-        self.root = root
-        self.chain = chain
-        self.folder = root / f"chain={chain}"
-
-    @classmethod
-    def open(cls, root: Path, chain: str, *, create: bool = False) -> Self:
-        """Open the dataset at root; with create, make one of a folder that is missing or empty.
-
-        Raises DatasetError when root is no dataset of ours, is one of another version, or cannot be made.
-        """
-        if chain not in CHAINS:
-            raise DatasetError(f"no chain {chain!r}; the node's names are {', '.join(CHAINS)}")
-        marker = root / DATASET_MARKER
-        if create:
-            _create(root)
+    A file of that name that is already there is complete, and stays as it is. One that cannot be read was
+    damaged since: it gets the ending `.damaged`, and is written anew. A caller whose rows are sorted by
+    `table.sort` says so and saves the sorting. Raises DatasetError when a row does not fit the contract (then
+    nothing is written) or the disk does not take the file, NoSpace when the disk is full.
+    """
+    if not _STEM.fullmatch(stem):
+        raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
+    content = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([to_batch(table, rows)])
+    _refuse_unknown(table, content.column_names)
+    content = conform(table, content)
+    written = []
+    for partition, part in _partitions(table, content):
+        path = chain_folder / table.name / partition / f"{stem}.parquet"
         try:
-            found = json.loads(marker.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise DatasetError(
-                f"{root} is not a dataset: it has no {DATASET_MARKER}; choose another folder"
-            ) from None
-        except (ValueError, RecursionError):
-            raise DatasetError(
-                f"{marker} is not the marker of a dataset of ours; choose another folder"
-            ) from None
+            make_folder(chain_folder)
+            with locks.held_for_writing(chain_folder / locks.WRITE_LOCK, exclusive=False):
+                if not _is_whole(path):
+                    make_folder(path.parent)
+                    _write_file(path, table, part, is_sorted=is_sorted)
         except OSError as error:
-            raise DatasetError(
-                f"cannot read {marker}: {error.strerror or error}; check its rights, or choose another folder"
-            ) from None
-        if not isinstance(found, dict) or found.get("format") != DATASET_FORMAT:
-            raise DatasetError(f"{marker} marks the data of another program; choose another folder")
-        if found.get("version") != DATASET_VERSION:
-            raise DatasetError(
-                f"{root} has version {found.get('version')!r}, this software reads {DATASET_VERSION}"
-            )
-        return cls(root, chain)
-
-    def write(
-        self,
-        table: Table,
-        rows: pa.Table | Sequence[Mapping[str, Any]],
-        *,
-        stem: str,
-        is_sorted: bool = False,
-    ) -> list[Path]:
-        """Write rows into the table, one file `<stem>.parquet` per partition; returns their paths.
-
-        A file of that name that is already there is complete, and is left as it is; one that cannot be read
-        is damaged since, keeps the ending `.damaged`, and is written anew. Who says that the rows are sorted
-        by `table.sort` saves sorting them. Raises DatasetError when a row does not fit the contract (then
-        nothing is written) or the disk does not take the file, NoSpace when it is full.
-        """
-        if not _STEM.fullmatch(stem):
-            raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
-        content = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([to_batch(table, rows)])
-        _refuse_unknown(table, content.column_names)
-        content = _conform(table, content)
-        written = []
-        for partition, part in _partitions(table, content):
-            path = self.folder / table.name / partition / f"{stem}.parquet"
-            try:
-                with self.write_lock():
-                    if not _is_whole(path):
-                        make_folder(path.parent)
-                        _write_file(path, table, part, is_sorted=is_sorted)
-            except OSError as error:
-                raised = NoSpace if error.errno in NO_SPACE else DatasetError
-                raise raised(
-                    f"cannot write {path}: {error.strerror or error}; free space or rights"
-                ) from None
-            written.append(path)
-        return written
-
-    @contextmanager
-    def write_lock(self, *, alone: bool = False) -> Iterator[None]:
-        """Hold the right to add files; with `alone`, wait until nobody else has it, and keep all others out.
-
-        OSError when the lock file cannot be made.
-        """
-        make_folder(self.folder)
-        handle = os.open(self.folder / WRITE_LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(handle)
-
-    def paths(self, table: Table) -> list[Path]:
-        """Every complete file of the table, in order of name."""
-        return sorted((self.folder / table.name).glob("*/*.parquet"))
-
-    def read(self, table: Table) -> pa.Table:
-        """Read the whole table as the contract has it; columns that older files lack are null.
-
-        Raises DatasetError naming the file that cannot be read. For tests and for small tables.
-        """
-        with self.steady():
-            parts = [_conform(table, _read_file(path)) for path in self.paths(table)]
-        return pa.concat_tables(parts) if parts else table.arrow.empty_table()
-
-    def read_columns(self, table: Table, *names: str) -> Iterator[pa.Table]:
-        """Read some columns that are never null, file by file.
-
-        Raises DatasetError naming the file that cannot be read or is not one of this table.
-        """
-        with self.steady():
-            for path in self.paths(table):
-                rows = _read_file(path, names)
-                for name in names:
-                    expected = table.arrow.field(name).type
-                    found = rows.schema.field(name).type if name in rows.column_names else None
-                    if found != expected:
-                        raise DatasetError(
-                            f"{path} is none of {table.name}: column {name} is {found or 'missing'}, must be "
-                            f"{expected}; move it out of the dataset"
-                        )
-                yield rows.select(names)
-
-    @contextmanager
-    def steady(self) -> Iterator[None]:
-        """Keep compaction from moving files that were listed; without the lock file there is none to keep."""
-        try:
-            handle = os.open(self.folder / WRITE_LOCK, os.O_RDONLY)
-        except (FileNotFoundError, PermissionError):
-            yield
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(handle)
+            raised = NoSpace if error.errno in NO_SPACE else DatasetError
+            raise raised(f"cannot write {path}: {error.strerror or error}; free space or rights") from None
+        written.append(path)
+    return written
 
 
 def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> pa.RecordBatch:
@@ -251,46 +137,11 @@ def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
                 )
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, so that they survive a power cut."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    sync_folder(folder.parent)
+def conform(table: Table, rows: pa.Table) -> pa.Table:
+    """Give rows the contract's columns, order, types and metadata; columns that they lack are null.
 
-
-def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _create(root: Path) -> None:
-    """Make a dataset of a folder that is missing or empty; leave one that is there as it is."""
-    marker = root / DATASET_MARKER
-    text = json.dumps({"format": DATASET_FORMAT, "version": DATASET_VERSION}) + "\n"
-    try:
-        if marker.exists():
-            return
-        begun = f".{DATASET_MARKER}.tmp"  # a kill may have left it
-        if root.is_dir() and any(path.name != begun for path in root.iterdir()):
-            raise DatasetError(f"{root} is neither empty nor a dataset; choose another folder")
-        make_folder(root)
-        _place(marker, lambda sink: sink.write(text.encode()))
-    except FileExistsError as error:
-        raise DatasetError(f"{error.filename} is no folder; choose another for the dataset") from None
-    except OSError as error:
-        raise DatasetError(
-            f"cannot make the dataset {root}: {error.strerror or error}; choose a folder that can be written"
-        ) from None
-
-
-def _conform(table: Table, rows: pa.Table) -> pa.Table:
-    """Give rows the contract's columns, order, types and metadata."""
+    Raises DatasetError for a value that does not fit its column.
+    """
     schema = table.arrow
     columns = []
     for field in schema:
@@ -344,7 +195,7 @@ def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) ->
     def write(sink: BinaryIO) -> None:
         pq.write_table(content, sink, row_group_size=ROW_GROUP_ROWS, **parquet_options(table))
 
-    _place(path, write)
+    write_atomically(path, write)
 
 
 def parquet_options(table: Table) -> dict[str, Any]:
@@ -358,22 +209,6 @@ def parquet_options(table: Table) -> dict[str, Any]:
         "write_statistics": _pruning_columns(table),
         "write_page_checksum": True,
     }
-
-
-def _place(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let write fill a file that gets its name when it is complete and on disk."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
-        with os.fdopen(handle, "wb") as sink:
-            write(sink)
-            sink.flush()
-            os.fsync(sink.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def _dictionary_columns(table: Table) -> list[str]:
@@ -392,7 +227,7 @@ def _pruning_columns(table: Table) -> list[str]:
     return [column.name for column in table.columns if column.type != HASH]
 
 
-def _read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
+def read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
     """Read a file, or those of these columns that it has."""
     try:
         with pq.ParquetFile(path) as file:

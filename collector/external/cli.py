@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from collector.config import load_settings
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.external.store import Origin, import_file
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from collector.backfill.store import locked
+from collector.dataset.open import Dataset
 from collector.dataset.schema import Table
 from collector.dataset.schema.external import EXTERNAL_SOURCES
-from collector.dataset.writer import Dataset, to_batch
+from collector.dataset.writer import to_batch
 from collector.errors import DatasetError, SettingsError
 from collector.external.readers import KINDS, Row, read_rows
 
@@ -49,7 +49,7 @@ def import_file(
     if kind == "prices":
         rows = [{"currency": currency, "imported_at": now_us, **row} for row in rows]
     digest = hashlib.sha256(path.read_bytes()).digest()
-    with locked(dataset):
+    with dataset.backfill_lock():
         known = dataset.read(EXTERNAL_SOURCES).to_pylist()
         if any(
             (row["source"], row["kind"], row["file_sha256"]) == (origin.source, kind, digest) for row in known

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.frames import CONSUMED, MESSAGES, SIZES, STATES, merged, messages_outside, update
 from collector.journal.recovery import CoverageClaims
 from collector.journal.segment import Segment, SegmentContents

@@ -35,8 +35,10 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import structlog
 
+from collector.dataset.atomic_write import sync_folder
+from collector.dataset.open import Dataset
 from collector.dataset.schema import COVERAGE, TABLES, Table
-from collector.dataset.writer import Dataset, sync_folder, to_batch
+from collector.dataset.writer import to_batch
 from collector.errors import DatasetError
 from collector.journal.adoption import read_earlier_runs
 from collector.journal.coverage_ledger import COVERAGE_STATE, Row

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Self, TypeAlias
 import pyarrow as pa
 
 from collector.dataset import locks
-from collector.dataset.writer import FILE_MODE, make_folder, sync_folder
+from collector.dataset.atomic_write import FILE_MODE, make_folder, sync_folder
 from collector.errors import NO_SPACE, DatasetError, NoSpace
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
@@ -236,7 +236,8 @@ def lock_folder(folder: Path) -> int:
     with explain_os_errors(folder):
         make_folder(folder)
         return locks.take(
-            folder / locks.NAME, f"the journal {folder} is in use by another process; stop that one first"
+            folder / locks.FOLDER_LOCK,
+            f"the journal {folder} is in use by another process; stop that one first",
         )
 
 

@@ -18,8 +18,8 @@ import structlog
 from collector.blocks.stored import StoredBlocks
 from collector.codec.rows import warm_up
 from collector.config import NodeSettings, Settings
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
-from collector.dataset.writer import Dataset
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal.coverage_ledger import COVERAGE_STATE
 from collector.journal.journal import Journal

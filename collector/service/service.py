@@ -13,7 +13,7 @@ import structlog
 from collector.blocks.stored import stored_blocks
 from collector.compaction.daily import Compactor
 from collector.config import Settings
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal.segment import Segment, journal_folder, journal_folders
 from collector.monitor.health import Health

@@ -18,7 +18,7 @@ import structlog
 from collector.blocks.stored import StoredBlocks
 from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal

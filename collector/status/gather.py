@@ -14,9 +14,9 @@ from collector.check.links import OF_A_NODE
 from collector.check.view import Files, View, open_view, take_files
 from collector.dataset import locks
 from collector.dataset.footer import read_footer
+from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
 from collector.dataset.schema import TABLES, Table
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
 from collector.status.model import Gap, NodeStatus, Status, TableStatus
@@ -103,7 +103,7 @@ def _nodes(view: View, now_us: int) -> list[NodeStatus]:
     nodes = []
     for name, session, n_sessions, started_us, software, settings, tip_height in rows:
         status = NodeStatus(name, session, n_sessions, _moment(started_us), software, is_running=False)
-        status.is_running = locks.is_held(_journal(view.dataset, name) / locks.NAME)
+        status.is_running = locks.is_held(_journal(view.dataset, name) / locks.FOLDER_LOCK)
         status.tip_height = max(tips.get(name) or 0, tip_height)
         status.stored_height = stored
         _observed(view, status, now_us)

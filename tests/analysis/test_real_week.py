@@ -12,8 +12,8 @@ from analysis.attribution.rules import default_rules_dir
 from analysis.database import open_database
 from analysis.engine import build
 from analysis.stats import concentration
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table, hash_bytes
-from collector.dataset.writer import Dataset
 from collector.external.store import Origin, import_file
 from tests.analysis.world import contract_row
 

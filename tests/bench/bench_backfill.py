@@ -34,8 +34,8 @@ from collector.backfill.report import Report
 from collector.backfill.run import from_files, from_node
 from collector.backfill.units import Wish
 from collector.backfill.worker_pool import Workers
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
-from collector.dataset.writer import Dataset
 from collector.node.access import Access
 from collector.regtest import RegtestNode, find_bitcoind
 from gpuhash.measure import machine

@@ -47,8 +47,8 @@ from collector.codec.coinbase import bip34_height
 from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, warm_up
 from collector.codec.verify import backend_name, verify_block
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS, ZMQ_TOPICS
-from collector.dataset.writer import Dataset
 from collector.errors import DecodeError
 from collector.journal.journal import Journal
 from collector.mempool.entries import PendingEntry, mempool_row

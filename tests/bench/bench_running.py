@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from bench_traffic import Node
 
 from collector.config import NodeSettings, Settings
+from collector.dataset.open import Dataset
 from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, MEMPOOL_TXS
-from collector.dataset.writer import Dataset
 from collector.service import service
 
 CREDIT = 5_000  # messages that the node sends at once

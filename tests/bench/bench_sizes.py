@@ -5,8 +5,8 @@ import gzip
 import io
 from typing import Any
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import Table
-from collector.dataset.writer import Dataset
 
 
 def bytes_per_row(dataset: Dataset, table: Table) -> dict[str, float]:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table
-from collector.dataset.writer import Dataset
 from tests.bench.planted_truth import truth_of
 from tests.bench.planted_world import MINED, POOLS, SECOND_US, WAITS, Ints, Size, World, simulate
 

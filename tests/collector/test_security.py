@@ -16,8 +16,8 @@ import pytest
 from collector.backfill.node_fees import connect
 from collector.compaction.run import compact
 from collector.config import NodeSettings
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
-from collector.dataset.writer import Dataset
 from collector.errors import NodeRefused, SettingsError
 from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder

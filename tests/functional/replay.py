@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, hash_bytes
-from collector.dataset.writer import Dataset
 from collector.node.rpc import RpcClient
 from collector.regtest.wallet import Wallet, pay
 

@@ -12,8 +12,8 @@ import pytest
 
 from collector.blocks.stored import stored_blocks
 from collector.cli import main
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, DATASET_MARKER
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest import node as regtest_node
@@ -214,7 +214,7 @@ def test_a_file_that_this_user_may_not_read(dataset: Path) -> None:
     path.touch(mode=0)
     program = f"""
 from collector.dataset.schema import BLOCKS
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from pathlib import Path
 Dataset.open(Path({str(dataset)!r}), "main").read(BLOCKS)
 """

@@ -12,7 +12,7 @@ import pytest
 from collector.blocks.stored import StoredBlocks
 from collector.clock import StepDetector
 from collector.config import NodeSettings, Settings
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics
 from collector.node.preflight import client_for, examine

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 from analysis.database import open_database
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
-from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, Truth, find_bitcoind, load_scenario
 from collector.regtest.demo import DATASET, run_demo
 from collector.regtest.run import TRUTH_FILE

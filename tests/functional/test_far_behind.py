@@ -12,8 +12,8 @@ import pytest
 from collector.check.model import BREACH
 from collector.check.run import check
 from collector.config import NodeSettings, Settings
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
-from collector.dataset.writer import Dataset
 from collector.journal.batches import Batch, Batches
 from collector.mempool import entries
 from collector.receive import source as zmq_source

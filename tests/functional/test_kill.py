@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
-from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
 from tests.functional.chaos.judge import run_check

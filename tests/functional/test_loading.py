@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
-from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from tests.functional.replay import node_mempool, send
 from tests.functional.running import collecting, settings_for, wait_for_log

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collector.cli import main
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.journal import Journal
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports

@@ -8,8 +8,8 @@ import pytest
 from collector.blocks import fetcher as blockdesk
 from collector.blocks.fetcher import ask_block
 from collector.blocks.tracker import BlockAnswer
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TEMPLATES, hash_bytes
-from collector.dataset.writer import Dataset
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
 from tests.functional.running import collecting, settings_for, wait_for_log

@@ -10,8 +10,8 @@ import requests
 from collector.blocks.stored import StoredBlocks
 from collector.check.model import BREACH
 from collector.check.run import check
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, hash_bytes
-from collector.dataset.writer import Dataset
 from collector.monitor.metrics import AWAY, Metrics
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports

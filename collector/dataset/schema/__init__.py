@@ -46,7 +46,7 @@ from collector.dataset.schema.model import (
     hash_bytes,
     hash_hex,
 )
-from collector.dataset.schema.node import COVERAGE, NODES, REJECTS
+from collector.dataset.schema.node import BACKFILL_NODE, COVERAGE, NODES, REJECTS
 
 TABLES: Final[dict[str, Table]] = {
     table.name: table
@@ -71,6 +71,7 @@ TABLES: Final[dict[str, Table]] = {
 }
 
 __all__ = [
+    "BACKFILL_NODE",
     "BLOCKS",
     "BLOCK_ARRIVALS",
     "BLOCK_EVENTS",

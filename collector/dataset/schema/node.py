@@ -17,6 +17,8 @@ from collector.dataset.schema.model import (
     col,
 )
 
+BACKFILL_NODE = "backfill"  # in `rejects`: the rows that a backfill wrote are of no watched node
+
 NODES = Table(
     name="nodes",
     doc="Run manifest: one row per node and session.",

@@ -14,8 +14,8 @@ from collector.backfill.progress import Watcher
 from collector.backfill.report import Report
 from collector.backfill.run import from_files
 from collector.backfill.units import Wish
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
-from collector.dataset.writer import Dataset
 from collector.regtest import RegtestNode, find_bitcoind
 from tests.collector.backfill.made_chain import all_hashes, make_chain, node_rows
 

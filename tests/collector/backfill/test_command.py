@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from collector.backfill.report import Report
-from collector.backfill.store import live_tip, locked
 from collector.cli import main
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, NODES
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
+from collector.journal.present_blocks import running_collector_tip
 from collector.regtest import RegtestNode
 from gpuhash.reference import sha256d
 from tests.collector.backfill import made_files
@@ -168,7 +168,11 @@ def test_files_that_were_put_together_since_are_no_leftovers(
 
 def test_one_backfill_at_a_time(dataset: Dataset) -> None:
     """A second one on the same dataset says so."""
-    with locked(dataset), pytest.raises(DatasetError, match="another backfill or import"), locked(dataset):
+    with (
+        dataset.backfill_lock(),
+        pytest.raises(DatasetError, match="another backfill or import"),
+        dataset.backfill_lock(),
+    ):
         pass
 
 
@@ -179,7 +183,7 @@ def test_what_a_live_collector_will_store_is_left_to_it(
     folder = dataset.root / "journal" / "regtest" / "live"
     folder.mkdir(parents=True)
     dataset.write(NODES, [session("live", tip_height=90)], stem="one")
-    assert live_tip(dataset) is None
+    assert running_collector_tip(dataset) is None
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
 

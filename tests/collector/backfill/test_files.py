@@ -14,14 +14,14 @@ import zstandard
 from collector.backfill.blockfiles import MAGIC, Folder
 from collector.backfill.catalogue import take_stock
 from collector.backfill.report import Report
-from collector.backfill.store import Present
 from collector.backfill.units import Wish, cut
 from collector.backfill.work import FileWork
 from collector.codec.decode import decode_block
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
-from collector.dataset.writer import Dataset
 from collector.errors import SettingsError
 from collector.journal.journal import Journal
+from collector.journal.present_blocks import PresentBlocks
 from collector.regtest import RegtestNode
 from gpuhash.reference import sha256d
 from tests.collector.backfill import made_files
@@ -302,7 +302,7 @@ def test_a_block_that_a_live_collector_stores_meanwhile_is_not_written_again(
         journal.append("blocks", expected.blocks.slice(20, 1).to_pylist())
         journal.flush()
 
-        present = Present(dataset)
+        present = PresentBlocks(dataset)
         present.refresh()
         done = FileWork(blocks_dir, dataset.root, "regtest", 1)(unit)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from collector.blocks.stored import StoredBlocks, stored_blocks
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
-from collector.dataset.writer import Dataset
 
 DEFAULTS = {"binary": b"", "bool": False, "fixed_size_binary[32]": bytes(32), "string": "x"}
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import gpuhash
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
-from collector.dataset.writer import Dataset
 
 Rows = dict[str, list[dict[str, Any]]]
 

@@ -8,8 +8,8 @@ import pytest
 
 from collector.check import run
 from collector.check.model import BREACH, OK, Outcome
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
-from collector.dataset.writer import Dataset
 from tests.collector.check.made_dataset import Rows, at_us, header, make_all_rows, name, write
 from tests.collector.check.test_check import change, double, drop
 

@@ -11,13 +11,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from collector.backfill.store import locked
 from collector.check.model import BREACH, NOTE, OK, Outcome
 from collector.check.run import check
 from collector.cli import app
 from collector.compaction import run as compaction
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
@@ -237,7 +236,7 @@ def test_transactions_of_a_running_backfill_are_no_breach_and_of_a_killed_one_ar
     dataset = write(tmp_path / "d", rows)
     assert block["height"] == 102
     assert "not in blocks" in breaches(dataset)["transactions"]
-    with locked(dataset):
+    with dataset.backfill_lock():
         assert breaches(dataset) == {}
 
 

@@ -17,8 +17,8 @@ from collector.codec.decode import Block, decode_block
 from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_hex
-from collector.dataset.writer import Dataset
 from collector.errors import DecodeError
 
 MAGIC = bytes.fromhex("f9beb4d9")

@@ -14,8 +14,8 @@ from collector.codec.decode import decode_transaction
 from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex
-from collector.dataset.writer import Dataset
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind, load_scenario, run_scenario
 from tests.collector.codec.compiled_scripts import output_types_of

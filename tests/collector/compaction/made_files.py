@@ -5,8 +5,8 @@ from typing import Any
 
 import duckdb
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS, Table
-from collector.dataset.writer import Dataset
 
 DAY_US = 86_400_000_000
 MIDNIGHT_US = 20_000 * DAY_US  # 2024-10-04

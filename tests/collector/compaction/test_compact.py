@@ -8,12 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from collector.backfill.store import locked
 from collector.cli import app
 from collector.compaction import run
 from collector.compaction.run import Outcome, compact
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.journal import Journal
 from tests.collector.compaction.made_files import (
@@ -182,7 +181,7 @@ def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
         dataset.write(BLOCKS, [block(5), block(1005)], stem=stem)
     write_events(dataset, 2, 3)
 
-    with locked(dataset):
+    with dataset.backfill_lock():
         outcomes = compacted(dataset)
 
     assert "backfill" in outcomes["blocks/height=0-999"].error

@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
 from tests.collector.compaction.made_files import event, files, seen, write_events
 
 DAY = "date=2024-10-04"
@@ -20,7 +20,7 @@ KILLER = """
 import datetime as dt, os, signal, sys, time
 from pathlib import Path
 from collector.compaction import run, swap
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 
 CHANGES = {"os.mkdir", "os.link", "os.remove", "os.rmdir", "os.rename", "shutil.rmtree", "shutil.copymode"}
 run.GRACE_S = 0.0
@@ -95,7 +95,7 @@ WRITER = """
 import itertools, sys
 from pathlib import Path
 from collector.journal.journal import Journal
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from tests.collector.compaction.made_files import event
 
 dataset = Dataset.open(Path(sys.argv[1]), "regtest")
@@ -111,7 +111,7 @@ COMPACTOR = """
 import datetime as dt, sys
 from pathlib import Path
 from collector.compaction import run
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 
 run.GRACE_S = 0.2
 n_done = 0

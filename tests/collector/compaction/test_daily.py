@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from collector.compaction.daily import Compactor, seconds_to_midnight
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
 from tests.collector.compaction.made_files import seen, write_events
 
 DEADLINE_S = 60.0

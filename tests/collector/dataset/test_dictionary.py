@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from collector.dataset.dictionary import markdown, type_name
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TABLES, TRANSACTIONS
-from collector.dataset.writer import Dataset
 
 
 @pytest.fixture(scope="module")

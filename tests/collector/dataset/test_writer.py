@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, COVERAGE, MEMPOOL_EVENTS, TABLES, TRANSACTIONS, Table
-from collector.dataset.writer import Dataset, to_batch
+from collector.dataset.writer import to_batch
 from collector.errors import DatasetError
 
 DAY_US = 86_400_000_000
@@ -280,7 +281,7 @@ def test_a_stem_cannot_leave_its_folder(dataset: Dataset, stem: str) -> None:
         (None, "neither empty nor a dataset"),
         ("{}", "another program"),
         ("[1]", "another program"),
-        ("not json", "not the marker"),
+        ("not json", "no marker"),
         ('{"format": "pool-measurement", "version": 99}', "version 99"),
     ],
 )
@@ -338,7 +339,7 @@ from pathlib import Path
 import pyarrow as pa
 from collector.errors import DatasetError
 from collector.dataset.schema import REJECTS
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 
 dataset = Dataset.open(Path(sys.argv[1]), "regtest")
 row = {"node": "n", "session": "s", "received_at": 0, "topic": "rpc", "reason": "r"}

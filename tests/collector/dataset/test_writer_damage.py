@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.journal import Journal
 from tests.collector.journal.journal_files import message, row, sealed

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.cli import main
+from collector.dataset.open import Dataset
 from collector.dataset.schema import (
     BLOCK_ARRIVALS,
     BLOCKS,
@@ -24,7 +25,6 @@ from collector.dataset.schema import (
     EXTERNAL_SOURCES,
     hash_hex,
 )
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError, DecodeError, SettingsError
 from collector.external.readers import KINDS, read_rows
 from collector.external.store import Origin, import_file

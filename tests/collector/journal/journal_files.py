@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
 from collector.journal.coverage_ledger import COVERAGE_STATE, CoverageLedger
 from collector.journal.journal import Journal
 from collector.receive.records import Message

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
 from tests.collector.journal.journal_files import message, row, sealed

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
 from collector.errors import NoSpace
 from collector.journal.journal import Journal
 from tests.collector.journal.journal_files import message, recovered, row, sealed
@@ -29,7 +29,7 @@ import resource, sys, threading, time
 from pathlib import Path
 from structlog.testing import capture_logs
 from collector.journal.journal import Journal
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from tests.collector.journal.journal_files import message, recovered, row, sealed
 
 folder = Path(sys.argv[1])

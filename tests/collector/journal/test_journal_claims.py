@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from collector.check.model import BREACH
 from collector.check.run import check
+from collector.dataset.open import Dataset
 from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, REJECTS
-from collector.dataset.writer import Dataset
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger
 from collector.journal.journal import VOUCHING, Journal

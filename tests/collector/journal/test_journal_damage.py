@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.journal import Journal
 from collector.receive.records import Message
 from tests.collector.journal.journal_files import message, row, sealed, segments

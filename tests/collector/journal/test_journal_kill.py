@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
 from collector.journal.journal import Journal
 
 KILLS = 60
@@ -22,7 +22,7 @@ from collector.journal.journal import Journal
 from collector.log import configure_logging
 from collector.service.memory import spare_pandas
 from collector.receive.records import Message
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 
 configure_logging()  # to stderr: of a frame that a kill has cut
 spare_pandas()  # as the collector does; else each writer loads it for longer than it lives

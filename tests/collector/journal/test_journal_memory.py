@@ -15,7 +15,7 @@ from pathlib import Path
 from collector.journal.journal import Journal
 from collector.receive.ring import Ring
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from tests.collector.journal.journal_files import message, row
 
 folder, turns, rows = Path(sys.argv[1]), *map(int, sys.argv[2:])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
 from collector.receive.records import Message, Notice

@@ -15,7 +15,7 @@ from pathlib import Path
 from collector.journal.journal import Journal
 from collector.receive.records import Message
 from collector.receive.ring import MIN_CAPACITY_BYTES, Ring
-from collector.dataset.writer import Dataset
+from collector.dataset.open import Dataset
 from tests.collector.journal.journal_files import message, recovered, row, sealed
 
 CALLS = ("open", "write", "writev", "pwrite", "fsync", "ftruncate", "posix_fallocate", "replace", "unlink",

@@ -13,8 +13,8 @@ import pytest
 from collector.blocks.stored import StoredBlocks
 from collector.clock import monotonic_us
 from collector.config import Settings
+from collector.dataset.open import Dataset
 from collector.dataset.schema import REJECTS
-from collector.dataset.writer import Dataset
 from collector.errors import NodeUnavailable, RpcError
 from collector.journal.journal import Journal
 from collector.mempool.entries import GIVE_UP_US, EntryAnswer, PendingEntry

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from collector.cli import app
+from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
-from collector.dataset.writer import Dataset
 from collector.errors import DatasetError
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
