@@ -1,55 +1,62 @@
-"""When a block was seen, connected and disconnected: the rows of `block_arrivals`.
+"""Make the rows of `block_arrivals`: when a block was seen, connected and disconnected.
 
-A node that was down, or is still downloading the chain, connects old blocks as fast as it can. The moment at
-which it does says nothing about when the network had them, so such a row is marked. Two things show it: the
-node knew the headers of later blocks, in the look at its state before the block or in the one after it; or
-the block's own header is hours old. A row waits for the look that comes after it, and for its height.
+A node that was down, or that still downloads the chain, connects old blocks as fast as it can. The time at
+which it connects them does not say when the network had them, so such a row is marked as a catch-up. Two
+facts show it: the node knew the headers of later blocks when we asked before or after the block; or the
+block's own header is hours old. A row therefore waits until the block's height is known and until the node
+has answered once more whether it is behind.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from collector.blocks.recent import RecentBlock
+from collector.dataset.rows import BlockArrivalRow
 from collector.journal.batches import Batch
 
-Row = dict[str, Any]
-OLD_US: Final = 7_200_000_000  # a miner's clock may be wrong by as much
+OLD_US: Final = 7_200_000_000  # consensus lets a miner's clock be wrong by as much
 
 
 @dataclass(slots=True, eq=False)
 class _Arrival:
+    """A row that may still wait for its height and for the node's answer."""
+
     block_hash: bytes
     event: str
     at_us: int
     kind: str
     batch: Batch
-    known: RecentBlock | None = None
-    was_behind: bool | None = None  # what the looks before and after it said
-    n_missing: int = 0  # of height and look
+    block: RecentBlock | None = None
+    was_behind: bool | None = None  # what the node answered before and after it
+    n_missing: int = 0  # of the two things that the row waits for
 
 
 class Arrivals:
-    """The arrivals of one node and session. `look` is called when the node's state is to be looked at."""
+    """The arrivals of one node and session.
 
-    def __init__(self, origin: tuple[str, str], look: Callable[[], None]) -> None:
+    `ask_if_behind` is called when the node is to be asked whether it is behind; `answer_if_behind` takes the
+    answer.
+    """
+
+    def __init__(self, origin: tuple[str, str], ask_if_behind: Callable[[], None]) -> None:
         self._origin = origin  # node and session
-        self._look = look
+        self._ask_if_behind = ask_if_behind
         self._without_height: dict[bytes, list[_Arrival]] = {}
-        self._unjudged: list[_Arrival] = []  # came after the open look was asked for
-        self._judging: list[_Arrival] = []
-        self._is_behind = False  # in the last look
-        self._is_looking = False
+        self._unjudged: list[_Arrival] = []  # arrived after the open request was sent
+        self._judging: list[_Arrival] = []  # the answer to the open request judges these
+        self._is_behind = False  # by the last answer
+        self._is_asking = False
 
     def __len__(self) -> int:
         return len(self._unjudged) + len(self._judging) + sum(map(len, self._without_height.values()))
 
-    def happened(
-        self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch, *, known: RecentBlock | None
+    def add(
+        self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch, *, block: RecentBlock | None
     ) -> None:
-        """Note a row; it is added to its batch when everything about it is known."""
-        arrival = _Arrival(block_hash, event, at_us, kind, batch, known)
-        if known is None:
+        """Add an arrival. Its row goes into its batch when it is complete; `block` is None until known."""
+        arrival = _Arrival(block_hash, event, at_us, kind, batch, block)
+        if block is None:
             self._without_height.setdefault(block_hash, []).append(arrival)
             arrival.n_missing += 1
         if kind == "pushed" and event != "disconnected":
@@ -57,51 +64,54 @@ class Arrivals:
             arrival.n_missing += 1
         batch.n_pending_rows += 1
         self._give_out([arrival])
-        self._look_if_due()
+        self._ask_if_due()
 
-    def told(self, block_hash: bytes, known: RecentBlock | None) -> None:
-        """Take what is known of a block; None when it cannot be had."""
+    def resolve(self, block_hash: bytes, block: RecentBlock | None) -> None:
+        """Give the arrivals of a block its height; None when the block cannot be had."""
         arrivals = self._without_height.pop(block_hash, [])
         for arrival in arrivals:
-            arrival.known = known
+            arrival.block = block
             arrival.n_missing -= 1
         self._give_out(arrivals)
 
-    def looked(self, *, is_behind: bool | None) -> None:
-        """Take whether the node knew of later blocks than it had; None when it did not say."""
+    def answer_if_behind(self, *, is_behind: bool | None) -> None:
+        """Take whether the node knew headers of later blocks than it had; None when it did not answer."""
         was_behind, self._is_behind = self._is_behind, bool(is_behind)
         judged, self._judging = self._judging, []
         for arrival in judged:
             arrival.was_behind = was_behind or is_behind
             arrival.n_missing -= 1
         self._give_out(judged)
-        self._is_looking = False
-        self._look_if_due()
+        self._is_asking = False
+        self._ask_if_due()
 
     def flush(self) -> None:
-        """Give out everything with what is known."""
+        """Give out every row with what is known of it."""
         self._judging += self._unjudged
         self._unjudged = []
         for block_hash in list(self._without_height):
-            self.told(block_hash, None)
-        self.looked(is_behind=None)
+            self.resolve(block_hash, None)
+        self.answer_if_behind(is_behind=None)
 
-    def _look_if_due(self) -> None:
-        if self._unjudged and not self._is_looking:
-            self._is_looking = True
+    def _ask_if_due(self) -> None:
+        """Ask the node when an arrival needs it and no request is open."""
+        if self._unjudged and not self._is_asking:
+            self._is_asking = True
             self._judging, self._unjudged = self._unjudged, []
-            self._look()
+            self._ask_if_behind()
 
     def _give_out(self, arrivals: list[_Arrival]) -> None:
+        """Put the complete rows among `arrivals` into their batches."""
         for arrival in arrivals:
             if arrival.n_missing == 0:
                 arrival.batch.add("block_arrivals", [self._row(arrival)])
                 arrival.batch.n_pending_rows -= 1
 
-    def _row(self, arrival: _Arrival) -> Row:
-        known, is_catch_up = arrival.known, arrival.was_behind
+    def _row(self, arrival: _Arrival) -> BlockArrivalRow:
+        """Make the row of an arrival; a header that is hours old marks it as a catch-up."""
+        block, is_catch_up = arrival.block, arrival.was_behind
         is_arrival = arrival.kind == "pushed" and arrival.event != "disconnected"
-        if is_arrival and known is not None and arrival.at_us - known.header_time_s * 1_000_000 > OLD_US:
+        if is_arrival and block is not None and arrival.at_us - block.header_time_s * 1_000_000 > OLD_US:
             is_catch_up = True
         return {
             "node": self._origin[0],
@@ -110,7 +120,7 @@ class Arrivals:
             "event": arrival.event,
             "event_at": arrival.at_us,
             "kind": arrival.kind,
-            "height": None if known is None else known.height,
-            "prev_hash": None if known is None else known.prev_hash,
+            "height": None if block is None else block.height,
+            "prev_hash": None if block is None else block.prev_hash,
             "is_catch_up": is_catch_up,
         }

@@ -1,46 +1,74 @@
-"""What is known of the blocks of the last hours: heights, fees, and what they spent."""
+"""Keep the blocks of the last hours in memory: their fees, what they spent, and their parsed bytes."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from collector.codec.decode import outpoint
+from collector.codec.decode_many import ParsedBlock
 
-KEPT: Final = 12  # blocks whose transactions a reorganisation may bring back
+MOST_RECENT: Final = 12  # a reorganisation may bring back the transactions of so many blocks
+# The C of a block follows its body within moments. A parsed block takes ten times its size in memory.
+MOST_PARSED_BYTES: Final = 8_000_000
 
 
 class RecentBlock(NamedTuple):
-    """What is known of a block."""
+    """The place of a block in the chain, the fees it collected, and the values of what it spent."""
 
     height: int
     prev_hash: bytes
     header_time_s: int
     fees_sat: Mapping[bytes, int | None]  # by txid, without the coinbase
-    spent_sat: Mapping[bytes, int]  # value of each output it spent, by outpoint
+    spent_sat: Mapping[bytes, int]  # value of each output that it spent, by outpoint
 
 
 class RecentBlocks:
-    """The blocks that were looked into last, by hash."""
+    """The blocks that the node told us about last, by hash."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, RecentBlock] = OrderedDict()
+        self._blocks: OrderedDict[bytes, RecentBlock] = OrderedDict()
 
     def get(self, block_hash: bytes) -> RecentBlock | None:
-        """Return what is known of a recent block."""
-        return self._known.get(block_hash)
+        """Return a block, or None when it is not a recent one."""
+        return self._blocks.get(block_hash)
 
-    def add(self, block_hash: bytes, known: RecentBlock) -> None:
-        """Keep what is known of a block, and forget the oldest when there are too many."""
-        self._known[block_hash] = known
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
+    def add(self, block_hash: bytes, block: RecentBlock) -> None:
+        """Add a block, and drop the oldest when there are too many."""
+        self._blocks[block_hash] = block
+        if len(self._blocks) > MOST_RECENT:
+            self._blocks.popitem(last=False)
 
-    def holding(self, txid: bytes) -> bytes | None:
-        """Return the hash of the recent block that has a transaction."""
-        return next((hash_ for hash_, known in self._known.items() if txid in known.fees_sat), None)
+    def block_with(self, txid: bytes) -> bytes | None:
+        """Return the hash of the recent block that contains a transaction; None when no block does."""
+        return next((hash_ for hash_, block in self._blocks.items() if txid in block.fees_sat), None)
 
-    def value_spent(self, txid: bytes, output: int) -> int | None:
-        """Return the value of an output, in satoshi, that one of the recent blocks spent."""
+    def spent_value_sat(self, txid: bytes, output: int) -> int | None:
+        """Return the value of an output, in satoshi, if one of the recent blocks spent it."""
         spent = outpoint(txid, output)
-        values = (known.spent_sat.get(spent) for known in self._known.values())
+        values = (block.spent_sat.get(spent) for block in self._blocks.values())
         return next((value_sat for value_sat in values if value_sat is not None), None)
+
+
+class ParsedBlocks:
+    """The blocks whose bytes were parsed last, by hash, up to a number of bytes."""
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[bytes, ParsedBlock] = OrderedDict()
+        self._n_bytes = 0
+
+    def __contains__(self, block_hash: bytes) -> bool:
+        return block_hash in self._blocks
+
+    def get(self, block_hash: bytes) -> ParsedBlock | None:
+        """Return a parsed block, or None when it was dropped or never came."""
+        return self._blocks.get(block_hash)
+
+    def add(self, parsed: ParsedBlock) -> None:
+        """Add a block. It replaces one of the same hash, whose transactions may have been wrong."""
+        block_hash = parsed.block.block_hash
+        replaced = self._blocks.pop(block_hash, None)
+        self._n_bytes += len(parsed.raw) - (0 if replaced is None else len(replaced.raw))
+        self._blocks[block_hash] = parsed
+        while self._n_bytes > MOST_PARSED_BYTES and len(self._blocks) > 1:
+            _, dropped = self._blocks.popitem(last=False)
+            self._n_bytes -= len(dropped.raw)

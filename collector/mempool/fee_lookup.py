@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from collector.blocks.recent import RecentBlock
-from collector.blocks.tracker import BlockTracker
+from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.clock import monotonic_us
 from collector.codec.decode import Transaction
 from collector.dataset.schema import hash_hex
@@ -30,6 +29,17 @@ MOST_ASKED: Final = 2  # questions on their way: the next is there when the node
 PATIENCE_US: Final = 5_000_000  # for an answer, before more are taken in all the same
 
 
+class BlockSource(Protocol):
+    """The place where blocks come from, as far as fees are concerned."""
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether blocks that no message named are being fetched."""
+
+    def want(self, block_hash: bytes) -> None:
+        """Ask the node for a block, unless it has been asked already."""
+
+
 class FeeLookup:
     """The entries of one node and session on their way to a row.
 
@@ -41,12 +51,14 @@ class FeeLookup:
         self,
         origin: tuple[str, str],
         live: MempoolContents,
+        recent: RecentBlocks,
         lane: RequestThread,
         *,
         batch: int,
         interval_s: float,
     ) -> None:
         self._entries = PendingEntries(*origin, live)
+        self._recent = recent
         self._lane = lane
         self._batch = batch
         self._interval_us = round(interval_s * 1e6)
@@ -82,17 +94,17 @@ class FeeLookup:
         """Take a body that came after its entry."""
         self._entries.learn_body(txid, body)
 
-    def tick(self, now_us: int, blocks: BlockTracker, *, at_once: bool = False) -> None:
+    def tick(self, now_us: int, blocks: BlockSource, *, at_once: bool = False) -> None:
         """Let time pass: ask (`at_once`: without a pause), look into blocks, give up what is overdue."""
-        self._done(self._entries.look_for_spent(blocks.known.value_spent))
-        self._entries.look_for_gone(blocks.known.holding)
+        self._done(self._entries.look_for_spent(self._recent.spent_value_sat))
+        self._entries.look_for_gone(self._recent.block_with)
         done, questions = self._entries.resolve_gone()
         self._done(done)
         if questions:
             ask = partial(ask_outputs, questions=questions)
             self._lane.ask(ask, partial(self._on_outputs, questions), raise_unless_stopped)
         for block_hash in self._entries.blocks_wanted():
-            known = blocks.known.get(block_hash)
+            known = self._recent.get(block_hash)
             if known is None:
                 blocks.want(block_hash)  # it may be one that is known no longer
             else:
@@ -101,7 +113,7 @@ class FeeLookup:
         self._done(self._entries.give_up(now_us, is_filling=blocks.is_filling))
         self._ask(at_once=at_once)
 
-    def block_told(self, block_hash: bytes, known: RecentBlock | None) -> None:
+    def block_resolved(self, block_hash: bytes, known: RecentBlock | None) -> None:
         """Finish what waited for a block; None: it cannot be had."""
         self._done(self._entries.block_fees(block_hash, {} if known is None else known.fees_sat))
 

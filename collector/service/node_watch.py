@@ -180,7 +180,7 @@ class NodeWatch:
         self._journal, self._left_over = self._open_journal()
         hashes = self._dataset.read_columns(BLOCKS, "block_hash")
         stored = {block_hash for rows in hashes for block_hash in rows["block_hash"].to_pylist()}
-        self._stored.release(self._node.name, stored)
+        self._stored.cancel_reservations(self._node.name, stored)
 
     def _follow(self, prepared: Prepared) -> bool:
         """Run one session, to the stop or to the node's restart; none when the node has gone away again.

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector.blocks.fetcher import BlockFetcher
-from collector.blocks.recent import RecentBlock
+from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import reject_row
 from collector.clock import monotonic_us
@@ -86,8 +86,15 @@ class Pipeline:
         self.origin = origin  # names of the node and of the session
         self.contents = MempoolContents()
         self.sync = MempoolSync()
+        self._recent_blocks = RecentBlocks()
         self.blocks = BlockFetcher(
-            origin, settings.chain, lanes=lanes, batches=batches, stored=stored, told=self._block_told
+            origin,
+            settings.chain,
+            requests=lanes,
+            batches=batches,
+            stored=stored,
+            recent=self._recent_blocks,
+            on_resolved=self._block_resolved,
         )
         self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
         self.restarted = ""  # what showed that the node is another process than the one watched
@@ -97,7 +104,12 @@ class Pipeline:
         self._bodies = RecentTransactions()
         self._events = PendingEvents(origin, batches, self._outpoints)
         self._fees = FeeLookup(
-            origin, self.contents, lanes.mempool, batch=settings.fee_batch, interval_s=settings.fee_interval_s
+            origin,
+            self.contents,
+            self._recent_blocks,
+            lanes.mempool,
+            batch=settings.fee_batch,
+            interval_s=settings.fee_interval_s,
         )
         self._spine_wants: set[bytes] = set()
         self._held: deque[_Held] = deque()
@@ -125,11 +137,10 @@ class Pipeline:
             self._held.append(_Held(now_us + HOLD_US, message, batch))
             return
         try:
-            block = self.blocks.flow.received(message.body)
+            block = self.blocks.take_raw(message.body, message.received_ns // 1000, batch)
         except DecodeError as error:
             self._reject(message, str(error), batch)
             return
-        self.blocks.happened(block.block_hash, "seen", message.received_ns // 1000, batch)
         self._offer_block(block.block_hash, self.blocks.txids_of(block.block_hash))
 
     def bodies(self, messages: Sequence[Message], batch: Batch) -> None:
@@ -146,7 +157,7 @@ class Pipeline:
         if notice.topic == "sequence":
             self._held.append(_Held(monotonic_us() + HOLD_US, notice, self._batches.current))
         elif notice.topic == "rawblock":
-            self.blocks.fill()
+            self.blocks.fetch_missing()
 
     def clock_stepped(self, step_us: int) -> None:
         """Allow for a wall clock that was set: the node's may be the same, and tell another uptime."""
@@ -160,8 +171,8 @@ class Pipeline:
         self._apply(self.sync.tick(now_us))
         if not self.sync.n_waiting:  # what waits may be the reason: a block that is asked for
             self._events.tick(now_us)
-        self.blocks.flow.tick(now_us, at_once=not hold_us)
-        self._fees.tick(now_us, self.blocks.flow, at_once=not hold_us)
+        self.blocks.tick(now_us, at_once=not hold_us)
+        self._fees.tick(now_us, self.blocks, at_once=not hold_us)
         self._bodies.forget(now_us)
         self.contents.forget(now_us)
 
@@ -192,7 +203,7 @@ class Pipeline:
         """Give out everything with what is known."""
         self.release()
         self._events.flush()
-        self.blocks.flow.flush()
+        self.blocks.flush()
         self._fees.flush()
 
     # --- the spine
@@ -210,7 +221,7 @@ class Pipeline:
         """Take a break of the sequence topic, or its end: only then will a snapshot be kept up."""
         if notice.reason in ("reconnect", "connected"):
             self._is_cut = notice.reason == "reconnect"
-        self.blocks.fill()
+        self.blocks.fetch_missing()
         reason = "reconnect" if notice.reason == "connected" else notice.reason
         self._apply(self.sync.lose_step(reason, notice.detail))
 
@@ -262,13 +273,13 @@ class Pipeline:
         if self._ledger.is_open("mempool"):
             self._ledger.count("mempool", event.sequence, event.received_us)
         batch = self._event_batch = self._events.happened(
-            event, partial(self.blocks.spent_in, event.hash), monotonic_us()
+            event, partial(self.blocks.outpoints_spent_in, event.hash), monotonic_us()
         )
         if event.event == "C":
-            self.blocks.happened(event.hash, "connected", event.received_us, batch)
+            self.blocks.add_event(event.hash, "connected", event.received_us, batch)
             self._look_into_block(event, batch)
         elif event.event == "D":
-            self.blocks.happened(event.hash, "disconnected", event.received_us, batch)
+            self.blocks.add_event(event.hash, "disconnected", event.received_us, batch)
 
     def _entered(self, entered: TxEntered) -> None:
         body = self._bodies.take(entered.txid)
@@ -302,18 +313,18 @@ class Pipeline:
         self.contents.leave(left.txid, monotonic_us())
         self._fees.left(left)
         if left.cause == "resync":
-            is_mined = self.blocks.flow.known.holding(left.txid) is not None
+            is_mined = self._recent_blocks.block_with(left.txid) is not None
             self._events.pulled("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
         """Note the transactions of a block that were never seen to wait; complete those that had no body."""
-        block = self.blocks.flow.body(event.hash)
+        block = self.blocks.block(event.hash)
         if block is None:
             return
-        known = self.blocks.flow.known
+        recent = self._recent_blocks
         for body in block.transactions[1:]:
             self._fees.learn_body(body.txid, body)
-            is_new = body.txid not in self.contents and known.holding(body.txid) in (None, event.hash)
+            is_new = body.txid not in self.contents and recent.block_with(body.txid) in (None, event.hash)
             if self.sync.in_step and is_new:
                 entry = PendingEntry(body.txid, "in_block", event.received_us, None, body, None)
                 self._fees.entered_in_block(entry, batch, event.hash)
@@ -350,14 +361,14 @@ class Pipeline:
             return self.contents.outpoints(txid)
         return frozenset(body.outpoints)
 
-    def _block_told(self, block_hash: bytes, known: RecentBlock | None, txids: list[bytes]) -> None:
-        self._fees.block_told(block_hash, known)
+    def _block_resolved(self, block_hash: bytes, block: RecentBlock | None, txids: list[bytes]) -> None:
+        self._fees.block_resolved(block_hash, block)
         self._offer_block(block_hash, txids)
 
     def _find_block(self, block_hash: bytes) -> None:
         self._spine_wants.add(block_hash)
-        if self.blocks.flow.body(block_hash) is None:
-            self.blocks.flow.want(block_hash)
+        if self.blocks.block(block_hash) is None:
+            self.blocks.want(block_hash)
         else:
             self._offer_block(block_hash, self.blocks.txids_of(block_hash))
 

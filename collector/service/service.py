@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import structlog
 
-from collector.blocks.stored import stored_blocks
+from collector.blocks.stored import read_stored_blocks
 from collector.compaction.daily import Compactor
 from collector.config import Settings
 from collector.dataset.open import Dataset
@@ -58,7 +58,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
             metrics.report_storage(node.name, watch)
             watches.append(watch)
         at_end.callback(stop.set)
-        stored = stored_blocks(dataset)
+        stored = read_stored_blocks(dataset)
         for watch, ready in zip(watches, prepared, strict=True):
             watch.start(ready, stored)
         at_end.callback(Compactor(dataset).close)

@@ -136,7 +136,7 @@ class Session:
         and `began`. False when `stop` was set meanwhile: what has no rows yet stays where it is.
         """
         if began is not None:  # what has left the mempool since may be in a block that nobody saw come
-            self._pipeline.blocks.begin_behind(json.loads(began))
+            self._pipeline.blocks.want_above(json.loads(began))
         self._observation.adopt(claims)
         for name, state in states.items():
             self._pipeline.take_told(name, state, told.unpacked(state))
@@ -148,7 +148,7 @@ class Session:
             self._take_again(late, self._batches.begin(late), stop)
         if not stop.is_set():
             self._pipeline.release()
-            self._pipeline.blocks.fill()
+            self._pipeline.blocks.fetch_missing()
             self._await_answers(RECOVER_S, stop)
         if stop.is_set():
             self._leave("stopped; the next start takes in the rest")
@@ -181,8 +181,9 @@ class Session:
 
         go_on()
         self._go_on_until(lambda: not self._is_full or stop.is_set(), go_on, RECOVER_S)
-        if self._is_full and not self._pipeline.blocks.flow.is_filling:
-            self._pipeline.blocks.fill()  # what has left the mempool since may be in a block that nobody saw
+        if self._is_full and not self._pipeline.blocks.is_filling:
+            # What has left the mempool since may be in a block that no message named.
+            self._pipeline.blocks.fetch_missing()
 
     def _begin(self, facts: NodeFacts, since_us: int) -> None:
         now_us = wall_us()

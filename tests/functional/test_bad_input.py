@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from collector.blocks.stored import stored_blocks
+from collector.blocks.stored import read_stored_blocks
 from collector.cli import main
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, DATASET_MARKER
@@ -245,7 +245,7 @@ def test_a_file_that_is_no_file_of_blocks(dataset: Path, fault: str) -> None:
     if fault == "truncated":
         path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DatasetError, match=f"{path}.*; move it"):
-        stored_blocks(opened)
+        read_stored_blocks(opened)
 
 
 @pytest.mark.parametrize("place", ["foreign", "file", "file/below"])

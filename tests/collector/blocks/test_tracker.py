@@ -1,4 +1,4 @@
-"""Blocks of a real node on their way to rows, also when the node has lost a part of them."""
+"""BlockTracker makes rows of a real node's blocks, also when the node has lost a part of them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,41 +6,48 @@ from typing import Any
 import pytest
 
 from collector.blocks.fetcher import ask_block
+from collector.blocks.recent import RecentBlocks
 from collector.blocks.stored import StoredBlocks
-from collector.blocks.tracker import BlockAnswer, BlockTracker
+from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker
 from collector.dataset.schema import hash_bytes
 from collector.journal.batches import Batch
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay
+from tests.collector.blocks.noted_requests import NotedRequests
 
 pytestmark = pytest.mark.bitcoind
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RegtestNode]:
-    """Start a node of our own."""
+    """Start a node."""
     with RegtestNode(find_bitcoind()) as started:
         yield started
 
 
 def columns_of(batch: Batch) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of the tables whose rows are made as columns."""
+    """Return the rows that were added as columns, by table."""
     return {table: rows.to_pylist() for table, rows in batch.arrow_batches}
 
 
+def tracker(stored: StoredBlocks, requests: NotedRequests) -> BlockTracker:
+    """Return a tracker of no particular session."""
+    return BlockTracker(("alpha", "s"), "regtest", stored=stored, recent=RecentBlocks(), requests=requests)
+
+
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
-    """Fetch a block with this answer."""
+    """Return the rows that a tracker makes of this answer."""
     stored = StoredBlocks((), answer.verbose["height"])
-    blocks = BlockTracker(("alpha", "s"), "regtest", stored, lambda *_: None, lambda: None)
+    blocks = tracker(stored, NotedRequests())
     batch = Batch()
     blocks.want(block_hash)
-    assert blocks.answered(block_hash, answer, 1, 1, batch)
+    assert blocks.take_answer(block_hash, answer, 1, 1, batch) is AnswerUse.RESOLVED
     assert len(blocks) == 0
     return columns_of(batch)
 
 
 def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> None:
-    """Whether the node refuses the spent outputs or leaves them out, all else of the block is there."""
+    """The node refuses the spent outputs or leaves them out: the rest of the block is stored."""
     rpc = node.client()
     payment = pay([make_wallet(node, 1, seed=1).take()], [], feerate_sat_vb=5)
     rpc.call("sendrawtransaction", payment.transaction.raw.hex())
@@ -60,28 +67,23 @@ def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> 
         assert rows["transactions"][1]["fee_sat"] is None
 
 
-def flow_above(height: int) -> tuple[BlockTracker, list[bytes], Batch]:
-    """Make a flow whose dataset begins above a height; what it asks for, and a batch."""
-    asked: list[bytes] = []
-    stored = StoredBlocks((), height + 1)
-    return (
-        BlockTracker(("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None),
-        asked,
-        Batch(),
-    )
+def tracker_above(height: int) -> tuple[BlockTracker, list[bytes], Batch]:
+    """Return a tracker whose dataset begins above a height, the blocks that it asks for, and a batch."""
+    requests = NotedRequests()
+    return tracker(StoredBlocks((), height + 1), requests), requests.asked, Batch()
 
 
 def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> None:
-    """A node that was killed may have lost a block that it sent; the block itself tells its height."""
+    """A killed node may have lost a block that it published; the coinbase tells the height (BIP 34)."""
     rpc = node.client()
     name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
     height = rpc.call("getblockcount")
-    blocks, asked, batch = flow_above(height - 1)
-    block = blocks.received(bytes.fromhex(rpc.call("getblock", name, 0)))
-    blocks.happened(block.block_hash, "seen", 1, "pushed", batch)
+    blocks, asked, batch = tracker_above(height - 1)
+    block = blocks.take_raw(bytes.fromhex(rpc.call("getblock", name, 0)))
+    blocks.add_event(block.block_hash, "seen", 1, "pushed", batch)
     assert asked == [hash_bytes(name)]
-    blocks.failed(block.block_hash)
-    blocks.arrivals.looked(is_behind=False)
+    blocks.give_up(block.block_hash)
+    blocks.take_if_behind(is_behind=False)
     (row,) = columns_of(batch)["blocks"]
     assert (row["block_hash"], row["height"], row["height_source"]) == (hash_bytes(name), height, "bip34")
     assert (row["verdict"], row["source"]) == ("valid", "zmq")
@@ -90,51 +92,47 @@ def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> No
 
 
 def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: RegtestNode) -> None:
-    """It is below what the dataset wants; but its messages came, and so it is kept, in their batch."""
+    """The dataset does not want its height, but its messages came: it is stored, in their batch."""
     rpc = node.client()
     name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
     answer = ask_block(rpc, hash_bytes(name), raw=True)
-    blocks, asked, batch = flow_above(answer.verbose["height"])
-    blocks.happened(hash_bytes(name), "connected", 1, "at_start", batch)
-    blocks.answered(hash_bytes(name), answer, 2, 2, batch)
+    blocks, asked, batch = tracker_above(answer.verbose["height"])
+    blocks.add_event(hash_bytes(name), "connected", 1, "at_start", batch)
+    blocks.take_answer(hash_bytes(name), answer, 2, 2, batch)
     assert not batch.arrow_batches
-    blocks.happened(hash_bytes(name), "connected", 1, "pushed", batch)
+    blocks.add_event(hash_bytes(name), "connected", 1, "pushed", batch)
     assert asked == [hash_bytes(name)] * 2
-    blocks.arrivals.looked(is_behind=False)
+    blocks.take_if_behind(is_behind=False)
     assert batch.n_pending_rows == 1
-    blocks.answered(hash_bytes(name), answer, 3, 3, batch)
+    blocks.take_answer(hash_bytes(name), answer, 3, 3, batch)
     assert [row["block_hash"] for row in columns_of(batch)["blocks"]] == [hash_bytes(name)]
     assert (batch.n_pending_rows, len(blocks)) == (0, 0)
 
 
 def test_what_a_session_was_still_fetching_is_left_to_the_next(node: RegtestNode) -> None:
-    """The node restarts during the walk down from its tip: the next walk begins where that one ended."""
+    """A session ends during the walk down from the tip: the next one goes on where it ended."""
     rpc = node.client()
     first = rpc.call("getblockcount") + 1
     names = rpc.call("generatetodescriptor", 4, "raw(51)")
-    asked: list[bytes] = []
+    requests = NotedRequests()
+    asked = requests.asked
     stored = StoredBlocks((), first)
 
-    def next_session() -> BlockTracker:
-        return BlockTracker(
-            ("alpha", "s"), "regtest", stored, lambda hash_, _: asked.append(hash_), lambda: None
-        )
-
     def answer_last(blocks: BlockTracker) -> None:
-        blocks.answered(asked[-1], ask_block(rpc, asked[-1], raw=True), 1, 1, Batch())
+        blocks.take_answer(asked[-1], ask_block(rpc, asked[-1], raw=True), 1, 1, Batch())
         blocks.tick(1, at_once=True)
 
-    interrupted = next_session()
-    interrupted.happened(hash_bytes(names[-1]), "connected", 1, "at_start", Batch())
+    interrupted = tracker(stored, requests)
+    interrupted.add_event(hash_bytes(names[-1]), "connected", 1, "at_start", Batch())
     answer_last(interrupted)
     assert asked == [hash_bytes(name) for name in (names[3], names[2])]
     interrupted.flush()
-    assert set(stored.holes) == {hash_bytes(names[2])}
-    following = next_session()
-    following.fill(stored.holes, 1)
+    assert set(stored.missing) == {hash_bytes(names[2])}
+    following = tracker(stored, requests)
+    following.fetch_missing(stored.missing, 1)
     following.tick(1, at_once=True)
     for _ in range(3):
         answer_last(following)
-    assert not stored.holes
+    assert not stored.missing
     assert len(following) == 0
     assert all(hash_bytes(name) in stored for name in names)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.blocks.recent import RecentBlock
+from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
@@ -18,6 +18,7 @@ from collector.mempool.entries import GIVE_UP_BLOCK_US, PendingEntry
 from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeLookup
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
+from tests.collector.blocks.noted_requests import NotedRequests
 
 ORIGIN = ("alpha", "s")
 TXID = b"\x11" * 32
@@ -34,11 +35,11 @@ class Desk:
         )
         self.journal = Journal(folder / "journal")
         self.batches = Batches(self.journal)
-        self.fees = FeeLookup(ORIGIN, MempoolContents(), self.lane, batch=10, interval_s=0.0)
-        self.asked: list[bytes] = []
-        stored = StoredBlocks((), None)
+        recent = RecentBlocks()
+        self.fees = FeeLookup(ORIGIN, MempoolContents(), recent, self.lane, batch=10, interval_s=0.0)
+        self.requests = NotedRequests()
         self.blocks = BlockTracker(
-            ORIGIN, "regtest", stored, lambda hash_, _: self.asked.append(hash_), lambda: None
+            ORIGIN, "regtest", stored=StoredBlocks((), None), recent=recent, requests=self.requests
         )
 
 
@@ -57,9 +58,9 @@ def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
     desk.fees.entered_in_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     for _ in range(3):
         desk.fees.tick(monotonic_us(), desk.blocks)
-    assert desk.asked == [BLOCK]
+    assert desk.requests.asked == [BLOCK]
     assert desk.batches.waiting_s > 0
-    desk.fees.block_told(BLOCK, RecentBlock(1, bytes(32), 0, {TXID: 77}, {}))
+    desk.fees.block_resolved(BLOCK, RecentBlock(1, bytes(32), 0, {TXID: 77}, {}))
     assert [row["fee_sat"] for row in owner.rows["mempool_txs"]] == [77]
     assert (owner.n_pending_rows, desk.batches.waiting_s) == (0, 0.0)
 

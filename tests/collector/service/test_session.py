@@ -110,7 +110,7 @@ def test_what_is_gone_is_not_given_up_before_the_tip_is_known(session: Session) 
     pipeline.take_told("told/s/1", b"[]", [PendingEntry(txid, "at_start", 1, None, None, None)])
     pipeline.tick(monotonic_us())
     pipeline._fees._on_entries([EntryAnswer(txid, RpcError("getmempoolentry", -5, "not in mempool"), None)])
-    pipeline.blocks.fill()
+    pipeline.blocks.fetch_missing()
     later_us = monotonic_us() + 2 * GIVE_UP_US
     pipeline.tick(later_us)
     assert pipeline.n_open == 1
