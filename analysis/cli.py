@@ -23,6 +23,7 @@ from analysis.checks import CheckResult, read_results
 from analysis.database import open_database
 from analysis.dataset import steady_files
 from analysis.errors import AnalysisError, DatabaseError
+from analysis.marts import check_relation
 
 TABLE_ROWS = 40
 LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")
@@ -114,9 +115,7 @@ def show(
     ] = None,
 ) -> None:
     """Show the rows of one relation as a table, CSV or JSON."""
-    known = {model.name for model in load_catalog().models if model.layer != "checks"}
-    if name not in known:
-        raise AnalysisError(f"there is no relation {name!r}; pool-analysis list names them all")
+    check_relation(name)
     most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
     with open_database(database) as connection:
         try:

@@ -1,4 +1,4 @@
-"""Everything the analysis raises on purpose, in one tree."""
+"""The errors that the analysis raises on purpose; all of them are AnalysisErrors."""
 
 
 class AnalysisError(Exception):
@@ -10,7 +10,7 @@ class RulesError(AnalysisError):
 
 
 class AddressError(RulesError):
-    """A text that should be a Bitcoin address is none."""
+    """A text is not a Bitcoin address, although it stands where one is expected."""
 
 
 class ReportError(AnalysisError):
@@ -22,12 +22,16 @@ class DatasetError(AnalysisError):
 
 
 class CatalogError(AnalysisError):
-    """A SQL file of ours is not what the catalog asks for; the message names the file."""
+    """One of the SQL files of this package breaks the rules of the catalog; the message names the file."""
 
 
 class DatabaseError(AnalysisError):
-    """The database cannot be written, or is none that `pool-analysis build` has made."""
+    """The database cannot be read or written, or `pool-analysis build` did not make it."""
 
 
 class PublishedDataError(AnalysisError):
-    """Files that others published are missing, or are not what they were; the message names the file."""
+    """A file that a paper's authors published is missing or has changed; the message names the file."""
+
+
+class UnknownRelationError(DatabaseError):
+    """No mart and no staging view has the name that was asked for; the message gives the nearest names."""

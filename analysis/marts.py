@@ -1,15 +1,55 @@
-"""Start from a dataset in a notebook: build its marts, get a connection to them."""
+"""Open the marts of a dataset in Python: as pandas DataFrames, or as DuckDB relations."""
 
+import difflib
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
 
 import duckdb
 
 from analysis import engine
 from analysis.attribution.rules import default_rules_dir
-from analysis.duckdb_client import IN_UTC
+from analysis.catalog import load_catalog
+from analysis.database import open_database
+from analysis.errors import UnknownRelationError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DATABASE: Final = Path("analysis.duckdb")
+
+
+class OpenMarts:
+    """The marts of one database, open for reading.
+
+    Times are in UTC. Close it with `close()` or by a `with` block; it also closes when Python ends.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._stack = ExitStack()
+        self._connection = self._stack.enter_context(open_database(database))
+
+    def df(self, name: str) -> "pd.DataFrame":
+        """Give all rows of one mart or staging view as a pandas DataFrame.
+
+        Raises UnknownRelationError, with the nearest names, where there is no such relation.
+        """
+        check_relation(name)
+        return self._connection.sql(f"FROM {name}").df()
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Give the answer to one query as a DuckDB relation, which has `.df()`, `.fetchall()` and more."""
+        return self._connection.sql(query)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 def open_marts(
@@ -18,13 +58,21 @@ def open_marts(
     *,
     rules: str | Path | None = None,
     chain: str | None = None,
-) -> duckdb.DuckDBPyConnection:
-    """Build every mart of a dataset anew and open the database for reading, in UTC.
+) -> OpenMarts:
+    """Build every mart of a dataset anew and open the database for reading.
 
-    `rules` is a folder of pool rules, the project's own if none. Raises AnalysisError where the dataset, the
-    rules or the database cannot be used; what checks found is in `check_results`.
+    `rules` is a folder of pool rules; without it the project's own rules are used. Raises AnalysisError where
+    the dataset, the rules or the database cannot be used. What the checks found is in `check_results`.
     """
     result = engine.build(Path(dataset), Path(rules) if rules else default_rules_dir(), Path(database), chain)
-    connection = duckdb.connect(str(result.database), read_only=True)
-    connection.execute(IN_UTC)
-    return connection
+    return OpenMarts(result.database)
+
+
+def check_relation(name: str) -> None:
+    """Raise UnknownRelationError where no mart and no staging view has this name."""
+    names = [model.name for model in load_catalog().models if model.layer != "checks"]
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")

@@ -1,12 +1,19 @@
-"""Generated parts of analysis/README.md; a house test checks that they are current."""
+"""Write the generated parts of analysis/MARTS.md; a house test checks that they are current."""
 
 import cog
 
 from analysis.catalog import Model, load_catalog
 
 
+def index() -> None:
+    """Write a table of all marts: the name, with a link, and the summary."""
+    cog.out("| mart | what it holds |\n| --- | --- |\n")
+    for model in sorted(load_catalog().layer("marts"), key=lambda model: model.name):
+        cog.out(f"| [{model.name}](#{model.name}) | {model.summary} |\n")
+
+
 def marts() -> None:
-    """Put every mart here: what it is, one row per what, how it comes about, its columns."""
+    """Write a chapter per mart: its summary, what a row stands for, its method, its columns."""
     for model in sorted(load_catalog().layer("marts"), key=lambda model: model.name):
         cog.out(f"\n### {model.name}\n\n{model.summary} One row per {', '.join(model.grain)}.\n\n")
         cog.out(f"{model.method}\n\n")
@@ -18,13 +25,14 @@ def marts() -> None:
 
 
 def checks() -> None:
-    """Put every check here: name, severity, what it looks for."""
+    """Write a table of all checks: the name, the severity, and which rows it looks for."""
     cog.out("| check | severity | looks for |\n| --- | --- | --- |\n")
     for model in sorted(load_catalog().layer("checks"), key=lambda model: model.name):
         cog.out(f"| `{model.name}` | {model.severity} | {model.summary} |\n")
 
 
 def _columns(model: Model) -> None:
+    """Write a table of the columns of one mart."""
     cog.out("| column | type | meaning |\n| --- | --- | --- |\n")
     for column in model.columns:
         cog.out(f"| `{column.name}` | {column.type} | {column.doc} |\n")
