@@ -21,9 +21,9 @@ from analysis.attribution.rules import default_rules_dir, load_rules
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
 from analysis.database import open_database
-from analysis.dataset import steady_files
 from analysis.errors import AnalysisError, DatabaseError
 from analysis.marts import check_relation
+from analysis.raw_views import raw_files_locked
 
 TABLE_ROWS = 40
 LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")
@@ -119,7 +119,7 @@ def show(
     most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
     with open_database(database) as connection:
         try:
-            with steady_files(connection):
+            with raw_files_locked(connection):
                 complete = _write_rows(connection, name, format_, most)
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
@@ -138,7 +138,7 @@ def sql(
     with open_database(database) as connection:
         if query is not None:
             try:
-                with steady_files(connection):
+                with raw_files_locked(connection):
                     _write_query(connection, query, format_)
             except duckdb.Error as error:
                 reason = str(error).splitlines()[0]

@@ -7,7 +7,6 @@ tables, or views on such tables, so what they hold can be read without the datas
 
 import datetime as dt
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -24,8 +23,10 @@ from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
 from analysis.database import connect
-from analysis.dataset import Source, create_views, open_dataset, unreadable
 from analysis.errors import DatabaseError
+from analysis.raw_views import create_views, find_unreadable_file, open_dataset
+from collector.dataset.atomic_write import replaced_atomically
+from collector.dataset.open import Dataset
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
@@ -70,20 +71,22 @@ def build(
     """
     start_s = time.monotonic()
     rule_set = load_rules(rules)
-    source = open_dataset(dataset, chain)
+    opened = open_dataset(dataset, chain)
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-    with source.steady(), _appearing(database) as path, connect(path, memory_gb=memory_gb) as connection:
+    with opened.read_lock(), _appearing(database) as path, connect(path, memory_gb=memory_gb) as connection:
         try:
-            n_rows = _build(connection, catalog, source, rule_set, progress)
+            n_rows = _build(connection, catalog, opened, rule_set, progress)
             progress("checks")
             checks = run_checks(connection, catalog)
             connection.execute("CHECKPOINT")
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
-            raise unreadable(source) or DatabaseError(f"DuckDB cannot build {database}: {reason}") from None
+            raise find_unreadable_file(opened) or DatabaseError(
+                f"DuckDB cannot build {database}: {reason}"
+            ) from None
     return BuildResult(
         database=database,
-        chain=source.chain,
+        chain=opened.chain,
         rules_hash=rule_set.hash,
         n_rows=n_rows,
         checks=checks,
@@ -102,12 +105,12 @@ def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
 def _build(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
-    source: Source,
+    dataset: Dataset,
     rules: RuleSet,
     progress: Progress,
 ) -> dict[str, int]:
     """Make views, inputs and marts in their order; gives the number of rows of each mart."""
-    create_views(connection, source)
+    create_views(connection, dataset)
     connection.execute(catalog.macros)
     for model in catalog.layer("staging"):
         create_model(connection, model)
@@ -117,7 +120,7 @@ def _build(
     _create_input(connection, "pools", rules.pools_table())
     _create_input(connection, "pool_names", rules.names_table())
     _create_input(connection, "entities", rules.entities_table())
-    _create_input(connection, "build_facts", _build_facts(source, rules))
+    _create_input(connection, "build_facts", _build_facts(dataset, rules))
     n_rows = {}
     for model in catalog.layer("marts"):
         progress(model.name)
@@ -133,15 +136,15 @@ def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Ta
     connection.unregister("input_table")
 
 
-def _build_facts(source: Source, rules: RuleSet) -> pa.Table:
+def _build_facts(dataset: Dataset, rules: RuleSet) -> pa.Table:
     """Key and value of what a build rests on besides the dataset."""
     facts = {
         "analysis_version": metadata.version(DISTRIBUTION),
         "python_version": platform.python_version(),
         **{f"{name}_version": metadata.version(name) for name in LIBRARIES},
         "rules_hash": rules.hash,
-        "dataset": str(source.root),
-        "chain": source.chain,
+        "dataset": str(dataset.root),
+        "chain": dataset.chain,
         "built_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     }
     return pa.table({"key": list(facts), "value": list(facts.values())})
@@ -152,10 +155,8 @@ def _appearing(database: Path) -> Iterator[Path]:
     """Give a path to build in; which becomes `database` when the block ends well and vanishes if not."""
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".building-", dir=database.parent) as folder:
-            path = Path(folder) / database.name
+        with replaced_atomically(database) as path:
             yield path
-            path.replace(database)
     except OSError as error:
         raise DatabaseError(
             f"{database} cannot be written ({error.strerror or error}); choose another --database"

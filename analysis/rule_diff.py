@@ -10,8 +10,8 @@ from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
 from analysis.catalog import load_catalog
 from analysis.database import connect
-from analysis.dataset import create_views, open_dataset
 from analysis.engine import ATTRIBUTED, create_model
+from analysis.raw_views import create_views, open_dataset
 
 COLUMNS: Final = (
     "before_pool",
@@ -66,7 +66,7 @@ class RuleDiff:
 def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None = None) -> RuleDiff:
     """Attribute every block of a dataset by two rule sets. Raises DatasetError for a folder that is none."""
     source = open_dataset(dataset, chain)
-    with source.steady(), connect() as connection:
+    with source.read_lock(), connect() as connection:
         create_views(connection, source)
         create_model(connection, load_catalog().by_name["stg_blocks"])
         blocks: pa.Table = connection.sql(ATTRIBUTED).to_arrow_table()

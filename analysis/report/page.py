@@ -1,9 +1,7 @@
 """Put the page together and write it as one file that is either old or new, never half."""
 
-import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -30,6 +28,7 @@ from analysis.report.sections.revenue import revenue_section
 from analysis.report.sections.share import share_section
 from analysis.report.sections.users import users_section
 from analysis.report.text import count, listed, plural, printable, span
+from collector.dataset.atomic_write import USER_FILE_MODE, write_atomically
 
 SECTIONS: Final[tuple[Callable[[Marts], Section], ...]] = (
     share_section,
@@ -70,17 +69,10 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
     text = render(content)
     if figures is not None:
         write_figures(content, figures)
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(out)
+        write_atomically(out, lambda sink: sink.write(text.encode()), mode=USER_FILE_MODE)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise ReportError(f"{out} cannot be written ({error.strerror}); choose another --out") from error
     return out
 

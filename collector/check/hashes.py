@@ -18,7 +18,7 @@ from collector.check.links import backfill_command
 from collector.check.model import Outcome
 from collector.check.view import View
 from collector.codec.coinbase import subsidy_sat
-from collector.dataset.query import rows_of
+from collector.dataset.query import contract_rows
 from collector.dataset.schema import TRANSACTIONS
 from collector.dataset.schema.model import HASH
 
@@ -69,7 +69,7 @@ def check_hashes(view: View) -> Outcome:
         _look_at_headers(view, rows, outcome)
     view.rows(_ROOTS)
     for paths in _by_folder(view):
-        query = _TREES.format(rows=rows_of(view.connection, TRANSACTIONS, paths))
+        query = _TREES.format(rows=contract_rows(TRANSACTIONS, paths))
         for rows in _batches(view, query):
             outcome.n_rows += len(rows.column("txids").combine_chunks().flatten())
             _look_at_trees(view, rows, outcome)

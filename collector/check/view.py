@@ -18,7 +18,7 @@ import pyarrow as pa
 from collector.check.journals import Journals, messages_table, read_journals
 from collector.check.model import SHOWN, Found, Outcome, Tell
 from collector.dataset.open import Dataset
-from collector.dataset.query import rows_of
+from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES
 from collector.errors import DatasetError
 from collector.journal.segment import unsealed_segments
@@ -117,9 +117,7 @@ def open_view(
     """Make the views; `sound` are the files of each table that can be read."""
     journals = files.journals
     for name, table in TABLES.items():
-        connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {rows_of(connection, table, sound[name])}"
-        )
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {contract_rows(table, sound[name])}")
         batches = list(journals.rows.get(name, []))
         if name == "coverage":
             batches.append(pa.RecordBatch.from_pylist(journals.coverage, schema=table.arrow))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from collector.dataset.atomic_write import FILE_MODE
 from collector.dataset.footer import UNREADABLE
-from collector.dataset.query import rows_of
+from collector.dataset.query import contract_rows
 from collector.dataset.schema import Table
 from collector.dataset.writer import ROW_GROUP_ROWS, parquet_options
 from collector.errors import DatasetError
@@ -40,7 +40,7 @@ def merge(
     Raises DatasetError when a source cannot be read, or target is not what it must be; then nothing counts.
     """
     try:
-        _write(connection, table, rows_of(connection, table, sources), target)
+        _write(connection, table, contract_rows(table, sources), target)
         n_sources, n_target = _verify(connection, table, sources, target)
         n_differing = _count_differing(connection, table, target)
     except (duckdb.Error, *UNREADABLE) as error:
@@ -83,7 +83,7 @@ def _verify(
     connection: duckdb.DuckDBPyConnection, table: Table, sources: Sequence[Path], target: Path
 ) -> tuple[int, int]:
     """Compare the rows on both sides, value by value; returns how many there are on each."""
-    old, new = (rows_of(connection, table, paths) for paths in (sources, [target]))
+    old, new = (contract_rows(table, paths) for paths in (sources, [target]))
     columns = ", ".join(column.name for column in table.columns)
     ((n_sources, n_target),) = connection.execute(
         f"SELECT (SELECT count(*) FROM {old}), (SELECT count(*) FROM {new})"  # noqa: S608 - names are the contract's
@@ -104,7 +104,7 @@ def _verify(
 
 def _count_differing(connection: duckdb.DuckDBPyConnection, table: Table, target: Path) -> int:
     grain = ", ".join(table.grain)
-    rows = rows_of(connection, table, [target])
+    rows = contract_rows(table, [target])
     ((n_differing,),) = connection.execute(
         f"SELECT count(*) FROM (SELECT {grain} FROM {rows} GROUP BY {grain} HAVING count(*) > 1)"  # noqa: S608 - names are the contract's
     ).fetchall()

@@ -5,12 +5,15 @@ forced to disk. A reader sees the whole file or none, also after SIGKILL or a po
 """
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
+USER_FILE_MODE: Final = 0o666  # of files for people: the user's umask decides
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: int = FILE_MODE) -> None:
@@ -30,6 +33,24 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def replaced_atomically(path: Path) -> Iterator[Path]:
+    """Give a path to make a file at, for a program that makes files of its own beside it, as DuckDB does.
+
+    When the block ends well, the file takes the place of `path`; otherwise all that was made is removed.
+    """
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        handle = os.open(temporary, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        temporary.replace(path)
+        sync_folder(path.parent)
 
 
 def temporary_path(path: Path) -> Path:

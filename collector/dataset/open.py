@@ -4,6 +4,7 @@ A folder with a marker file (`dataset.json`) is a dataset. Each chain has a fold
 the rows of two chains never mix. Commands take the dataset and the chain by the options that stand here.
 """
 
+import glob
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -105,6 +106,10 @@ class Dataset:
         """Every complete file of the table, in order of name."""
         return sorted((self.folder / table.name).glob("*/*.parquet"))
 
+    def pattern(self, table: Table) -> str:
+        """Return the glob pattern that matches the paths of `paths`, as DuckDB reads it."""
+        return f"{glob.escape(str(self.folder / table.name))}/*/*.parquet"
+
     def read(self, table: Table) -> pa.Table:
         """Read the whole table as the contract has it; columns that older files lack are null.
 
@@ -138,7 +143,9 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
 
     Raises DatasetError when root is no dataset, lacks that chain, or has several of which none is named.
     """
-    found = chains_in(root)
+    found = [name for name in CHAINS if (root / f"{CHAIN_PREFIX}{name}").is_dir()]
+    if chain is None:  # a collector that has just begun makes a folder, and no file in it yet
+        found = [name for name in found if _has_files(root / f"{CHAIN_PREFIX}{name}")] or found
     if chain is None and len(found) > 1:
         raise DatasetError(f"{root} has the chains {', '.join(found)}; choose one with --chain")
     if chain is not None and found and chain not in found:
@@ -146,14 +153,16 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
     return Dataset.open(root, chain or (found[0] if found else CHAINS[0]))
 
 
-def chains_in(root: Path) -> list[str]:
-    """Name the chains that have a folder in a dataset, in the contract's order."""
-    return [name for name in CHAINS if (root / f"{CHAIN_PREFIX}{name}").is_dir()]
+def _has_files(chain_folder: Path) -> bool:
+    """Whether any table of a chain has a file."""
+    return next(chain_folder.glob("*/*/*.parquet"), None) is not None
 
 
 def check_marker(root: Path) -> None:
     """Raise DatasetError unless the folder is a dataset of ours, in a version that this software reads."""
     marker = root / DATASET_MARKER
+    if not root.is_dir():
+        raise DatasetError(f"{root} is no folder; name the dataset that pool-collector writes")
     try:
         found = json.loads(marker.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -161,7 +170,9 @@ def check_marker(root: Path) -> None:
             f"{root} is not a dataset: it has no {DATASET_MARKER}; choose another folder"
         ) from None
     except (ValueError, RecursionError):
-        raise DatasetError(f"{marker} is no marker of a dataset of ours; choose another folder") from None
+        raise DatasetError(
+            f"{marker} cannot be read as the marker of a dataset; restore it, or choose another folder"
+        ) from None
     except OSError as error:
         raise DatasetError(
             f"cannot read {marker}: {error.strerror or error}; check its rights, or choose another folder"

@@ -1,14 +1,15 @@
-"""DuckDB over files of a dataset: the contract's columns, and memory that is bounded."""
+"""Read files of a dataset with DuckDB, in bounded memory, with the columns of the contract."""
 
 import glob
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
-from collector.dataset.schema import Table
+from collector.dataset.schema import TABLES, Table
 
 MEMORY: Final = "1GB"  # above it DuckDB works on disk
 
@@ -28,15 +29,34 @@ def query_engine(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def rows_of(connection: duckdb.DuckDBPyConnection, table: Table, paths: Iterable[Path]) -> str:
+def contract_rows(table: Table, paths: Iterable[Path]) -> str:
     """Write a query for the rows of files, with the contract's columns; what older files lack is null."""
+    return contract_rows_matching(table, [glob.escape(str(path)) for path in paths])
+
+
+def contract_rows_matching(table: Table, patterns: Iterable[str]) -> str:
+    """Write a query for the rows of the files that match glob patterns, as `contract_rows` does."""
     columns = ", ".join(column.name for column in table.columns)
-    contract = f"contract_{table.name}"
-    connection.register("empty", table.arrow.empty_table())
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {contract} AS FROM empty")
-    connection.unregister("empty")
-    files = ", ".join("'" + glob.escape(str(path)).replace("'", "''") + "'" for path in paths)
+    nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in contract_types(table).items())
+    no_rows = f"SELECT {nulls} WHERE false"
+    files = ", ".join("'" + pattern.replace("'", "''") + "'" for pattern in patterns)
     if not files:
-        return f"(SELECT {columns} FROM {contract})"  # noqa: S608 - names are the contract's
+        return f"({no_rows})"
     read = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
-    return f"(SELECT {columns} FROM (FROM {contract} UNION ALL BY NAME FROM {read}))"  # noqa: S608 - the same, and paths are quoted
+    return f"(SELECT {columns} FROM ({no_rows} UNION ALL BY NAME FROM {read}))"  # noqa: S608 - names are the contract's, and patterns are quoted
+
+
+def contract_types(table: Table) -> dict[str, str]:
+    """Return the columns of a table of the contract, with the types that DuckDB reads them as."""
+    return _types_by_table()[table.name]
+
+
+@cache
+def _types_by_table() -> dict[str, dict[str, str]]:
+    found = {}
+    with duckdb.connect() as connection:
+        for name, table in TABLES.items():
+            connection.register("no_rows", table.arrow.empty_table())
+            rows = connection.execute("DESCRIBE no_rows").fetchall()
+            found[name] = {column: type_ for column, type_, *_ in rows}
+    return found

@@ -94,9 +94,9 @@ def test_a_block_that_came_twice_counts_once(dataset: Path) -> None:
     row = BLOCK | {"n_tx": 2, "source": "blkfile", "fees_sat": 7}
     row.pop("arrived_at")
     again = dataset / "chain=regtest"
-    write_table(again / "blocks" / "backfill.parquet", TABLES["blocks"], [row])
+    write_table(again / "blocks" / "part=1" / "backfill.parquet", TABLES["blocks"], [row])
     rows = [{"block_hash": "a1", "height": 1, "tx_index": i, "is_coinbase": i == 0} for i in range(2)]
-    write_table(again / "transactions" / "backfill.parquet", TABLES["transactions"], rows)
+    write_table(again / "transactions" / "part=1" / "backfill.parquet", TABLES["transactions"], rows)
 
     result = built(dataset)
 
@@ -177,7 +177,7 @@ def with_heights_as_text(dataset: Path) -> None:
     [
         (missing, "is no folder"),
         (foreign, "is not a dataset: it has no dataset.json"),
-        (of_another_program, "is not a dataset of pool-measurement"),
+        (of_another_program, "marks the data of another program"),
         (of_the_future, "version 99"),
         (with_a_torn_marker, "dataset.json cannot be read"),
         (empty, "has no data yet"),
@@ -202,7 +202,7 @@ def test_a_chain_must_be_named_where_there_are_several(dataset: Path) -> None:
     """Two chains need a choice, and the choice must be one of them."""
     write_world(dataset, {"blocks": [BLOCK, BLOCK | {"block_hash": "b1", "height": 2}]}, chain="signet")
 
-    with pytest.raises(DatasetError, match="regtest, signet; choose one"):
+    with pytest.raises(DatasetError, match="signet, regtest; choose one"):
         built(dataset)
     with pytest.raises(DatasetError, match="no chain 'main'"):
         built(dataset, chain="main")
@@ -260,7 +260,9 @@ def test_checks_find_what_they_look_for(tmp_path: Path) -> None:
     }
     dataset = write_world(tmp_path / "dataset", world)
     extra = [{"block_hash": "a9", "height": 9, "tx_index": 1, "txid": "x"}]
-    write_table(dataset / "chain=regtest" / "transactions" / "b.parquet", TABLES["transactions"], extra)
+    write_table(
+        dataset / "chain=regtest" / "transactions" / "part=1" / "b.parquet", TABLES["transactions"], extra
+    )
 
     result = built(dataset)
 
@@ -279,7 +281,9 @@ def test_checks_find_what_they_look_for(tmp_path: Path) -> None:
 def test_a_row_that_is_there_twice_breaks_the_grain(dataset: Path) -> None:
     """The check that a head implies finds a key that two rows have."""
     row = {"topic": "rawtx", "from_at": 1, "to_at": 2}
-    write_table(dataset / "chain=regtest" / "coverage" / "b.parquet", TABLES["coverage"], [row, row])
+    write_table(
+        dataset / "chain=regtest" / "coverage" / "part=1" / "b.parquet", TABLES["coverage"], [row, row]
+    )
 
     assert "stg_coverage_grain" in [check.name for check in built(dataset).failed_checks]
 

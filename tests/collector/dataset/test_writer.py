@@ -281,7 +281,7 @@ def test_a_stem_cannot_leave_its_folder(dataset: Dataset, stem: str) -> None:
         (None, "neither empty nor a dataset"),
         ("{}", "another program"),
         ("[1]", "another program"),
-        ("not json", "no marker"),
+        ("not json", "cannot be read as the marker"),
         ('{"format": "pool-measurement", "version": 99}', "version 99"),
     ],
 )
@@ -300,7 +300,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path, content: str | None, mes
 def test_a_missing_dataset_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:
     """Reading makes nothing; creating makes a marker that reading accepts."""
     root = tmp_path / "new" / "dataset"
-    with pytest.raises(DatasetError, match="not a dataset"):
+    with pytest.raises(DatasetError, match="is no folder"):
         Dataset.open(root, "main")
     assert not root.exists()
     Dataset.open(root, "main", create=True)
