@@ -7,9 +7,10 @@ minute, because its children may ask for the value of its outputs.
 from bisect import bisect_right
 from collections import OrderedDict
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from collector.codec.decode import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES, Transaction
+from collector.dataset.rows import HistogramItem
 
 KEEP_LEFT_US: Final = 30_000_000
 MOST_LEFT: Final = 50_000  # several blocks; a flood takes more out of the mempool in half a minute
@@ -108,7 +109,7 @@ class MempoolContents:
         parents = (spent[:TXID_BYTES] for spent in body.outpoints)
         return list(dict.fromkeys(parent for parent in parents if parent in live))
 
-    def histogram(self) -> list[dict[str, Any]]:
+    def histogram(self) -> list[HistogramItem]:
         """Return the non-empty bins, as `mempool_stats.histogram` holds them."""
         return [
             {"from_feerate_sat_vb": bound, "n_tx": n_tx, "vsize_vb": vsize_vb, "fees_sat": fees_sat}

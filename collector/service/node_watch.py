@@ -1,15 +1,14 @@
-"""Watch one node for as long as the service runs: one session after the other, each to its next restart.
+"""Follow one node for as long as the service runs: one session after the other, each until the node restarts.
 
-Whatever fails concerns this node alone. Where others are watched it is begun again, ever more seldom, and
-they go on undisturbed; a node that is watched alone ends the service, which whoever started it starts again.
+A failure concerns this node alone. Where other nodes are watched too, the failed one is tried again after
+pauses that double, and the others go on undisturbed. A node that is watched alone ends the service, and
+whoever started the service starts it again.
 """
 
 import queue
 import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -21,20 +20,18 @@ from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
-from collector.journal.coverage_ledger import COVERAGE_STATE
 from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder
-from collector.mempool import told
 from collector.monitor.metrics import Metrics
 from collector.node.preflight import client_for, examine
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
-from collector.service.session import START_HEIGHT_STATE, Session
+from collector.service.session import Outcome, Session, unfinished_sessions
 
 RETRY_WAIT_S: Final = 2.0
 LONGEST_WAIT_S: Final = 300.0  # between two attempts with a node that fails
-LOOK_S: Final = 0.5  # between two looks whether a node has read its mempool
+LOOK_S: Final = 0.5  # between two questions whether a node has read its mempool
 log = structlog.get_logger(__name__)
 
 
@@ -59,7 +56,7 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
         _await_mempool(client, node.name, patience_s)
     finally:
         client.close()
-    warm_up()  # not in the session: its first block would hold up all that comes with it
+    warm_up()  # now, because in the session it would delay the first block and all that comes with it
     session = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     source = MessageSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
@@ -72,9 +69,9 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
 
 
 def _await_mempool(client: RpcClient, name: str, patience_s: float) -> None:
-    """Wait until a node has read the mempool of its last run, which it publishes as if it came just now.
+    """Wait until a node has read its saved mempool, which it publishes as if the transactions were new.
 
-    Raises NodeUnavailable when that takes longer.
+    Raises NodeUnavailable when that takes longer than `patience_s`.
     """
     deadline_s = time.monotonic() + patience_s
     while not client.call("getmempoolinfo").get("loaded", True):
@@ -97,7 +94,7 @@ class NodeWatch:
         metrics: Metrics,
         stop: threading.Event,
     ) -> None:
-        self.error: Exception | None = None  # what the last attempt failed with
+        self.error: Exception | None = None  # of the last attempt
         self._node = node
         self._settings = settings
         self._dataset = dataset
@@ -105,12 +102,12 @@ class NodeWatch:
         self._stop = stop
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
-        self._journal, self._left_over = self._open_journal()
+        self._journal, self._unfinished = self._open_journal()
 
     def start(self, prepared: Prepared | None, stored: StoredBlocks) -> None:
-        """Begin to follow the node, or to wait for it.
+        """Start the thread that follows the node, or waits for it when it is not `prepared`.
 
-        `stored` are the blocks of the dataset after every journal's recovery.
+        `stored` are the blocks of the dataset once every journal has been recovered.
         """
         self._stored = stored
         self._thread = threading.Thread(target=self._run, args=(prepared,), name=f"watch-{self._node.name}")
@@ -118,16 +115,17 @@ class NodeWatch:
 
     @property
     def blocked(self) -> str:
-        """Why nothing can be written at present; empty when it can."""
+        """Why the journal cannot be written now; empty when it can."""
         return self._journal.blocked
 
     def join(self) -> None:
-        """Wait for the end of the thread, and give up the journal."""
+        """Wait until the thread ends, and close the journal."""
         if self._thread is not None:
             self._thread.join()
         self._journal.close()
 
     def _open_journal(self) -> tuple[Journal, list[Message]]:
+        """Open the node's journal and seal what it holds; returns also the messages without rows."""
         folder = journal_folder(self._dataset.root, self._dataset.chain, self._node.name)
         journal = Journal(folder, fsync_interval_s=self._settings.fsync_interval_s, stop=self._stop)
         try:
@@ -137,12 +135,13 @@ class NodeWatch:
             raise
 
     def _run(self, prepared: Prepared | None) -> None:
+        """Follow the node until the stop, and begin again after each failure, later every time."""
         wait_s = RETRY_WAIT_S
         while not self._stop.is_set():
             try:
                 if self.error is not None:
-                    self._begin_again()
-                self._live(prepared)
+                    self._reopen_journal()
+                self._follow(prepared)
             except Exception as error:  # noqa: BLE001 - kept for the thread that waits for this one
                 self._failed(error)
             prepared = None
@@ -150,57 +149,53 @@ class NodeWatch:
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     def _failed(self, error: Exception) -> None:
+        """Keep and log a failure; end the service when no other node is watched."""
         self.error = error
-        said = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
         traceback = None if isinstance(error, CollectorError) else error
-        log.error("watch.failed", node=self._node.name, error=said, exc_info=traceback)
+        log.error("watch.failed", node=self._node.name, error=text, exc_info=traceback)
         self._metrics.away(self._node.name)
         if len(self._settings.node) == 1:
             self._stop.set()
 
-    def _live(self, prepared: Prepared | None) -> None:
-        """Make rows of what an earlier run left, then run sessions until the stop."""
+    def _follow(self, prepared: Prepared | None) -> None:
+        """Make rows of what an earlier run left, then run one session after the other until the stop."""
         try:
             while not self._stop.is_set():
                 prepared = prepared or self._await_node()
-                if prepared is None:
+                if prepared is None or self._recover(prepared) is Outcome.LEFT:
                     return
-                if not self._recover(prepared):
-                    return
-                if not self._follow(prepared) and not self._stop.is_set():
-                    self._begin_again()
+                if self._run_session(prepared) is Outcome.LEFT and not self._stop.is_set():
+                    self._reopen_journal()
                 self.error = prepared = None
         finally:
             if prepared is not None:
                 prepared.source.stop()
 
-    def _begin_again(self) -> None:
-        """Go back to what the journal holds: what a session left unfinished is made anew from it."""
+    def _reopen_journal(self) -> None:
+        """Go back to what the journal holds: the next recovery makes the rows that a session left."""
         self._journal.close()
-        self._journal, self._left_over = self._open_journal()
+        self._journal, self._unfinished = self._open_journal()
         hashes = self._dataset.read_columns(BLOCKS, "block_hash")
         stored = {block_hash for rows in hashes for block_hash in rows["block_hash"].to_pylist()}
         self._stored.cancel_reservations(self._node.name, stored)
 
-    def _follow(self, prepared: Prepared) -> bool:
-        """Run one session, to the stop or to the node's restart; none when the node has gone away again.
-
-        False when the session left messages in the journal.
-        """
-        # What the node says of itself is asked again now that the subscription stands: the tip must be one
-        # behind which every change reaches us.
+    def _run_session(self, prepared: Prepared) -> Outcome:
+        """Run one session, until the stop or until the node restarts."""
+        # The node is asked again now that the subscription stands, because every change after the tip that
+        # it names must reach us.
         try:
             facts = examine(prepared.client, self._node, self._settings, is_first=False)
         except (NodeUnavailable, NodeRefused) as error:
             log.warning("node.away", node=self._node.name, reason=str(error))
             prepared.source.stop()
             self._stop.wait(RETRY_WAIT_S)
-            return True
+            return Outcome.NODE_AWAY
         finally:
-            prepared.client.close()  # this thread's connection; the lanes have their own
-        return self._session(prepared, prepared.session).run(facts, prepared.source, self._stop)
+            prepared.client.close()  # this thread's connection; the request threads have their own
+        return self._new_session(prepared, prepared.session).run(facts, prepared.source, self._stop)
 
-    def _session(self, prepared: Prepared, name: str) -> Session:
+    def _new_session(self, prepared: Prepared, name: str) -> Session:
         return Session(
             (self._node.name, name),
             prepared.client,
@@ -214,45 +209,28 @@ class NodeWatch:
 
     def _await_node(self) -> Prepared | None:
         """Wait until the node answers again; None when the service stops first."""
-        said = ""
+        reason = ""
         while not self._stop.is_set():
-            self._metrics.away(self._node.name, said)
+            self._metrics.away(self._node.name, reason)
             try:
                 return prepare(self._node, self._settings)
             except (NodeUnavailable, NodeRefused) as error:
-                if str(error) != said:
+                if str(error) != reason:
                     log.warning("node.away", node=self._node.name, reason=str(error))
-                said = str(error)
+                reason = str(error)
                 self._stop.wait(RETRY_WAIT_S)
         return None
 
-    def _recover(self, prepared: Prepared) -> bool:
-        """Make rows of what a killed run had received, and of what it claims to have observed.
+    def _recover(self, prepared: Prepared) -> Outcome:
+        """Make rows of what killed runs had received, and of the coverage they left open.
 
-        False when the service is stopped meanwhile.
+        The outcome is LEFT when the service is stopped meanwhile.
         """
-        states = dict(self._journal.states)
-        messages: dict[str, deque[Message]] = {}
-        for message in self._left_over:
-            messages.setdefault(message.session, deque()).append(message)
-        self._left_over = []
-        told_states: dict[str, dict[str, bytes]] = {}
-        for name, state in states.items():
-            if name.startswith(told.STATE):
-                told_states.setdefault(told.session_of(name), {})[name] = state
-        began = _by_session(states, START_HEIGHT_STATE)
-        claims = _by_session(states, COVERAGE_STATE)
-        # In order: their names begin with the time. Each is sealed before the next one's claims are rows.
-        for session in sorted(messages.keys() | told_states.keys() | began.keys() | claims.keys()):
-            left = messages.pop(session, deque())
-            log.info("journal.recovering", node=self._node.name, session=session, n_messages=len(left))
-            told_of, claimed = told_states.get(session, {}), claims.get(session)
-            again = self._session(prepared, session)
-            if not again.recover(left, told_of, self._stop, began=began.get(session), claims=claimed):
-                return False
-        return True
-
-
-def _by_session(states: Mapping[str, bytes], prefix: str) -> dict[str, bytes]:
-    """Pick the states that a name and a session name."""
-    return {name.removeprefix(prefix): value for name, value in states.items() if name.startswith(prefix)}
+        messages, self._unfinished = self._unfinished, []
+        # Each session is sealed before the coverage of the next becomes rows.
+        for session, unfinished in unfinished_sessions(messages, self._journal.states).items():
+            n_messages = len(unfinished.messages)
+            log.info("journal.recovering", node=self._node.name, session=session, n_messages=n_messages)
+            if self._new_session(prepared, session).recover(unfinished, self._stop) is Outcome.LEFT:
+                return Outcome.LEFT
+        return Outcome.COMPLETE

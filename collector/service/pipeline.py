@@ -1,18 +1,19 @@
-"""From one node's messages to rows: the spine, the reasons, the fees and the blocks, put together.
+"""Turn one node's messages into rows: the copy of the mempool, removal reasons, fees and blocks together.
 
-One thread owns a pipeline. Messages, notices, answers and the passing of time go in; rows go into batches,
-and questions to the node into lanes, whose answers come back through the same thread. The `sequence` topic
-says what happened; `rawtx` and `rawblock` only bring bodies, because no order holds between two topics. An
-event is therefore kept back for a moment, in which the body it speaks of arrives.
+One thread owns a pipeline. Messages, notices, answers and the passing of time go in. Rows go into batches.
+Requests go to the node's request threads, and the answers come back through the same queue as the messages.
 
-The wall clock stamps; every wait is on the monotonic clock.
+The `sequence` topic says what happened; `rawtx` and `rawblock` bring the transactions and blocks themselves.
+No order holds between two topics, so an event is held for a moment in which its transaction can arrive.
+
+The wall clock only stamps rows; every wait is measured on the monotonic clock.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -25,6 +26,7 @@ from collector.config import Settings
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import CoverageLedger
+from collector.journal.coverage_ledger import Row as CoverageRow
 from collector.mempool import told
 from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import PendingEntry
@@ -45,171 +47,214 @@ from collector.mempool.sync import (
     parse_event,
 )
 from collector.node.preflight import NodeFacts
-from collector.node.request_threads import NodeRequests, raise_unless_stopped
-from collector.receive.records import Message
-from collector.receive.source import Notice
+from collector.node.request_threads import FinishedRequest, NodeRequests, raise_unless_stopped
+from collector.receive.records import Message, Notice
+from collector.service.watchdog import OurState
 
-Row = dict[str, Any]
-HOLD_US: Final = 50_000  # the body of an event travels on another connection
-FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for the blocks that were missed
+Item = Message | Notice | FinishedRequest
+HOLD_US: Final = 50_000  # an event's transaction travels on another connection
+FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for missed blocks to be fetched
 log = structlog.get_logger(__name__)
 
 
 class _Held(NamedTuple):
-    """What the `sequence` topic brought, until a moment later."""
+    """A message or notice of the `sequence` topic that is held until `due_us`."""
 
     due_us: int
     item: Message | Notice
     batch: Batch
 
 
-class _Kept(NamedTuple):
-    """A snapshot that waits for missed blocks: what they took is then known to be mined."""
+class _WaitingSnapshot(NamedTuple):
+    """A snapshot that waits for missed blocks, so that transactions they contain count as mined."""
 
     request: int
     snapshot: MempoolSnapshot
 
 
 class Pipeline:
-    """One node and session."""
+    """Makes the rows of one node and session."""
 
     def __init__(
         self,
         origin: tuple[str, str],
         settings: Settings,
         *,
-        lanes: NodeRequests,
+        requests: NodeRequests,
         batches: Batches,
         stored: StoredBlocks,
         ledger: CoverageLedger,
     ) -> None:
         self.origin = origin  # names of the node and of the session
         self.contents = MempoolContents()
-        self.sync = MempoolSync()
+        self._sync = MempoolSync()
         self._recent_blocks = RecentBlocks()
-        self.blocks = BlockFetcher(
+        self._blocks = BlockFetcher(
             origin,
             settings.chain,
-            requests=lanes,
+            requests=requests,
             batches=batches,
             stored=stored,
             recent=self._recent_blocks,
             on_resolved=self._block_resolved,
         )
-        self.coverage_rows: list[Row] = []  # the session journals them together with the ledger's state
-        self.restarted = ""  # what showed that the node is another process than the one watched
-        self._lanes = lanes
+        self.restarted = ""  # how we know that the node is another process now; empty while it is the same
+        self._coverage_rows: list[CoverageRow] = []
+        self._requests = requests
         self._batches = batches
         self._ledger = ledger
-        self._bodies = RecentTransactions()
+        self._recent_txs = RecentTransactions()
         self._events = PendingEvents(origin, batches, self._outpoints)
         self._fees = FeeLookup(
             origin,
             self.contents,
             self._recent_blocks,
-            lanes.mempool,
+            requests.mempool,
             batch=settings.fee_batch,
             interval_s=settings.fee_interval_s,
         )
-        self._spine_wants: set[bytes] = set()
+        self._sync_wants: set[bytes] = set()  # blocks that the mempool sync waits for
         self._held: deque[_Held] = deque()
-        self._event_batch = batches.current  # of the event that the spine gave out last
-        self._kept: _Kept | None = None
-        self._is_followed = False  # the spine said that it is in step, in the order of what it gives out
+        self._event_batch = batches.current  # of the event that the sync gave out last
+        self._snapshot: _WaitingSnapshot | None = None
+        self._is_followed = False  # the sync said that it is in step, in the order of what it gives out
         self._is_cut = False  # the sequence topic's connection is down
         self._node_began_before_s = math.inf
-        self._told: list[PendingEntry] = []  # by the snapshot that is being applied
-        self._n_told = 0
+        self._listed: list[PendingEntry] = []  # by the snapshot that is being applied
+        self._n_lists = 0  # states in the journal that hold such entries
 
-    # --- what comes in
+    @property
+    def n_mempool(self) -> int:
+        """Transactions in our copy of the mempool."""
+        return len(self.contents)
 
-    def start(self, facts: NodeFacts, at_us: int) -> None:
-        """Begin with the node's tip, the blocks before it that are missing, and a snapshot of its mempool."""
-        self._node_began_before_s = facts.node_began_before_s
-        self.blocks.start(facts.row["tip_hash"], facts.row["tip_height"], at_us)
-        self._apply(self.sync.start())
+    @property
+    def in_step(self) -> bool:
+        """Whether our copy of the mempool is the node's."""
+        return self._sync.in_step
 
-    def message(self, message: Message, batch: Batch) -> None:
-        """Take one message of another topic than `rawtx`, which is in the journal as part of `batch`."""
-        now_us = monotonic_us()
-        if message.topic == "sequence":
-            batch.n_pending_rows += 1
-            self._held.append(_Held(now_us + HOLD_US, message, batch))
-            return
-        try:
-            block = self.blocks.take_raw(message.body, message.received_ns // 1000, batch)
-        except DecodeError as error:
-            self._reject(message, str(error), batch)
-            return
-        self._offer_block(block.block_hash, self.blocks.txids_of(block.block_hash))
+    @property
+    def tip_hash(self) -> bytes | None:
+        """The node's tip as the stream announced it; None right after a block was disconnected."""
+        return self._blocks.tip_hash
 
-    def bodies(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Take the messages of `rawtx` among those of `batch`, before the others: all decoded together."""
-        bodies = self._bodies.received([message.body for message in messages], monotonic_us())
-        for message, body in zip(messages, bodies, strict=True):
-            if isinstance(body, DecodeError):
-                self._reject(message, str(body), batch)
-            elif body is not None:
-                self._fees.learn_body(body.txid, body)
+    @property
+    def our_state(self) -> OurState:
+        """Our tip and mempool size, to be compared with the node's; no size while events are undecided."""
+        is_settled = self._sync.in_step and not self.n_undecided
+        return OurState(self._blocks.tip_hash, len(self._sync.txids) if is_settled else None)
 
-    def notice(self, notice: Notice) -> None:
-        """Take what was noticed about the stream, in its order."""
-        if notice.topic == "sequence":
-            self._held.append(_Held(monotonic_us() + HOLD_US, notice, self._batches.current))
-        elif notice.topic == "rawblock":
-            self.blocks.fetch_missing()
-
-    def clock_stepped(self, step_us: int) -> None:
-        """Allow for a wall clock that was set: the node's may be the same, and tell another uptime."""
-        self._node_began_before_s += abs(step_us) / 1e6
-        self._is_followed = False  # until the next snapshot, whose stamp is the new clock's
-
-    def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
-        """Let time pass: release events, ask what is due, give up what is overdue; 0: the end is near."""
-        self._let_go(now_us, hold_us)
-        self._take_kept(now_us)
-        self._apply(self.sync.tick(now_us))
-        if not self.sync.n_waiting:  # what waits may be the reason: a block that is asked for
-            self._events.tick(now_us)
-        self.blocks.tick(now_us, at_once=not hold_us)
-        self._fees.tick(now_us, self.blocks, at_once=not hold_us)
-        self._bodies.forget(now_us)
-        self.contents.forget(now_us)
+    @property
+    def is_filling(self) -> bool:
+        """Whether missing blocks are being looked for or fetched."""
+        return self._blocks.is_filling
 
     @property
     def n_undecided(self) -> int:
         """Events that our copy of the mempool does not reflect yet."""
-        return len(self._held) + self.sync.n_waiting
+        return len(self._held) + self._sync.n_waiting
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is better to take no more messages for now, if they can wait."""
+        """Whether it is better to leave messages in the ring for now, if there is room in it."""
         return self._fees.is_behind
 
     @property
     def n_open(self) -> int:
-        """How much waits for an answer or an explanation."""
-        return self.n_undecided + len(self._events) + len(self._fees) + len(self.blocks)
+        """How many events, entries and blocks wait for an answer or an explanation."""
+        return self.n_undecided + len(self._events) + len(self._fees) + len(self._blocks)
+
+    # --- what comes in
+
+    def start(self, facts: NodeFacts, at_us: int) -> None:
+        """Begin with the node's tip, the missing blocks below it, and a snapshot of its mempool."""
+        self._node_began_before_s = facts.node_began_before_s
+        self._blocks.start(facts.row["tip_hash"], facts.row["tip_height"], at_us)
+        self._apply(self._sync.start())
+
+    def begin_behind(self, tip_height: int) -> None:
+        """Want every block above the height at which a killed run began, unless the dataset begins below."""
+        self._blocks.want_above(tip_height)
+
+    def take(self, items: Sequence[Item], batch: Batch) -> None:
+        """Take messages, notices and answers in their order; `batch` holds the messages, already journalled.
+
+        The messages of `rawtx` go first, all decoded together.
+        """
+        rawtx = [item for item in items if isinstance(item, Message) and item.topic == "rawtx"]
+        self._take_transactions(rawtx, batch)
+        for item in items:
+            if isinstance(item, FinishedRequest):
+                item.deliver()
+            elif isinstance(item, Notice):
+                self.notice(item)
+            elif item.topic == "sequence":
+                batch.n_pending_rows += 1
+                self._held.append(_Held(monotonic_us() + HOLD_US, item, batch))
+            elif item.topic == "rawblock":
+                self._take_block(item, batch)
+
+    def notice(self, notice: Notice) -> None:
+        """Take a notice about the stream; one about `sequence` keeps its place among the events."""
+        if notice.topic == "sequence":
+            self._held.append(_Held(monotonic_us() + HOLD_US, notice, self._batches.current))
+        elif notice.topic == "rawblock":
+            self._blocks.fetch_missing()
+
+    def take_listed(self, state_name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
+        """Take entries that a snapshot listed, and keep the list in the journal until their rows are made."""
+        owner = self._batches.begin_from_state(state_name, state)
+        for entry in entries:
+            self._fees.entered(entry, owner)
+
+    def fill_blocks(self) -> None:
+        """Compare the node's tip with the dataset, and fetch the blocks that nobody announced to us."""
+        self._blocks.fetch_missing()
+
+    def clock_stepped(self, step_us: int) -> None:
+        """Allow for a step of the wall clock: the node's uptime may change by as much without a restart."""
+        self._node_began_before_s += abs(step_us) / 1e6
+        self._is_followed = False  # until the next snapshot, which is stamped by the new clock
+
+    def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
+        """Let time pass: release held events, send due requests, give up overdue ones.
+
+        `hold_us` 0 means that the end is near: nothing is held and nothing waits for its turn.
+        """
+        self._release_held(now_us, hold_us)
+        self._apply_snapshot_when_ready(now_us)
+        self._apply(self._sync.tick(now_us))
+        if not self._sync.n_waiting:  # else the block that it waits for may explain a removal
+            self._events.tick(now_us)
+        self._blocks.tick(now_us, at_once=not hold_us)
+        self._fees.tick(now_us, self._blocks, at_once=not hold_us)
+        self._recent_txs.forget(now_us)
+        self.contents.forget(now_us)
 
     def release(self, *, hold_us: int = 0) -> None:
-        """Let go of the events that wait for a snapshot or a block: none will come.
+        """Release the events that wait for a snapshot or a block which will not come.
 
-        No time passes in it for what these events may explain.
+        No time passes for what these events may still explain.
         """
-        self._let_go(monotonic_us(), hold_us)
-        self._apply(self.sync.flush(self.blocks.txids_of))
+        self._release_held(monotonic_us(), hold_us)
+        self._apply(self._sync.flush(self._blocks.txids_of))
 
     def finish(self) -> None:
-        """Give out everything with what is known."""
+        """Complete every row with what is known now."""
         self.release()
         self._events.flush()
-        self.blocks.flush()
+        self._blocks.flush()
         self._fees.flush()
 
-    # --- the spine
+    def pop_coverage_rows(self) -> list[CoverageRow]:
+        """Return the coverage rows of `mempool` since the last call; they are journalled with the ledger."""
+        rows, self._coverage_rows = self._coverage_rows, []
+        return rows
 
-    def _let_go(self, now_us: int, hold_us: int) -> None:
-        """Give the spine the events that were held back for so long."""
+    # --- events and the copy of the mempool
+
+    def _release_held(self, now_us: int, hold_us: int) -> None:
+        """Give the mempool sync the events that were held for `hold_us`."""
         while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
             _, item, batch = self._held.popleft()
             if isinstance(item, Notice):
@@ -218,14 +263,15 @@ class Pipeline:
                 self._event(item, batch, now_us)
 
     def _broken(self, notice: Notice) -> None:
-        """Take a break of the sequence topic, or its end: only then will a snapshot be kept up."""
+        """Take the start or end of a break of `sequence`; a snapshot is useless before the break ends."""
         if notice.reason in ("reconnect", "connected"):
             self._is_cut = notice.reason == "reconnect"
-        self.blocks.fetch_missing()
+        self._blocks.fetch_missing()
         reason = "reconnect" if notice.reason == "connected" else notice.reason
-        self._apply(self.sync.lose_step(reason, notice.detail))
+        self._apply(self._sync.lose_step(reason, notice.detail))
 
     def _event(self, message: Message, batch: Batch, now_us: int) -> None:
+        """Decode a message of `sequence` and give the event to the mempool sync."""
         try:
             event = parse_event(message.body, message.sequence, message.received_ns // 1000)
         except DecodeError as error:
@@ -233,10 +279,10 @@ class Pipeline:
             batch.n_pending_rows -= 1
             return
         self._events.expect(event.sequence, batch)
-        self._apply(self.sync.event(event, now_us))
+        self._apply(self._sync.event(event, now_us))
 
     def _apply(self, outputs: Iterable[Output]) -> None:
-        """Act on what the spine gives out. What an event led to follows the event."""
+        """Act on what the mempool sync gives out, in order: each event comes before its consequences."""
         for output in outputs:
             match output:
                 case Event():
@@ -246,70 +292,66 @@ class Pipeline:
                 case TxLeft():
                     self._left(output)
                 case WantSnapshot():
-                    self._kept = None
-                    self._lanes.mempool.ask(
+                    self._snapshot = None
+                    self._requests.mempool.ask(
                         ask_snapshot, partial(self._on_snapshot, output.request), raise_unless_stopped
                     )
                 case WantBlock():
                     self._find_block(output.block_hash)
                 case InStep():
-                    self._keep_told()
+                    self._take_all_listed()
                     self._is_followed = True
                     self._cover_mempool(output.at_us)
-                    log.info("mempool.in_step", node=self.origin[0], n_tx=len(self.sync.txids))
+                    log.info("mempool.in_step", node=self.origin[0], n_tx=len(self._sync.txids))
                 case OutOfStep():
                     self._is_followed = False
-                    self.coverage_rows += self._ledger.close("mempool", output.reason, output.detail)
+                    self._coverage_rows += self._ledger.close("mempool", output.reason, output.detail)
                     log.warning("mempool.out_of_step", node=self.origin[0], **output._asdict())
 
     def _cover_mempool(self, at_us: int) -> None:
-        """Claim that our copy is the node's, but not while the topic that keeps it so is silent."""
+        """Open the interval of `mempool`, unless `sequence`, which keeps our copy right, has none open."""
         if self._is_followed and self._ledger.is_open("sequence"):
             self._ledger.open("mempool", at_us)
 
     def _happened(self, event: Event) -> None:
-        """Have the row of an event made, and take what it says of a block."""
+        """Make the row of an event, and note the block that it connects or disconnects."""
         self._cover_mempool(event.received_us)
         if self._ledger.is_open("mempool"):
             self._ledger.count("mempool", event.sequence, event.received_us)
         batch = self._event_batch = self._events.happened(
-            event, partial(self.blocks.outpoints_spent_in, event.hash), monotonic_us()
+            event, partial(self._blocks.outpoints_spent_in, event.hash), monotonic_us()
         )
         if event.event == "C":
-            self.blocks.add_event(event.hash, "connected", event.received_us, batch)
+            self._blocks.add_event(event.hash, "connected", event.received_us, batch)
             self._look_into_block(event, batch)
         elif event.event == "D":
-            self.blocks.add_event(event.hash, "disconnected", event.received_us, batch)
+            self._blocks.add_event(event.hash, "disconnected", event.received_us, batch)
 
     def _entered(self, entered: TxEntered) -> None:
-        body = self._bodies.take(entered.txid)
+        """Take a transaction into our copy of the mempool, and begin its row."""
+        body = self._recent_txs.take(entered.txid)
         parents = None if body is None else self.contents.parents(body)
         self.contents.enter(entered.txid, body)
         event = entered.event
         if event is None:
             if entered.kind == "pulled":
                 self._events.pulled("A", entered.txid, entered.at_us)
-            self._told.append(PendingEntry(entered.txid, entered.kind, entered.at_us, None, body, parents))
+            self._listed.append(PendingEntry(entered.txid, entered.kind, entered.at_us, None, body, parents))
         else:
             number = event.mempool_sequence
             entry = PendingEntry(entered.txid, entered.kind, event.received_us, number, body, parents)
             self._fees.entered(entry, self._event_batch)
 
-    def _keep_told(self) -> None:
-        """Take the entries of a snapshot, safe from a kill with the next flush."""
-        waiting, self._told = self._told, []
+    def _take_all_listed(self) -> None:
+        """Take the entries that a snapshot listed, in parts; the next flush makes them safe from a kill."""
+        waiting, self._listed = self._listed, []
         for at in range(0, len(waiting), told.PER_STATE):
             entries = waiting[at : at + told.PER_STATE]
-            self._n_told += 1
-            self.take_told(told.name(self.origin[1], self._n_told), told.packed(entries), entries)
-
-    def take_told(self, state_name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
-        """Take entries that a snapshot told of, and the state of the journal that says so."""
-        owner = self._batches.begin_from_state(state_name, state)
-        for entry in entries:
-            self._fees.entered(entry, owner)
+            self._n_lists += 1
+            self.take_listed(told.name(self.origin[1], self._n_lists), told.packed(entries), entries)
 
     def _left(self, left: TxLeft) -> None:
+        """Take a transaction out of our copy of the mempool."""
         self.contents.leave(left.txid, monotonic_us())
         self._fees.left(left)
         if left.cause == "resync":
@@ -317,62 +359,86 @@ class Pipeline:
             self._events.pulled("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
-        """Note the transactions of a block that were never seen to wait; complete those that had no body."""
-        block = self.blocks.block(event.hash)
+        """Take a connected block's transactions: new ones become entries, others may lack what it brings."""
+        block = self._blocks.block(event.hash)
         if block is None:
             return
         recent = self._recent_blocks
         for body in block.transactions[1:]:
             self._fees.learn_body(body.txid, body)
             is_new = body.txid not in self.contents and recent.block_with(body.txid) in (None, event.hash)
-            if self.sync.in_step and is_new:
+            if self._sync.in_step and is_new:
                 entry = PendingEntry(body.txid, "in_block", event.received_us, None, body, None)
                 self._fees.entered_in_block(entry, batch, event.hash)
 
     def _on_snapshot(self, request: int, snapshot: MempoolSnapshot) -> None:
+        """Take the answer with a snapshot; its uptime shows whether the node has restarted."""
         if snapshot.node_began_after_s > self._node_began_before_s:
             self.restarted = "the node began to run after this session did"
         elif not self._is_cut:
-            self._kept = _Kept(request, snapshot)
-            self._take_kept(monotonic_us())
+            self._snapshot = _WaitingSnapshot(request, snapshot)
+            self._apply_snapshot_when_ready(monotonic_us())
 
-    def _take_kept(self, now_us: int) -> None:
-        """Apply a snapshot; one after a loss waits for the blocks that were missed, but not for ever."""
-        if self._kept is None:
+    def _apply_snapshot_when_ready(self, now_us: int) -> None:
+        """Apply the waiting snapshot; after a loss it first waits some seconds for the missed blocks."""
+        if self._snapshot is None:
             return
-        request, snapshot = self._kept
-        is_filling = self._lanes.blocks.n_open or len(self.blocks)
+        request, snapshot = self._snapshot
+        is_filling = self._requests.blocks.n_open or len(self._blocks)
         if request > 1 and is_filling and now_us - snapshot.taken_us < FILL_WAIT_US:
             return
-        self._kept = None
+        self._snapshot = None
         number, txids, taken_us, taken_wall_us, _ = snapshot
-        self._apply(self.sync.snapshot(request, number, txids, taken_us, taken_wall_us))
+        self._apply(self._sync.snapshot(request, number, txids, taken_us, taken_wall_us))
 
-    # --- bodies and blocks
+    # --- transactions and blocks
+
+    def _take_transactions(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Decode the messages of `rawtx`, and give each transaction to the entry that lacks it."""
+        found = self._recent_txs.received([message.body for message in messages], monotonic_us())
+        for message, transaction in zip(messages, found, strict=True):
+            if isinstance(transaction, DecodeError):
+                self._reject(message, str(transaction), batch)
+            elif transaction is not None:
+                self._fees.learn_body(transaction.txid, transaction)
+
+    def _take_block(self, message: Message, batch: Batch) -> None:
+        """Decode a message of `rawblock`, and note when the block was first seen."""
+        try:
+            block = self._blocks.take_raw(message.body, message.received_ns // 1000, batch)
+        except DecodeError as error:
+            self._reject(message, str(error), batch)
+            return
+        self._offer_block(block.block_hash, self._blocks.txids_of(block.block_hash))
 
     def _reject(self, message: Message, reason: str, batch: Batch) -> None:
+        """Keep a message that cannot be decoded as a row of `rejects`."""
         row = reject_row(self.origin, message.topic, message.received_ns // 1000, reason, message.body)
         batch.add("rejects", [{**row, "sequence": message.sequence}])
         log.warning("message.rejected", node=self.origin[0], topic=message.topic, reason=reason)
 
     def _outpoints(self, txid: bytes) -> frozenset[bytes] | None:
-        body = self._bodies.get(txid)
+        """Return what a transaction spends, when it came lately or is in our copy of the mempool."""
+        body = self._recent_txs.get(txid)
         if body is None:
             return self.contents.outpoints(txid)
         return frozenset(body.outpoints)
 
     def _block_resolved(self, block_hash: bytes, block: RecentBlock | None, txids: list[bytes]) -> None:
+        """Use a block that the node has answered with, or refused, where its fees or txids are missing."""
         self._fees.block_resolved(block_hash, block)
         self._offer_block(block_hash, txids)
 
     def _find_block(self, block_hash: bytes) -> None:
-        self._spine_wants.add(block_hash)
-        if self.blocks.block(block_hash) is None:
-            self.blocks.want(block_hash)
+        """Get a block that the mempool sync waits for: from the recent ones, or from the node."""
+        self._sync_wants.add(block_hash)
+        if self._blocks.block(block_hash) is None:
+            self._blocks.want(block_hash)
         else:
-            self._offer_block(block_hash, self.blocks.txids_of(block_hash))
+            self._offer_block(block_hash, self._blocks.txids_of(block_hash))
 
     def _offer_block(self, block_hash: bytes, txids: list[bytes]) -> None:
-        if block_hash in self._spine_wants:
-            self._spine_wants.discard(block_hash)
-            self._apply(self.sync.block(block_hash, txids))
+        """Give a block's txids to the mempool sync, if it waits for them."""
+        if block_hash in self._sync_wants:
+            self._sync_wants.discard(block_hash)
+            self._apply(self._sync.block(block_hash, txids))

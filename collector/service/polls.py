@@ -1,11 +1,11 @@
-"""What is asked of the node on a timer: block templates and the size of its mempool.
+"""Ask the node on a timer for block templates and for the size of its mempool.
 
-One question of a kind at a time: while the node does not answer none piles up, and the first answer after it
-has come back is of then.
+At most one request of each kind is open. So none pile up while the node does not answer, and the first answer
+after it is back describes the node as it is then.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,35 +14,36 @@ import structlog
 from collector.clock import wall_us
 from collector.codec.amounts import satoshi
 from collector.config import Settings
+from collector.dataset.rows import HistogramItem, MempoolStatsRow, TemplateRow, TemplateTxRow
 from collector.dataset.schema import hash_bytes
 from collector.errors import NodeError
 from collector.journal.batches import Batches
+from collector.mempool.contents import MempoolContents
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 
-Row = dict[str, Any]
-UNREAD: Final = frozenset({"data", "hash"})  # of each transaction: its bytes and its wtxid
+UNREAD: Final = frozenset({"data", "hash"})  # of each template transaction: its bytes and its wtxid
 log = structlog.get_logger(__name__)
 
 
 class Template(NamedTuple):
-    """An answer of getblocktemplate and when it came."""
+    """An answer of getblocktemplate, and when it came."""
 
     answer: Mapping[str, Any]
     taken_us: int
-    request_us: int
+    request_us: int  # how long the node took to answer
 
 
 class Stats(NamedTuple):
-    """An answer of getmempoolinfo, when it came, and our clock minus the node's then."""
+    """An answer of getmempoolinfo, when it came, and our clock minus the node's at that moment."""
 
     answer: Mapping[str, Any]
     taken_us: int
     clock_offset_us: int | None
 
 
-def take_template(client: RpcClient, chain: str) -> Template:
-    """Ask for a template; on signet the node wants to hear that we know its rule."""
+def ask_template(client: RpcClient, chain: str) -> Template:
+    """Ask the node for a block template; a signet node answers only when we name the signet rule."""
     rules = ["segwit", "signet"] if chain == "signet" else ["segwit"]
     began_ns = time.monotonic_ns()
     answer = client.call("getblocktemplate", {"rules": rules}, without=UNREAD)
@@ -50,19 +51,23 @@ def take_template(client: RpcClient, chain: str) -> Template:
     return Template(answer, wall_us(), request_us)
 
 
-def take_stats(client: RpcClient) -> Stats:
-    """Ask for the size of the mempool, and for the time."""
+def ask_stats(client: RpcClient) -> Stats:
+    """Ask the node for the size of its mempool and for its time."""
     clock_offset_us = client.clock_offset_us()
     answer = client.call("getmempoolinfo")
     return Stats(answer, wall_us(), clock_offset_us)
 
 
-def template_rows(origin: tuple[str, str], trigger: str, template: Template) -> tuple[Row, list[Row]]:
-    """Return the row of `templates` and the rows of `template_txs`; `origin` is node and session."""
+def template_rows(
+    origin: tuple[str, str], trigger: str, template: Template
+) -> tuple[TemplateRow, list[TemplateTxRow]]:
+    """Return the row of `templates` and the rows of `template_txs`; `origin` is (node, session)."""
+    node, session = origin
     answer, transactions = template.answer, template.answer["transactions"]
-    key = {"node": origin[0], "session": origin[1], "taken_at": template.taken_us}
-    row = {
-        **key,
+    row: TemplateRow = {
+        "node": node,
+        "session": session,
+        "taken_at": template.taken_us,
         "request_us": template.request_us,
         "trigger": trigger,
         "height": answer["height"],
@@ -76,7 +81,9 @@ def template_rows(origin: tuple[str, str], trigger: str, template: Template) -> 
     }
     return row, [
         {
-            **key,
+            "node": node,
+            "session": session,
+            "taken_at": template.taken_us,
             "tx_index": index,
             "txid": hash_bytes(transaction["txid"]),
             "fee_sat": transaction["fee"],
@@ -88,8 +95,8 @@ def template_rows(origin: tuple[str, str], trigger: str, template: Template) -> 
     ]
 
 
-def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[Row]) -> Row:
-    """Return the row of `mempool_stats`; `origin` is node and session."""
+def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[HistogramItem]) -> MempoolStatsRow:
+    """Return the row of `mempool_stats`; `origin` is (node, session)."""
     answer = stats.answer
     return {
         "node": origin[0],
@@ -107,9 +114,9 @@ def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[Row]) -> Ro
 
 
 class Polls:
-    """The templates and statistics of one node and session.
+    """Takes the templates and mempool statistics of one node and session.
 
-    `histogram` returns the feerates of what is in our copy of the mempool.
+    `contents` is our copy of the mempool; the statistics hold the histogram of its feerates.
     """
 
     def __init__(
@@ -117,15 +124,15 @@ class Polls:
         origin: tuple[str, str],
         settings: Settings,
         *,
-        lanes: NodeRequests,
+        requests: NodeRequests,
         batches: Batches,
-        histogram: Callable[[], list[Row]],
+        contents: MempoolContents,
     ) -> None:
         self._origin = origin
         self._chain = settings.chain
-        self._lanes = lanes
+        self._requests = requests
         self._batches = batches
-        self._histogram = histogram
+        self._contents = contents
         self._template_interval_s = settings.template_interval_s
         self._stats_interval_s = settings.stats_interval_s
         self._template_due_s = self._stats_due_s = time.monotonic()
@@ -134,22 +141,22 @@ class Polls:
         self._template_error = ""
 
     def tip_changed(self) -> None:
-        """Have a template taken as soon as may be."""
+        """Ask for a template at the next opportunity instead of when the timer says so."""
         self._is_new_tip = True
 
     def ask_on_time(self) -> None:
-        """Ask for what is due."""
+        """Ask for a template and for statistics when they are due and no such request is open."""
         now_s = time.monotonic()
         if not self._is_template_open and (self._is_new_tip or now_s >= self._template_due_s):
             trigger, self._is_new_tip = "tip" if self._is_new_tip else "timer", False
             self._template_due_s = now_s + self._template_interval_s
             self._is_template_open = True
-            question = partial(take_template, chain=self._chain)
-            self._lanes.template.ask(question, partial(self._on_template, trigger), self._no_template)
+            request = partial(ask_template, chain=self._chain)
+            self._requests.template.ask(request, partial(self._on_template, trigger), self._no_template)
         if not self._is_stats_open and now_s >= self._stats_due_s:
             self._stats_due_s = now_s + self._stats_interval_s
             self._is_stats_open = True
-            self._lanes.mempool.ask(take_stats, self._on_stats, self._no_stats)
+            self._requests.mempool.ask(ask_stats, self._on_stats, self._no_stats)
 
     def _on_template(self, trigger: str, template: Template) -> None:
         self._is_template_open = False
@@ -159,7 +166,7 @@ class Polls:
         self._batches.add_independent("template_txs", transactions)
 
     def _no_template(self, error: NodeError) -> None:
-        """Go on without templates: a node that is syncing or has no peers gives none."""
+        """Log why the node gives no template and go on: it gives none while it syncs or has no peers."""
         self._is_template_open = False
         if str(error) != self._template_error:
             log.warning("template.refused", node=self._origin[0], reason=str(error))
@@ -167,7 +174,8 @@ class Polls:
 
     def _on_stats(self, stats: Stats) -> None:
         self._is_stats_open = False
-        self._batches.add_independent("mempool_stats", [stats_row(self._origin, stats, self._histogram())])
+        row = stats_row(self._origin, stats, self._contents.histogram())
+        self._batches.add_independent("mempool_stats", [row])
 
     def _no_stats(self, error: NodeError) -> None:
         self._is_stats_open = False

@@ -1,8 +1,8 @@
-"""Watch one run of one node: take what was received, journal it, make rows, seal them.
+"""Follow one run of one node: receive messages, journal them, make rows of them, seal the rows.
 
-A session's thread owns its journal, ledger and pipeline. What is received is in the journal before anything
-is made of it. The node is asked in lanes, threads of their own, so that a slow answer holds up neither the
-receiving nor the journalling: events that need the answer wait, everything else goes on.
+A session's thread owns its journal, ledger and pipeline. Every message is in the journal before anything is
+made of it. Requests to the node run in threads of their own, so that a slow answer delays neither receiving
+nor journalling: events that need the answer wait, and everything else goes on.
 """
 
 import json
@@ -10,8 +10,9 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from threading import Event as Flag
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -20,33 +21,95 @@ from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
 from collector.dataset.open import Dataset
 from collector.journal.batches import Batch, Batches
-from collector.journal.coverage_ledger import NO_CLEAN_STOP, CoverageLedger
+from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
 from collector.mempool import told
 from collector.monitor.metrics import Metrics, NodeState
 from collector.node.preflight import NodeFacts
 from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.node.rpc import RpcClient
-from collector.receive.records import Message, Notice
-from collector.receive.source import MessageSource
+from collector.receive.records import Message
+from collector.receive.ring import Ring
 from collector.service.memory import give_back
-from collector.service.observation import Observation
+from collector.service.observation import Observation, Subscription
 from collector.service.pipeline import HOLD_US, Pipeline
 from collector.service.polls import Polls
 
-Row = dict[str, Any]
-IDLE_S: Final = 0.25  # the longest wait when nothing happens
-GATHER_S: Final = 0.05  # what arrives within it is journalled together
-GATHER_ITEMS: Final = 1000  # so many are worth a turn without waiting for more
+IDLE_S: Final = 0.25  # the longest wait for something to happen
+GATHER_S: Final = 0.05  # what arrives within this time is journalled together
+GATHER_ITEMS: Final = 1000  # with so many items a turn begins at once
 FINISH_S: Final = 10.0  # how long a stop waits for answers
 RECOVER_S: Final = 120.0  # how long rows of a killed run wait for the blocks that came meanwhile
-MOST_MESSAGES: Final = 40_000  # whose rows may be incomplete: what is beyond waits in the ring
-MOST_BYTES: Final = 32 << 20  # of such messages
-SEAL_BYTES: Final = 16 << 20  # of new journal are sealed before it is time: a seal reads all of it
-SETTLE_S: Final = 0.3  # no question open for so long: nothing more will come
+SETTLE_S: Final = 0.3  # with no request open for so long, nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
-START_HEIGHT_STATE: Final = "began/"
+START_HEIGHT_STATE: Final = "began/"  # + session: height of the node's tip when the session began
 log = structlog.get_logger(__name__)
+
+
+class Outcome(Enum):
+    """How the work on a session's messages ended."""
+
+    COMPLETE = auto()  # every message received has its rows, and all of them are sealed
+    LEFT = auto()  # messages stay in the journal and the ring; a later `recover` makes their rows
+    NODE_AWAY = auto()  # the node went away before the session began: nothing was received
+
+
+class Limits(NamedTuple):
+    """How much a session holds in memory and in its journal."""
+
+    n_messages: int = 40_000  # whose rows may be incomplete; later messages wait in the ring
+    message_bytes: int = 32 << 20  # of such messages
+    seal_bytes: int = 16 << 20  # so much new journal is sealed at once, because a seal reads all of it
+
+
+class Unfinished(NamedTuple):
+    """What the journal holds of a session that was killed."""
+
+    messages: deque[Message]  # without rows, oldest first; `recover` takes them out
+    listed: dict[str, bytes]  # states of the journal: entries of the mempool that a snapshot listed
+    start_height: bytes | None = None  # as its state of the journal
+    coverage: bytes | None = None  # the ledger's state
+
+
+class Source(Subscription, Protocol):
+    """The source of a session's messages; `MessageSource` is the real one."""
+
+    is_throttled: bool  # the session asks to leave messages in the ring while it has room
+    is_paused: bool  # the session takes no message at all
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether receiving has ended and nothing more comes into the inbox."""
+
+    def start_forwarding(self, ring: Ring) -> None:
+        """Deliver all messages through this ring, beginning with those received since the subscription."""
+
+    def end(self) -> None:
+        """Receive no more; what was received still comes until `is_drained`."""
+
+    def stop(self) -> None:
+        """End receiving at once; what the inbox has no room for stays in the ring."""
+
+
+def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]) -> dict[str, Unfinished]:
+    """Sort what a journal holds by session, oldest session first: their names begin with the time."""
+    found: dict[str, Unfinished] = {}
+
+    def of(session: str) -> Unfinished:
+        return found.setdefault(session, Unfinished(deque(), {}))
+
+    for message in messages:
+        of(message.session).messages.append(message)
+    for name, state in states.items():
+        if name.startswith(told.STATE):
+            of(told.session_of(name)).listed[name] = state
+        elif name.startswith(START_HEIGHT_STATE):
+            session = name.removeprefix(START_HEIGHT_STATE)
+            found[session] = of(session)._replace(start_height=state)
+        elif name.startswith(COVERAGE_STATE):
+            session = name.removeprefix(COVERAGE_STATE)
+            found[session] = of(session)._replace(coverage=state)
+    return dict(sorted(found.items()))
 
 
 class Session:
@@ -64,6 +127,7 @@ class Session:
         stored: StoredBlocks,
         metrics: Metrics,
         steps: StepDetector | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.origin = node, session = origin  # names of the node and of the session
         self._settings = settings
@@ -71,107 +135,95 @@ class Session:
         self._journal = journal
         self._metrics = metrics
         self._inbox = inbox
-        self._lanes = NodeRequests(node, client, inbox)
-        self._ledger = CoverageLedger(node, session)
+        self._limits = limits or Limits()
+        self._requests = NodeRequests(node, client, inbox)
         self._batches = Batches(journal)
+        ledger = CoverageLedger(node, session)
         self._pipeline = Pipeline(
-            origin, settings, lanes=self._lanes, batches=self._batches, stored=stored, ledger=self._ledger
+            origin, settings, requests=self._requests, batches=self._batches, stored=stored, ledger=ledger
         )
-        histogram = self._pipeline.contents.histogram
-        self._polls = Polls(origin, settings, lanes=self._lanes, batches=self._batches, histogram=histogram)
+        self._polls = Polls(
+            origin, settings, requests=self._requests, batches=self._batches, contents=self._pipeline.contents
+        )
         self._observation = Observation(
-            self._ledger,
+            ledger,
             self._pipeline,
             journal=journal,
             batches=self._batches,
-            lanes=self._lanes,
+            requests=self._requests,
             metrics=metrics,
             steps=steps or StepDetector(round(settings.clock_step_s * 1e6)),
             watchdog_interval_s=settings.watchdog_interval_s,
-            renew=self._renew,
         )
-        self._source: MessageSource | None = None
+        self._source: Source | None = None
         self._tip_hash: bytes | None = None
         self._is_overdue = False
         self._is_ending = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
-        self._carried_bytes = 0  # of the journal, that the last seal had to leave in it
+        self._carried_bytes = 0  # of the journal that the last seal had to leave in it
 
-    def run(self, facts: NodeFacts, source: MessageSource, stop: Flag) -> bool:
-        """Collect from `source` until `stop` or until the node restarts; leaves everything sealed.
+    def run(self, facts: NodeFacts, source: Source, stop: Flag) -> Outcome:
+        """Collect from `source` until `stop` is set or the node restarts; then seal everything.
 
-        False when it leaves messages in the journal and its ring, for `recover`: a session that is behind and
-        whose node does not answer does not wait for it.
+        The outcome is LEFT when the session is behind and the node does not answer: it does not wait for it.
         """
         self._source = source
         try:
-            self._begin(facts, source.subscribed_at_us)
+            self._begin(facts, source)
             source.start_forwarding(self._journal.make_ring(*self.origin, source.topics))
             while not stop.is_set() and not self._observation.restarted:
                 self._turn(self._take(IDLE_S))
-            is_complete = self._drain(source)
+            outcome = self._drain(source)
         except BaseException:
-            self._lanes.stop()
+            self._requests.stop()
             raise
         finally:
             source.stop()
-        if is_complete:
+        if outcome is Outcome.COMPLETE:
             self._finish("node_restart" if self._observation.restarted else "shutdown")
         else:
             self._leave("the node does not answer; the next start takes in what was received")
-        return is_complete
+        return outcome
 
-    def recover(
-        self,
-        messages: deque[Message],
-        states: Mapping[str, bytes],
-        stop: Flag,
-        *,
-        began: bytes | None = None,
-        claims: bytes | None = None,
-    ) -> bool:
-        """Make rows of what a killed run left, in turns, and of what it `claims` to have observed.
+    def recover(self, unfinished: Unfinished, stop: Flag) -> Outcome:
+        """Make rows of what a killed run left: its journalled messages, then those in its ring.
 
-        That is messages, which are taken out of `messages`, then those in its ring, and the states of `told`
-        and `began`. False when `stop` was set meanwhile: what has no rows yet stays where it is.
+        The outcome is LEFT when `stop` is set meanwhile: what has no rows yet stays where it is.
         """
-        if began is not None:  # what has left the mempool since may be in a block that nobody saw come
-            self._pipeline.blocks.want_above(json.loads(began))
-        self._observation.adopt(claims)
-        for name, state in states.items():
-            self._pipeline.take_told(name, state, told.unpacked(state))
-        self._batches.keep_recovered(messages)
-        while messages and not stop.is_set():
-            self._take_again(*self._batches.begin_recovered(GATHER_ITEMS), stop)
+        if unfinished.start_height is not None:  # a block that nobody saw may explain what left the mempool
+            self._pipeline.begin_behind(json.loads(unfinished.start_height))
+        self._observation.restore(unfinished.coverage)
+        for name, state in unfinished.listed.items():
+            self._pipeline.take_listed(name, state, told.unpacked(state))
+        self._batches.keep_recovered(unfinished.messages)
+        while unfinished.messages and not stop.is_set():
+            self._take_recovered(*self._batches.begin_recovered(GATHER_ITEMS), stop)
         while not stop.is_set() and (items := self._journal.take_left_in_ring(self.origin[1], GATHER_ITEMS)):
-            late = self._observation.resume(items)
-            self._take_again(late, self._batches.begin(late), stop)
+            late = self._observation.take_late(items)
+            self._take_recovered(late, self._batches.begin(late), stop)
         if not stop.is_set():
             self._pipeline.release()
-            self._pipeline.blocks.fetch_missing()
+            self._pipeline.fill_blocks()
             self._await_answers(RECOVER_S, stop)
         if stop.is_set():
             self._leave("stopped; the next start takes in the rest")
-            return False
+            return Outcome.LEFT
         self._observation.end("killed", NO_CLEAN_STOP)
-        self._wind_up(0)
-        return True
+        self._complete_and_seal(0)
+        return Outcome.COMPLETE
 
     def _leave(self, advice: str) -> None:
-        """Leave messages in the journal and its ring, for `recover`."""
-        self._lanes.stop()
+        """Leave what is in the journal and its ring for a later `recover`."""
+        self._requests.stop()
         log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=advice)
 
-    def _take_again(self, messages: Sequence[Message], batch: Batch, stop: Flag) -> None:
-        """Take a turn of what a killed run left, and wait for answers while too much is incomplete.
+    def _take_recovered(self, messages: Sequence[Message], batch: Batch, stop: Flag) -> None:
+        """Take some messages of a killed run, and wait for answers while too many rows are incomplete.
 
-        Time stands still in the meantime: what explains an event may be in the next turn.
+        The pipeline's time stands still meanwhile: the explanation of an event may be among later messages.
         """
         now_us = monotonic_us()
-        self._pipeline.bodies([message for message in messages if message.topic == "rawtx"], batch)
-        for message in messages:
-            if message.topic != "rawtx":
-                self._pipeline.message(message, batch)
+        self._pipeline.take(messages, batch)
         self._pipeline.release(hold_us=HOLD_US)
 
         def go_on() -> None:
@@ -181,34 +233,30 @@ class Session:
 
         go_on()
         self._go_on_until(lambda: not self._is_full or stop.is_set(), go_on, RECOVER_S)
-        if self._is_full and not self._pipeline.blocks.is_filling:
-            # What has left the mempool since may be in a block that no message named.
-            self._pipeline.blocks.fetch_missing()
+        if self._is_full and not self._pipeline.is_filling:
+            self._pipeline.fill_blocks()  # a block that nobody saw may hold what has left the mempool
 
-    def _begin(self, facts: NodeFacts, since_us: int) -> None:
+    def _begin(self, facts: NodeFacts, source: Source) -> None:
+        """Write the session's row of `nodes`, open its coverage and start the pipeline."""
         now_us = wall_us()
         node, session = self.origin
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
         self._batches.add_independent("nodes", [row])
         self._journal.set_state(START_HEIGHT_STATE + session, json.dumps(row["tip_height"]).encode())
-        self._observation.begin(facts.endpoints, since_us)
+        self._observation.begin(source)
         self._metrics.began(node, row)
         self._pipeline.start(facts, now_us)
         self._tip_hash = facts.row["tip_hash"]
-        self._batches.commit()  # before any message: what a kill leaves of it belongs to a known session
-        self._seal()  # nor can damage to the journal make it unknown
+        self._batches.commit()  # before any message: after a kill, each message's session has its row
+        self._seal()  # nor can damage to the journal lose that row
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
-
-    def _renew(self, topic: str) -> None:
-        if self._source is not None:
-            self._source.reconnect([topic])
 
     # --- one turn
 
     def _take(self, timeout_s: float) -> list[Any]:
-        """Wait for something to happen, and a little longer for what comes with it.
+        """Wait for an item in the inbox, and a little longer for what comes with it; returns all of them.
 
-        What comes while it takes is left to the next turn: timers run, and what is taken has its bound, also
+        What arrives while we take is left to the next turn: so the timers run and a turn is bounded even
         under the heaviest load.
         """
         try:
@@ -220,19 +268,12 @@ class Session:
         return items + [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
 
     def _turn(self, items: list[Any]) -> None:
-        items = self._observation.account(items)
+        """Journal the messages among `items`, give all items to the pipeline, and commit complete rows."""
+        items = self._observation.take(items)
         messages = [item for item in items if type(item) is Message]
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
-        self._pipeline.bodies([message for message in messages if message.topic == "rawtx"], batch)
-        for item in items:
-            if type(item) is Message:
-                if item.topic != "rawtx":
-                    self._pipeline.message(item, batch)
-            elif type(item) is Notice:
-                self._pipeline.notice(item)
-            else:
-                item.deliver()
+        self._pipeline.take(items, batch)
         self._pipeline.tick(monotonic_us())
         self._observation.restarted = self._observation.restarted or self._pipeline.restarted
         if not self._is_ending:
@@ -244,16 +285,18 @@ class Session:
 
     @property
     def _is_full(self) -> bool:
-        """Whether so much is incomplete that no more is taken."""
-        return self._batches.n_messages > MOST_MESSAGES or self._batches.n_bytes > MOST_BYTES
+        """Whether so many messages wait for their rows that no more are taken."""
+        limits = self._limits
+        return self._batches.n_messages > limits.n_messages or self._batches.n_bytes > limits.message_bytes
 
     def _commit(self) -> None:
-        rows, self._pipeline.coverage_rows = self._pipeline.coverage_rows, []
+        """Commit the rows that are complete, and say in the metrics how the session stands."""
+        rows = self._pipeline.pop_coverage_rows()
         for row in rows:
             self._metrics.resynced(self.origin[0], row["end_reason"])
-        self._observation.keep(rows)
+        self._observation.hold(rows)
         self._metrics.wrote(self._batches.commit())
-        self._hold()
+        self._hold_back()
         waiting_s = self._batches.waiting_s
         if waiting_s > OVERDUE_S and not self._is_overdue:
             log.warning("rows.overdue", node=self.origin[0], n_messages=self._batches.n_messages)
@@ -261,17 +304,17 @@ class Session:
         self._metrics.state(
             self.origin[0],
             NodeState(
-                in_step=self._pipeline.sync.in_step,
-                away=self._lanes.away,
-                n_mempool=len(self._pipeline.contents),
+                in_step=self._pipeline.in_step,
+                away=self._requests.away,
+                n_mempool=self._pipeline.n_mempool,
                 n_queued=self._inbox.qsize(),
                 n_waiting=self._batches.n_messages,
                 waiting_s=waiting_s,
             ),
         )
 
-    def _hold(self) -> None:
-        """Leave in the ring what would only wait in memory; where that is full, losses are named."""
+    def _hold_back(self) -> None:
+        """Ask the source to leave messages in the ring while they would only wait in memory."""
         if self._source is not None:
             self._source.is_throttled = self._pipeline.is_behind
             self._source.is_paused = self._is_full
@@ -279,27 +322,32 @@ class Session:
     # --- timers
 
     def _ask_on_time(self) -> None:
-        tip_hash = self._pipeline.blocks.tip_hash
+        """Send the requests of the timers: templates, statistics, and the watchdog's look."""
+        tip_hash = self._pipeline.tip_hash
         if tip_hash != self._tip_hash:
             self._tip_hash = tip_hash
             self._polls.tip_changed()
         self._polls.ask_on_time()
         if self._source is None or not (self._source.is_throttled or self._source.is_paused):
-            self._observation.ask_on_time()  # else what waits in the ring would pass for silence
+            self._observation.ask_on_time()  # else the watchdog takes messages in the ring for silence
 
     def _seal_on_time(self) -> None:
+        """Seal when the timer says so, or when the journal has grown by so much that a seal gets slow."""
         now_s = time.monotonic()
-        if now_s >= self._seal_due_s or self._journal.size_bytes - self._carried_bytes > SEAL_BYTES:
+        if (
+            now_s >= self._seal_due_s
+            or self._journal.size_bytes - self._carried_bytes > self._limits.seal_bytes
+        ):
             self._seal_due_s = now_s + self._settings.seal_interval_s
             self._observation.seal()
             self._seal()
 
     # --- the end
 
-    def _drain(self, source: MessageSource) -> bool:
-        """Take in what was received, in turns as ever: what memory holds has its bound at an end too.
+    def _drain(self, source: Source) -> Outcome:
+        """Take what was received, in turns as before, so that memory stays bounded at the end too.
 
-        False when it does not go on: what is incomplete waits for the node, and the rest in the ring.
+        The outcome is LEFT when nothing moves: incomplete rows wait for the node, other messages in the ring.
         """
         source.end()
         self._is_ending = True
@@ -307,46 +355,46 @@ class Session:
         while not (source.is_drained and self._inbox.empty()):
             n_before = self._batches.n_messages
             items = self._take(GATHER_S)
-            if self._observation.restarted:  # these messages are of the node's next run, and in no session
+            if self._observation.restarted:  # messages now come from the node's next run: a new session's
                 items = [item for item in items if type(item) is FinishedRequest]
             self._turn(items)
             if items or self._batches.n_messages < n_before:
                 moved_s = time.monotonic()
             elif time.monotonic() - moved_s > FINISH_S:
-                return False
-        return True
+                return Outcome.LEFT
+        return Outcome.COMPLETE
 
     def _finish(self, reason: str) -> None:
-        """Wait a little for what the messages still need, and seal."""
+        """Wait a little for the answers that rows still need, close the coverage, and seal."""
         self._await_answers(FINISH_S)
         self._observation.end(reason, self._observation.restarted or None)
         self._journal.remove_ring()
-        self._wind_up(FINISH_S)
+        self._complete_and_seal(FINISH_S)
         log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
 
-    def _wind_up(self, limit_s: float) -> None:
-        """Complete every row with what can still be learnt, and seal."""
+    def _complete_and_seal(self, limit_s: float) -> None:
+        """Complete every row with what the node still answers within the limit, and seal."""
         self._pipeline.release()
         self._await_answers(limit_s)
         self._pipeline.finish()
-        self._observation.forget()
+        self._observation.drop_states()
         self._journal.set_state(START_HEIGHT_STATE + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
-        self._lanes.stop()
+        self._requests.stop()
         self._seal()
 
     def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
-        """Go on until nothing waits, or nothing moves any more, or `stop` is set."""
-        lanes = (self._lanes.blocks, self._lanes.template)
+        """Take answers until nothing waits for one, or nothing moves any more, or `stop` is set."""
+        threads = (self._requests.blocks, self._requests.template)
 
         def is_enough() -> bool:
-            is_open = self._pipeline.n_open or any(lane.n_open for lane in lanes)
+            is_open = self._pipeline.n_open or any(thread.n_open for thread in threads)
             return not is_open or (stop is not None and stop.is_set())
 
         self._go_on_until(is_enough, lambda: self._pipeline.tick(monotonic_us(), hold_us=0), limit_s)
 
     def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
-        """Take answers and go on, until it is enough, or nothing moves any more."""
+        """Take answers and call `go_on` after each, until `is_enough`, or until nothing moves any more."""
         deadline_s = time.monotonic() + limit_s
         quiet_since_s = time.monotonic()
         while not is_enough() and time.monotonic() < deadline_s:
@@ -356,12 +404,13 @@ class Session:
                     item.deliver()
             go_on()
             self._metrics.turned(self.origin[0])
-            if items or (self._lanes.n_open and not self._lanes.away):
+            if items or (self._requests.n_open and not self._requests.away):
                 quiet_since_s = time.monotonic()
             elif time.monotonic() - quiet_since_s > SETTLE_S:
                 return
 
     def _seal(self) -> None:
+        """Turn the journal into Parquet files, and give freed memory back to the system."""
         began_s = time.monotonic()
         files = self._journal.seal(self._dataset)
         self._carried_bytes = self._journal.size_bytes
