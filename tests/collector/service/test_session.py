@@ -1,139 +1,197 @@
-"""What bounds a session: how much may wait in memory, and how large its journal grows."""
+"""A session bounds its memory and its journal, and makes each row once, whenever a kill comes."""
 
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.blocks.stored import StoredBlocks
-from collector.clock import monotonic_us
 from collector.config import Settings
-from collector.dataset.open import Dataset
 from collector.dataset.schema import REJECTS
-from collector.errors import NodeUnavailable, RpcError
+from collector.dataset.open import Dataset
+from collector.errors import CollectorError
 from collector.journal.journal import Journal
-from collector.mempool.entries import GIVE_UP_US, EntryAnswer, PendingEntry
 from collector.monitor.metrics import Metrics
-from collector.node.rpc import RpcClient
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
-from collector.receive.source import MessageSource
-from collector.service.pipeline import HOLD_US
-from collector.service.session import Session
-from tests.collector.journal.journal_files import segments
+from collector.service.session import Limits, Outcome, Session, Unfinished
+from tests.collector.service.planted import (
+    MEMPOOL_ENTRY,
+    MEMPOOL_INFO,
+    NOT_IN_MEMPOOL,
+    TIP,
+    PlantedNode,
+    PlantedSource,
+    facts,
+    in_thread,
+)
 
 ORIGIN = ("alpha", "s")
+REJECT_ROWS = ("pool_collector_rows_total", {"table": "rejects"})
+DEADLINE_S = 30.0
 
 
-def new_session(folder: Path, journal: Journal) -> Session:
-    """Make a session whose node does not answer; a source stands by, and receives nothing."""
-    dataset = Dataset.open(folder / "dataset", "regtest", create=True)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    journal.recover(dataset)
-    made = Session(
-        ORIGIN,
-        RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"),
-        inbox=inbox,
-        settings=Settings(chain="regtest", dataset=folder / "dataset", watchdog_interval_s=3600),
-        dataset=dataset,
-        journal=journal,
-        stored=StoredBlocks((), None),
-        metrics=Metrics(["alpha"]),
-    )
-    made._source = MessageSource("alpha", "s", {}, inbox=inbox)
-    return made
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    """Make a session with a journal of its own."""
-    with Journal(tmp_path / "journal") as journal:
-        made = new_session(tmp_path, journal)
-        yield made
-        made._lanes.stop()
+def wait_until(is_so: Callable[[], Any]) -> None:
+    """Wait until something is so."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def entered(number: int, padding: int = 0) -> Message:
-    """Make a message that says that a transaction entered the mempool; padded, one that means nothing."""
+    """Make the message that a transaction entered the mempool; with padding, one that has no meaning."""
     txid = number.to_bytes(32, "big")
     body = txid + b"A" + number.to_bytes(8, "little") + bytes(padding)
     return Message("alpha", "s", "sequence", number, number * 1000, body)
 
 
-@pytest.mark.parametrize(("name", "most"), [("MOST_MESSAGES", 4), ("MOST_BYTES", 4 * 41)])
-def test_what_is_received_waits_in_the_ring_once_enough_is_incomplete(
-    session: Session, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+class Collecting:
+    """A session that runs against a planted node and source, with a dataset and metrics of its own."""
+
+    def __init__(self, folder: Path, node: PlantedNode, limits: Limits | None = None) -> None:
+        self.journal_folder = folder / "journal"
+        self.dataset = Dataset.open(folder / "dataset", "regtest", create=True)
+        self.metrics = Metrics(["alpha"])
+        self.source = PlantedSource()
+        self._node = node
+        self._limits = limits
+        self._settings = Settings(
+            chain="regtest", dataset=folder / "dataset", watchdog_interval_s=0.01, seal_interval_s=3600
+        )
+
+    def session(self, journal: Journal) -> Session:
+        """Make a session on a journal."""
+        return Session(
+            ORIGIN,
+            self._node.client(),
+            inbox=self.source.inbox,
+            settings=self._settings,
+            dataset=self.dataset,
+            journal=journal,
+            stored=StoredBlocks((), None),
+            metrics=self.metrics,
+            limits=self._limits,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run a session in a thread, and stop it at the end."""
+        stop = threading.Event()
+        with Journal(self.journal_folder) as journal:
+            journal.recover(self.dataset)
+            session = self.session(journal)
+            with in_thread(lambda: session.run(facts(), self.source, stop)):
+                try:
+                    wait_until(lambda: self.source.ring)
+                    yield
+                finally:
+                    stop.set()
+
+    def put(self, *items: Message | Notice) -> None:
+        """Deliver messages or notices to the session."""
+        for item in items:
+            self.source.inbox.put(item)
+
+    def sample(self, name: str) -> float:
+        """Return a metric of the node."""
+        return self.metrics.registry.get_sample_value(f"pool_collector_{name}", {"node": "alpha"}) or 0.0
+
+    def wait_turns(self, n_turns: int = 3) -> None:
+        """Wait until the session's thread has taken some turns."""
+        for _ in range(n_turns):
+            before_s = self.metrics.states()["alpha"].turn_s
+            wait_until(lambda before_s=before_s: self.metrics.states()["alpha"].turn_s > before_s)
+
+
+@pytest.fixture
+def node() -> Iterator[PlantedNode]:
+    """Start a node that is away until a test plants answers."""
+    made = PlantedNode()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("limits", [Limits(n_messages=4), Limits(message_bytes=4 * 41)])
+def test_messages_wait_in_the_ring_while_too_many_rows_are_incomplete(
+    tmp_path: Path, node: PlantedNode, limits: Limits
 ) -> None:
-    """By number or by bytes; and meanwhile the node is not judged by what we have not taken."""
-    monkeypatch.setattr(f"collector.service.session.{name}", most)
-    assert session._source is not None
-    session._turn([entered(number) for number in range(4)])
-    assert not session._source.is_paused
-    session._turn([entered(4)])
-    assert session._source.is_paused
-    session._observation._watchdog._due_s = 0.0  # it is time for a look
-    session._turn([])
-    assert session._lanes.status.n_open == 0
-    monkeypatch.setattr(f"collector.service.session.{name}", 100 * most)
-    session._turn([])
-    assert not session._source.is_paused
-    session._turn([])
-    assert session._lanes.status.n_open == 1
+    """A number or size of messages stops the intake, and meanwhile the watchdog does not judge the node."""
+    node.results = {
+        "getblockchaininfo": {
+            "bestblockhash": TIP,
+            "blocks": 100,
+            "headers": 100,
+            "initialblockdownload": False,
+        },
+        "getmempoolinfo": MEMPOOL_INFO,
+        "getzmqnotifications": [{"type": f"pub{topic}"} for topic in PlantedSource.topics],
+    }
+    collecting = Collecting(tmp_path, node, limits)
+    with collecting.running():
+        collecting.put(*(entered(number) for number in range(4)))
+        wait_until(lambda: collecting.sample("waiting_messages") == 4)
+        assert not collecting.source.is_paused
+        collecting.put(entered(4))
+        wait_until(lambda: collecting.source.is_paused)
+        collecting.wait_turns()
+        n_looks = node.n_asked["getzmqnotifications"]
+        assert n_looks
+        collecting.wait_turns()
+        assert node.n_asked["getzmqnotifications"] == n_looks
+        # A snapshot and the fees of what entered complete the rows.
+        txids = [bytes(entered(number).body[:32]).hex() for number in range(5)]
+        node.results |= {"uptime": 1, "getrawmempool": {"txids": txids, "mempool_sequence": 5}}
+        node.results["getmempoolentry"] = MEMPOOL_ENTRY
+        node.errors["getrawtransaction"] = NOT_IN_MEMPOOL
+        wait_until(lambda: not collecting.source.is_paused)
+        wait_until(lambda: node.n_asked["getzmqnotifications"] > n_looks)
 
 
-def test_a_journal_that_has_grown_is_sealed_before_it_is_time(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So what a seal reads has a bound; what must stay in the journal does not make it seal again."""
-    monkeypatch.setattr("collector.service.session.SEAL_BYTES", 10_000)
-    session._turn([entered(number, padding=9) for number in range(100)])  # no events of any kind
-    time.sleep(2 * HOLD_US / 1e6)
-    session._turn([])
-    session._turn([])
-    assert session._dataset.read(REJECTS).num_rows == 100
-    session._turn([entered(number) for number in range(100, 300)])  # nothing completes them: they stay
-    folder = session._dataset.root.parent / "journal"
-    assert session._carried_bytes > 10_000
-    left = segments(folder)
-    session._turn([])
-    assert segments(folder) == left
+def test_a_journal_that_has_grown_is_sealed_before_the_timer(tmp_path: Path, node: PlantedNode) -> None:
+    """A seal then reads a bounded journal; rows that must stay in it do not cause another seal."""
+    collecting = Collecting(tmp_path, node, Limits(seal_bytes=10_000))
+    with collecting.running():
+        n_seals = collecting.sample("seal_seconds_count")  # one at the start
+        collecting.put(*(entered(number, padding=9) for number in range(100)))  # no events: rejects
+        wait_until(lambda: collecting.dataset.read(REJECTS).num_rows == 100)
+        collecting.put(*(entered(number) for number in range(100, 300)))  # nothing completes these: they stay
+        wait_until(lambda: collecting.sample("waiting_messages") == 200)
+        wait_until(lambda: collecting.sample("seal_seconds_count") > n_seals + 1)
+        carried_bytes = sum(path.stat().st_size for path in collecting.journal_folder.glob("*.journal"))
+        assert carried_bytes > 10_000
+        n_seals = collecting.sample("seal_seconds_count")
+        collecting.wait_turns()
+        assert collecting.sample("seal_seconds_count") == n_seals
 
 
-def test_what_is_gone_is_not_given_up_before_the_tip_is_known(session: Session) -> None:
-    """A block that nobody saw come may have it; while the node is asked for its tip that is not known."""
-    pipeline, txid = session._pipeline, bytes(31) + b"\x01"
-    pipeline.take_told("told/s/1", b"[]", [PendingEntry(txid, "at_start", 1, None, None, None)])
-    pipeline.tick(monotonic_us())
-    pipeline._fees._on_entries([EntryAnswer(txid, RpcError("getmempoolentry", -5, "not in mempool"), None)])
-    pipeline.blocks.fetch_missing()
-    later_us = monotonic_us() + 2 * GIVE_UP_US
-    pipeline.tick(later_us)
-    assert pipeline.n_open == 1
-    pipeline.blocks._no_tip(NodeUnavailable("stopped"))
-    pipeline.tick(later_us)
-    assert pipeline.n_open == 0
-
-
-def test_what_is_no_message_has_its_row_once_whenever_the_kill_comes(tmp_path: Path) -> None:
-    """One of two was made a row of before the kill, with no message behind it; the other is in the ring."""
-    folder = tmp_path / "journal"
-    with Journal(folder) as journal:
-        killed = new_session(tmp_path, journal)
-        ring = journal.make_ring(*ORIGIN, ("sequence",))
-        putting = Ring.open(ring.path)
+def kill_between_two_malformed(collecting: Collecting) -> None:
+    """Put two malformed messages into the ring, deliver the first, and end the session as a kill does."""
+    with collecting.running():
+        assert collecting.source.ring is not None
+        putting = Ring.open(collecting.source.ring.path)
         for body in (b"first", b"second"):
-            putting.put_notice(Notice("malformed", None, time.time_ns(), "1 frames", body))
+            putting.note(Notice("malformed", None, time.time_ns(), "1 frames", body))
         putting.close()
-        killed._turn(list(ring.take(1)))
-        killed._lanes.stop()
-    with Journal(folder) as journal:
-        again = new_session(tmp_path, journal)
-        assert again.recover(deque(), {}, threading.Event())
-        assert journal.states == {}
-        rows = again._dataset.read(REJECTS).to_pylist()
+        collecting.put(*collecting.source.ring.take(1))
+        wait_until(lambda: collecting.metrics.registry.get_sample_value(*REJECT_ROWS) == 1)
+        collecting.put(Notice("failed", None, 0, "killed"))
+
+
+def test_bytes_that_are_no_message_have_their_row_once(tmp_path: Path, node: PlantedNode) -> None:
+    """Before the kill one of two has its row, with no message after it; the other is still in the ring."""
+    collecting = Collecting(tmp_path, node)
+    with pytest.raises(CollectorError, match="killed"):
+        kill_between_two_malformed(collecting)
+    with Journal(collecting.journal_folder) as journal:
+        journal.recover(collecting.dataset)
+        again = Collecting(tmp_path, node).session(journal)
+        left = Unfinished(deque(), {}, None, journal.states.get("coverage/s"))
+        assert again.recover(left, threading.Event()) is Outcome.COMPLETE
+        rows = collecting.dataset.read(REJECTS).to_pylist()
     assert [(row["topic"], row["body"]) for row in rows] == [("zmq", b"first"), ("zmq", b"second")]

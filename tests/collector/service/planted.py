@@ -1,0 +1,171 @@
+"""A node and a source of messages whose answers and messages the test decides."""
+
+import json
+import math
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from collector.dataset.schema import ZMQ_TOPICS
+from collector.node.preflight import NodeFacts
+from collector.node.rpc import RpcClient
+from collector.receive.ring import Ring
+
+TIP = "11" * 32
+MEMPOOL_INFO = {
+    "size": 5,
+    "bytes": 500,
+    "usage": 5000,
+    "maxmempool": 300_000_000,
+    "total_fee": 0.00005,
+    "mempoolminfee": 0.00001,
+}
+MEMPOOL_ENTRY = {
+    "wtxid": "22" * 32,
+    "time": 1,
+    "weight": 400,
+    "vsize": 100,
+    "fees": {"base": 0.00001, "ancestor": 0.00001, "descendant": 0.00001},
+    "ancestorcount": 1,
+    "ancestorsize": 100,
+    "descendantcount": 1,
+    "descendantsize": 100,
+    "depends": [],
+}
+NOT_IN_MEMPOOL = {"code": -5, "message": "Transaction not in mempool"}
+
+
+class PlantedNode:
+    """A JSON-RPC server that answers from `results` and `errors`; other methods find it overloaded.
+
+    An overloaded node counts as away: the collector asks again until the test plants an answer.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[str, Any] = {}
+        self.errors: dict[str, Mapping[str, Any]] = {}
+        self.n_asked: Counter[str] = Counter()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def client(self) -> RpcClient:
+        """Return a client of this node."""
+        return RpcClient(f"http://127.0.0.1:{self._server.server_port}", user="u", password="")
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, call: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Answer one call; None when nothing is planted for its method."""
+        method = call["method"]
+        self.n_asked[method] += 1
+        if method in self.errors:
+            return {"id": call["id"], "result": None, "error": self.errors[method]}
+        if method in self.results:
+            return {"id": call["id"], "result": self.results[method], "error": None}
+        return None
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        node = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                answers = [node._answer(call) for call in (asked if isinstance(asked, list) else [asked])]
+                is_away = None in answers
+                self.send_response(HTTPStatus.SERVICE_UNAVAILABLE if is_away else HTTPStatus.OK)
+                body = (
+                    b""
+                    if is_away
+                    else json.dumps(answers if isinstance(asked, list) else answers[0]).encode()
+                )
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Write no log."""
+
+        return Handler
+
+
+class PlantedSource:
+    """A source that delivers what the test puts into `inbox`."""
+
+    topics = ZMQ_TOPICS
+    subscribed_at_us = 1
+
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.is_throttled = False
+        self.is_paused = False
+        self.is_drained = False
+        self.renewed: list[str] = []
+        self.ring: Ring | None = None
+
+    def start_forwarding(self, ring: Ring) -> None:
+        """Keep the session's ring for the test."""
+        self.ring = ring
+
+    def reconnect(self, topics: Collection[str]) -> None:
+        """Note which connections the session wants again."""
+        self.renewed += topics
+
+    def end(self) -> None:
+        """Deliver nothing more."""
+        self.is_drained = True
+
+    def stop(self) -> None:
+        """Do the same: nothing is under way."""
+        self.end()
+
+
+def facts() -> NodeFacts:
+    """Make the facts of a node at height 100 that has always run."""
+    row = {
+        "chain": "regtest",
+        "node_version": 270000,
+        "subversion": "/planted/",
+        "tip_height": 100,
+        "tip_hash": bytes.fromhex(TIP),
+        "n_mempool_at_start": 0,
+        "policy": "{}",
+        "zmq": "[]",
+        "collector_version": "0",
+        "software": "{}",
+        "settings": "{}",
+    }
+    return NodeFacts(dict.fromkeys(ZMQ_TOPICS, ""), math.inf, row)
+
+
+@contextmanager
+def in_thread(work: Callable[[], object]) -> Iterator[None]:
+    """Run something in a thread beside the test, and raise at the end what it raised."""
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - raised again in the test
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    if raised:
+        raise raised[0]
