@@ -37,7 +37,7 @@ MEMPOOL_ENTRY = {
     "descendantsize": 100,
     "depends": [],
 }
-NOT_IN_MEMPOOL = {"code": -5, "message": "Transaction not in mempool"}
+NOT_FOUND = {"code": -5, "message": "not found"}
 
 
 class PlantedNode:
