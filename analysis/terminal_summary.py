@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.report.data import Marts, Row, read
+from analysis.report.data import Marts, Row
 from analysis.report.findings import findings
 from analysis.report.page import lede
+from analysis.report.sections import read_marts
 from analysis.report.text import NOTHING, count, percent, percent_range
 
 MAX_POOLS: Final = 12
@@ -23,7 +24,7 @@ def print_summary(database: Path, console: Console) -> None:
 
     All text goes out as rich Text, which reads no markup, with control characters made visible.
     """
-    marts = read(database)
+    marts = read_marts(database)
     console.print(Text(lede(marts), style="bold"))
     for finding in findings(marts):
         console.print()

@@ -1,7 +1,7 @@
-"""Read from a built database what the report and the terminal summary show: marts, and only marts.
+"""Reads from a built database what the report and the terminal summary show. It reads marts and nothing else.
 
-Rows come as dicts in a stable order. Nothing is computed here but counts and the quantiles that a
-curve is drawn from. What only one section shows comes as it is, by the names of `reads.READS`.
+Rows are dictionaries in a stable order. Only counts, and the quantiles that a
+curve is drawn from, are computed here.
 """
 
 import datetime as dt
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import numpy as np
@@ -17,8 +17,21 @@ import numpy as np
 from analysis.catalog import load_catalog
 from analysis.checks import CheckResult, read_results
 from analysis.errors import ReportError
-from analysis.report.reads import MAX_ROWS, READS
 from analysis.report.text import printable
+
+MAX_ROWS: Final = 20_000
+
+
+class Read(NamedTuple):
+    """Which rows of a mart a section shows, and in which order.
+
+    All columns are read, because the CSV beside a table has all of them.
+    """
+
+    mart: str
+    order: str
+    where: str = "true"
+
 
 Row = Mapping[str, Any]
 
@@ -33,7 +46,7 @@ MAX_DAYS: Final = 120  # of a longer window, courses are shown by difficulty epo
 
 
 def _with_interval(*names: str) -> tuple[str, ...]:
-    """Name the columns of a ratio and of its 95 % interval."""
+    """Give the column names of ratios and of their 95 % intervals."""
     return tuple(f"{name}_{end}" for name in names for end in ("ratio", "low_ratio", "high_ratio"))
 
 
@@ -43,7 +56,7 @@ QUARTILES: Final = tuple(
 MEDIAN_BOUNDS: Final = tuple(
     f"{group}_median_{end}_s" for group in ("empty", "nonempty") for end in ("low", "high")
 )
-# What is read of each mart. A missing one, or a missing column, is an error that names it.
+# The columns that are read of each mart. A missing mart or column is an error that names it.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "pool_share": (
@@ -80,7 +93,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "run_manifest": ("key", "value"),
     }
 )
-# Shown where the database has them.
+# Columns that are shown where the database has them.
 OPTIONAL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "block_pool": ("coinbase_text",),
@@ -91,48 +104,52 @@ OPTIONAL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marts:
-    """What the report shows. Lists are in the order in which they are shown."""
+    """All that the report shows. Every list is in the order in which it is shown."""
 
     shares: list[Row]  # one per pool, ranked; unknown last
     day_shares: list[Row]  # one per day and pool
-    methods: list[Row]  # method, block_count: how blocks were attributed
-    doubtful: list[Row]  # blocks without a pool, or that more than one pool could claim
-    n_doubtful: int  # how many there are: `doubtful` holds the first of them
+    doubtful: list[Row]  # the first blocks without a pool, or that rules of more than one pool match
+    n_doubtful: int  # the number of all such blocks
     window: Row  # n_blocks, n_stale, first_height, last_height, first_at, last_at
     empties: list[Row]  # one for all, then one per pool
-    curves: Mapping[bool, list[tuple[float, float]]]  # is_empty: (interval_s, ratio not longer)
+    interval_curves: Mapping[bool, list[tuple[float, float]]]  # is_empty: (interval_s, ratio not longer)
     feerates: list[Row]  # one per kind for all, then one per pool and kind
-    choices: list[Row]  # one per measured block: pool, top_x_ratio, outside_2x_ratio by package feerate
+    block_ratios: list[Row]  # one per measured block: pool, top_x_ratio, outside_2x_ratio by package feerate
     coverage: list[Row]  # one per node and topic
-    holes: list[Row] | None  # None where the database does not list them
+    holes: list[Row] | None  # None where the database has no such mart
     manifest: Mapping[str, str]
-    names: Mapping[str, str]  # slug: the name that people read
-    groups: Mapping[tuple[str, str], str]  # (grouped_by, owner) of who has blocks of several pools: its name
-    spreads: list[tuple[float, float]]  # (s from the first node to the last, ratio of blocks not longer)
+    names: Mapping[str, str]  # by slug: the name that people read
+    groups: Mapping[tuple[str, str], str]  # by (grouped_by, owner): the name of each owner of several pools
+    spread_curve: list[tuple[float, float]]  # (seconds from first to last node, ratio of blocks not slower)
     epochs: Mapping[int, dt.date]  # first day of each difficulty epoch
-    checks: Sequence[CheckResult]  # what the build checked
-    tables: Mapping[str, list[Row]]  # by the names of READS
-    totals: Mapping[str, int]  # how many rows there are of each: `tables` holds the first of them
+    checks: Sequence[CheckResult]  # the results of the checks of the build
+    reads: Mapping[str, Read]  # what the sections asked for, by name
+    tables: Mapping[str, list[Row]]  # the rows of each read, at most MAX_ROWS of them
+    totals: Mapping[str, int]  # the number of all rows of each read
 
     @property
     def pools(self) -> list[str]:
-        """Slugs by rank, without unknown."""
+        """The slugs of all pools by rank, without unknown."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
 
     def rows(self, name: str) -> list[Row]:
-        """Give what was read under a name of READS."""
+        """Give the rows of a read."""
         return self.tables[name]
 
     def ranked(self, name: str, column: str = "pool") -> list[Row]:
-        """Give rows that are headed by a pool in the order of the share table."""
+        """Give the rows of a read in the order of the share table; `column` holds the pool."""
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
-    def merged(self, name: str) -> list[Row]:
-        """Give rows of the owners and groups that have blocks of several pools."""
+    def whole_window(self, name: str) -> Row | None:
+        """Give the row of a read that stands for the whole window."""
+        return next((row for row in self.tables[name] if row["period_kind"] == "all"), None)
+
+    def of_several_pools(self, name: str) -> list[Row]:
+        """Give the rows of a read that belong to an owner or group with blocks of several pools."""
         return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
-    def course(self, name: str) -> list[tuple[dt.date, Row]]:
-        """Give rows per period with the first day of each: days, or epochs where the days are many."""
+    def over_time(self, name: str) -> list[tuple[dt.date, Row]]:
+        """Give the rows of a read by day; with too many days, by difficulty epoch and its first day."""
         days = [row for row in self.tables[name] if row["period_kind"] == "day"]
         if len(days) <= MAX_DAYS:
             return [(dt.date.fromisoformat(row["period"]), row) for row in days]
@@ -140,36 +157,40 @@ class Marts:
         return [(self.epochs[int(row["period"])], row) for row in epochs]
 
     def name(self, pool: str) -> str:
-        """Name a pool for people: safe to show on a terminal, still to be escaped for HTML."""
+        """Give the name that people read. It is safe on a terminal; for HTML it must still be escaped."""
         return COLLECTIVE.get(pool) or printable(self.names.get(pool, pool))
 
 
-def read(database: Path) -> Marts:
-    """Read the marts of a built database; ReportError says what is missing and what to run."""
+def read(database: Path, reads: Mapping[str, Read]) -> Marts:
+    """Read the marts of a built database; a ReportError says what is missing and what to run."""
     if not database.is_file():
         raise ReportError(f"{database}: no such database; run pool-analysis build first")
     try:
         with duckdb.connect(str(database), read_only=True) as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            return _marts(_Reader(connection, database))
+            return _marts(_Reader(connection, database, reads))
     except duckdb.Error as error:
         reason = str(error).strip().splitlines()[0]
         raise ReportError(f"{database} cannot be read ({reason}); run pool-analysis build") from error
 
 
 class _Reader:
-    """Queries over the marts of one open database, which has them all."""
+    """Queries the marts of one open database, after a check that it has all of them."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, database: Path) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, database: Path, reads: Mapping[str, Read]
+    ) -> None:
         self._connection = connection
+        self.reads = reads
         self._found: dict[str, set[str]] = {}
         listed = "SELECT table_name, column_name FROM information_schema.columns"
         for mart, column in connection.execute(listed).fetchall():
             self._found.setdefault(mart, set()).add(column)
-        missing = [mart for mart in _needed() if mart not in self._found]
+        needed = _needed(reads)
+        missing = [mart for mart in needed if mart not in self._found]
         if missing:
             raise ReportError(f"{database} has no mart {', '.join(missing)}; run pool-analysis build")
-        for mart, columns in _needed().items():
+        for mart, columns in needed.items():
             absent = [column for column in columns if column not in self._found[mart]]
             if absent:
                 raise ReportError(
@@ -177,46 +198,46 @@ class _Reader:
                     "another version built it: run pool-analysis build again"
                 )
 
-    def read(self, name: str) -> tuple[list[Row], int]:
-        """Read what READS names so, whole or its first rows, and how many rows there are."""
-        mart, order, where = READS[name]
+    def first_rows(self, read: Read) -> tuple[list[Row], int]:
+        """Give the first rows of a read, and the number of all its rows."""
+        mart, order, where = read
         found = self._connection.table(mart).filter(where)
         rows = _rows(found.order(order).limit(MAX_ROWS))
         return rows, len(rows) if len(rows) < MAX_ROWS else len(found)
 
     def checks(self) -> Sequence[CheckResult]:
-        """Read what the checks of the build found."""
+        """Give the results of the checks of the build."""
         return read_results(self._connection)
 
     def has(self, mart: str) -> bool:
-        """Tell whether an optional mart is there with all that is read of it."""
+        """Tell whether the database has an optional mart with all the columns that are shown."""
         return set(OPTIONAL_COLUMNS[mart]) <= self._found.get(mart, set())
 
     def table(self, mart: str) -> duckdb.DuckDBPyRelation:
-        """Give the columns of a mart that are read."""
+        """Give a mart, reduced to the columns that are read."""
         optional = [name for name in OPTIONAL_COLUMNS.get(mart, ()) if name in self._found[mart]]
         return self._connection.table(mart).project(", ".join((*COLUMNS.get(mart, ()), *optional)))
 
     def rows(self, mart: str, order: str) -> list[Row]:
-        """Read a whole mart in an order."""
+        """Give all rows of a mart in an order."""
         return _rows(self.table(mart).order(order))
 
 
-def _needed() -> dict[str, tuple[str, ...]]:
-    """Give the marts that are read, and the columns of each: those by name, or all that its head names."""
+def _needed(reads: Mapping[str, Read]) -> dict[str, tuple[str, ...]]:
+    """Give the columns that each mart must have: those of COLUMNS, or for a read all of its SQL head."""
     models = load_catalog().by_name
-    whole = {read.mart: tuple(column.name for column in models[read.mart].columns) for read in READS.values()}
+    whole = {read.mart: tuple(column.name for column in models[read.mart].columns) for read in reads.values()}
     return {**COLUMNS, **whole}
 
 
 def _rows(relation: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Read a relation once; times come with their zone, UTC."""
+    """Read all rows of a relation as dictionaries; times carry their zone, UTC."""
     rows: list[Row] = relation.to_arrow_table().to_pylist()
     return rows
 
 
 def _marts(reader: _Reader) -> Marts:
-    read = {name: reader.read(name) for name in READS}
+    read = {name: reader.first_rows(wanted) for name, wanted in reader.reads.items()}
     shares = reader.rows("pool_share", "is_unknown, rank, pool")
     order = [ALL, *(row["pool"] for row in shares)]
     attributed = reader.table("block_pool")
@@ -224,41 +245,38 @@ def _marts(reader: _Reader) -> Marts:
     return Marts(
         shares=shares,
         day_shares=reader.rows("pool_share_day", "day, pool"),
-        methods=_rows(
-            attributed.aggregate("method, count(*) AS block_count", "method").order(
-                "block_count DESC, method"
-            )
-        ),
         doubtful=_rows(doubtful.limit(MAX_DOUBTFUL_BLOCKS)),
         n_doubtful=len(doubtful),
         window=_window(reader.table("block_intervals")),
         empties=_by_rank(reader.rows("empty_intervals", "pool"), order),
-        curves={
-            is_empty: _curve(reader.table("block_intervals"), is_empty=is_empty) for is_empty in (True, False)
+        interval_curves={
+            is_empty: _interval_curve(reader.table("block_intervals"), is_empty=is_empty)
+            for is_empty in (True, False)
         },
         feerates=_by_rank(reader.rows("feerate_strategy", "pool, feerate_kind"), order),
-        choices=_choices(reader.table("feerate_strategy_block")),
+        block_ratios=_block_ratios(reader.table("feerate_strategy_block")),
         coverage=reader.rows("coverage_summary", "node, topic"),
         holes=reader.rows("coverage_hole", "from_at, node, topic") if reader.has("coverage_hole") else None,
         manifest={row["key"]: row["value"] for row in reader.rows("run_manifest", "key")},
         names={row["pool"]: row["pool_name"] or row["pool"] for row in shares},
         groups=_groups(reader.table("block_owner")),
-        spreads=_spreads(reader.table("block_propagation")),
+        spread_curve=_spread_curve(reader.table("block_propagation")),
         epochs=_epochs(reader.table("block_intervals")),
         checks=reader.checks(),
+        reads=reader.reads,
         tables={name: rows for name, (rows, _) in read.items()},
         totals={name: total for name, (_, total) in read.items()},
     )
 
 
 def _by_rank(rows: Iterable[Row], order: Sequence[str], column: str = "pool") -> list[Row]:
-    """Order rows as the share table does: all pools first, then by rank, unknown last."""
+    """Sort rows as the share table does: the row of all pools first, then by rank, unknown last."""
     place = {pool: index for index, pool in enumerate(order)}
     return sorted(rows, key=lambda row: place.get(row[column], len(place)))
 
 
 def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
-    """Find the owners and groups that have blocks of several pools, and their names."""
+    """Give the name of each owner and group that has blocks of several pools."""
     pools = owners.filter("grouped_by = 'pool'").project("block_hash, owner AS pool").set_alias("pools")
     counted = (
         owners.filter("grouped_by != 'pool'")
@@ -274,7 +292,7 @@ def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
 
 
 def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
-    """Count blocks and find the first and the last height and arrival."""
+    """Count the blocks, and find the first and last height, header time and arrival."""
     return _rows(
         blocks.aggregate(
             "count(*) FILTER (is_active) AS n_blocks, count(*) FILTER (NOT is_active) AS n_stale, "
@@ -288,26 +306,29 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
     )[0]
 
 
-def _choices(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Give what each block of the active chain took by package feerate, as one node saw it."""
+def _block_ratios(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
+    """Give for each block of the active chain which part of the top X it took, by package feerate."""
     counted = blocks.filter("is_active AND is_counted AND feerate_kind = 'package'")
     return _rows(counted.project("pool, top_x_ratio, outside_2x_ratio, block_hash").order("block_hash"))
 
 
-def _curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:
-    """Give the empirical distribution of the timed intervals, at evenly spaced ranks where there are many."""
+def _interval_curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:
+    """Give the distribution of the known block intervals, of empty blocks or of all others."""
     timed = blocks.filter(f"is_active AND interval_s IS NOT NULL AND is_empty = {is_empty}")
     return _distribution(timed.project("interval_s"))
 
 
-def _spreads(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Give the empirical distribution of how long blocks took from our first node to our last."""
+def _spread_curve(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
+    """Give the distribution of the time that blocks took from our first node to our last."""
     known = blocks.filter("spread_s IS NOT NULL")
     return _distribution(known.aggregate("any_value(spread_s) AS spread_s", "block_hash").project("spread_s"))
 
 
 def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Give (value, ratio not longer) of one column, at evenly spaced ranks where the values are many."""
+    """Give the empirical distribution of one column as (value, ratio of values that are not larger).
+
+    Of many values, points at evenly spaced ranks stand for all.
+    """
     ordered = np.sort(values.to_arrow_table().column(0).to_numpy())
     count = len(ordered)
     if count == 0:
@@ -317,7 +338,7 @@ def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
 
 
 def _epochs(blocks: duckdb.DuckDBPyRelation) -> dict[int, dt.date]:
-    """Give the first UTC day that the dataset has of each difficulty epoch, by header times."""
+    """Give for each difficulty epoch the first UTC day of its blocks in the dataset, by header time."""
     days = blocks.filter("is_active").aggregate(
         f"height // {EPOCH_BLOCKS} AS epoch, min(header_time) AS first_time", f"height // {EPOCH_BLOCKS}"
     )

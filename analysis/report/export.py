@@ -1,7 +1,7 @@
-"""What readers take away: a table as CSV, a figure as SVG or PNG.
+"""Files for the reader: each table as CSV, each figure as SVG or PNG.
 
-On the page they are links that hold the file itself (`data:`), so no script and no network is needed. An SVG
-stands alone: title, legend, panels, colours of the light page on its paper, fonts of the reader's system.
+On the page each file is a link that holds the file itself (`data:`), so neither a script nor a network is
+needed. An SVG is complete: title, legend, panels, the colours of the light page, and the reader's own fonts.
 """
 
 import csv
@@ -19,7 +19,7 @@ import vl_convert
 
 from analysis.errors import ReportError
 from analysis.report.charts.svg import NAMESPACE
-from analysis.report.model import Figure, LegendEntry, Page, Panel, Table
+from analysis.report.model import Figure, LegendKey, Page, Panel, Table
 from analysis.report.text import count, printable
 from analysis.row_output import plain
 
@@ -28,7 +28,6 @@ PNG_SCALE: Final = 3  # times 96 dpi: fit for print
 FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r")
 ENDLESS: Final = 1_000_000
 SAFE_IN_DATA: Final = " ,:;/()[]{}|=+-@!*$?~^`."  # what a data URI may hold as it is, inside an attribute
-
 _MARGIN: Final = 20
 _TITLE_PX: Final = 30
 _LEGEND_PX: Final = 24
@@ -41,7 +40,7 @@ _VARIABLE: Final = re.compile(r"var\((--[\w-]+)\)")
 
 
 class Download(NamedTuple):
-    """A link that holds a file."""
+    """A link that holds a whole file."""
 
     file_name: str
     uri: str
@@ -49,10 +48,11 @@ class Download(NamedTuple):
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> tuple[str, int]:
-    """Write rows as CSV, exact but for texts, until `max_bytes` are full; gives text and number of rows.
+    """Write rows as CSV and stop before `max_bytes` would be exceeded; give the text and the number of rows.
 
-    Null is an empty field, times are ISO 8601 in UTC, hashes in display order. Control characters in texts
-    are made visible, and a text that a spreadsheet would take for a formula gets an apostrophe before it.
+    Values are exact. Null is an empty field, times are ISO 8601 in UTC, hashes are in display order. In texts
+    control characters are made visible, and an apostrophe is put before a text that a spreadsheet would run
+    as a formula.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -79,7 +79,7 @@ def _field(value: Any) -> Any:
 
 
 def csv_download(table: Table) -> Download | None:
-    """Make the link to a table's CSV; None where the table has no rows."""
+    """Make the link that holds a table's CSV; None if the table has no rows."""
     if not table.records:
         return None
     text, n_rows = csv_text(table.records, max_bytes=MAX_CSV_BYTES)
@@ -90,13 +90,13 @@ def csv_download(table: Table) -> Download | None:
 
 
 def svg_download(figure: Figure) -> Download:
-    """Make the link to a figure as an SVG that stands alone."""
+    """Make the link that holds a figure as an SVG file."""
     uri = f"data:image/svg+xml;charset=utf-8,{quote(standalone(figure), safe=SAFE_IN_DATA)}"
     return Download(f"{figure.figure_id}.svg", uri, "SVG")
 
 
 def write_figures(page: Page, folder: Path) -> list[Path]:
-    """Write every figure as SVG and PNG and every table as CSV into a folder; gives the files."""
+    """Write every figure as SVG and PNG, and every table as CSV, into a folder; give the paths."""
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _files(page: Page) -> Iterator[tuple[str, bytes]]:
 
 
 def standalone(figure: Figure) -> str:
-    """Compose title, legend and panels of a figure into one SVG in the colours of the light page."""
+    """Join the title, legend and panels of a figure into one SVG, in the colours of the light page."""
     drawings = [ET.fromstring(str(panel.wide)) for panel in figure.panels]  # noqa: S314 - drawn by us
     sizes = [_size(drawing) for drawing in drawings]
     per_row = max(1, int((_MAX_WIDTH_PX + _GAP_PX) // (max(width for width, _ in sizes) + _GAP_PX)))
@@ -162,7 +162,7 @@ def _size(drawing: ET.Element) -> tuple[float, float]:
 def _panel(
     root: ET.Element, panel: Panel, drawing: ET.Element, left: float, top: float, *, has_titles: bool
 ) -> None:
-    """Place one drawing, under its title where the figure has any."""
+    """Put one drawing at its place, with its title above it if the figure has panel titles."""
     if panel.title:
         if panel.colour:
             box = {"x": f"{left:g}", "y": f"{top:g}", "width": "10", "height": "10", "rx": "2"}
@@ -181,8 +181,8 @@ def _panel(
     root.append(drawing)
 
 
-def _legend(root: ET.Element, entries: Iterable[LegendEntry], width: float, top: float) -> float:
-    """Write the legend in as many lines as it takes; gives where it ends."""
+def _legend(root: ET.Element, entries: Iterable[LegendKey], width: float, top: float) -> float:
+    """Draw the legend, in several lines if necessary; give the height where it ends."""
     left, line = float(_MARGIN), top
     found = list(entries)
     for entry in found:
@@ -195,7 +195,7 @@ def _legend(root: ET.Element, entries: Iterable[LegendEntry], width: float, top:
     return line + _LEGEND_PX + 6 if found else top
 
 
-def _key(root: ET.Element, entry: LegendEntry, left: float, top: float) -> None:
+def _key(root: ET.Element, entry: LegendKey, left: float, top: float) -> None:
     middle = f"{top + 6:g}"
     if entry.shape == "diamond":
         corners = f"M{left + 6:g},{middle} l6,-6 l6,6 l-6,6 z"
@@ -221,13 +221,13 @@ def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, w
 
 
 def _in_light(svg: str) -> str:
-    """Put the light page's values in place of the names of colours."""
+    """Replace the names of CSS variables with their values on the light page."""
     return _VARIABLE.sub(lambda found: _colours()[found[1]], svg)
 
 
 @cache
 def _colours() -> Mapping[str, str]:
-    """Read the colours of the light page from the style sheet."""
-    css = (resources.files("analysis") / "templates" / "report.css").read_text(encoding="utf-8")
+    """Read the values of CSS variables on the light page from the style sheet."""
+    css = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
     light = css.split("@media (prefers-color-scheme: dark)")[0]
     return dict(re.findall(r"(--[\w-]+): ([^;]+);", light))

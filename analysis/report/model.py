@@ -1,7 +1,7 @@
-"""What a report is made of, as data: sections of figures and tables that one template draws.
+"""What the report is made of, as data: sections of figures and tables, which one template draws.
 
-A new section is a new value, not new markup. All text here is plain text: the template escapes it.
-Only the panels of a figure are markup, and they come from `analysis.report.charts.svg` alone.
+A new section is a new value, not new HTML. All text here is plain text, and the template escapes it.
+Only the panels of a figure are markup; all of them are drawn by `analysis.report.charts.svg`.
 """
 
 import itertools
@@ -11,14 +11,12 @@ from typing import Any, ClassVar, Literal
 
 from markupsafe import Markup
 
-from analysis.report.findings import Finding
-
-Kind = Literal["number", "text", "long", "code"]  # long text may wrap, and so may code, which has no words
+Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so may code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Head of one table column; columns with the same `group` stand under one head."""
+    """The head of a table column. Columns with the same `group` stand under one head."""
 
     label: str
     unit: str = ""
@@ -28,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One row: its head, a colour to tell it by, and a cell per further column."""
+    """One table row: its head, a colour that marks it, and one cell for each further column."""
 
     head: str
     cells: Sequence[str]
@@ -38,10 +36,10 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table with a caption; `is_folded` hides a long one until it is asked for.
+    """A table with a caption. A folded table stays closed until the reader opens it.
 
-    `records` are the rows of the mart as they are, which the CSV holds, `n_records` how many the mart has. A
-    table that is not of one mart names none.
+    `records` are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has.
+    `mart` is empty for a table that is not made from one mart.
     """
 
     table_id: str
@@ -59,7 +57,7 @@ class Table:
 
     @property
     def classes(self) -> list[str]:
-        """Give the CSS classes of each column: its kind, and whether it begins a group."""
+        """Give the CSS classes of each column: its kind, and `starts` on the first column of a group."""
         before = ["", *(column.group for column in self.columns)]
         return [
             f"{column.kind} starts" if column.group and column.group != group else column.kind
@@ -68,7 +66,7 @@ class Table:
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """Give the upper line of heads, as (label, columns); empty where no column has a group."""
+        """Give the upper line of heads as (label, number of columns); empty where no column has a group."""
         runs = itertools.groupby(self.columns, key=lambda column: column.group)
         groups = [(label, len(list(run))) for label, run in runs]
         return groups if any(label for label, _ in groups) else []
@@ -76,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One drawing, in a version for wide and one for narrow screens, or one for both."""
+    """One drawing. `narrow` is the version for narrow screens; without it `wide` serves both."""
 
     title: str
     wide: Markup
@@ -85,8 +83,8 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LegendEntry:
-    """What a mark of a colour and a shape stands for."""
+class LegendKey:
+    """One line of a legend: what marks of a colour and shape stand for."""
 
     label: str
     colour: str
@@ -95,9 +93,10 @@ class LegendEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Panels under one caption, which says how to read them.
+    """One or more panels with a title and a caption that says how to read them.
 
-    `marts` are where the numbers are from, and so which methods apply; `rests_on` says how much was observed.
+    `marts` names the marts that the numbers come from; the page links to their methods. `rests_on` says how
+    much was observed.
     """
 
     figure_id: str
@@ -106,46 +105,63 @@ class Figure:
     panels: Sequence[Panel]
     marts: Sequence[str]
     rests_on: str
-    legend: Sequence[LegendEntry] = ()
+    legend: Sequence[LegendKey] = ()
     layout: Literal["single", "pair", "grid"] = "single"
 
     kind: ClassVar[str] = "figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A term and what it means, in paragraphs; with an id it can be linked to."""
+class Definition:
+    """A term and its meaning, in paragraphs. Links can lead to a term that has an anchor."""
 
     term: str
     paragraphs: Sequence[str]
-    entry_id: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definitions:
-    """Terms and what they mean."""
+class DefinitionList:
+    """A list of terms and their meanings."""
 
     list_id: str
-    entries: Sequence[Entry]
+    terms: Sequence[Definition]
 
     kind: ClassVar[str] = "definitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The body of a section. `missing` says in one sentence each what the data does not allow, and why."""
+
+    parts: Sequence[Figure | Table | DefinitionList]
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One question of the report: what was done, then what came out, in the order of `parts`."""
+    """One section of the page: its question, how it is answered, and its figures and tables in order."""
 
     section_id: str
     title: str
     question: str
     intro: str
-    parts: Sequence[Figure | Table | Definitions]
-    missing: Sequence[str] = ()  # what could not be shown, and why
+    parts: Sequence[Figure | Table | DefinitionList]
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The headline answer to one question. `section` is the id of the section with the details."""
+
+    section: str
+    question: str
+    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The whole report: what was measured, the findings, the sections."""
+    """The whole report: what was measured, the headline answers, and the sections."""
 
     title: str
     lede: str

@@ -1,7 +1,7 @@
-"""Put the page together and write it as one file that is either old or new, never half."""
+"""Puts the page together and writes it as one file, which is always either the old or the new version."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -10,42 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.errors import ReportError
-from analysis.report.data import Marts, read
+from analysis.report.data import Marts
 from analysis.report.export import csv_download, svg_download, write_figures
 from analysis.report.findings import findings
-from analysis.report.model import Page, Section
-from analysis.report.sections.audit import audit_section
-from analysis.report.sections.concentration import concentration_section
-from analysis.report.sections.coverage import coverage_section
-from analysis.report.sections.empty import empty_section
-from analysis.report.sections.feerate import feerate_section
-from analysis.report.sections.halving import halving_section
-from analysis.report.sections.hashrate import hashrate_section
-from analysis.report.sections.methods import methods_section, run_section
-from analysis.report.sections.network import network_section
-from analysis.report.sections.quality import quality_section
-from analysis.report.sections.revenue import revenue_section
-from analysis.report.sections.share import share_section
-from analysis.report.sections.users import users_section
+from analysis.report.model import Page
+from analysis.report.sections import TOPICS, read_marts
 from analysis.report.text import count, listed, plural, printable, span
 from collector.dataset.atomic_write import USER_FILE_MODE, write_atomically
-
-SECTIONS: Final[tuple[Callable[[Marts], Section], ...]] = (
-    share_section,
-    concentration_section,
-    hashrate_section,
-    revenue_section,
-    halving_section,
-    empty_section,
-    feerate_section,
-    audit_section,
-    users_section,
-    network_section,
-    quality_section,
-    coverage_section,
-    methods_section,
-    run_section,
-)
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 CHAINS: Final[Mapping[str, str]] = MappingProxyType(
@@ -60,12 +31,12 @@ CHAINS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
-    """Write the report of a built database to `out`, over what was there, and give its path.
+    """Write the report of a built database to the file `out`, replace an older one, and return the path.
 
-    `figures` is a folder for every figure as SVG and PNG and every table as CSV. Raises ReportError where the
-    database lacks what is shown, or a file cannot be written.
+    With a folder `figures`, every figure is also written there as SVG and PNG, and every table as CSV.
+    A ReportError is raised if the database lacks a mart or a file cannot be written.
     """
-    content = page(read(database))
+    content = page(read_marts(database))
     text = render(content)
     if figures is not None:
         write_figures(content, figures)
@@ -78,20 +49,20 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
 
 
 def page(marts: Marts) -> Page:
-    """Make all that the page shows."""
+    """Make the content of the page from what was read."""
     return Page(
         title="Bitcoin mining pools, measured",
         lede=lede(marts),
         facts=facts(marts),
         findings=findings(marts),
-        sections=[section(marts) for section in SECTIONS],
+        sections=[topic.section(marts) for topic in TOPICS],
     )
 
 
 def render(content: Page) -> str:
-    """Render a page as HTML; every text is escaped."""
+    """Render a page as HTML. Every text is escaped."""
     environment = Environment(
-        loader=PackageLoader("analysis", "templates"),
+        loader=PackageLoader("analysis.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -103,7 +74,7 @@ def render(content: Page) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Escape a text and set what stands between backticks as code, of which no line ends within a word."""
+    """Escape a text, and mark up what stands between backticks as code that never breaks inside a word."""
     return Markup(_CODE.sub(_code, str(escape(text))))  # noqa: S704 - escaped first
 
 
@@ -127,7 +98,7 @@ def _chain(marts: Marts) -> str:
 
 
 def facts(marts: Marts) -> list[tuple[str, str]]:
-    """Give what a reader wants to know first, as label and value."""
+    """Give the facts for the head of the page, as label and value."""
     window = marts.window
     named = [("Chain", _chain(marts))]
     if window["first_height"] is not None:

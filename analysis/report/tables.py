@@ -1,6 +1,6 @@
-"""Tables made of the rows of a mart: which columns to show, and how to write each.
+"""Makes tables from the rows of a mart: which columns to show, and how to write each value.
 
-What the page shows may be rounded and cut; the CSV beside it has the rows as they are.
+The page may round and shorten what it columns; the CSV beside a table has the rows unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Column, Kind, Table, TableRow
-from analysis.report.parts import colour
-from analysis.report.reads import READS
+from analysis.report.pools import pool_colour
 from analysis.report.text import INTERVAL, count, decimal_range, percent, percent_range, printable, text_of
 
 MAX_TABLE_ROWS: Final = 60
@@ -18,8 +17,8 @@ FOLDED_FROM: Final = 24
 GROUPINGS: Final[Mapping[str, str]] = MappingProxyType({"owner": "Owner", "proxy": "Templates"})
 
 
-class Show(NamedTuple):
-    """One column of a table: its head, and what it says of a row."""
+class MartColumn(NamedTuple):
+    """One column of a table: its head, and the function that writes the cell of a row."""
 
     label: str
     text: Callable[[Row], str]
@@ -28,8 +27,8 @@ class Show(NamedTuple):
     kind: Kind = "number"
 
 
-class Head(NamedTuple):
-    """The first column of a table."""
+class RowHead(NamedTuple):
+    """The first column of a table: it names each row, and may mark it with a colour or as a total."""
 
     label: str
     text: Callable[[Row], str]
@@ -37,7 +36,7 @@ class Head(NamedTuple):
     is_total: Callable[[Row], bool] = lambda _row: False
 
 
-def field(
+def column(
     name: str,
     label: str,
     write: Callable[[Any], str] = count,
@@ -45,21 +44,21 @@ def field(
     unit: str = "",
     group: str = "",
     kind: Kind = "number",
-) -> Show:
-    """Show one column of the mart."""
-    return Show(label, lambda row: write(row[name]), unit, group, kind)
+) -> MartColumn:
+    """Make a column that shows one column of the mart."""
+    return MartColumn(label, lambda row: write(row[name]), unit, group, kind)
 
 
-def words(name: str, label: str, *, group: str = "", kind: Kind = "text") -> Show:
-    """Show one column of text."""
-    return field(name, label, text_of, group=group, kind=kind)
+def text_column(name: str, label: str, *, group: str = "", kind: Kind = "text") -> MartColumn:
+    """Make a column that shows one text column of the mart."""
+    return column(name, label, text_of, group=group, kind=kind)
 
 
-def ratio(name: str, label: str, *, group: str = "") -> tuple[Show, Show]:
-    """Show the ratio `<name>_ratio` and its interval."""
+def ratio_columns(name: str, label: str, *, group: str = "") -> tuple[MartColumn, MartColumn]:
+    """Make two columns: the ratio `<name>_ratio` as percent, and its interval."""
     return (
-        field(f"{name}_ratio", label, percent, group=group),
-        Show(
+        column(f"{name}_ratio", label, percent, group=group),
+        MartColumn(
             INTERVAL,
             lambda row: percent_range(row[f"{name}_low_ratio"], row[f"{name}_high_ratio"]),
             group=group,
@@ -67,7 +66,7 @@ def ratio(name: str, label: str, *, group: str = "") -> tuple[Show, Show]:
     )
 
 
-def measured(
+def interval_columns(
     name: str,
     label: str,
     write: Callable[[Any], str],
@@ -77,34 +76,34 @@ def measured(
     unit: str = "",
     group: str = "",
     between: Callable[[Any, Any], str] = decimal_range,
-) -> tuple[Show, Show]:
-    """Show a number and its interval, which stands in the columns `low` and `high`."""
+) -> tuple[MartColumn, MartColumn]:
+    """Make two columns: a number, and the interval between the mart's columns `low` and `high`."""
     return (
-        field(name, label, write, unit=unit, group=group),
-        Show(INTERVAL, lambda row: between(row[low], row[high]), unit, group),
+        column(name, label, write, unit=unit, group=group),
+        MartColumn(INTERVAL, lambda row: between(row[low], row[high]), unit, group),
     )
 
 
-def by_pool(marts: Marts, column: str = "pool") -> Head:
-    """Head rows by the pool in a column; the row of all pools is set off."""
-    return Head(
+def pool_head(marts: Marts, column: str = "pool") -> RowHead:
+    """Name each row by the pool in a column; the row of all pools is marked as a total."""
+    return RowHead(
         "Pool",
         lambda row: marts.name(row[column]),
-        lambda row: colour(marts, row[column]),
+        lambda row: pool_colour(marts, row[column]),
         lambda row: bool(row[column] == ALL),
     )
 
 
-def by_text(label: str, name: str) -> Head:
-    """Head rows by a column of text."""
-    return Head(label, lambda row: text_of(row[name]))
+def text_head(label: str, name: str) -> RowHead:
+    """Name each row by a column of text."""
+    return RowHead(label, lambda row: text_of(row[name]))
 
 
 def mart_table(
     table_id: str,
     caption: str,
-    head: Head,
-    shows: Sequence[Show],
+    head: RowHead,
+    columns: Sequence[MartColumn],
     rows: Sequence[Row],
     *,
     mart: str,
@@ -113,18 +112,18 @@ def mart_table(
     note: str = "",
     is_folded: bool | None = None,
 ) -> Table:
-    """Make a table of rows; of many, the first, and a note how to see the rest."""
+    """Make a table of the rows of a mart. Of many rows it shows the first, and says how to see the rest."""
     cut = len(rows) - MAX_TABLE_ROWS
     said = f"{count(cut)} more rows: `pool-analysis show {mart}`." if cut > 0 else ""
     return Table(
         table_id=table_id,
         caption=caption,
         head=head.label,
-        columns=[Column(label=s.label, unit=s.unit, group=s.group, kind=s.kind) for s in shows],
+        columns=[Column(label=s.label, unit=s.unit, group=s.group, kind=s.kind) for s in columns],
         rows=[
             TableRow(
                 head=head.text(row),
-                cells=[show.text(row) for show in shows],
+                cells=[show.text(row) for show in columns],
                 colour=head.colour(row),
                 is_total=head.is_total(row),
             )
@@ -138,23 +137,35 @@ def mart_table(
     )
 
 
-def group_tables(marts: Marts, name: str, table_id: str, title: str, shows: Sequence[Show]) -> list[Table]:
-    """Make a table of the owners and groups that have blocks of several pools; none where nobody has."""
-    rows = marts.merged(name)
+def group_tables(
+    marts: Marts, name: str, table_id: str, title: str, columns: Sequence[MartColumn]
+) -> list[Table]:
+    """Make a table of the owners and groups with blocks of several pools; an empty list if there are none."""
+    rows = marts.of_several_pools(name)
     if not rows:
         return []
-    grouping = Show("By", lambda row: GROUPINGS[row["grouped_by"]], kind="text")
+    grouping = MartColumn("By", lambda row: GROUPINGS[row["grouped_by"]], kind="text")
     return [
         mart_table(
             table_id,
             f"{title} with pools grouped by owner, and by shared templates",
-            Head("Owner or group", lambda row: printable(marts.groups[row["grouped_by"], row["owner"]])),
-            [grouping, *shows],
+            RowHead("Owner or group", lambda row: printable(marts.groups[row["grouped_by"], row["owner"]])),
+            [grouping, *columns],
             rows,
-            mart=READS[name].mart,
+            mart=marts.reads[name].mart,
             records=marts.rows(name),
             n_records=marts.totals[name],
-            note="Those with blocks of one pool are left out; the CSV has them, and the pools.",
+            note=(
+                "Owners and groups with blocks of only one pool are left out. The CSV has them, and the "
+                "pools."
+            ),
             is_folded=True,
         )
     ]
+
+
+def period_name(row: Row) -> str:
+    """Name the period of a row: a day, a difficulty epoch or the whole window."""
+    if row["period_kind"] == "all":
+        return "whole window"
+    return f"epoch {row['period']}" if row["period_kind"] == "epoch" else str(row["period"])

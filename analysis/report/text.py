@@ -1,6 +1,6 @@
-"""Write numbers, times and strangers' text as people read them, the same on page and terminal.
+"""Writes numbers, times and strangers' text the way people read them, alike on page and terminal.
 
-A number that is not there is an en dash. Numbers and units are held together by no-break spaces.
+A missing number is written as an en dash. A no-break space joins a number to its unit.
 """
 
 import datetime as dt
@@ -16,7 +16,6 @@ NO_BLOCKS: Final = "Not enough data: no block was observed."
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 MINUS: Final = "\N{MINUS SIGN}"
 INTERVAL: Final = f"95{GAP}% interval"
-
 _PREFIXES: Final = ("n", "µ", "m", "", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _NO_PREFIX: Final = 3
 _NEXT_PREFIX: Final = 999.5
@@ -34,17 +33,20 @@ _ALL_PERCENT: Final = 100
 _LEAST_PERCENT: Final = 0.01
 _SMALL_P: Final = 0.001
 _CONTROL_PICTURES: Final = 0x2400
+
 _LAST_C0: Final = 0x1F
+
 _DELETE: Final = 0x7F
 # Control, format (all bidi controls), surrogate, private use, unassigned, line and paragraph ends.
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def printable(text: object, *, max_length: int = MAX_TEXT_LENGTH) -> str:
-    """Show text chosen by strangers: what steers a terminal or a reading direction becomes visible.
+    """Make text that strangers chose safe to show: characters that could steer a terminal become visible.
 
-    ASCII control characters become their control pictures (ESC is ␛), others ⟨U+202E⟩. What is
-    longer than `max_length` characters is cut with an ellipsis. Escaping for HTML is the template's.
+    An ASCII control character becomes its control picture (ESC is ␛); others are written as ⟨U+202E⟩. This
+    also covers characters that change the reading direction. A text longer than `max_length` is cut and gets
+    an ellipsis. The template escapes the text for HTML.
     """
     whole = str(text)
     shown = "".join(_visible(character) for character in whole[:max_length])
@@ -63,21 +65,21 @@ def _visible(character: str) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Write a ratio as percent: one decimal, two significant digits below 1 %, none at 0 and 100 %."""
+    """Write a ratio as percent: one decimal; two significant digits below 1 %; no decimal at 0 and 100 %."""
     if ratio is None or math.isnan(ratio):
         return NOTHING
     return f"{_percent_digits(ratio)}{GAP}%"
 
 
 def percent_range(low: float | None, high: float | None) -> str:
-    """Write an interval of ratios as percent for a table, with a dash in place of `to`."""
+    """Write an interval of ratios as percent for a table, with a dash between its ends."""
     if low is None or high is None:
         return NOTHING
     return f"{_percent_digits(low)}\N{EN DASH}{_percent_digits(high)}{GAP}%"
 
 
 def percent_interval(low: float | None, high: float | None) -> str:
-    """Write an interval of ratios as percent: `22.0 to 36.8 %`."""
+    """Write an interval of ratios as percent for a sentence: `22.0 to 36.8 %`."""
     if low is None or high is None:
         return NOTHING
     return f"{_percent_digits(low)} to {_percent_digits(high)}{GAP}%"
@@ -96,7 +98,7 @@ def _percent_digits(ratio: float) -> str:
 
 
 def count(number: float | None) -> str:
-    """Write a count with thousands separated; one beyond all counting with a power of ten."""
+    """Write a count with a separator of thousands; an extremely large one with a power of ten."""
     if number is None:
         return NOTHING
     return decimal(number) if abs(number) >= _LARGEST_COUNT else f"{number:,.0f}"
@@ -108,7 +110,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def decimal(number: float | None) -> str:
-    """Write a number with three significant digits; what is tiny or huge with a power of ten."""
+    """Write a number with three significant digits; a tiny or huge one with a power of ten."""
     if number is None or math.isnan(number):
         return NOTHING
     if number == 0:
@@ -142,9 +144,9 @@ def metric(number: float | None, unit: str) -> str:
 
 
 def hashprice(amount_per_ph: float | None, unit: str) -> str:
-    """Write what hashing power earns in a day, for as much of it as earns a sum one can imagine.
+    """Write what some hashing power earns in a day: `1 PH/s earned 55.3 USD`.
 
-    On a chain of little difficulty 1 PH/s would earn more than there is: then it is 1 GH/s, 1 H/s.
+    On a chain with a low difficulty 1 PH/s would earn an absurd sum. Then the power is 1 GH/s or 1 H/s.
     """
     if amount_per_ph is None or math.isnan(amount_per_ph):
         return NOTHING
@@ -155,7 +157,7 @@ def hashprice(amount_per_ph: float | None, unit: str) -> str:
 
 
 def bitcoin(amount_sat: float | None) -> str:
-    """Write an amount in BTC, with three significant digits at least."""
+    """Write an amount in BTC, with at least three significant digits."""
     if amount_sat is None:
         return NOTHING
     value = amount_sat / _SAT_PER_BTC
@@ -163,21 +165,21 @@ def bitcoin(amount_sat: float | None) -> str:
 
 
 def signed(number: float | None) -> str:
-    """Write an effect size: two decimals and its sign."""
+    """Write an effect size with its sign and two decimals."""
     if number is None or math.isnan(number):
         return NOTHING
     return f"{number:+.2f}".replace("-", MINUS)
 
 
 def p_value(number: float | None) -> str:
-    """Write a p value: two significant digits, and a bound below 0.001."""
+    """Write a p value with two significant digits; below 0.001 write only that."""
     if number is None or math.isnan(number):
         return NOTHING
     return "<0.001" if number < _SMALL_P else f"{number:.2g}"
 
 
 def p_claim(number: float) -> str:
-    """Write a p value as a sentence has it: `p = 0.032`, `p < 0.001`."""
+    """Write a p value for a sentence: `p = 0.032`, `p < 0.001`."""
     shown = p_value(number)
     return f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
 
@@ -188,7 +190,7 @@ def duration_range(low_s: float | None, high_s: float | None) -> str:
 
 
 def median(row: Mapping[str, Any], name: str) -> str:
-    """Write the median `<name>_median_s` and its interval, where it has one, as a sentence does."""
+    """Write the median `<name>_median_s` for a sentence, with its interval if it has one."""
     low_s, high_s = row[f"{name}_median_low_s"], row[f"{name}_median_high_s"]
     interval = "" if low_s is None else f" ({INTERVAL} {duration_range(low_s, high_s)})"
     return f"{duration(row[f'{name}_median_s'])}{interval}"
@@ -216,14 +218,14 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: dt.datetime | dt.date | None) -> str:
-    """Write a UTC time to the second, or a day."""
+    """Write a UTC time to the second, or a day without a time."""
     if at is None:
         return NOTHING
     return f"{at:%Y-%m-%d}{GAP}{at:%H:%M:%S}" if isinstance(at, dt.datetime) else f"{at:%Y-%m-%d}"
 
 
 def span(first: dt.datetime | None, last: dt.datetime | None) -> str:
-    """Write a window of time: one day is named once."""
+    """Write a span of time in UTC; if it lies within one day, the day is written once."""
     if first is None or last is None:
         return NOTHING
     if first.date() == last.date():
@@ -232,10 +234,41 @@ def span(first: dt.datetime | None, last: dt.datetime | None) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Write names as a sentence does: `a, b and c`."""
+    """Write names for a sentence: `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
 def text_of(value: Any) -> str:
-    """Write any value of a mart as text that is safe to show."""
+    """Write any value of a mart as text that is safe to show; null is an en dash."""
     return NOTHING if value is None else printable(value)
+
+
+def count_or_none(number: int) -> str:
+    """Write a count for a sentence, with `none` for 0."""
+    return count(number) if number else "none"
+
+
+def with_interval(row: Mapping[str, Any], name: str) -> str:
+    """Write a ratio and its interval for a sentence: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
+    return f"{percent(row[f'{name}_ratio'])} ({_interval(row, name)})"
+
+
+def comma_interval(row: Mapping[str, Any], name: str) -> str:
+    """Write a ratio and its interval for use inside brackets: `28.9 %, 95 % interval 22.0 to 36.8 %`."""
+    return f"{percent(row[f'{name}_ratio'])}, {_interval(row, name)}"
+
+
+def _interval(row: Mapping[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low_ratio"], row[f"{name}_high_ratio"]
+    if low is None:
+        return "no interval: too few blocks, or all alike"
+    return f"{INTERVAL} {percent_interval(low, high)}"
+
+
+def listed_pools(pools: list[str]) -> str:
+    """Write the names of pools for a sentence; of many, the first few and the number of the others."""
+    rest = len(pools) - MAX_NAMED
+    return listed(pools if rest <= 0 else [*pools[:MAX_NAMED], plural(rest, "other pool")])
+
+
+MAX_NAMED: Final = 4

@@ -1,10 +1,13 @@
-"""Turn Altair charts into SVG that may be put into a page beside others: no browser, no network, no script.
+"""Turns an Altair chart into SVG for a page that holds several: no browser, no network, no script.
 
-Colours are CSS variables (`var(--…)`), so one drawing serves light and dark. Ids are numbered within
-their drawing and carry its name, so no two drawings of a page share one. The same chart gives the
-same text.
+Colours are CSS variables (`var(--…)`), so one drawing works on the light and on the dark page. Every id
+starts with the name of its drawing, so two drawings on one page never share an id. The same chart always
+gives the same text.
+
+What all charts have in common is here too: their widths, the labels of their rows, and the formats of dates.
 """
 
+import datetime as dt
 import re
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -13,14 +16,25 @@ import altair as alt
 import vl_convert
 from markupsafe import Markup
 
+Drawing = alt.LayerChart | alt.FacetChart
+
 NAMESPACE: Final = "http://www.w3.org/2000/svg"
 FONT: Final = "sans-serif"
 FONT_SIZE_PX: Final = 12
 INK: Final = "var(--ink)"
 MUTED: Final = "var(--muted)"
 RULE: Final = "var(--rule)"
+WIDE_PX: Final = 960  # a figure across the page
+PANEL_PX: Final = 400  # one of two panels beside each other
+NARROW_PX: Final = 358  # a figure on a phone
+ROW_HEIGHT_PX: Final = 26
+PERCENT_LABEL: Final = "format(100 * datum.value, '.3~g') + '\u00a0%'"
+MAX_POINTED_DAYS: Final = 31  # a line over more days has no dots
+_WIDE_FROM_PX: Final = 600
+_PX_PER_TICK: Final = 120
+_YEARS_SHOWN_FROM: Final = dt.timedelta(days=300)
 
-# Only what draws: names for scripts and screen readers are replaced by one title and description.
+# These attributes draw nothing. One title and one description replace the names for screen readers.
 _DROPPED: Final = frozenset(
     {"class", "role", "aria-roledescription", "aria-hidden", "aria-label", "pointer-events", "font-family"}
 )
@@ -30,11 +44,11 @@ _REFERENCE: Final = re.compile(r"url\(#([^)]+)\)")
 def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -> Markup:
     """Render a chart as one inline `<svg>` with a title and a description.
 
-    `name` becomes the prefix of its ids and has to be unique in the page.
+    `name` is the prefix of all ids in it, so it must be unique on the page.
     """
-    # Checking the whole against Altair's schema once more would take half of a report's time.
+    # Altair would check the whole chart against its schema a second time: half of the time of a report.
     specification = chart.configure(**_config()).to_dict(validate=False)
-    # The text is Vega's own, with every string in it escaped.
+    # Vega wrote this text and escaped every string in it.
     root = ET.fromstring(vl_convert.vegalite_to_svg(specification))  # noqa: S314 - we made it
     _clean(root, name)
     width, height = root.attrib.pop("width"), root.attrib.pop("height")
@@ -51,7 +65,7 @@ def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -
 
 
 def _config() -> dict[str, Any]:
-    """Give the look that every chart shares."""
+    """Give the style that all charts share."""
     axis = {
         "labelColor": MUTED,
         "titleColor": MUTED,
@@ -74,7 +88,7 @@ def _config() -> dict[str, Any]:
 
 
 def _clean(root: ET.Element, name: str) -> None:
-    """Drop what does not draw, and give every id of the drawing a name of its own."""
+    """Remove elements and attributes that draw nothing, and put the name of the drawing before every id."""
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     renamed = {old: f"{name}-{number}" for number, old in enumerate(ids)}
     for parent in root.iter():
@@ -90,3 +104,32 @@ def _clean(root: ET.Element, name: str) -> None:
                 element.set("id", renamed[value])
             elif "url(#" in value:
                 element.set(attribute, _REFERENCE.sub(lambda m: f"url(#{renamed[m[1]]})", value))
+
+
+def row_labels(base: alt.Chart, label_px: int) -> alt.Chart:
+    """Write the label of each row to the left of the plot; a label that is too long is cut."""
+    once = base.transform_aggregate(label="min(label)", groupby=["row"])
+    text: alt.Chart = once.mark_text(align="left", limit=label_px - 10).encode(
+        x=alt.value(-label_px), text="label:N", color=alt.value(INK)
+    )
+    return text
+
+
+def label_width(width_px: int) -> int:
+    """Give the width of the labels of rows, for a chart of some width."""
+    return 150 if width_px >= _WIDE_FROM_PX else 108
+
+
+def tick_count(width_px: int) -> int:
+    """Give the number of ticks for an axis of a chart of some width."""
+    return max(3, width_px // _PX_PER_TICK)
+
+
+def timestamp(at: dt.datetime) -> str:
+    """Write a time as Vega reads it: ISO 8601 in UTC, with milliseconds."""
+    return at.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def day_format(length: dt.timedelta) -> str:
+    """Choose how to write days on an axis: with the day of the month, or with the year on a long one."""
+    return "%d %b" if length < _YEARS_SHOWN_FROM else "%b %Y"

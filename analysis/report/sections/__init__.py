@@ -1,1 +1,49 @@
-"""The sections of the report, one file per topic."""
+"""The topics of the report in the order of the page, and the rows of the marts that they read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from analysis.report import data
+from analysis.report.sections import (
+    attribution,
+    concentration,
+    coverage,
+    empty,
+    feerate,
+    halving,
+    hashrate,
+    methods,
+    network,
+    revenue,
+    share,
+    template_audit,
+    user_transactions,
+)
+from analysis.report.topic import Topic
+
+TOPICS: Final[tuple[Topic, ...]] = (
+    share.TOPIC,
+    concentration.TOPIC,
+    hashrate.TOPIC,
+    revenue.TOPIC,
+    halving.TOPIC,
+    empty.TOPIC,
+    feerate.TOPIC,
+    template_audit.TOPIC,
+    user_transactions.TOPIC,
+    network.TOPIC,
+    attribution.TOPIC,
+    coverage.TOPIC,
+    methods.METHODS,
+    methods.RUN,
+)
+READS: Final[Mapping[str, data.Read]] = MappingProxyType(
+    {name: read for topic in TOPICS for name, read in topic.reads.items()}
+)
+
+
+def read_marts(database: Path) -> data.Marts:
+    """Read all that the topics show; ReportError says what is missing and what to run."""
+    return data.read(database, READS)

@@ -1,26 +1,51 @@
-"""Section: how concentrated mining is, whether the shares change, and which pools come and go."""
+"""Topic: how concentrated mining is, whether the shares change, and which pools come and go."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.charts.curves import PERCENT_AXIS, Axis, Line, Point, Stroke, banded, panel, whole_ticks
-from analysis.report.data import Marts, Row
-from analysis.report.model import Figure, Panel, Section, Table
-from analysis.report.parts import on_blocks
-from analysis.report.tables import Head, Show, by_pool, by_text, field, mart_table, measured, ratio, words
+from analysis.report.basis import on_blocks
+from analysis.report.charts.lines import (
+    Axis,
+    Line,
+    Point,
+    Stroke,
+    interval_point,
+    line_panel,
+    whole_ticks,
+)
+from analysis.report.charts.svg import PERCENT_LABEL
+from analysis.report.data import Marts, Read, Row
+from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.pool_comparison import SIGNIFICANCE
+from analysis.report.tables import (
+    MartColumn,
+    RowHead,
+    column,
+    interval_columns,
+    mart_table,
+    pool_head,
+    ratio_columns,
+    text_column,
+    text_head,
+)
 from analysis.report.text import (
     INTERVAL,
+    MAX_NAMED,
     NO_BLOCKS,
     NOTHING,
     count,
     decimal,
+    listed,
     moment,
     p_value,
     percent,
+    percent_interval,
+    plural,
     signed,
     text_of,
 )
+from analysis.report.topic import Topic
 
 INDICES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -34,16 +59,64 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {"hhi": "0 to 1", "nakamoto": "owners", "gini": "0 to 1", "entropy_bits": "bits"}
 )
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
-    {"pool": "Pools", "owner": "Owners", "proxy": "Groups sharing templates"}
+    {"pool": "Pools", "owner": "Owners", "proxy": "Groups with shared templates"}
 )
 STROKES: Final[Mapping[str, Stroke]] = MappingProxyType(
     {"pool": "solid", "owner": "solid", "proxy": "dashed"}
 )
 MAX_TOP: Final = 25
+TOP: Final = 3
+NO_CHANGES: Final = (
+    "Not enough data to say whether the shares changed. Two days or epochs with blocks are needed."
+)
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "concentration_index": Read(
+            "concentration_index",
+            "grouped_by, period_kind, first_height",
+            "grouped_by = 'pool' OR period_kind = 'all'",
+        ),
+        "owner_share": Read("owner_share", "grouped_by, is_unknown, position, owner", "period_kind = 'all'"),
+        "share_change": Read("share_change", "period_kind, first_height", "grouped_by = 'pool'"),
+        "pool_life": Read("pool_life", "first_height, pool"),
+        "pool_rename": Read("pool_rename", "first_height, pool, other"),
+    }
+)
 
 
-def concentration_section(marts: Marts) -> Section:
-    """Show the indices, the top n, changes of the shares, and births, deaths and renames."""
+def sentences(marts: Marts) -> list[str]:
+    """Say how concentrated mining is, and whether the shares changed."""
+    row = next(
+        (
+            row
+            for row in marts.rows("concentration_index")
+            if row["period_kind"] == "all" and row["grouped_by"] == "pool"
+        ),
+        None,
+    )
+    if row is None or row["nakamoto"] is None:
+        return [NO_BLOCKS]
+    pools = plural(int(row["nakamoto"]), "pool")
+    if row["nakamoto_low"] is not None:
+        interval = f" ({INTERVAL} {_span(row['nakamoto_low'], row['nakamoto_high'])})"
+    else:
+        interval = ""
+    bounds = sorted((row["nakamoto_if_apart"], row["nakamoto_if_largest"]))
+    unknown = (
+        f", and {_span(*bounds)} if the unknown blocks are counted" if row["unknown_block_count"] else ""
+    )
+    said = [f"{pools} together mined more than half of the named blocks{interval}{unknown}."]
+    if row["hhi_low"] is not None:
+        said.append(
+            f"The Herfindahl-Hirschman index is {row['hhi']:.3f} ({INTERVAL} {row['hhi_low']:.3f} to "
+            f"{row['hhi_high']:.3f})."
+        )
+    said += _top(marts)
+    return said + _changes(marts) + _lives(marts)
+
+
+def figures_and_tables(marts: Marts) -> Content:
+    """Show the indices, the largest owners, changes of the shares, and pools that come, go or change name."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     whole = [row for row in marts.rows("concentration_index") if row["period_kind"] == "all"]
@@ -51,38 +124,82 @@ def concentration_section(marts: Marts) -> Section:
         parts += [_top_figure(marts), _top_table(marts), _index_table(marts, whole)]
     else:
         missing.append(NO_BLOCKS)
-    course = marts.course("concentration_index")
+    course = marts.over_time("concentration_index")
     if len(course) > 1:
         parts.append(_course_figure(marts))
     elif course:
-        missing.append("All blocks are of one UTC day: there is no course of the indices to draw.")
+        missing.append("All blocks are from one UTC day, so the indices cannot be drawn over time.")
     changes = [row for row in marts.rows("share_change") if row["p_value"] is not None]
     if changes:
         parts.append(_change_table(marts))
     else:
-        missing.append("Not enough data to test for changes: that takes two days or epochs with blocks.")
+        missing.append("Not enough data to test for changes. Two days or epochs with blocks are needed.")
     if marts.rows("pool_life"):
         parts.append(_life_table(marts))
     if marts.rows("pool_rename"):
         parts.append(_rename_table(marts))
     else:
-        missing.append("No two pools were paid by one script, and no declared rename falls into the window.")
-    return Section(
-        section_id="concentration",
-        title="Concentration",
-        question="How concentrated is mining, and does that change?",
-        intro=(
-            "Indices are of the named blocks. The Nakamoto coefficient is the fewest owners with more than "
-            "half of them; the Herfindahl-Hirschman index is the chance that two blocks have one owner. "
-            "Unknown blocks give bounds: each of a miner of its own, all of the largest owner, or anybody's."
-        ),
-        parts=parts,
-        missing=missing,
+        missing.append(
+            "No two pools were paid to the same script, and no declared change of name falls into the window."
+        )
+    return Content(parts=parts, missing=missing)
+
+
+def _span(low: float, high: float) -> str:
+    return count(low) if low == high else f"{count(low)} to {count(high)}"
+
+
+def _top(marts: Marts) -> list[str]:
+    row = next(
+        (r for r in marts.rows("owner_share") if r["grouped_by"] == "owner" and r["position"] == TOP), None
     )
+    if row is None:
+        return []
+    interval = percent_interval(row["cumulative_low_ratio"], row["cumulative_high_ratio"])
+    return [
+        (
+            f"The {TOP} largest owners mined {percent(row['cumulative_ratio'])} of all blocks ({INTERVAL} "
+            f"{interval})."
+        )
+    ]
+
+
+def _changes(marts: Marts) -> list[str]:
+    tested = [row for row in marts.rows("share_change") if row["adjusted_p_value"] is not None]
+    if not tested:
+        return [NO_CHANGES]
+    kind = "epoch" if any(row["period_kind"] == "epoch" for row in tested) else "day"
+    tested = [row for row in tested if row["period_kind"] == kind]
+    changed = [row for row in tested if row["adjusted_p_value"] < SIGNIFICANCE]
+    periods = plural(len(tested), f"{kind}")
+    if not changed:
+        return [
+            (
+                f"No change of the shares is shown: of {periods} compared with the one before, none is "
+                "below p = 0.05."
+            )
+        ]
+    return [
+        (
+            f"The shares changed in {count(len(changed))} of {periods} compared with the one before (p "
+            "< 0.05, corrected for the number of tests)."
+        )
+    ]
+
+
+def _lives(marts: Marts) -> list[str]:
+    said = []
+    for flag, verb in (("is_birth", "began"), ("is_death", "stopped")):
+        found = [marts.name(row["pool"]) for row in marts.ranked("pool_life") if row[flag]]
+        if found:
+            named = [*found[:MAX_NAMED], plural(len(found) - MAX_NAMED, "other pool")]
+            shown = listed(found if len(found) <= MAX_NAMED else named)
+            said.append(f"{shown} {verb} inside the window.")
+    return said
 
 
 def _top_figure(marts: Marts) -> Figure:
-    """Draw the share of the n largest for each grouping."""
+    """Draw the share of the n largest owners together, for each grouping."""
     lines: list[Line] = []
     for index, (group, name) in enumerate(GROUPS.items()):
         rows = [
@@ -90,26 +207,27 @@ def _top_figure(marts: Marts) -> Figure:
             for row in marts.rows("owner_share")
             if row["grouped_by"] == group and row["position"] is not None and row["position"] <= MAX_TOP
         ]
-        points = [banded(row["position"], row, "cumulative", "ratio") for row in rows]
+        points = [interval_point(row["position"], row, "cumulative", "ratio") for row in rows]
         if points and not any(list(line.points) == points for line in lines):
             lines.append(
                 Line(label=name, colour=f"var(--pool-{index + 1})", points=points, stroke=STROKES[group])
             )
     n_largest = max(2.0, *(float(len(line.points)) for line in lines))
     ticks = whole_ticks(1, n_largest)
-    drawing = panel(
+    drawing = line_panel(
         "top-n",
         "Share of the n largest",
         lines,
         x=Axis(title="n largest", label="format(datum.value, 'd')", domain=(1, n_largest), ticks=ticks),
-        y=Axis(title="Part of all blocks", label=PERCENT_AXIS.label, domain=(0, 1)),
+        y=Axis(title="Part of all blocks", label=PERCENT_LABEL, domain=(0, 1)),
     )
     return Figure(
         figure_id="top-n-chart",
         title="Share of the n largest together",
         caption=(
-            f"Of all blocks, unknown ones included; bands are {INTERVAL}s, which allow for the luck of those "
-            "who came out largest. A grouping like another is not drawn."
+            f"The share is of all blocks, with the unknown ones. Bands are {INTERVAL}s; they allow for "
+            "the fact that chance helps to decide who is largest. A grouping with the same curve as "
+            "another is not drawn."
         ),
         panels=[drawing],
         marts=("owner_share",),
@@ -123,13 +241,13 @@ def _top_table(marts: Marts) -> Table:
     return mart_table(
         "top-n-table",
         "Share per owner, and of the n largest together",
-        by_text("Owner", "owner_name"),
+        text_head("Owner", "owner_name"),
         [
-            field("position", "n"),
-            field("block_count", "Blocks"),
-            *ratio("share", "Share"),
-            *ratio("cumulative", "Top n", group="This and all before it"),
-            field(
+            column("position", "n"),
+            column("block_count", "Blocks"),
+            *ratio_columns("share", "Share"),
+            *ratio_columns("cumulative", "Top n", group="This and all before it"),
+            column(
                 "cumulative_if_largest_ratio",
                 "With unknown",
                 percent,
@@ -140,15 +258,15 @@ def _top_table(marts: Marts) -> Table:
         mart="owner_share",
         records=marts.rows("owner_share"),
         note=(
-            "With unknown: if every unknown block were one of theirs. The CSV also has pools and "
-            "proxy groups."
+            "With unknown: the share if every unknown block were theirs. The CSV also has pools, and "
+            "groups with shared templates."
         ),
         is_folded=True,
     )
 
 
 def _index_table(marts: Marts, whole: list[Row]) -> Table:
-    """Show every index of every grouping over the whole window."""
+    """Show every index for each grouping over the whole window."""
     order = list(GROUPS)
     rows = [
         {
@@ -167,13 +285,13 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
     return mart_table(
         "index-table",
         "Indices of concentration over the whole window",
-        Head("Index", lambda row: f"{INDICES[row['index']]} ({UNITS[row['index']]})"),
+        RowHead("Index", lambda row: f"{INDICES[row['index']]} ({UNITS[row['index']]})"),
         [
-            Show("Of", lambda row: GROUPS[row["grouped_by"]], kind="text"),
-            *measured("value", "Named blocks", _index, "low", "high", between=_index_range),
-            field("if_apart", "Each apart", _index, group="If unknown blocks are"),
-            field("if_largest", "Of the largest", _index, group="If unknown blocks are"),
-            Show("Anybody's", lambda row: _index_range(*row["ends"]), group="If unknown blocks are"),
+            MartColumn("Of", lambda row: GROUPS[row["grouped_by"]], kind="text"),
+            *interval_columns("value", "Named blocks", _index, "low", "high", between=_index_range),
+            column("if_apart", "Each apart", _index, group="If unknown blocks are"),
+            column("if_largest", "Of the largest", _index, group="If unknown blocks are"),
+            MartColumn("Anybody's", lambda row: _index_range(*row["ends"]), group="If unknown blocks are"),
         ],
         rows,
         mart="concentration_index",
@@ -185,7 +303,7 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
 
 
 def _ends(row: Row, index: str) -> tuple[float | None, float | None]:
-    """Give the least and the most of an index over every way to give out the unknown blocks."""
+    """Give the smallest and largest value of an index over all ways to assign the unknown blocks."""
     if index == "gini":
         return row["gini_least"], row["gini_most"]
     found = [value for end in ("apart", "largest") if (value := row[f"{index}_if_{end}"]) is not None]
@@ -201,7 +319,7 @@ def _index_range(low: float | None, high: float | None) -> str:
 
 
 def _course_figure(marts: Marts) -> Figure:
-    course = marts.course("concentration_index")
+    course = marts.over_time("concentration_index")
     panels: list[Panel] = []
     for name, title in INDICES.items():
         points = [
@@ -210,12 +328,12 @@ def _course_figure(marts: Marts) -> Figure:
         if any(point.y is not None for point in points):
             line = Line(label=title, colour="var(--accent-1)", points=points)
             axis = Axis(title=UNITS[name])
-            panels.append(panel(f"index-{name}", title, [line], x=Axis(title=""), y=axis, is_half=True))
+            panels.append(line_panel(f"index-{name}", title, [line], x=Axis(title=""), y=axis, is_half=True))
     is_daily = course[0][1]["period_kind"] == "day"
     return Figure(
         figure_id="index-chart",
         title=f"Concentration per {'day' if is_daily else 'difficulty epoch'}",
-        caption=f"Of pools and of named blocks; bands are {INTERVAL}s.",
+        caption=f"For pools, over named blocks. Bands are {INTERVAL}s.",
         panels=panels,
         marts=("concentration_index",),
         rests_on=on_blocks(marts),
@@ -228,19 +346,19 @@ def _change_table(marts: Marts) -> Table:
     rows = sorted(tested, key=lambda row: (row["adjusted_p_value"], -row["cramers_v"]))
     return mart_table(
         "change-table",
-        "Changes of the shares from one period to the next, surest first",
-        Head("Period", lambda row: f"{text_of(row['period_kind'])} {text_of(row['period'])}"),
+        "Changes of the shares from one period to the next, most certain first",
+        RowHead("Period", lambda row: f"{text_of(row['period_kind'])} {text_of(row['period'])}"),
         [
-            words("previous_period", "Before it"),
-            field("block_count", "Blocks"),
-            field("adjusted_p_value", "p, corrected", p_value),
-            field("cramers_v", "Cramér's V", decimal),
-            Show("Gained most", lambda row: _moved(marts, row, "gained"), kind="text"),
-            Show("Lost most", lambda row: _moved(marts, row, "lost"), kind="text"),
+            text_column("previous_period", "Before it"),
+            column("block_count", "Blocks"),
+            column("adjusted_p_value", "p, corrected", p_value),
+            column("cramers_v", "Cramér's V", decimal),
+            MartColumn("Gained most", lambda row: _moved(marts, row, "gained"), kind="text"),
+            MartColumn("Lost most", lambda row: _moved(marts, row, "lost"), kind="text"),
         ],
         rows,
         mart="share_change",
-        note="Chi-square test of homogeneity; p is corrected for the number of periods (Holm).",
+        note="Chi-square test of homogeneity. p is corrected for the number of periods (Holm).",
         is_folded=True,
     )
 
@@ -256,25 +374,26 @@ def _life_table(marts: Marts) -> Table:
     rows = sorted(marts.ranked("pool_life"), key=lambda row: not (row["is_birth"] or row["is_death"]))
     return mart_table(
         "life-table",
-        "First and last block of each pool: births and deaths inside the window",
-        by_pool(marts),
+        "First and last block of each pool: pools that began or stopped inside the window",
+        pool_head(marts),
         [
-            field("block_count", "Blocks"),
-            field("first_day", "First", moment, kind="text"),
-            field("silent_before_count", "Blocks before", group="Silence before"),
-            field("silent_before_p_value", "Chance", p_value, group="Silence before"),
-            field("silent_before_adjusted_p_value", "Corrected", p_value, group="Silence before"),
-            field("last_day", "Last", moment, kind="text"),
-            field("silent_after_count", "Blocks after", group="Silence after"),
-            field("silent_after_p_value", "Chance", p_value, group="Silence after"),
-            field("silent_after_adjusted_p_value", "Corrected", p_value, group="Silence after"),
-            Show("", _verdict, kind="text"),
+            column("block_count", "Blocks"),
+            column("first_day", "First", moment, kind="text"),
+            column("silent_before_count", "Blocks before", group="Silence before"),
+            column("silent_before_p_value", "Chance", p_value, group="Silence before"),
+            column("silent_before_adjusted_p_value", "Corrected", p_value, group="Silence before"),
+            column("last_day", "Last", moment, kind="text"),
+            column("silent_after_count", "Blocks after", group="Silence after"),
+            column("silent_after_p_value", "Chance", p_value, group="Silence after"),
+            column("silent_after_adjusted_p_value", "Corrected", p_value, group="Silence after"),
+            MartColumn("", _verdict, kind="text"),
         ],
         rows,
         mart="pool_life",
         note=(
-            "Chance of such a silence for a pool of constant share, corrected for two tests of every pool "
-            "(Holm); born and ended where that is below 0.05."
+            "Chance: how likely such a long silence is for a pool with a constant share. Corrected: "
+            "the same after a correction for two tests per pool (Holm). A pool began or stopped if "
+            "this is below 0.05."
         ),
         is_folded=True,
     )
@@ -288,17 +407,33 @@ def _verdict(row: Row) -> str:
 def _rename_table(marts: Marts) -> Table:
     return mart_table(
         "rename-table",
-        "Pools that may be one under two names",
-        by_pool(marts),
+        "Pools that may be one pool under two names",
+        pool_head(marts),
         [
-            Show("Other", lambda row: marts.name(row["other"]), kind="text"),
-            words("evidence", "Evidence"),
-            field("n_scripts", "Scripts"),
-            field("n_blocks", "Blocks"),
-            Show("Heights", lambda row: f"{count(row['first_height'])} to {count(row['last_height'])}"),
-            Show("", lambda row: "one after the other" if row["is_succession"] else "", kind="text"),
+            MartColumn("Other", lambda row: marts.name(row["other"]), kind="text"),
+            text_column("evidence", "Evidence"),
+            column("n_scripts", "Scripts"),
+            column("n_blocks", "Blocks"),
+            MartColumn("Heights", lambda row: f"{count(row['first_height'])} to {count(row['last_height'])}"),
+            MartColumn("", lambda row: "one after the other" if row["is_succession"] else "", kind="text"),
         ],
         marts.rows("pool_rename"),
         mart="pool_rename",
         is_folded=False,
     )
+
+
+TOPIC: Final = Topic(
+    section_id="concentration",
+    title="Concentration",
+    question="How concentrated is mining, and does that change?",
+    intro=(
+        "The indices count named blocks only. The Nakamoto coefficient is the smallest number of "
+        "owners with more than half of the blocks. The Herfindahl-Hirschman index is the chance "
+        "that two random blocks have the same owner. Unknown blocks give bounds: each could be "
+        "from a miner of its own, all could be from the largest owner, or they could be anybody's."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)

@@ -1,18 +1,17 @@
-"""Section: what was really observed, and the holes in it."""
+"""Topic: how much was really observed, and what was left out."""
 
 import datetime as dt
 from typing import Final
 
 from markupsafe import Markup
 
-from analysis.report.charts import charts
-from analysis.report.charts.charts import Span
-from analysis.report.charts.svg import draw
+from analysis.report.charts.svg import NARROW_PX, WIDE_PX, draw
+from analysis.report.charts.timeline import Span, timeline_chart
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.model import Column, Figure, LegendEntry, Panel, Section, Table, TableRow
-from analysis.report.parts import NARROW_PX, WIDE_PX
-from analysis.report.tables import by_text, field, mart_table, words
-from analysis.report.text import count, duration, moment, percent, plural, text_of
+from analysis.report.model import Column, Content, Figure, LegendKey, Panel, Table, TableRow
+from analysis.report.tables import column, mart_table, text_column, text_head
+from analysis.report.text import count, duration, listed, moment, percent, plural, printable, text_of
+from analysis.report.topic import Topic
 
 MAX_HOLES: Final = 50
 SEEN_COLOUR: Final = "var(--accent-1)"
@@ -20,7 +19,28 @@ HOLE_COLOUR: Final = "var(--accent-2)"
 FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in ("From", "To"))
 
 
-def coverage_section(marts: Marts) -> Section:
+def sentences(marts: Marts) -> list[str]:
+    """Say how much of the window was observed."""
+    watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
+    if not watched:
+        return [
+            ("Not enough data: no coverage is recorded, so nobody knows what happened between two messages.")
+        ]
+    names = sorted({printable(row["node"]) for row in watched})
+    nodes = f"{'Node' if len(names) == 1 else 'Nodes'} {listed(names)}"
+    shortest = duration(min(row["window_s"] for row in watched))
+    least = min(watched, key=lambda row: (row["observed_ratio"], row["node"], row["topic"]))
+    n_gaps = sum(row["n_gaps"] for row in watched)
+    if not n_gaps:
+        return [f"{nodes}: every stream was observed without a hole, the shortest one for {shortest}."]
+    part = f"{percent(least['observed_ratio'])} of {duration(least['window_s'])}"
+    return [
+        f"{nodes}: {plural(n_gaps, 'hole')} in {plural(len(watched), 'stream')}.",
+        (f"The least observed stream is {printable(least['topic'])} of {printable(least['node'])}: {part}."),
+    ]
+
+
+def figures_and_tables(marts: Marts) -> Content:
     """Show how long each stream of each node was observed, and where it was not."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -31,18 +51,7 @@ def coverage_section(marts: Marts) -> Section:
     if marts.holes:
         parts.append(_hole_table(marts.holes))
     parts += [_exclusion_table(marts), _check_table(marts)]
-    return Section(
-        section_id="coverage",
-        title="Coverage and exclusions",
-        question="How much was really observed?",
-        intro=(
-            "A node announces each event once. What it sends while nobody listens, or drops when a queue is "
-            "full, is lost to us; the counters in its messages show where. Each stretch that was watched "
-            "without a hole is recorded, and every result above rests on those stretches."
-        ),
-        parts=parts,
-        missing=missing,
-    )
+    return Content(parts=parts, missing=missing)
 
 
 def _figure(marts: Marts) -> Figure:
@@ -57,7 +66,7 @@ def _figure(marts: Marts) -> Figure:
 
     def at(width_px: int, suffix: str) -> Markup:
         return draw(
-            charts.timeline(spans, from_at=from_at, to_at=to_at, width_px=width_px),
+            timeline_chart(spans, from_at=from_at, to_at=to_at, width_px=width_px),
             name=f"coverage-{suffix}",
             title="Time observed per node and topic",
             description="; ".join(
@@ -65,13 +74,13 @@ def _figure(marts: Marts) -> Figure:
             ),
         )
 
-    legend = [LegendEntry(label="observed", colour=SEEN_COLOUR, shape="bar")]
+    legend = [LegendKey(label="observed", colour=SEEN_COLOUR, shape="bar")]
     if marts.holes:
-        legend.append(LegendEntry(label="hole", colour=HOLE_COLOUR, shape="bar"))
+        legend.append(LegendKey(label="hole", colour=HOLE_COLOUR, shape="bar"))
     return Figure(
         figure_id="coverage-chart",
         title="Time observed",
-        caption="Per node and topic, in UTC. A hole is drawn at least as wide as a stroke.",
+        caption="Per node and topic, in UTC. Every hole is drawn wide enough to be seen.",
         panels=[Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))],
         marts=("coverage_summary", "coverage_hole"),
         rests_on="The collector's own record of what it received.",
@@ -89,7 +98,7 @@ def _stream(row: Row) -> str:
 
 
 def _from_to(row: Row) -> tuple[str, str]:
-    """Give the cells of FROM_TO."""
+    """Give the start and the end of a row as two cells."""
     return moment(row["from_at"]), moment(row["to_at"])
 
 
@@ -129,7 +138,7 @@ def _hole_table(holes: list[Row]) -> Table:
     cut = len(holes) - MAX_HOLES
     return Table(
         table_id="hole-table",
-        caption="Holes, and why each stretch before them ended",
+        caption="Holes, and why the observation before each one ended",
         head="Node and topic",
         columns=[
             *FROM_TO,
@@ -157,13 +166,17 @@ def _hole_table(holes: list[Row]) -> Table:
 
 
 def _exclusion_table(marts: Marts) -> Table:
-    """Count what was left out, and of which results."""
+    """Make a table of what was left out of which results."""
     rows = [row for row in _exclusions(marts) if row["count"]]
     return mart_table(
         "exclusion-table",
         "What was left out",
-        by_text("What", "what"),
-        [field("count", "Left out"), field("total", "Of"), words("where", "Of which results", kind="long")],
+        text_head("What", "what"),
+        [
+            column("count", "Left out"),
+            column("total", "Of"),
+            text_column("where", "Of which results", kind="long"),
+        ],
         rows,
         mart="",
         is_folded=False,
@@ -184,22 +197,22 @@ def _exclusions(marts: Marts) -> list[Row]:
             "Stale blocks",
             window["n_stale"],
             n_blocks + window["n_stale"],
-            "all but those on stale blocks",
+            "all results except those on stale blocks",
         ),
-        ("Blocks of nobody we know", unknown, n_blocks, "ranks, and indices but for their bounds"),
+        ("Blocks of unknown pools", unknown, n_blocks, "ranks, and indices except for their bounds"),
         ("Blocks without an interval", n_blocks - window["n_timed"], n_blocks, "intervals between arrivals"),
     ]
     if measured is not None:
-        reason = "everything that asks what waited: feerates, fees captured"
+        reason = "all results about waiting transactions: feerates, captured fees"
         found += [
-            ("Blocks whose mempool is not known", measured["n_unmeasured"], n_blocks, reason),
-            ("Empty blocks", measured["n_empty"], n_blocks, "feerate strategy, which they do not have"),
+            ("Blocks for which the mempool is not known", measured["n_unmeasured"], n_blocks, reason),
+            ("Empty blocks", measured["n_empty"], n_blocks, "feerate strategy: an empty block has none"),
         ]
     if revenue is not None:
         n_unknown = revenue["block_count"] - revenue["fee_block_count"]
         found.append(("Blocks whose fees are not known", n_unknown, revenue["block_count"], "revenue"))
     if spells is not None:
-        where = "nothing: they count until we lost sight of them"
+        where = "none: each counts for as long as we watched it"
         found.append(
             ("Transactions whose end is not known", spells["n_censored"], spells["n_entered"], where)
         )
@@ -210,7 +223,7 @@ def _exclusions(marts: Marts) -> list[Row]:
 
 
 def _check_table(marts: Marts) -> Table:
-    """Show the checks that found something, or that none did."""
+    """Make a table of the checks that found something, with a note on those that found nothing."""
     failed = [check for check in marts.checks if check.n_offending]
     rows = [
         {"name": check.name, "severity": check.severity, "n": check.n_offending, "summary": check.summary}
@@ -220,14 +233,28 @@ def _check_table(marts: Marts) -> Table:
     return mart_table(
         "check-table",
         "Checks of the build that found something",
-        by_text("Check", "name"),
+        text_head("Check", "name"),
         [
-            words("severity", "Severity"),
-            field("n", "Rows"),
-            words("summary", "What it looks for", kind="long"),
+            text_column("severity", "Severity"),
+            column("n", "Rows"),
+            text_column("summary", "What it looks for", kind="long"),
         ],
         rows,
         mart="",
         note=f"{n_passed} of {plural(len(marts.checks), 'check')} found nothing.",
         is_folded=False,
     )
+
+
+TOPIC: Final = Topic(
+    section_id="coverage",
+    title="Coverage and exclusions",
+    question="How much was really observed?",
+    intro=(
+        "A node announces each event once. We lose what it sends while nobody listens, and what "
+        "it drops when a queue is full; the counters in its messages show where. We record every "
+        "span that was watched without a hole, and every result above rests on these spans."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+)

@@ -1,16 +1,18 @@
-"""Section: whether price, fees, revenue or hashrate changed at a halving more than at other times."""
+"""Topic: whether price, fees, revenue or hashrate changed more at a halving than on other dates."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.charts.charts import RatioAxis, RatioRow
-from analysis.report.charts.curves import PLAIN_LABEL
-from analysis.report.data import Marts, Row
-from analysis.report.model import Figure, Section, Table
-from analysis.report.parts import on_blocks, ratio_panel
-from analysis.report.tables import Head, Show, field, mart_table
-from analysis.report.text import NOTHING, moment, p_value
+from analysis.report.basis import on_blocks
+from analysis.report.charts.lines import PLAIN_LABEL
+from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
+from analysis.report.data import Marts, Read, Row
+from analysis.report.model import Content, Figure, Table
+from analysis.report.pool_comparison import SIGNIFICANCE
+from analysis.report.tables import MartColumn, RowHead, column, mart_table
+from analysis.report.text import NOTHING, listed, moment, p_value, plural
+from analysis.report.topic import Topic
 
 METRICS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -22,39 +24,61 @@ METRICS: Final[Mapping[str, str]] = MappingProxyType(
         "hashprice_usd": "Hashprice, USD",
     }
 )
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "halving_effect": Read("halving_effect", "halving_day, metric"),
+    }
+)
 
 
-def halving_section(marts: Marts) -> Section:
-    """Show the change at each halving beside that at placebo dates."""
+def sentences(marts: Marts) -> list[str]:
+    """Say which series changed more at a halving than on placebo dates."""
+    known = [row for row in marts.rows("halving_effect") if row["p_value"] is not None]
+    if not known:
+        return ["Not enough data: no series has 30 days before and after a halving."]
+    said = []
+    for name, label in (
+        ("price_usd", "price"),
+        ("fees_sat", "fees in BTC"),
+        ("hashrate", "hashrate"),
+        ("revenue_sat", "revenue in BTC"),
+    ):
+        rows = [row for row in known if row["metric"] == name]
+        if not rows:
+            continue
+        unusual = [row for row in rows if row["p_value"] < SIGNIFICANCE]
+        halvings = plural(len(rows), "halving")
+        if not unusual:
+            least = min(row["p_value"] for row in rows)
+            said.append(
+                f"The {label} did not change more than on placebo dates at {halvings} (smallest p = "
+                f"{least:.2g})."
+            )
+        else:
+            changes = [f"{row['halving_day']:%Y} by \u00d7{row['change_ratio']:.2f}" for row in unusual]
+            said.append(
+                f"The {label} changed more than on placebo dates at {len(unusual)} of {halvings}: "
+                f"{listed(changes)}."
+            )
+    return said or ["Not enough data on price, fees, hashrate and revenue around a halving."]
+
+
+def figures_and_tables(marts: Marts) -> Content:
+    """Show the change at each halving beside the changes on placebo dates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     known = [row for row in marts.rows("halving_effect") if row["change_ratio"] is not None]
     if known:
         parts += [_figure(marts, known), _table(marts, known)]
     elif marts.rows("halving_effect"):
-        missing.append(
-            "Not enough data: no series has 30 days on either side of a halving. `pool-collector "
-            "backfill` adds older "
-            "blocks, `pool-collector import prices` adds prices."
-        )
+        missing.append("Not enough data: no series has 30 days before and after a halving.")
     else:
         missing.append(
-            "No halving: none falls into the window, and this chain has no known dates. On the main chain "
-            "prices alone suffice: `pool-collector import prices FILE --source NAME --licence TERMS "
-            "--url URL`."
+            "No halving falls into the window, and no dates of halvings are known for this chain. On "
+            "the main chain prices alone are enough: `pool-collector import prices FILE --source NAME "
+            "--licence TERMS --url URL`."
         )
-    return Section(
-        section_id="halving",
-        title="Halvings",
-        question="Did a halving change anything?",
-        intro=(
-            "The mean of each daily series in the 30 days after a halving, divided by that in the 30 days "
-            "before it; fees and revenue are rates per day. Beside it stands the same for every other day: "
-            "what lies inside the range of these placebo dates is not unusual."
-        ),
-        parts=parts,
-        missing=missing,
-    )
+    return Content(parts=parts, missing=missing)
 
 
 def _figure(marts: Marts, known: Sequence[Row]) -> Figure:
@@ -83,8 +107,9 @@ def _figure(marts: Marts, known: Sequence[Row]) -> Figure:
         figure_id="halving-chart",
         title="Change at halvings against placebo dates",
         caption=(
-            "Dots are the change at the halving, lines the range of 95\u00a0% of the placebo dates (not an "
-            "interval of the dot). A dot outside its line is unusual. Logarithmic."
+            "Dots show the change at the halving, lines the range of 95\u00a0% of the placebo dates (this "
+            "is not an interval of the dot). A dot outside its line is unusual. The axis is "
+            "logarithmic."
         ),
         panels=[ratio_panel("halving", "Change at halvings", rows, axis)],
         marts=("halving_effect", "price_day"),
@@ -101,11 +126,11 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
     return mart_table(
         "halving-table",
         "Change at each halving, after / before",
-        Head("Halving", lambda row: moment(row["halving_day"])),
+        RowHead("Halving", lambda row: moment(row["halving_day"])),
         [
-            Show("Of", lambda row: METRICS.get(row["metric"], row["metric"]), kind="text"),
-            field("change_ratio", "Change", _factor),
-            Show(
+            MartColumn("Of", lambda row: METRICS.get(row["metric"], row["metric"]), kind="text"),
+            column("change_ratio", "Change", _factor),
+            MartColumn(
                 "95\u00a0% of placebos",
                 lambda row: (
                     NOTHING
@@ -113,16 +138,16 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
                     else f"{_factor(row['placebo_low_ratio'])} to {_factor(row['placebo_high_ratio'])}"
                 ),
             ),
-            field("n_placebos", "Placebo dates"),
-            field("p_value", "p", p_value),
+            column("n_placebos", "Placebo dates"),
+            column("p_value", "p", p_value),
         ],
         known,
         mart="halving_effect",
         records=marts.rows("halving_effect"),
         note=(
-            "p is the part of placebo dates at least as unusual; their windows overlap, so 30 dates count as "
-            "one. Dates near any halving are no placebos. Series with too few days there are left out; the "
-            "CSV names them."
+            "p is the share of placebo dates with a change at least as unusual. Their windows "
+            "overlap, so 30 dates count as one. Dates near a halving are not used as placebos. Series "
+            "with too few days are left out; the CSV names them."
         ),
         is_folded=False,
     )
@@ -130,3 +155,19 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
 
 def _factor(value: float | None) -> str:
     return NOTHING if value is None else f"\u00d7{value:.2f}"
+
+
+TOPIC: Final = Topic(
+    section_id="halving",
+    title="Halvings",
+    question="Did a halving change anything?",
+    intro=(
+        "For each daily series: its mean over the 30 days after a halving, divided by its mean "
+        "over the 30 days before. Fees and revenue are rates per day. Every other day serves as a "
+        "placebo date: the same quotient is computed there. A change inside the range of the "
+        "placebo dates is not unusual."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)

@@ -1,17 +1,42 @@
-"""Section: how much hashing power the network and its pools have, and whether it grows exponentially."""
+"""Topic: how much hashing power the network and its pools have, and whether it grows exponentially."""
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from analysis.report.charts.charts import RatioAxis, RatioRow
-from analysis.report.charts.curves import HASHRATE_LABEL, Axis, Event, Line, Point, banded, panel
-from analysis.report.data import Marts, Row
-from analysis.report.model import Figure, Section, Table
-from analysis.report.parts import MAX_CHART_POOLS, colour, on_blocks, ratio_panel
-from analysis.report.tables import Head, Show, by_pool, by_text, field, group_tables, mart_table, measured
-from analysis.report.text import GAP, INTERVAL, NO_BLOCKS, NOTHING, decimal, metric, moment, p_value, percent
+from analysis.report.basis import on_blocks
+from analysis.report.charts.lines import HASHRATE_LABEL, Axis, Event, Line, Point, interval_point, line_panel
+from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
+from analysis.report.data import Marts, Read, Row
+from analysis.report.model import Content, Figure, Table
+from analysis.report.pools import MAX_CHART_POOLS, pool_colour
+from analysis.report.tables import (
+    MartColumn,
+    RowHead,
+    column,
+    group_tables,
+    interval_columns,
+    mart_table,
+    period_name,
+    pool_head,
+    text_head,
+)
+from analysis.report.text import (
+    GAP,
+    INTERVAL,
+    MINUS,
+    NO_BLOCKS,
+    NOTHING,
+    decimal,
+    metric,
+    moment,
+    p_value,
+    percent,
+    plural,
+)
+from analysis.report.topic import Topic
 
 PAPER_COLOUR: Final = "var(--accent-2)"
 OBSERVED_COLOUR: Final = "var(--accent-1)"
@@ -19,21 +44,64 @@ FIT_COLOUR: Final = "var(--ink)"
 PAPER_FORMULA: Final = "H = D \u00b7 2\u2074\u2078 / ((2\u00b9\u2076 \u2212 1) \u00b7 600)".replace(" ", GAP)
 EPOCH: Final = dt.date(1970, 1, 1)
 NOT_ENOUGH_DAYS: Final = (
-    "Not enough data to fit exponential growth: that takes 30 days with blocks. "
+    "Not enough data to fit exponential growth: 30 days with blocks are needed. "
     "`pool-collector backfill` reads older blocks from the node's disk."
+)
+NO_GROWTH: Final = "Not enough data to say whether it grew exponentially. 30 days with blocks are needed."
+HALF_DEPENDENT: Final = 1.0  # Durbin-Watson below this: neighbouring residuals are alike
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "hashrate": Read("hashrate", "period_kind, first_height", "grouped_by = 'network'"),
+        "hashrate_pool": Read(
+            "hashrate", "is_unknown, block_count DESC, owner", "grouped_by = 'pool' AND period_kind = 'all'"
+        ),
+        "hashrate_group": Read(
+            "hashrate",
+            "grouped_by, is_unknown, block_count DESC, owner",
+            "grouped_by != 'network' AND period_kind = 'all'",
+        ),
+        "hashrate_growth": Read("hashrate_growth", "grouped_by, owner", "grouped_by IN ('network', 'pool')"),
+        "hashrate_growth_group": Read("hashrate_growth", "grouped_by, owner", "grouped_by != 'network'"),
+        "hashrate_segment": Read(
+            "hashrate_segment", "grouped_by, owner, segment", "grouped_by IN ('network', 'pool')"
+        ),
+    }
 )
 
 
-def hashrate_section(marts: Marts) -> Section:
+def sentences(marts: Marts) -> list[str]:
+    """Say how large the hashrate was, and whether it grew exponentially."""
+    row = marts.whole_window("hashrate")
+    if row is None:
+        return [NO_BLOCKS]
+    by_difficulty = metric(row["paper_hashes_per_s"], "H/s")
+    said = []
+    if row["observed_hashes_per_s"] is None:
+        said.append(
+            f"By difficulty the hashrate was {by_difficulty}. The time that the blocks took is not known."
+        )
+    else:
+        low, high = (metric(row[f"observed_{end}_hashes_per_s"], "H/s") for end in ("low", "high"))
+        said.append(
+            f"The blocks found need {metric(row['observed_hashes_per_s'], 'H/s')} on average "
+            f"({INTERVAL} {low} to {high}); by difficulty it is {by_difficulty}."
+        )
+    fit = next((r for r in marts.rows("hashrate_growth") if r["grouped_by"] == "network"), None)
+    if fit is None or fit["lambda_per_day"] is None:
+        return [*said, NO_GROWTH]
+    return [*said, *_growth(marts, fit)]
+
+
+def figures_and_tables(marts: Marts) -> Content:
     """Show the hashrate by two methods over time, per pool, and the fit of exponential growth."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if not marts.rows("hashrate"):
         missing.append(NO_BLOCKS)
-    elif len(marts.course("hashrate")) > 1:
+    elif len(marts.over_time("hashrate")) > 1:
         parts.append(_course_figure(marts))
     else:
-        missing.append("All blocks are of one UTC day: there is no course of hashrate to draw.")
+        missing.append("All blocks are from one UTC day, so the hashrate cannot be drawn over time.")
     if marts.rows("hashrate"):
         parts.append(_network_table(marts))
     pools = [row for row in marts.rows("hashrate_pool") if row["observed_hashes_per_s"]]
@@ -44,18 +112,33 @@ def hashrate_section(marts: Marts) -> Section:
         parts += [_growth_table(marts), *_growth_group_tables(marts), _segment_table(marts)]
     else:
         missing.append(NOT_ENOUGH_DAYS)
-    return Section(
-        section_id="hashrate",
-        title="Hashrate",
-        question="How much hashing power is there, and how does it grow?",
-        intro=(
-            "By difficulty: what the network would need to find a block in 600 s on average, "
-            f"{PAPER_FORMULA}. Observed: the hashes that the blocks found stand for, over the time they took "
-            "by header times. A pool's hashrate is its part."
-        ),
-        parts=parts,
-        missing=missing,
+    return Content(parts=parts, missing=missing)
+
+
+def _growth(marts: Marts, fit: Row) -> list[str]:
+    low, high = (100 * fit[f"lambda_{end}_per_day"] for end in ("low", "high"))
+    rate = (
+        f"{_signed(100 * fit['lambda_per_day'])}\u00a0% per day ({INTERVAL} {_signed(low)} to "
+        f"{_signed(high)}\u00a0%)"
     )
+    pieces = sum(1 for row in marts.rows("hashrate_segment") if row["grouped_by"] == "network")
+    said = [
+        (
+            f"One exponential curve over {plural(fit['n_days'], 'day')} changes by {rate}, with R² "
+            f"{fit['r_squared']:.2f}."
+        )
+    ]
+    if pieces > 1 or fit["durbin_watson"] < HALF_DEPENDENT:
+        said.append(
+            f"It is not one exponential: {plural(pieces, 'piece')} of constant growth fit better, and "
+            f"the residuals have a Durbin-Watson statistic of {fit['durbin_watson']:.2f} (2 if "
+            "independent)."
+        )
+    return said
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", MINUS)
 
 
 def _of_network(rows: Sequence[Row]) -> list[Row]:
@@ -63,8 +146,8 @@ def _of_network(rows: Sequence[Row]) -> list[Row]:
 
 
 def _course_figure(marts: Marts) -> Figure:
-    course = marts.course("hashrate")
-    observed = [banded(day, row, "observed", "hashes_per_s") for day, row in course]
+    course = marts.over_time("hashrate")
+    observed = [interval_point(day, row, "observed", "hashes_per_s") for day, row in course]
     paper = [Point(x=day, y=row["paper_hashes_per_s"]) for day, row in course]
     lines = [
         Line(label="observed", colour=OBSERVED_COLOUR, points=observed),
@@ -83,7 +166,7 @@ def _course_figure(marts: Marts) -> Figure:
     ]
     breaks = [Event(x=row["first_day"], label="break") for row in segments[1:]]
     period = "UTC day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
-    drawing = panel(
+    drawing = line_panel(
         "hashrate",
         "Hashrate of the network",
         lines,
@@ -95,7 +178,8 @@ def _course_figure(marts: Marts) -> Figure:
         figure_id="hashrate-chart",
         title=f"Hashrate of the network per {period}",
         caption=(
-            f"The band is the {INTERVAL} of the observed hashrate, which tells the luck of finding blocks."
+            f"The band is the {INTERVAL} of the observed hashrate. It columns how much luck there is in "
+            "finding blocks."
         ),
         panels=[drawing],
         marts=("hashrate", "hashrate_segment"),
@@ -117,8 +201,8 @@ def _rates(low: float | None, high: float | None) -> str:
     return NOTHING if low is None else f"{_rate(low)} to {_rate(high)}"
 
 
-def _observed() -> tuple[Show, Show]:
-    return measured(
+def _observed() -> tuple[MartColumn, MartColumn]:
+    return interval_columns(
         "observed_hashes_per_s",
         "Observed",
         _rate,
@@ -136,23 +220,16 @@ def _network_table(marts: Marts) -> Table:
     return mart_table(
         "hashrate-table",
         "Hashrate of the network: over all, then epochs and days, newest first",
-        Head("Period", period_name, is_total=lambda row: bool(row["period_kind"] == "all")),
+        RowHead("Period", period_name, is_total=lambda row: bool(row["period_kind"] == "all")),
         [
-            field("block_count", "Blocks"),
-            field("mean_difficulty", "Difficulty", decimal),
-            field("paper_hashes_per_s", "By difficulty", _rate),
+            column("block_count", "Blocks"),
+            column("mean_difficulty", "Difficulty", decimal),
+            column("paper_hashes_per_s", "By difficulty", _rate),
             *_observed(),
         ],
         rows,
         mart="hashrate",
     )
-
-
-def period_name(row: Row) -> str:
-    """Name a period: a day, a difficulty epoch or the whole window."""
-    if row["period_kind"] == "all":
-        return "whole window"
-    return f"epoch {row['period']}" if row["period_kind"] == "epoch" else str(row["period"])
 
 
 def _pool_figure(marts: Marts, pools: Sequence[Row]) -> Figure:
@@ -164,7 +241,7 @@ def _pool_figure(marts: Marts, pools: Sequence[Row]) -> Figure:
             ratio=row["observed_hashes_per_s"],
             low=row["observed_low_hashes_per_s"],
             high=row["observed_high_hashes_per_s"],
-            colour=colour(marts, row["owner"]),
+            colour=pool_colour(marts, row["owner"]),
         )
         for row in pools[:MAX_CHART_POOLS]
     ]
@@ -173,8 +250,8 @@ def _pool_figure(marts: Marts, pools: Sequence[Row]) -> Figure:
         figure_id="hashrate-pool-chart",
         title="Hashrate per pool",
         caption=(
-            f"Observed, over the whole window; lines are {INTERVAL}s. At most {MAX_CHART_POOLS} "
-            "pools are drawn."
+            f"Observed, over the whole window. Lines are {INTERVAL}s. At most {MAX_CHART_POOLS} pools "
+            "are drawn."
         ),
         panels=[ratio_panel("hashrate-pool", "Hashrate per pool", rows, axis)],
         marts=("hashrate",),
@@ -182,10 +259,10 @@ def _pool_figure(marts: Marts, pools: Sequence[Row]) -> Figure:
     )
 
 
-def _pool_columns() -> list[Show]:
+def _pool_columns() -> list[MartColumn]:
     return [
-        field("block_count", "Blocks"),
-        field("paper_hashes_per_s", "By difficulty", _rate),
+        column("block_count", "Blocks"),
+        column("paper_hashes_per_s", "By difficulty", _rate),
         *_observed(),
     ]
 
@@ -194,7 +271,7 @@ def _pool_table(marts: Marts) -> Table:
     return mart_table(
         "hashrate-pool-table",
         "Hashrate per pool over the whole window",
-        by_pool(marts, "owner"),
+        pool_head(marts, "owner"),
         _pool_columns(),
         marts.rows("hashrate_pool"),
         mart="hashrate",
@@ -209,14 +286,13 @@ def _growth_table(marts: Marts) -> Table:
     return mart_table(
         "growth-table",
         "Exponential growth, ln H = \u03bbt + c, of the network and of each pool",
-        Head("", lambda row: marts.name(row["owner"]), is_total=lambda row: bool(row["owner"] == "all")),
+        RowHead("", lambda row: marts.name(row["owner"]), is_total=lambda row: bool(row["owner"] == "all")),
         _growth_columns(),
         rows,
         mart="hashrate_growth",
         note=(
-            "Durbin-Watson is 2 for independent residuals; far below, growth is not one exponential "
-            "and R\u00b2 "
-            "says little. See the pieces below."
+            "Durbin-Watson is 2 if the residuals are independent. Far below 2, growth is not one "
+            "exponential and R² says little; see the pieces below."
         ),
     )
 
@@ -226,10 +302,10 @@ def _growth_group_tables(marts: Marts) -> list[Table]:
     return group_tables(marts, "hashrate_growth_group", "growth-group-table", title, _growth_columns())
 
 
-def _growth_columns() -> list[Show]:
+def _growth_columns() -> list[MartColumn]:
     return [
-        field("n_days", "Days"),
-        *measured(
+        column("n_days", "Days"),
+        *interval_columns(
             "lambda_per_day",
             "\u03bb",
             _lambda,
@@ -238,12 +314,12 @@ def _growth_columns() -> list[Show]:
             unit="%/day",
             between=lambda low, high: f"{_lambda(low)} to {_lambda(high)}",
         ),
-        field("intercept", "c", lambda value: f"{value:.2f}"),
-        field("r_squared", "R\u00b2", _two),
-        field("adjusted_r_squared", "adjusted", _two),
-        field("residual_sd", "SD", _two, group="Residuals"),
-        field("durbin_watson", "Durbin-Watson", _two, group="Residuals"),
-        field("normality_p_value", "p of normal", p_value, group="Residuals"),
+        column("intercept", "c", lambda value: f"{value:.2f}"),
+        column("r_squared", "R\u00b2", _two),
+        column("adjusted_r_squared", "adjusted", _two),
+        column("residual_sd", "SD", _two, group="Residuals"),
+        column("durbin_watson", "Durbin-Watson", _two, group="Residuals"),
+        column("normality_p_value", "p of normal", p_value, group="Residuals"),
     ]
 
 
@@ -256,7 +332,7 @@ def _two(value: float | None) -> str:
 
 
 def _break_days(row: Row) -> str:
-    """Write the interval of the break at which a piece begins; the first piece begins at none."""
+    """Write the interval of the break at which a piece begins; the first piece begins without a break."""
     low, high = row["first_day_low"], row["first_day_high"]
     return NOTHING if low is None else f"{moment(low)} to {moment(high)}"
 
@@ -266,17 +342,33 @@ def _segment_table(marts: Marts) -> Table:
     return mart_table(
         "segment-table",
         "Pieces of constant growth between the breaks, network",
-        by_text("Piece", "segment"),
+        text_head("Piece", "segment"),
         [
-            field("first_day", "From", moment, kind="text"),
-            Show(INTERVAL, _break_days, kind="text"),
-            field("last_day", "To", moment, kind="text"),
-            field("n_days", "Days"),
-            field("lambda_per_day", "\u03bb", _lambda, unit="%/day"),
-            field("r_squared", "R\u00b2", percent),
+            column("first_day", "From", moment, kind="text"),
+            MartColumn(INTERVAL, _break_days, kind="text"),
+            column("last_day", "To", moment, kind="text"),
+            column("n_days", "Days"),
+            column("lambda_per_day", "\u03bb", _lambda, unit="%/day"),
+            column("r_squared", "R\u00b2", percent),
         ],
         rows,
         mart="hashrate_segment",
         records=marts.rows("hashrate_segment"),
         note="The CSV also has the pieces of each pool.",
     )
+
+
+TOPIC: Final = Topic(
+    section_id="hashrate",
+    title="Hashrate",
+    question="How much hashing power is there, and how does it grow?",
+    intro=(
+        "By difficulty: the hashrate with which the network would find a block every 600 s on "
+        f"average, {PAPER_FORMULA}. Observed: the expected number of hashes for the blocks found, "
+        "divided by the time that they took by header times. The hashrate of a pool is its share "
+        "of this."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)

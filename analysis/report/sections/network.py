@@ -1,38 +1,103 @@
-"""Section: blocks that were lost, reorganisations, and how far our nodes lie apart."""
+"""Topic: lost blocks, reorganisations, and how fast a block reaches each of our nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from analysis.report.charts.curves import (
+from analysis.report.basis import on_arrivals
+from analysis.report.charts.lines import (
     DURATION_LABEL,
-    PERCENT_AXIS,
     Axis,
     Line,
     Point,
     duration_ticks,
-    panel,
+    line_panel,
 )
-from analysis.report.data import Marts, Row
-from analysis.report.model import Figure, Section, Table
-from analysis.report.parts import cut_note, drawable, on_arrivals, ratio_panel, ratio_row
-from analysis.report.tables import Head, Show, by_pool, by_text, field, mart_table, measured, ratio
-from analysis.report.text import INTERVAL, NOTHING, count, decimal, duration, duration_range, text_of
+from analysis.report.charts.ratios import ratio_panel
+from analysis.report.charts.svg import PERCENT_LABEL
+from analysis.report.data import ALL, Marts, Read, Row
+from analysis.report.model import Content, Figure, Table
+from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
+from analysis.report.tables import (
+    MartColumn,
+    RowHead,
+    column,
+    interval_columns,
+    mart_table,
+    pool_head,
+    ratio_columns,
+    text_head,
+)
+from analysis.report.text import (
+    INTERVAL,
+    NOTHING,
+    count,
+    decimal,
+    duration,
+    duration_range,
+    median,
+    plural,
+    printable,
+    text_of,
+    with_interval,
+)
+from analysis.report.topic import Topic
 
 NO_ARRIVALS: Final = (
-    "Not enough data on stale blocks: no block was pushed to us. `pool-collector run` records blocks "
-    "as they arrive; "
-    "blocks read from disk are nearly all of the active chain."
+    "Not enough data on stale blocks: our node announced no block as it arrived. "
+    "`pool-collector run` records blocks as they arrive. Blocks read from disk are nearly all "
+    "on the active chain."
 )
 NO_REORGS: Final = "No branch was lost in the window, so there is no reorganisation to show."
 ONE_NODE: Final = (
-    "Not enough data on propagation: that takes two nodes that push the same blocks. Name more in the "
-    "settings "
-    "file of `pool-collector run`, one `[[node]]` each; they share one clock."
+    "Not enough data on propagation: two nodes that announce the same blocks are needed. Add "
+    "nodes to the settings file of `pool-collector run`, one `[[node]]` each; one process "
+    "watches them all on one clock."
 )
 LEAST_S: Final = 0.001
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "stale_rate": Read("stale_rate", "pool"),
+        "stale_branches": Read("stale_branches", "from_height, first_hash"),
+        "reorg_depth": Read("reorg_depth", "depth"),
+        "node_propagation": Read("node_propagation", "kind, node"),
+    }
+)
 
 
-def network_section(marts: Marts) -> Section:
+def sentences(marts: Marts) -> list[str]:
+    """Say how many blocks were lost, how deep reorganisations went, and how late the slowest node is."""
+    row = next((r for r in marts.rows("stale_rate") if r["pool"] == ALL), None)
+    if row is None or not row["n_blocks"]:
+        return ["Not enough data on stale blocks: our node announced no block as it arrived."]
+    said = [
+        (
+            f"{count(row['n_stale'])} of {plural(row['n_blocks'], 'announced block')} became stale, "
+            f"{with_interval(row, 'stale')}."
+        )
+    ]
+    followed = [r for r in marts.rows("reorg_depth") if r["n_reorgs"]]
+    if followed:
+        n_reorgs = sum(r["n_reorgs"] for r in followed)
+        deepest = max(r["depth"] for r in followed)
+        were = "There was 1 reorganisation" if n_reorgs == 1 else f"There were {n_reorgs:,} reorganisations"
+        n_undone = sum(r["n_undone"] for r in followed)
+        undone = f", {n_undone:,} of them undone later" if n_undone else ""
+        said.append(f"{were}, the deepest of {plural(deepest, 'block')}{undone}.")
+    nodes = [r for r in marts.rows("node_propagation") if r["kind"] == "block"]
+    if not nodes:
+        return [*said, "Not enough data on propagation: two nodes are needed."]
+    slowest = max(nodes, key=lambda r: r["lag_median_s"])
+    return [
+        *said,
+        (
+            f"Half of the blocks reached {printable(slowest['node'])} within {median(slowest, 'lag')} "
+            f"of our first node, and 90\u00a0% within {duration(slowest['lag_p90_s'])}."
+        ),
+    ]
+
+
+def figures_and_tables(marts: Marts) -> Content:
     """Show stale blocks, reorganisations and propagation between our nodes."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -45,33 +110,22 @@ def network_section(marts: Marts) -> Section:
         parts += [_depth_table(marts), _branch_table(marts)]
     else:
         missing.append(NO_REORGS)
-    spreads = [(max(spread_s, LEAST_S), part) for spread_s, part in marts.spreads]
+    spreads = [(max(spread_s, LEAST_S), part) for spread_s, part in marts.spread_curve]
     if len(spreads) > 1:
         parts.append(_spread_figure(marts, spreads))
     if marts.rows("node_propagation"):
         parts.append(_node_table(marts))
     else:
         missing.append(ONE_NODE)
-    return Section(
-        section_id="network",
-        title="Network",
-        question="How many blocks are lost, and how fast do blocks spread?",
-        intro=(
-            "A stale block lost to a rival of its height. A node announces a rival only when it "
-            "becomes its tip, "
-            "so the rate is a lower bound. Propagation is the time between our own nodes, on one clock."
-        ),
-        parts=parts,
-        missing=missing,
-    )
+    return Content(parts=parts, missing=missing)
 
 
 def _stale_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
-    drawn = [ratio_row(marts, row, "stale") for row in drawable(rows, "stale")]
+    drawn = [ratio_row(marts, row, "stale") for row in rows_to_draw(rows, "stale")]
     return Figure(
         figure_id="stale-chart",
         title="Stale blocks",
-        caption=f"Part of the blocks pushed to us that lost, with {INTERVAL}s.{cut_note(rows)}",
+        caption=f"Share of the announced blocks that lost, with {INTERVAL}s.{left_out_note(rows)}",
         panels=[ratio_panel("stale", "Rate of stale blocks per pool", drawn)],
         marts=("stale_rate",),
         rests_on=on_arrivals(marts),
@@ -82,8 +136,8 @@ def _stale_table(marts: Marts) -> Table:
     return mart_table(
         "stale-table",
         "Stale blocks per pool",
-        by_pool(marts),
-        [field("n_blocks", "Pushed to us"), field("n_stale", "Stale"), *ratio("stale", "Rate")],
+        pool_head(marts),
+        [column("n_blocks", "Announced"), column("n_stale", "Stale"), *ratio_columns("stale", "Rate")],
         marts.ranked("stale_rate"),
         mart="stale_rate",
     )
@@ -93,45 +147,47 @@ def _depth_table(marts: Marts) -> Table:
     return mart_table(
         "depth-table",
         "Reorganisations by depth",
-        Head("Depth", lambda row: count(row["depth"])),
+        RowHead("Depth", lambda row: count(row["depth"])),
         [
-            field("n_branches", "Branches that long"),
-            field("n_reorgs", "Reorganisations of a node of ours"),
-            field("n_undone", "Undone again"),
-            *measured("per_1000_blocks", "Per 1,000 blocks", decimal, "per_1000_low", "per_1000_high"),
+            column("n_branches", "Branches that long"),
+            column("n_reorgs", "Reorganisations of our nodes"),
+            column("n_undone", "Undone"),
+            *interval_columns(
+                "per_1000_blocks", "Per 1,000 blocks", decimal, "per_1000_low", "per_1000_high"
+            ),
         ],
         marts.rows("reorg_depth"),
         mart="reorg_depth",
-        note="Undone again: the node came back to the blocks it had left.",
+        note="Undone: the node came back to the blocks that it had left.",
     )
 
 
 def _branch_table(marts: Marts) -> Table:
     return mart_table(
         "branch-table",
-        "Every branch off the active chain",
-        Head("Height", lambda row: count(row["from_height"])),
+        "Every branch beside the active chain",
+        RowHead("Height", lambda row: count(row["from_height"])),
         [
-            field("depth", "Length"),
-            Show(
+            column("depth", "Length"),
+            MartColumn(
                 "Pools", lambda row: ", ".join(marts.name(pool) for pool in row["pools"] or ()), kind="text"
             ),
-            Show(
+            MartColumn(
                 "Lost to",
                 lambda row: marts.name(row["rival_pool"]) if row["rival_pool"] else NOTHING,
                 kind="text",
             ),
-            Show("Lead", lambda row: _lead(row["lead_s"])),
-            field("followed_depth", "Followed by us"),
-            Show("Race", lambda row: "open" if row["is_open"] else "lost", kind="text"),
+            MartColumn("Lead", lambda row: _lead(row["lead_s"])),
+            column("followed_depth", "Followed by us"),
+            MartColumn("Race", lambda row: "open" if row["is_open"] else "lost", kind="text"),
         ],
         marts.rows("stale_branches"),
         mart="stale_branches",
         n_records=marts.totals["stale_branches"],
         note=(
-            "Lead: how long before its rival it reached us; below zero it came later. Followed: blocks that "
-            "a node of ours had connected and had to leave. A race is open while the branch is as high as "
-            "the active chain."
+            "Lead: how much earlier than its rival the branch reached us; below zero it came later. "
+            "Followed by us: blocks that a node of ours connected and later had to leave. A race is "
+            "open while the branch is as high as the active chain."
         ),
         is_folded=True,
     )
@@ -151,7 +207,7 @@ def _spread_figure(marts: Marts, spreads: Sequence[tuple[float, float]]) -> Figu
         shape="step",
     )
     low_s, high_s = spreads[0][0], max(spreads[-1][0], 2 * spreads[0][0])
-    drawing = panel(
+    drawing = line_panel(
         "spread",
         "Time from our first node to our last",
         [line],
@@ -162,12 +218,15 @@ def _spread_figure(marts: Marts, spreads: Sequence[tuple[float, float]]) -> Figu
             domain=(low_s, high_s),
             ticks=duration_ticks(low_s, high_s),
         ),
-        y=Axis(title="Part of blocks", label=PERCENT_AXIS.label, domain=(0, 1)),
+        y=Axis(title="Part of blocks", label=PERCENT_LABEL, domain=(0, 1)),
     )
     return Figure(
         figure_id="spread-chart",
         title="Propagation between our nodes",
-        caption="Height is the part of blocks that our last node pushed within that time of our first.",
+        caption=(
+            "The height is the share of blocks that our last node announced within that time of our "
+            "first node."
+        ),
         panels=[drawing],
         marts=("block_propagation",),
         rests_on=on_arrivals(marts),
@@ -177,14 +236,14 @@ def _spread_figure(marts: Marts, spreads: Sequence[tuple[float, float]]) -> Figu
 def _node_table(marts: Marts) -> Table:
     return mart_table(
         "propagation-table",
-        "How far each node lags behind the first",
-        by_text("Node", "node"),
+        "How much later than the first node each node is",
+        text_head("Node", "node"),
         [
-            Show("Of", lambda row: text_of(row["kind"]), kind="text"),
-            field("n_shared", "Shared"),
-            field("n_first", "First"),
-            *ratio("first", "Part"),
-            *measured(
+            MartColumn("Of", lambda row: text_of(row["kind"]), kind="text"),
+            column("n_shared", "Shared"),
+            column("n_first", "First"),
+            *ratio_columns("first", "Part"),
+            *interval_columns(
                 "lag_median_s",
                 "Median",
                 duration,
@@ -193,11 +252,26 @@ def _node_table(marts: Marts) -> Table:
                 group="Lag",
                 between=duration_range,
             ),
-            field("lag_p90_s", "90\u00a0%", duration, group="Lag"),
-            field("lag_p99_s", "99\u00a0%", duration, group="Lag"),
-            field("spread_median_s", "Spread", duration),
-            field("connect_median_s", "Validation", duration),
+            column("lag_p90_s", "90\u00a0%", duration, group="Lag"),
+            column("lag_p99_s", "99\u00a0%", duration, group="Lag"),
+            column("spread_median_s", "Spread", duration),
+            column("connect_median_s", "Validation", duration),
         ],
         marts.rows("node_propagation"),
         mart="node_propagation",
     )
+
+
+TOPIC: Final = Topic(
+    section_id="network",
+    title="Network",
+    question="How many blocks are lost, and how fast do blocks spread?",
+    intro=(
+        "A stale block lost against another block of the same height. A node announces such a "
+        "rival only when the rival becomes its tip, so the rate is a lower bound. Propagation is "
+        "the time between our own nodes, on one clock."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)

@@ -1,40 +1,61 @@
-"""Section: what mining earns, per unit of hashing power, and whether hashrate follows that."""
+"""Topic: what mining earns, what one unit of hashing power earns, and whether the hashrate follows."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from analysis.report.charts.charts import PERCENT_LABEL, RatioAxis, RatioRow
-from analysis.report.charts.curves import PLAIN_LABEL, USD_LABEL, Axis, Line, Point, panel
-from analysis.report.data import Marts, Row
-from analysis.report.model import Figure, Panel, Section, Table
-from analysis.report.parts import on_blocks, ratio_panel
-from analysis.report.sections.hashrate import period_name
-from analysis.report.tables import Head, Show, by_pool, field, group_tables, mart_table, measured
+from analysis.report.basis import on_blocks
+from analysis.report.charts.lines import PLAIN_LABEL, USD_LABEL, Axis, Line, Point, line_panel
+from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
+from analysis.report.charts.svg import PERCENT_LABEL
+from analysis.report.data import Marts, Read, Row
+from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.pool_comparison import SIGNIFICANCE
+from analysis.report.tables import (
+    MartColumn,
+    RowHead,
+    column,
+    group_tables,
+    interval_columns,
+    mart_table,
+    period_name,
+    pool_head,
+)
 from analysis.report.text import (
     INTERVAL,
     NOTHING,
     bitcoin,
     count,
     decimal,
+    hashprice,
+    p_claim,
     p_value,
     percent,
+    plural,
 )
+from analysis.report.topic import Topic
 
 NO_FEES: Final = (
-    "Not enough data: the fees of no block are known. They come with `pool-collector run`, and from the "
-    "node's undo files with `pool-collector backfill`."
+    "Not enough data: the fees of no block are known. `pool-collector run` records fees, and "
+    "`pool-collector backfill` reads them from the node's undo files."
 )
 NO_PRICES: Final = (
-    "No prices: USD, hashprice in USD and the threshold in USD are left out. Add daily prices with "
-    "`pool-collector import prices FILE --source NAME --licence TERMS --url URL`, then build again."
+    "No prices were imported, so all amounts in USD are left out. Add daily prices with "
+    "`pool-collector import prices FILE --source NAME --licence TERMS --url URL`, then build "
+    "again."
 )
 NO_EPOCHS: Final = (
-    "Not enough data for the threshold: that takes 21 difficulty epochs in a row, of 2,016 blocks each, "
-    "about ten months."
+    "Not enough data for the threshold: 21 difficulty epochs in a row are needed, of 2,016 "
+    "blocks each. That is about ten months."
 )
 NO_GROWTH: Final = (
-    "Not enough data to compare growth of hashrate and revenue: that takes 30 days with blocks."
+    "Not enough data to compare the growth of hashrate and revenue: 30 days with blocks are needed."
+)
+NO_THRESHOLD: Final = (
+    "Not enough data for a threshold of revenue: 21 difficulty epochs in a row are needed, about ten months."
+)
+NO_DILEMMAS: Final = (
+    "Not enough data on the Malthusian trap and the prisoner's dilemma: 30 days with blocks are needed."
 )
 METRICS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -47,19 +68,57 @@ METRICS: Final[Mapping[str, str]] = MappingProxyType(
 )
 SAT_PER_BTC: Final = 100_000_000
 MAX_PRISONERS: Final = 8
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "revenue": Read("revenue", "period_kind, first_height", "grouped_by = 'network'"),
+        "revenue_pool": Read(
+            "revenue", "is_unknown, revenue_sat DESC, owner", "grouped_by = 'pool' AND period_kind = 'all'"
+        ),
+        "revenue_group": Read(
+            "revenue",
+            "grouped_by, is_unknown, revenue_sat DESC, owner",
+            "grouped_by != 'network' AND period_kind = 'all'",
+        ),
+        "revenue_growth": Read(
+            "revenue_growth", "grouped_by, owner, metric", "grouped_by IN ('network', 'pool')"
+        ),
+        "revenue_growth_group": Read(
+            "revenue_growth", "grouped_by, owner, metric", "grouped_by != 'network'"
+        ),
+        "revenue_threshold": Read("revenue_threshold", "unit DESC"),
+    }
+)
 
 
-def revenue_section(marts: Marts) -> Section:
+def sentences(marts: Marts) -> list[str]:
+    """Say what was earned, whether hashrate follows a threshold, and whether the two dilemmas are seen."""
+    row = marts.whole_window("revenue")
+    if row is None or not row["fee_block_count"]:
+        return ["Not enough data: the fees of no block are known."]
+    said = [
+        (
+            f"{plural(row['fee_block_count'], 'block')} with known fees earned "
+            f"{bitcoin(row['revenue_sat'])} BTC; {percent(row['fee_ratio'])} of this is fees."
+        )
+    ]
+    if row["hashprice_usd_per_ph_day"] is not None:
+        said.append(f"On average, {hashprice(row['hashprice_usd_per_ph_day'], 'USD')} per day.")
+    else:
+        said.append("There are no amounts in USD, because no prices were imported.")
+    return said + _threshold(marts) + _dilemmas(marts)
+
+
+def figures_and_tables(marts: Marts) -> Content:
     """Show revenue and hashprice over time and per pool, the threshold, and the two dilemmas."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     known = [row for row in marts.rows("revenue") if row["fee_block_count"]]
     if not known:
         missing.append(NO_FEES)
-    elif len(marts.course("revenue")) > 1:
+    elif len(marts.over_time("revenue")) > 1:
         parts.append(_course_figure(marts))
     else:
-        missing.append("All blocks are of one UTC day: there is no course of revenue to draw.")
+        missing.append("All blocks are from one UTC day, so revenue cannot be drawn over time.")
     if known:
         parts += [_network_table(marts), _pool_table(marts)]
         parts += group_tables(marts, "revenue_group", "revenue-group-table", "Revenue", _columns())
@@ -79,22 +138,67 @@ def revenue_section(marts: Marts) -> Section:
         parts += [_growth_table(marts), *_growth_group_tables(marts)]
     else:
         missing.append(NO_GROWTH)
-    return Section(
-        section_id="revenue",
-        title="Revenue",
-        question="What does mining earn, and does hashrate follow?",
-        intro=(
-            "Revenue is subsidy and fees of the blocks whose fees are known. Hashprice is what 1\u00a0PH/s "
-            "earns in a day on average: it depends on difficulty, subsidy, fees and price, not on luck. "
-            "These are sums of all blocks there are, so they have no interval."
-        ),
-        parts=parts,
-        missing=missing,
+    return Content(parts=parts, missing=missing)
+
+
+def _threshold(marts: Marts) -> list[str]:
+    units = {row["unit"]: row for row in marts.rows("revenue_threshold")}
+    row = units.get("usd") or units.get("sat")
+    if row is None or row["threshold_per_ph_day"] is None:
+        return [NO_THRESHOLD]
+    unit = "USD" if row["unit"] == "usd" else "sat"
+    found = (
+        f"{decimal(row['threshold_per_ph_day'])} {unit} per PH/s and day ({INTERVAL} "
+        f"{decimal(row['threshold_low_per_ph_day'])} to {decimal(row['threshold_high_per_ph_day'])})"
     )
+    if row["p_value"] < SIGNIFICANCE and row["above_growth"] > row["below_growth"]:
+        return [f"Hashrate grows faster above a hashprice of {found}: {p_claim(row['p_value'])}."]
+    return [
+        (
+            f"No threshold is shown above which hashrate grows: the best split is at {found}, "
+            f"{p_claim(row['p_value'])}."
+        )
+    ]
+
+
+def _dilemmas(marts: Marts) -> list[str]:
+    found = {row["metric"]: row for row in marts.rows("revenue_growth") if row["grouped_by"] == "network"}
+    unit = "usd" if "hashprice_usd" in found else "sat"
+    price, rate = found.get(f"hashprice_{unit}"), found.get("hashrate")
+    if price is None or rate is None:
+        return [NO_DILEMMAS]
+    name = f"hashprice in {'USD' if unit == 'usd' else 'BTC'}"
+    if rate["lambda_low_per_day"] > 0 and price["lambda_high_per_day"] < 0:
+        trap = f"As in a Malthusian trap, hashrate grew while {name} fell."
+    elif price["lambda_low_per_day"] > 0:
+        trap = f"No Malthusian trap in this window: {name} rose."
+    else:
+        trap = f"No Malthusian trap is shown: the growth of hashrate and of {name} is not certain enough."
+    pools = {row["owner"] for row in marts.rows("revenue_growth") if row["grouped_by"] == "pool"}
+    own = {
+        (row["owner"], row["metric"]): row
+        for row in marts.rows("revenue_growth")
+        if row["grouped_by"] == "pool"
+    }
+    caught = [
+        pool
+        for pool in pools
+        if (pool, "hashrate") in own
+        and (pool, f"hashprice_{unit}") in own
+        and own[pool, "hashrate"]["lambda_low_per_day"] > 0
+        and own[pool, f"hashprice_{unit}"]["lambda_high_per_day"] < 0
+    ]
+    if not pools:
+        return [trap, "Not enough data on the prisoner's dilemma: no pool has 30 days with blocks."]
+    dilemma = (
+        f"Prisoner's dilemma: {count(len(caught))} of {plural(len(pools), 'pool')} with enough "
+        f"days certainly grew although their {name} certainly fell."
+    )
+    return [trap, dilemma]
 
 
 def _course_figure(marts: Marts) -> Figure:
-    course = [(day, row) for day, row in marts.course("revenue") if row["fee_block_count"]]
+    course = [(day, row) for day, row in marts.over_time("revenue") if row["fee_block_count"]]
     period = "day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
     unit = "usd" if any(row["revenue_usd"] is not None for _, row in course) else "sat"
 
@@ -127,7 +231,7 @@ def _course_figure(marts: Marts) -> Figure:
     return Figure(
         figure_id="revenue-chart",
         title=f"Revenue of the network per {period}",
-        caption="Sums over the blocks whose fees are known, at the close of their UTC day.",
+        caption="Sums over the blocks with known fees, at the closing price of their UTC day.",
         panels=panels,
         marts=("revenue",),
         rests_on=on_blocks(marts),
@@ -138,20 +242,20 @@ def _course_figure(marts: Marts) -> Figure:
 
 def _half(name: str, title: str, lines: Sequence[Line], unit: str, label: str) -> Panel:
     axis = Axis(title=unit, label=label)
-    return panel(f"revenue-{name}", title, lines, x=Axis(title=""), y=axis, is_half=True)
+    return line_panel(f"revenue-{name}", title, lines, x=Axis(title=""), y=axis, is_half=True)
 
 
-def _columns() -> list[Show]:
+def _columns() -> list[MartColumn]:
     return [
-        field("block_count", "Blocks"),
-        field("fee_block_count", "Fees known"),
-        field("subsidy_sat", "Subsidy", bitcoin, unit="BTC"),
-        field("fees_sat", "Fees", bitcoin, unit="BTC"),
-        field("fee_ratio", "Fee part", percent),
-        field("share_ratio", "Of all", percent),
-        field("revenue_usd", "Revenue", count, unit="USD"),
-        field("hashprice_sat_per_ph_day", "Hashprice", count, unit="sat/PH/s/day"),
-        field("hashprice_usd_per_ph_day", "Hashprice", decimal, unit="USD/PH/s/day"),
+        column("block_count", "Blocks"),
+        column("fee_block_count", "Fees known"),
+        column("subsidy_sat", "Subsidy", bitcoin, unit="BTC"),
+        column("fees_sat", "Fees", bitcoin, unit="BTC"),
+        column("fee_ratio", "Fee part", percent),
+        column("share_ratio", "Of all", percent),
+        column("revenue_usd", "Revenue", count, unit="USD"),
+        column("hashprice_sat_per_ph_day", "Hashprice", count, unit="sat/PH/s/day"),
+        column("hashprice_usd_per_ph_day", "Hashprice", decimal, unit="USD/PH/s/day"),
     ]
 
 
@@ -160,12 +264,12 @@ def _network_table(marts: Marts) -> Table:
     rows = sorted(
         marts.rows("revenue"), key=lambda row: (kinds[row["period_kind"]], -(row["first_height"] or 0))
     )
-    shows = [show for show in _columns() if show.label != "Of all"]
+    columns = [show for show in _columns() if show.label != "Of all"]
     return mart_table(
         "revenue-table",
         "Revenue of the network: over all, then epochs and days, newest first",
-        Head("Period", period_name, is_total=lambda row: bool(row["period_kind"] == "all")),
-        shows,
+        RowHead("Period", period_name, is_total=lambda row: bool(row["period_kind"] == "all")),
+        columns,
         rows,
         mart="revenue",
     )
@@ -175,7 +279,7 @@ def _pool_table(marts: Marts) -> Table:
     return mart_table(
         "revenue-pool-table",
         "Revenue per pool over the whole window",
-        by_pool(marts, "owner"),
+        pool_head(marts, "owner"),
         _columns(),
         marts.rows("revenue_pool"),
         mart="revenue",
@@ -186,11 +290,11 @@ def _pool_table(marts: Marts) -> Table:
 def _threshold_table(rows: Sequence[Row]) -> Table:
     return mart_table(
         "threshold-table",
-        "Does hashrate grow when a unit of it earns more than a threshold?",
-        Head("Hashprice in", lambda row: "USD" if row["unit"] == "usd" else "sat"),
+        "Does hashrate grow when one unit of it earns more than a threshold?",
+        RowHead("Hashprice in", lambda row: "USD" if row["unit"] == "usd" else "sat"),
         [
-            field("n_epochs", "Epochs"),
-            *measured(
+            column("n_epochs", "Epochs"),
+            *interval_columns(
                 "threshold_per_ph_day",
                 "Threshold",
                 decimal,
@@ -198,20 +302,20 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
                 "threshold_high_per_ph_day",
                 unit="per PH/s/day",
             ),
-            field("below_growth", "Below", _growth, unit="per epoch", group="Growth of hashrate"),
-            field("above_growth", "Above", _growth, unit="per epoch", group="Growth of hashrate"),
-            field("r_squared", "R\u00b2", percent),
-            field("p_value", "p", p_value),
-            field("later_below_growth", "Below", _growth, unit="per epoch", group="One epoch later"),
-            field("later_above_growth", "Above", _growth, unit="per epoch", group="One epoch later"),
-            field("later_p_value", "p", p_value, group="One epoch later"),
+            column("below_growth", "Below", _growth, unit="per epoch", group="Growth of hashrate"),
+            column("above_growth", "Above", _growth, unit="per epoch", group="Growth of hashrate"),
+            column("r_squared", "R\u00b2", percent),
+            column("p_value", "p", p_value),
+            column("later_below_growth", "Below", _growth, unit="per epoch", group="One epoch later"),
+            column("later_above_growth", "Above", _growth, unit="per epoch", group="One epoch later"),
+            column("later_p_value", "p", p_value, group="One epoch later"),
         ],
         rows,
         mart="revenue_threshold",
         note=(
-            "The paper's statement holds where p is small and growth above the threshold is the larger one. "
-            "One epoch later: growth after the epoch of the level, with a threshold of its own; the other is "
-            "of the same time and shares its difficulty."
+            "The paper's statement holds if p is small and growth is larger above the threshold. One "
+            "epoch later: growth in the epoch after, with a threshold of its own. Growth in the same "
+            "epoch shares the difficulty with the hashprice."
         ),
     )
 
@@ -221,7 +325,7 @@ def _growth(value: float | None) -> str:
 
 
 def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
-    """Draw the growth of hashrate beside that of what it earns; right of zero it grows."""
+    """Draw the growth of hashrate beside the growth of what it earns."""
     colours = {"hashrate": "var(--accent-1)"}
     drawn = [
         RatioRow(
@@ -243,8 +347,8 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
         title="Hashrate against what it earns",
         caption=(
             "Malthusian trap: hashrate grows faster than revenue, so hashprice falls (left of zero). "
-            f"Slopes of ln y = \u03bbt + c over days, in percent, with {INTERVAL}s. Revenue is per "
-            "day of the time that the blocks took."
+            f"The slopes are those of ln y = λt + c over days, in percent, with {INTERVAL}s. Revenue "
+            "is per day of the time that the blocks took."
         ),
         panels=[ratio_panel("dilemma", "Growth of hashrate, revenue and hashprice", drawn, axis)],
         marts=("revenue_growth",),
@@ -253,7 +357,7 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
 
 
 def _pool_growth(marts: Marts) -> list[tuple[Row, Row]]:
-    """Give the growth of hashrate and of hashprice of the largest pools that have both fits."""
+    """Give for the largest pools the two fits of growth: of hashrate and of hashprice."""
     fits = {(row["owner"], row["metric"]): row for row in marts.rows("revenue_growth") if _is_fitted(row)}
     unit = "usd" if any(metric == "hashprice_usd" for _, metric in fits) else "sat"
     pairs = [(fits.get((pool, "hashrate")), fits.get((pool, f"hashprice_{unit}"))) for pool in marts.pools]
@@ -265,7 +369,7 @@ def _is_fitted(row: Row) -> bool:
 
 
 def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
-    """Draw, pool by pool, the growth of its own hashrate above that of what a unit of it earned."""
+    """Draw for each pool the growth of its own hashrate, and of what a unit of it earned."""
     rows = [
         RatioRow(
             row=f"{row['owner']}-{row['metric']}",
@@ -286,10 +390,11 @@ def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
     axis = RatioAxis(title="Growth per day", smallest=-reach, largest=reach, limit=None, reference=0.0)
     return Figure(
         figure_id="prisoner-chart",
-        title="Each pool's hashrate against what a unit of it earns",
+        title="Each pool's hashrate against what one unit of it earns",
         caption=(
-            "Prisoner's dilemma: a pool's own hashrate grows (right of zero) although its hashprice falls "
-            f"(left of zero). Slopes in percent per day, with {INTERVAL}s; at most {MAX_PRISONERS} pools."
+            "Prisoner's dilemma: a pool's own hashrate grows (right of zero) although its hashprice "
+            f"falls (left of zero). Slopes in percent per day, with {INTERVAL}s; at most "
+            f"{MAX_PRISONERS} pools."
         ),
         panels=[ratio_panel("prisoner", "Growth of hashrate and hashprice per pool", rows, axis)],
         marts=("revenue_growth",),
@@ -306,7 +411,7 @@ def _growth_table(marts: Marts) -> Table:
     return mart_table(
         "dilemma-table",
         "Growth per day of hashrate, revenue and hashprice, of the network and of each pool",
-        Head(
+        RowHead(
             "",
             lambda row: marts.name(row["owner"]),
             is_total=lambda row: bool(row["grouped_by"] == "network"),
@@ -316,8 +421,7 @@ def _growth_table(marts: Marts) -> Table:
         mart="revenue_growth",
         note=(
             "Prisoner's dilemma: a pool's own hashrate grows although its hashprice falls. A window "
-            "without a "
-            "change of price or subsidy cannot tell."
+            "without a change of price or subsidy cannot show it."
         ),
     )
 
@@ -327,11 +431,11 @@ def _growth_group_tables(marts: Marts) -> list[Table]:
     return group_tables(marts, "revenue_growth_group", "dilemma-group-table", title, _growth_columns())
 
 
-def _growth_columns() -> list[Show]:
+def _growth_columns() -> list[MartColumn]:
     return [
-        Show("Of", lambda row: METRICS[row["metric"]], kind="text"),
-        field("n_days", "Days"),
-        *measured(
+        MartColumn("Of", lambda row: METRICS[row["metric"]], kind="text"),
+        column("n_days", "Days"),
+        *interval_columns(
             "lambda_per_day",
             "\u03bb",
             _growth,
@@ -339,5 +443,20 @@ def _growth_columns() -> list[Show]:
             "lambda_high_per_day",
             between=lambda low, high: f"{_growth(low)} to {_growth(high)}",
         ),
-        field("r_squared", "R\u00b2", percent),
+        column("r_squared", "R\u00b2", percent),
     ]
+
+
+TOPIC: Final = Topic(
+    section_id="revenue",
+    title="Revenue",
+    question="What does mining earn, and does hashrate follow?",
+    intro=(
+        "Revenue is the subsidy and the fees of the blocks whose fees are known. Hashprice is "
+        "what 1\u00a0PH/s earns per day on average. It depends on difficulty, subsidy, fees and price, "
+        "not on luck. These numbers are sums over all blocks, so they have no interval."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)

@@ -1,33 +1,67 @@
-"""Section: who mines how many blocks, over all and per day, and how that was found out."""
+"""Topic: who mines how many blocks, over the whole window and per day."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
-from analysis.report.charts import charts
+from analysis.report.basis import on_blocks
+from analysis.report.charts.lines import day_chart
+from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import draw
-from analysis.report.data import MAX_DAYS, Marts, Row
-from analysis.report.model import Figure, Panel, Section, Table
-from analysis.report.parts import (
-    colour,
-    cut_note,
-    drawable,
-    on_blocks,
-    ratio_panel,
-    ratio_row,
+from analysis.report.data import MAX_DAYS, Marts, Read, Row
+from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
+from analysis.report.tables import MAX_TABLE_ROWS, MartColumn, column, mart_table, pool_head, ratio_columns
+from analysis.report.text import (
+    INTERVAL,
+    NO_BLOCKS,
+    count,
+    listed_pools,
+    moment,
+    percent,
+    plural,
+    with_interval,
 )
-from analysis.report.tables import MAX_TABLE_ROWS, Show, by_pool, field, mart_table, ratio
-from analysis.report.text import INTERVAL, NO_BLOCKS, moment, percent
+from analysis.report.topic import Topic
 from analysis.stats.intervals import wilson_intervals
 
-DAY_PANEL_PX = 204
-MAX_DAY_PANELS = 8
+DAY_PANEL_PX: Final = 204
+MAX_DAY_PANELS: Final = 8
 Course = list[tuple[dt.date, float, float, float]]
 
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "owner_share_epoch": Read(
+            "owner_share",
+            "first_height, is_unknown, position, owner",
+            "grouped_by = 'pool' AND period_kind = 'epoch'",
+        ),
+    }
+)
 
-def share_section(marts: Marts) -> Section:
-    """Show who mined how many blocks, over all and over time."""
+
+def sentences(marts: Marts) -> list[str]:
+    """Say who mined the most blocks, whether that is certain, and how many blocks are unknown."""
+    ranked = [row for row in marts.shares if not row["is_unknown"] and row["block_count"]]
+    unknown = next((row for row in marts.shares if row["is_unknown"] and row["block_count"]), None)
+    if not ranked and unknown is None:
+        return [NO_BLOCKS]
+    said = _leaders(marts, ranked) if ranked else []
+    if unknown is None:
+        said.append(f"Every block is attributed, to {plural(len(ranked), 'pool')} in all.")
+    else:
+        blocks = plural(unknown["block_count"], "block")
+        said.append(
+            f"No rule names the pool of {blocks}, {with_interval(unknown, 'share')}; they are shown apart."
+        )
+    return said
+
+
+def figures_and_tables(marts: Marts) -> Content:
+    """Show how many blocks each pool mined, over the whole window and over time."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     shown = [row for row in marts.shares if row["block_count"]]
@@ -40,28 +74,34 @@ def share_section(marts: Marts) -> Section:
         parts += [_course_figure(marts, days), _day_table(marts, days)]
     elif days:
         missing.append(
-            f"All blocks are of one UTC day, {moment(days[0])}: there is no course of days to draw."
+            f"All blocks are from one UTC day, {moment(days[0])}, so the shares cannot be drawn over time."
         )
-    return Section(
-        section_id="share",
-        title="Pool share",
-        question="Who mines the blocks?",
-        intro=(
-            "Each block is attributed by its payout script, else by the tag in its coinbase. A share is "
-            "the part of all blocks on the active chain. Blocks that no rule names are shown as unknown: "
-            "they may belong to any pool, also to one of those above, and are not ranked."
-        ),
-        parts=parts,
-        missing=missing,
-    )
+    return Content(parts=parts, missing=missing)
+
+
+def _leaders(marts: Marts, ranked: Sequence[Row]) -> list[str]:
+    """Say who is first, and whether it is certain that the second is behind."""
+    first = ranked[0]
+    of_all = f"{count(first['block_count'])} of {plural(first['total_block_count'], 'block')}"
+    tied = [marts.name(row["pool"]) for row in ranked if row["block_count"] == first["block_count"]]
+    if len(tied) > 1:
+        return [f"{listed_pools(tied)} mined the most: {of_all} each, {with_interval(first, 'share')}."]
+    sentence = f"{tied[0]} mined the most: {of_all}, {with_interval(first, 'share')}."
+    if len(ranked) == 1:
+        return [sentence]
+    second = ranked[1]
+    follows = f"{marts.name(second['pool'])} follows with {with_interval(second, 'share')}"
+    if second["share_high_ratio"] < first["share_low_ratio"]:
+        return [sentence, f"{follows}, and the two intervals do not overlap."]
+    return [sentence, f"{follows}; the two intervals overlap, so the order of the two is not certain."]
 
 
 def _share_figure(marts: Marts, shown: Sequence[Row]) -> Figure:
-    rows = [ratio_row(marts, row, "share") for row in drawable(shown, "share")]
+    rows = [ratio_row(marts, row, "share") for row in rows_to_draw(shown, "share")]
     return Figure(
         figure_id="share-chart",
         title="Share of blocks",
-        caption=f"Dots are shares of all blocks, lines their {INTERVAL}s.{cut_note(shown)}",
+        caption=f"Dots show the shares of all blocks, lines their {INTERVAL}s.{left_out_note(shown)}",
         panels=[ratio_panel("share-chart", "Share of blocks per pool", rows)],
         marts=("pool_share", "block_pool"),
         rests_on=on_blocks(marts),
@@ -72,21 +112,21 @@ def _share_table(marts: Marts) -> Table:
     return mart_table(
         "share-table",
         "Blocks and share per pool",
-        by_pool(marts),
+        pool_head(marts),
         [
-            field("block_count", "Blocks"),
-            *ratio("share", "Share"),
-            field("share_if_theirs_ratio", "With unknown", percent),
+            column("block_count", "Blocks"),
+            *ratio_columns("share", "Share"),
+            column("share_if_theirs_ratio", "With unknown", percent),
         ],
         marts.shares,
         mart="pool_share",
-        note="With unknown: if every unknown block were this pool's.",
+        note="With unknown: the share if every unknown block were this pool's.",
         is_folded=False,
     )
 
 
 def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
-    """Draw one panel per pool: by day, or by difficulty epoch where the days are many."""
+    """Draw one panel for each pool: by day, or by difficulty epoch where the days are too many."""
     pools = [*marts.pools[:MAX_DAY_PANELS], *(row["pool"] for row in marts.shares if row["is_unknown"])]
     is_daily = len(days) <= MAX_DAYS
     found = _by_day(marts) if is_daily else _by_epoch(marts)
@@ -96,18 +136,19 @@ def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
     panels = []
     for index, (pool, course) in enumerate(courses.items()):
         svg = draw(
-            charts.days(course, largest=largest, colour=colour(marts, pool), width_px=DAY_PANEL_PX),
+            day_chart(course, largest=largest, colour=pool_colour(marts, pool), width_px=DAY_PANEL_PX),
             name=f"share-day-{index}",
             title=f"Share of {marts.name(pool)} per {period}",
             description=f"{len(course)} values with {INTERVAL}s.",
         )
-        panels.append(Panel(title=marts.name(pool), wide=svg, colour=colour(marts, pool)))
+        panels.append(Panel(title=marts.name(pool), wide=svg, colour=pool_colour(marts, pool)))
     return Figure(
         figure_id="share-day-chart",
         title=f"Share per {period}",
         caption=(
             f"{'UTC days' if is_daily else 'Epochs of 2,016 blocks, by their first day'}. The band is the "
-            f"{INTERVAL} of the {period}; all panels have one scale.{cut_note(marts.shares, MAX_DAY_PANELS)}"
+            f"{INTERVAL} of the {period}; all panels have one scale."
+            f"{left_out_note(marts.shares, MAX_DAY_PANELS)}"
         ),
         panels=panels,
         marts=("pool_share_day",) if is_daily else ("owner_share",),
@@ -135,7 +176,7 @@ def _by_epoch(marts: Marts) -> Shares:
 
 
 def _course(found: Shares, pool: str) -> Course:
-    """Give a pool's share, low and high end in every period; one without a block of it is a share of 0."""
+    """Give the share and its interval in every period; without a block in a period the share is 0."""
     totals = np.array([total for total, _ in found.values()], float)
     _, highs = wilson_intervals(np.zeros(len(totals)), totals)
     course: Course = []
@@ -147,7 +188,7 @@ def _course(found: Shares, pool: str) -> Course:
 
 
 def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
-    """Show the last days; the CSV has all that fit, newest first."""
+    """Make a table of the days, newest first; it shows the last ones, and the CSV has all."""
     order = {row["pool"]: index for index, row in enumerate(marts.shares)}
     newest = sorted(
         marts.day_shares, key=lambda row: (-row["day"].toordinal(), order.get(row["pool"], len(order)))
@@ -155,15 +196,31 @@ def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
     return mart_table(
         "share-day-table",
         "Blocks and share per UTC day and pool, newest first",
-        by_pool(marts),
+        pool_head(marts),
         [
-            Show("Day", lambda row: moment(row["day"]), kind="text"),
-            field("block_count", "Blocks"),
-            field("total_block_count", "Of"),
-            *ratio("share", "Share"),
+            MartColumn("Day", lambda row: moment(row["day"]), kind="text"),
+            column("block_count", "Blocks"),
+            column("total_block_count", "Of"),
+            *ratio_columns("share", "Share"),
         ],
         newest,
         mart="pool_share_day",
         note=f"{len(days)} days." if len(newest) > MAX_TABLE_ROWS else "",
         is_folded=True,
     )
+
+
+TOPIC: Final = Topic(
+    section_id="share",
+    title="Pool share",
+    question="Who mines the blocks?",
+    intro=(
+        "Each block is attributed by its payout script; if no rule matches that, by the tag in "
+        "its coinbase. A share is a pool's part of all blocks on the active chain. Blocks that no "
+        "rule names are shown as unknown. They may belong to any pool, also to one that is named "
+        "above, and they have no rank."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)

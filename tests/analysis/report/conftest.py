@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from analysis import report
-from analysis.report.data import read
 from analysis.report.model import Page
 from analysis.report.page import page, render
+from analysis.report.sections import read_marts
 from tests.analysis.report import report_marts
 
 
@@ -21,7 +21,7 @@ def filled_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def filled_content(filled_database: Path) -> Page:
     """Give what the report of it shows."""
-    return page(read(filled_database))
+    return page(read_marts(filled_database))
 
 
 @pytest.fixture(scope="session")

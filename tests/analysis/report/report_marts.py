@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from analysis.catalog import load_catalog
 from analysis.report.data import ALL, COLUMNS, MEDIAN_BOUNDS, OPTIONAL_COLUMNS, QUARTILES, UNKNOWN
-from analysis.report.reads import READS
+from analysis.report.sections import READS
 from analysis.stats import intervals, rank_tests
-from tests.analysis.report import report_groups
+from tests.analysis.report import section_rows
 
 START = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 MIN_TIMED = 5
@@ -127,7 +127,7 @@ def mainnet_like(n_blocks: int = 900) -> World:
 def filled() -> World:
     """Add to the six days something to show in every section."""
     pools = [pool for pool in NAMES if pool != UNKNOWN]
-    return replace(mainnet_like(), groups=report_groups.groups(pools))
+    return replace(mainnet_like(), groups=section_rows.groups(pools))
 
 
 def _blocks(n_blocks: int) -> Iterator[Block]:

@@ -1,8 +1,8 @@
-"""Charts of how something runs over time, age or delay: lines or steps in their 95 % bands, on plain axes."""
+"""Charts of a value over time, age or delay: lines or steps inside their 95 % bands."""
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -10,15 +10,28 @@ from typing import Any, Final, Literal
 import altair as alt
 from markupsafe import Markup
 
-from analysis.report.charts.charts import MAX_POINTED_DAYS, PERCENT_LABEL, Drawing
-from analysis.report.charts.svg import INK, MUTED, draw
+from analysis.report.charts.svg import (
+    INK,
+    MAX_POINTED_DAYS,
+    MUTED,
+    NARROW_PX,
+    PANEL_PX,
+    PERCENT_LABEL,
+    WIDE_PX,
+    Drawing,
+    day_format,
+    draw,
+)
 from analysis.report.data import Row
-from analysis.report.model import LegendEntry, Panel
-from analysis.report.parts import NARROW_PX, PANEL_PX, WIDE_PX
+from analysis.report.model import LegendKey, Panel
 
 X = float | dt.date
+Curve = Sequence[tuple[float, float]]  # (interval in seconds, ratio of intervals that are not longer)
+
 Shape = Literal["line", "step", "points"]
+
 Stroke = Literal["solid", "dashed", "dotted"]
+
 HEIGHT_PX: Final = 270
 # Thousands are written out; what is beyond them, or below one, has as many digits as it needs.
 PLAIN_LABEL: Final = "format(datum.value, datum.value >= 1e3 && datum.value < 1e9 ? ',.0f' : '.4~g')"
@@ -45,7 +58,7 @@ _DAYS_NAMED_BELOW: Final = dt.timedelta(days=300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: what it measures, in which unit, and how its numbers are written."""
+    """One axis: its title, how its numbers are written, its ends and its ticks."""
 
     title: str
     label: str = PLAIN_LABEL
@@ -56,7 +69,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A value at a place, with its 95 % interval where there is one; None is a break in the line."""
+    """A value at x, with its 95 % interval if it has one. A y of None breaks the line."""
 
     x: X
     y: float | None
@@ -64,14 +77,14 @@ class Point:
     high: float | None = None
 
 
-def banded(x: X, row: Row, name: str, unit: str) -> Point:
-    """Return a row's `<name>_<unit>` at x, with its interval, `<name>_low_<unit>` to `<name>_high_<unit>`."""
+def interval_point(x: X, row: Row, name: str, unit: str) -> Point:
+    """Make the point of a row from the columns `<name>_<unit>`, `<name>_low_<unit>`, `<name>_high_<unit>`."""
     return Point(x=x, y=row[f"{name}_{unit}"], low=row[f"{name}_low_{unit}"], high=row[f"{name}_high_{unit}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One series; every series of a chart has a colour or a dash of its own."""
+    """One series of values. Every series of a chart has its own colour or dashes."""
 
     label: str
     colour: str
@@ -80,9 +93,9 @@ class Line:
     stroke: Stroke = "solid"
 
     @property
-    def legend(self) -> LegendEntry:
-        """Give its entry in the legend."""
-        return LegendEntry(
+    def legend(self) -> LegendKey:
+        """Give the line of the legend for this series."""
+        return LegendKey(
             label=self.label,
             colour=self.colour,
             shape="dot" if self.shape == "points" else "line" if self.stroke == "solid" else self.stroke,
@@ -91,16 +104,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A moment that is marked by an upright line."""
+    """A moment that an upright line marks."""
 
     x: X
     label: str
 
 
-PERCENT_AXIS: Final = Axis(title="", label=PERCENT_LABEL)
-
-
-def panel(
+def line_panel(
     name: str,
     title: str,
     lines: Sequence[Line],
@@ -110,11 +120,11 @@ def panel(
     events: Sequence[Event] = (),
     is_half: bool = False,
 ) -> Panel:
-    """Draw lines: in two widths, or as one of two panels beside each other where `is_half`."""
+    """Draw lines as a panel: in two widths, or as one of two panels side by side if `is_half`."""
     description = "; ".join(_in_words(line) for line in lines)
 
     def at(width_px: int, suffix: str) -> Markup:
-        chart = curves(lines, x=x, y=y, events=events, width_px=width_px)
+        chart = line_chart(lines, x=x, y=y, events=events, width_px=width_px)
         return draw(chart, name=f"{name}{suffix}", title=title, description=description)
 
     if is_half:
@@ -127,10 +137,10 @@ def _in_words(line: Line) -> str:
     return f"{line.label}: {len(known)} values, {min(known):.4g} to {max(known):.4g}" if known else line.label
 
 
-def curves(
+def line_chart(
     lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = (), width_px: int
 ) -> Drawing:
-    """Draw lines over numbers or UTC days; at least one point has a value."""
+    """Build the chart of lines over numbers or UTC days. At least one point must have a value."""
     x_axis = _x(lines, x, width_px)
     if y.is_log and y.domain is None:
         low, high = _reach(lines)
@@ -147,7 +157,7 @@ def curves(
 
 
 def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
-    """Give band, line and points of one series."""
+    """Yield the layers of one series: its band, its line and its points."""
     rows = [{"x": _place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in line.points]
     shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
     banded = [row for row in rows if row["low"] is not None and row["high"] is not None]
@@ -175,7 +185,7 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
 
 
 def _event_layer(event: Event, x: alt.X) -> Drawing:
-    """Draw one upright line with its label above the plot."""
+    """Draw an upright line with its label above the plot."""
     base = alt.Chart(alt.InlineData(values=[{"x": _place(event.x), "label": event.label}])).encode(x=x)
     rule = base.mark_rule(color=MUTED, strokeDash=[2, 3])
     text = base.mark_text(align="center", dy=-8, color=INK).encode(y=alt.value(0), text="label:N")
@@ -197,13 +207,13 @@ def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
 
 
 def _reach(lines: Sequence[Line]) -> tuple[float, float]:
-    """Give the ends of a logarithmic axis, a little beyond all values and intervals."""
+    """Give the ends of a logarithmic axis: a little beyond all values and intervals."""
     values = [value for line in lines for p in line.points for value in (p.low, p.y, p.high) if value]
     return 0.93 * min(values), 1.07 * max(values)
 
 
 def _y(column: str, axis: Axis) -> alt.Y:
-    """Give the upright axis; its title lies above it, where it takes no width."""
+    """Build the y axis. Its title lies above the axis, where it needs no width."""
     look: dict[str, Any] = {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end"}
     look |= {"titleX": 4 - _LEFT_PX, "titleY": -16, "labelExpr": axis.label, "domain": False}
     look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": 5}
@@ -222,7 +232,7 @@ def _place(x: X) -> float | str:
 
 
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Give round ticks of a logarithmic axis: more of them per decade where it has few decades."""
+    """Give round ticks for a logarithmic axis; the fewer decades it has, the more ticks per decade."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: tuple[float, ...] = ()
     for steps in (
@@ -238,10 +248,124 @@ def log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 def whole_ticks(first: int, last: float) -> tuple[float, ...]:
-    """Give the ticks of an axis of counts: at most ten whole numbers, the first among them."""
+    """Give at most ten whole numbers as the ticks of an axis of counts, starting with the first."""
     return tuple(range(first, int(last) + 1, max(1, math.ceil((last - first) / 10))))
 
 
 def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
-    """Give the ticks of a logarithmic axis of seconds that lie between two ends."""
+    """Give the usual ticks for a logarithmic axis of seconds: 1 s, 10 s, 1 min and so on."""
     return tuple(tick for tick in DURATION_TICKS if low_s <= tick <= high_s)
+
+
+# With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.
+MIN_FOR_CUT: Final = 200
+CUT_AT_RATIO: Final = 0.99
+_CURVE_HEIGHT_PX: Final = 260
+_DAY_HEIGHT_PX: Final = 90
+
+
+def distribution_panel(
+    name: str,
+    title: str,
+    description: str,
+    curves: Sequence[tuple[str, Curve]],
+    *,
+    end_s: float,
+) -> Panel:
+    """Draw distributions of intervals as a panel in two widths."""
+
+    def at(width_px: int, suffix: str) -> Markup:
+        chart = step_chart(curves, end_s=end_s, width_px=width_px)
+        return draw(chart, name=f"{name}-{suffix}", title=title, description=description)
+
+    return Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))
+
+
+def end_to_draw(curves: Iterable[Curve]) -> float:
+    """Choose where the time axis of distributions ends; of many intervals the slowest 1 % are not shown."""
+    ends = (
+        points[-1][0]
+        if len(points) < MIN_FOR_CUT
+        else next(interval_s for interval_s, ratio in points if ratio >= CUT_AT_RATIO)
+        for points in curves
+    )
+    return max(ends) or 1.0
+
+
+def step_chart(curves: Sequence[tuple[str, Curve]], *, end_s: float, width_px: int) -> Drawing:
+    """Build a chart of distributions of intervals in seconds, as steps: one (colour, points) for each.
+
+    A point is (seconds, ratio of intervals that are not longer). Each curve has at least one point. The chart
+    ends at `end_s`.
+    """
+    start_s = min(0.0, *(points[0][0] for _, points in curves))
+    rows = []
+    for colour, points in curves:
+        shown = [(start_s, 0.0), *points]
+        rows += [{"colour": colour, "interval_s": at, "ratio": ratio} for at, ratio in shown]
+        if points[-1][0] < end_s:
+            rows.append({"colour": colour, "interval_s": end_s, "ratio": 1.0})
+    left, bottom = 58, 44
+    x = alt.X(
+        "interval_s:Q",
+        scale=alt.Scale(domain=[start_s, end_s], nice=False),
+        axis=alt.Axis(title="Seconds since the parent block arrived", tickCount=5, grid=False),
+    )
+    y = alt.Y(
+        "ratio:Q",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(
+            title="Part of blocks",
+            titleAngle=0,
+            titleAlign="left",
+            titleAnchor="end",
+            titleX=4 - left,
+            titleY=-16,
+            labelExpr=PERCENT_LABEL,
+            values=[0, 0.25, 0.5, 0.75, 1],
+            domain=False,
+        ),
+    )
+    lines = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(interpolate="step-after", strokeWidth=2.5, clip=True)
+        .encode(x=x, y=y, color=alt.Color("colour:N", scale=None, legend=None))
+    )
+    return alt.layer(lines).properties(
+        width=width_px - left - 14,
+        height=_CURVE_HEIGHT_PX,
+        padding={"left": left, "right": 14, "top": 34, "bottom": bottom},
+        autosize="none",
+    )
+
+
+def day_chart(
+    rows: Sequence[tuple[dt.date, float, float, float]], *, largest: float, colour: str, width_px: int
+) -> Drawing:
+    """Build a small chart of a pool's ratio per UTC day, with its band; rows are (day, ratio, low, high)."""
+    data = [{"day": f"{day:%Y-%m-%d}", "ratio": r, "low": lo, "high": hi} for day, r, lo, hi in rows]
+    x = alt.X(
+        "day:T",
+        scale=alt.Scale(type="utc"),
+        axis=alt.Axis(
+            title=None,
+            values=[f"{day:%Y-%m-%d}" for day in (rows[0][0], rows[-1][0])],
+            labelExpr=f"utcFormat(datum.value, '{day_format(rows[-1][0] - rows[0][0])}')",
+            labelFlush=True,
+            grid=False,
+        ),
+    )
+    y_axis = alt.Axis(title=None, labelExpr=PERCENT_LABEL, tickCount=3, domain=False)
+    y = alt.Y("low:Q", scale=alt.Scale(domain=[0, largest], nice=False), axis=y_axis)
+    base = alt.Chart(alt.InlineData(values=data)).encode(x=x)
+    points = {"size": 22, "filled": True, "fill": colour} if len(data) <= MAX_POINTED_DAYS else False
+    left = 42
+    return alt.layer(
+        base.mark_area(color=colour, opacity=0.22).encode(y=y, y2="high:Q"),
+        base.mark_line(color=colour, strokeWidth=2, point=points).encode(y="ratio:Q"),
+    ).properties(
+        width=width_px - left - 12,
+        height=_DAY_HEIGHT_PX,
+        padding={"left": left, "right": 12, "top": 6, "bottom": 22},
+        autosize="none",
+    )

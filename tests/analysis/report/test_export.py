@@ -17,7 +17,7 @@ from analysis import report
 from analysis.errors import ReportError
 from analysis.report import export
 from analysis.report.model import Figure, Page, Table
-from tests.analysis.report import report_groups, report_marts
+from tests.analysis.report import report_marts, section_rows
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -85,7 +85,7 @@ def test_numbers_of_a_csv_are_those_of_the_database(filled_content: Page, filled
     shown = {row["period"]: float(row["observed_hashes_per_s"]) for row in downloaded(table)}
 
     assert shown == dict(found)
-    assert shown["all"] == report_groups.OBSERVED_HASHES_PER_S
+    assert shown["all"] == section_rows.OBSERVED_HASHES_PER_S
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
@@ -148,7 +148,7 @@ def test_every_figure_stands_alone(filled_content: Page) -> None:
 def test_every_figure_says_what_it_rests_on_and_by_which_method(filled_content: Page) -> None:
     """The marts that a figure names have an entry among the methods."""
     methods = next(section for section in filled_content.sections if section.section_id == "methods")
-    known = {entry.entry_id for part in methods.parts for entry in getattr(part, "entries", ())}
+    known = {term.anchor for part in methods.parts for term in getattr(part, "terms", ())}
 
     for figure in figures(filled_content):
         assert figure.rests_on

@@ -1,9 +1,10 @@
-"""Which pools differ from all other pools together, by tests corrected for how many pools are compared."""
+"""Finds the pools that differ from all other pools together, by tests corrected for the number of pools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from analysis.report.data import ALL, UNKNOWN, Row
+from analysis.report.data import ALL, UNKNOWN, Marts, Row
+from analysis.report.text import comma_interval, listed_pools
 from analysis.stats.rank_tests import holm
 
 SIGNIFICANCE: Final = 0.05
@@ -11,16 +12,16 @@ MIN_BLOCKS: Final = 5  # a pool with fewer is not compared
 
 
 class Different(NamedTuple):
-    """Pools that differ from all others together."""
+    """The pools whose value is above, or below, that of all other pools together."""
 
     above: set[str]
     below: set[str]
 
 
 def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
-    """Compare each pool's part `count` / `total` with that of all other blocks, by Fisher's exact test.
+    """Compare the share `count` / `total` of each pool's blocks with all others, by Fisher's exact test.
 
-    `rows` are those of a mart with a row for all blocks.
+    One of the `rows` must be the row of all pools.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
@@ -36,10 +37,10 @@ def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
 
 
 def by_blocks(blocks: Sequence[Row], name: str) -> Different:
-    """Compare the ratio `name` of each pool's blocks with that of all other blocks, by the Mann-Whitney test.
+    """Compare the ratio `name` of each pool's blocks with all other blocks, by the Mann-Whitney test.
 
-    `blocks` has a row per block; blocks without the ratio do not count. A pool
-    whose blocks rank lower and have the higher mean, or the other way round, is not said to differ.
+    `blocks` has one row per block; blocks without the ratio are left out. If ranks and means disagree on the
+    direction, the pool does not count as different.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
@@ -57,7 +58,7 @@ def by_blocks(blocks: Sequence[Row], name: str) -> Different:
 
 
 def _different(tests: Mapping[str, tuple[float, float]]) -> Different:
-    """Keep the pools whose corrected p value is small, by the direction of their difference."""
+    """Keep the pools with a small corrected p value, split by the direction of their difference."""
     corrected = holm([p_value for p_value, _ in tests.values()])
     found = [
         (pool, difference)
@@ -68,3 +69,20 @@ def _different(tests: Mapping[str, tuple[float, float]]) -> Different:
         above={pool for pool, difference in found if difference > 0},
         below={pool for pool, difference in found if difference < 0},
     )
+
+
+def outlier_sentences(marts: Marts, rows: Iterable[Row], name: str, pools: set[str], claim: str) -> list[str]:
+    """Write a sentence that names some pools and their ratio `name`. The claim starts with a regular verb."""
+    found = [row for row in rows if row["pool"] in pools]
+    if not found:
+        return []
+    if len(found) == 1:
+        verb, rest = claim.split(" ", 1)
+        return [
+            (
+                f"{marts.name(found[0]['pool'])} {verb}s {rest} than the others "
+                f"({comma_interval(found[0], name)})."
+            )
+        ]
+    named = [f"{marts.name(row['pool'])} ({comma_interval(row, name)})" for row in found]
+    return [f"{listed_pools(named)} {claim} than the others."]

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.report.data import Marts, read
+from analysis.report.data import Marts
 from analysis.report.findings import findings
 from analysis.report.model import Figure, Page, Section, Table
 from analysis.report.page import page
+from analysis.report.sections import read_marts
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -27,7 +28,7 @@ SHOWN = {
     "concentration": ("0.18 to 0.22", "The shares changed in 1 of 1 day"),
     "hashrate": ("612\u00a0EH/s", "It is not one exponential"),
     "revenue": ("348", "As in a Malthusian trap, hashrate grew while hashprice in USD fell."),
-    "halving": ("\u00d71.20", "The price did not change more than at placebo dates"),
+    "halving": ("\u00d71.20", "The price did not change more than on placebo dates"),
     "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came within 30 s"),
     "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains best which"),
     "audit": ("321", "look as if paid for elsewhere"),
@@ -73,7 +74,7 @@ def sections(content: Page) -> dict[str, Section]:
 @pytest.fixture(scope="module")
 def marts(filled_database: Path) -> Marts:
     """Give marts with rows for every section."""
-    return read(filled_database)
+    return read_marts(filled_database)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
     """Give the sections of a dataset without a block."""
     folder = tmp_path_factory.mktemp("bare")
     database = report_marts.write(folder / "analysis.duckdb", report_marts.nothing())
-    return sections(page(read(database)))
+    return sections(page(read_marts(database)))
 
 
 def cells(section: Section) -> set[str]:
@@ -144,6 +145,6 @@ def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
     """Exclusions and checks stand beside the coverage."""
     shown = cells(filled["coverage"])
 
-    assert {"Empty blocks", "Blocks of nobody we know", "heights_missing"} <= shown
+    assert {"Empty blocks", "Blocks of unknown pools", "heights_missing"} <= shown
     notes = [part.note for part in filled["coverage"].parts if isinstance(part, Table)]
     assert "1 of 2 checks found nothing." in notes

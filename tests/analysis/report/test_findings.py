@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from analysis.report import findings
-from analysis.report.data import Marts, read
-from analysis.report.sections import comparison
+from analysis.report import findings, pool_comparison
+from analysis.report.data import Marts
+from analysis.report.sections import coverage, empty, feerate, read_marts, share
 from tests.analysis.report import report_marts
 
 SECTIONS = [
@@ -23,7 +23,7 @@ SECTIONS = [
 def marts(tmp_path_factory: pytest.TempPathFactory) -> Marts:
     """Give the marts of a week of blocks."""
     database = tmp_path_factory.mktemp("marts") / "analysis.duckdb"
-    return read(report_marts.write(database, report_marts.mainnet_like()))
+    return read_marts(report_marts.write(database, report_marts.mainnet_like()))
 
 
 def said(sentences: Callable[[Marts], list[str]], marts: Marts) -> str:
@@ -38,12 +38,12 @@ def with_row(rows: list[Any], index: int, **values: Any) -> list[Any]:
 
 def test_order_is_certain_only_where_intervals_part(marts: Marts) -> None:
     """The second is surely behind when its interval ends below the first one's."""
-    apart = said(findings.share_sentences, marts)
+    apart = said(share.sentences, marts)
     touching = replace(marts, shares=with_row(marts.shares, 1, share_high_ratio=0.5))
 
     assert "AntPool follows with" in apart
     assert "do not overlap" in apart
-    assert "the order of the two is not certain" in said(findings.share_sentences, touching)
+    assert "the order of the two is not certain" in said(share.sentences, touching)
 
 
 def test_equals_are_named_together(marts: Marts) -> None:
@@ -52,7 +52,7 @@ def test_equals_are_named_together(marts: Marts) -> None:
     tied = replace(marts, shares=with_row(marts.shares, 1, block_count=first))
 
     assert f"Foundry USA and AntPool mined the most: {first} of 900 blocks each" in said(
-        findings.share_sentences, tied
+        share.sentences, tied
     )
 
 
@@ -60,8 +60,8 @@ def test_unknown_blocks_are_counted_apart(marts: Marts) -> None:
     """They are named when there are any, and their absence is said."""
     known = replace(marts, shares=[row for row in marts.shares if not row["is_unknown"]])
 
-    assert "No rule names the pool of" in said(findings.share_sentences, marts)
-    assert "Every block is attributed, to 7 pools in all." in said(findings.share_sentences, known)
+    assert "No rule names the pool of" in said(share.sentences, marts)
+    assert "Every block is attributed, to 7 pools in all." in said(share.sentences, known)
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_intervals_differ_only_where_the_test_says_so(
     """The effect is told as a part of pairs, in the direction that the sign gives."""
     changed = replace(marts, empties=with_row(marts.empties, 0, **values))
 
-    assert sentence in said(findings.empty_sentences, changed)
+    assert sentence in said(empty.sentences, changed)
 
 
 def test_a_pool_that_differs_from_the_others_is_named(marts: Marts) -> None:
     """Of the made-up pools one mines empty blocks, and another takes low feerates in place of high ones."""
     assert re.search(
         r"Hasty Pool mines empty blocks more often than the others \(\d+\.\d %, 95 % interval",
-        said(findings.empty_sentences, marts),
+        said(empty.sentences, marts),
     )
-    text = said(findings.feerate_sentences, marts)
+    text = said(feerate.sentences, marts)
     assert re.search(r"OCEAN takes fewer of the top X than the others \(\d+\.\d %, 95 % interval", text)
     assert "OCEAN takes more of those outside the top 2X than the others (" in text
 
@@ -104,7 +104,7 @@ def test_several_pools_are_named_in_one_sentence(marts: Marts) -> None:
 
     assert re.search(
         r"Hasty Pool \(.*?\) and OCEAN \(.*?\) mine empty blocks more often than the others\.",
-        said(findings.empty_sentences, replace(marts, empties=rows)),
+        said(empty.sentences, replace(marts, empties=rows)),
     )
 
 
@@ -115,8 +115,8 @@ def test_one_pool_of_many_is_not_named_for_what_chance_does() -> None:
     overall = {"pool": "all", "n_empty": 13, "n_blocks": 1000}
     others = [{"pool": f"p{n}", "n_empty": n < 10, "n_blocks": 50} for n in range(19)]
 
-    assert comparison.by_count([overall, odd, rest], "n_empty", "n_blocks").above == {"odd"}
-    assert comparison.by_count([overall, odd, *others], "n_empty", "n_blocks") == (set(), set())
+    assert pool_comparison.by_count([overall, odd, rest], "n_empty", "n_blocks").above == {"odd"}
+    assert pool_comparison.by_count([overall, odd, *others], "n_empty", "n_blocks") == (set(), set())
 
 
 def test_ranks_against_means_make_no_difference() -> None:
@@ -125,9 +125,9 @@ def test_ranks_against_means_make_no_difference() -> None:
     better = [{"pool": "better", "ratio": 0.9 + n / 1000} for n in range(30)]
     worst = [{"pool": "worst", "ratio": 0.0 + n / 1000} for n in range(10)]
 
-    assert "own" in comparison.by_blocks([*own, *better], "ratio").below
-    assert "own" not in comparison.by_blocks([*own, *better, *worst], "ratio").below
-    assert "worst" in comparison.by_blocks([*own, *better, *worst], "ratio").below
+    assert "own" in pool_comparison.by_blocks([*own, *better], "ratio").below
+    assert "own" not in pool_comparison.by_blocks([*own, *better, *worst], "ratio").below
+    assert "worst" in pool_comparison.by_blocks([*own, *better, *worst], "ratio").below
 
 
 def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
@@ -135,7 +135,7 @@ def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
     rows = [{**row, "top_x_low_ratio": None, "top_x_high_ratio": None} for row in marts.feerates]
 
     assert "(no interval: too few blocks, or all alike)" in said(
-        findings.feerate_sentences, replace(marts, feerates=rows)
+        feerate.sentences, replace(marts, feerates=rows)
     )
 
 
@@ -144,7 +144,7 @@ def test_a_small_mempool_leaves_low_feerates_open(marts: Marts) -> None:
     rows = [{**row, "outside_2x_ratio": None, "outside_2x_low_ratio": None} for row in marts.feerates]
 
     assert "no mempool held more than 2X transactions" in said(
-        findings.feerate_sentences, replace(marts, feerates=rows)
+        feerate.sentences, replace(marts, feerates=rows)
     )
 
 
@@ -153,19 +153,19 @@ def test_coverage_names_the_least_observed_stream(marts: Marts) -> None:
     whole = [{**row, "n_gaps": 0, "observed_ratio": 1.0} for row in marts.coverage]
     momentary = [{**row, "observed_ratio": None} for row in marts.coverage]
 
-    assert "1 hole in 3 streams. Least observed is mempool of main: 99" in said(
-        findings.coverage_sentences, marts
+    assert "1 hole in 3 streams. The least observed stream is mempool of main: 99" in said(
+        coverage.sentences, marts
     )
     assert "main: every stream was observed without a hole" in said(
-        findings.coverage_sentences, replace(marts, coverage=whole)
+        coverage.sentences, replace(marts, coverage=whole)
     )
-    assert "Not enough data" in said(findings.coverage_sentences, replace(marts, coverage=momentary))
+    assert "Not enough data" in said(coverage.sentences, replace(marts, coverage=momentary))
 
 
 @pytest.mark.parametrize("world", [report_marts.nothing(), report_marts.scarce()])
 def test_every_question_has_an_answer(world: report_marts.World, tmp_path: Path) -> None:
     """Also without data each question gets sentences, and each sentence ends."""
-    answers = findings.findings(read(report_marts.write(tmp_path / "analysis.duckdb", world)))
+    answers = findings.findings(read_marts(report_marts.write(tmp_path / "analysis.duckdb", world)))
 
     assert [answer.section for answer in answers] == SECTIONS
     assert all(sentence.endswith(".") for answer in answers for sentence in answer.sentences)

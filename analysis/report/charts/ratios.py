@@ -1,0 +1,151 @@
+"""Charts with one row for each pool or metric: a dot for its value, and a line for the 95 % interval."""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import altair as alt
+from markupsafe import Markup
+
+from analysis.report.charts.svg import (
+    INK,
+    MUTED,
+    NARROW_PX,
+    PERCENT_LABEL,
+    ROW_HEIGHT_PX,
+    WIDE_PX,
+    Drawing,
+    draw,
+    label_width,
+    row_labels,
+    tick_count,
+    timestamp,
+)
+from analysis.report.charts.timeline import Span
+from analysis.report.model import Panel
+
+Mark = Literal["dot", "ring", "diamond"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioRow:
+    """One row of a chart of ratios: a value, its 95 % interval, its labels and its CSS colour.
+
+    Values with the same `row` stand on one line, each with its own `mark`. Without an interval only the mark
+    is drawn.
+    """
+
+    row: str
+    label: str
+    value: str
+    ratio: float
+    low: float | None
+    high: float | None
+    colour: str
+    mark: Mark = "dot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioAxis:
+    """The axis of a chart of ratios: percent by default. A dotted line marks the value `reference`."""
+
+    label: str = PERCENT_LABEL
+    title: str = ""
+    largest: float | None = None
+    smallest: float = 0.0
+    limit: float | None = 1.0  # no value can be larger
+    reference: float | None = None
+    is_log: bool = False
+
+
+SHARES: Final = RatioAxis(title="Part of blocks")
+TRANSACTIONS: Final = RatioAxis(title="Part of transactions")
+
+
+def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis = SHARES) -> Panel:
+    """Draw a chart of ratios twice: for wide and for narrow screens."""
+    return Panel(
+        title="",
+        wide=ratio_drawing(f"{name}-wide", title, rows, width_px=WIDE_PX, axis=axis),
+        narrow=ratio_drawing(f"{name}-narrow", title, rows, width_px=NARROW_PX, axis=axis),
+    )
+
+
+def ratio_drawing(
+    name: str, title: str, rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis = SHARES
+) -> Markup:
+    """Draw a chart of ratios in one width, with its values as a description in words."""
+    chart = ratio_chart(rows, width_px=width_px, axis=axis)
+    description = "; ".join(f"{row.label} {row.value}" for row in rows)
+    return draw(chart, name=name, title=title, description=description)
+
+
+def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> Drawing:
+    """Build the chart: ratios as dots, their 95 % intervals as lines, one row each."""
+    label_px, value_px = label_width(width_px), 66
+    order = list(dict.fromkeys(row.row for row in rows))
+    marks = list(dict.fromkeys(row.mark for row in rows))
+    scale = alt.Scale(domain=_domain(rows, axis), nice=False, type="log" if axis.is_log else "linear")
+    look: dict[str, Any] = {
+        "labelExpr": axis.label,
+        "tickCount": tick_count(width_px),
+        "domain": False,
+        "labelOverlap": True,
+        "labelFlush": False,
+    }
+    ruler = alt.Axis(title=axis.title or None, **look)
+    x = alt.X("low:Q", scale=scale, axis=ruler)
+    base = alt.Chart(_data(rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
+    marked = base.encode(
+        yOffset=alt.YOffset("mark:N", sort=marks), color=alt.Color("colour:N", scale=None, legend=None)
+    )
+    layers: list[alt.Chart] = []
+    if axis.reference is not None:
+        line = alt.Chart(alt.InlineData(values=[{"at": axis.reference}]))
+        layers.append(
+            line.mark_rule(color=MUTED, strokeDash=[2, 3]).encode(x=alt.X("at:Q", scale=scale, axis=ruler))
+        )
+    layers += [
+        marked.mark_rule(strokeWidth=2, opacity=0.7).encode(x=x, x2="high:Q"),
+        marked.mark_point(size=64, strokeWidth=2, opacity=1).encode(
+            x="ratio:Q",
+            fill=alt.Fill("fill:N", scale=None, legend=None),
+            shape=alt.Shape("shape:N", scale=None, legend=None),
+        ),
+        marked.mark_text(align="right").encode(
+            x=alt.value(width_px - label_px - 2), text="value:N", color=alt.value(INK)
+        ),
+        row_labels(base, label_px),
+    ]
+    return alt.layer(*layers).properties(
+        width=width_px - label_px - value_px,
+        height=len(order) * (ROW_HEIGHT_PX + (len(marks) - 1) * 10),
+        padding={"left": label_px, "right": value_px, "top": 4, "bottom": 44 if axis.title else 24},
+        autosize="none",
+    )
+
+
+def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
+    """Give the ends of the axis: its smallest value, and a little more than the largest value."""
+    highest = 1.08 * max(row.high or row.ratio for row in rows)
+    end = axis.largest or (highest if axis.limit is None else min(axis.limit, highest)) or 1.0
+    if not axis.is_log:
+        return [axis.smallest, end]
+    lowest = min(value for row in rows for value in (row.low, row.ratio) if value)
+    return [0.92 * lowest, max(end, 1.08 * (axis.reference or 0))]
+
+
+def _data(rows: Sequence[RatioRow] | Sequence[Span]) -> alt.InlineData:
+    return alt.InlineData(values=[_values(asdict(row)) for row in rows])
+
+
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    """Give one row as JSON; rings and diamonds are filled with the colour of the paper."""
+    values = {
+        key: timestamp(value) if isinstance(value, dt.datetime) else value for key, value in row.items()
+    }
+    if "mark" in row:
+        values["fill"] = row["colour"] if row["mark"] == "dot" else "var(--paper)"
+        values["shape"] = "diamond" if row["mark"] == "diamond" else "circle"
+    return values

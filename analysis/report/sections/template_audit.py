@@ -1,0 +1,262 @@
+"""Topic: how blocks differ from our node's templates, and which transactions may have been paid elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from analysis.report.basis import on_mempool
+from analysis.report.charts.lines import DURATION_LABEL, Axis, Line, Point, line_panel
+from analysis.report.charts.ratios import TRANSACTIONS, ratio_panel
+from analysis.report.charts.svg import PERCENT_LABEL
+from analysis.report.data import ALL, Marts, Read, Row
+from analysis.report.model import Content, Figure, Table
+from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
+from analysis.report.tables import MartColumn, RowHead, column, mart_table, pool_head, ratio_columns
+from analysis.report.text import INTERVAL, count, decimal, duration, percent, plural, with_interval
+from analysis.report.topic import Topic
+
+DIFFERENCES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "missing": ("missing", "var(--pool-1)"),
+        "unexplained": ("missing, no excuse", "var(--pool-2)"),
+        "conflicting": ("missing, in conflict", "var(--pool-4)"),
+        "prioritised": ("extra, worth less", "var(--pool-3)"),
+        "unseen": ("extra, never seen", "var(--pool-5)"),
+    }
+)
+MAX_POOLS: Final = 5
+NO_TEMPLATES: Final = (
+    "Not enough data: no block could be compared with a template of our node. `pool-collector run` records "
+    "templates while it watches a node."
+)
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "template_audit": Read("template_audit", "pool, from_age_s"),
+        "out_of_band": Read("out_of_band", "pool"),
+        "out_of_band_candidates": Read(
+            "out_of_band_candidates", "package_feerate_sat_vb / margin_sat_vb, block_hash, txid, node"
+        ),
+    }
+)
+
+
+def sentences(marts: Marts) -> list[str]:
+    """Say how well blocks match our templates, and which pools take transactions that paid too little."""
+    ages = [
+        r
+        for r in marts.rows("template_audit")
+        if r["pool"] == ALL and r["score_ratio"] is not None and r["n_blocks"]
+    ]
+    if not ages:
+        return ["Not enough data: no block could be compared with a template of our node."]
+    most = max(ages, key=lambda r: r["n_blocks"])
+    said = [
+        (
+            f"Compared with templates that are {duration(most['mean_age_s'])} old on average "
+            f"({plural(most['n_blocks'], 'block')}), blocks contain {with_interval(most, 'score')} of "
+            "the transactions that were promised and have no excuse to be missing."
+        )
+    ]
+    judged = [r for r in marts.ranked("out_of_band") if r["pool"] != ALL and r["candidate_low_ratio"]]
+    overall = next((r for r in marts.rows("out_of_band") if r["pool"] == ALL), None)
+    if overall is not None and overall["candidate_ratio"] is not None:
+        said.append(
+            f"{with_interval(overall, 'candidate')} of the transactions look as if paid for elsewhere: "
+            "they pay far less than what the blocks left behind."
+        )
+    if judged:
+        most = max(judged, key=lambda r: r["candidate_ratio"])
+        said.append(f"The highest share has {marts.name(most['pool'])}: {with_interval(most, 'candidate')}.")
+    return said
+
+
+def figures_and_tables(marts: Marts) -> Content:
+    """Show how well blocks match templates of each age, and which transactions paid too little."""
+    parts: list[Figure | Table] = []
+    missing: list[str] = []
+    compared = [row for row in marts.rows("template_audit") if row["n_blocks"]]
+    if compared:
+        parts += [_score_figure(marts, compared), _part_figure(marts, compared), _table(marts)]
+    else:
+        missing.append(NO_TEMPLATES)
+    judged = [row for row in marts.ranked("out_of_band") if row["candidate_ratio"] is not None]
+    if judged:
+        parts += [_candidate_figure(marts, judged), _candidate_table(marts)]
+        if marts.rows("out_of_band_candidates"):
+            parts.append(_list_table(marts))
+    return Content(parts=parts, missing=missing)
+
+
+def _score_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
+    found = {row["pool"] for row in rows}
+    pools = [ALL, *[pool for pool in marts.pools if pool in found][:MAX_POOLS]]
+    lines = [
+        Line(
+            label=marts.name(pool),
+            colour=pool_colour(marts, pool),
+            points=_points(rows, pool, "score", has_band=pool == ALL),
+        )
+        for pool in pools
+    ]
+    return _figure(
+        marts,
+        lines,
+        figure_id="audit-score-chart",
+        title="Match of blocks and templates",
+        unit="Score",
+        caption=(
+            f"The score is matched / (matched + missing without an excuse). The band is the {INTERVAL} "
+            "of all pools; the intervals of single pools are in the CSV."
+        ),
+    )
+
+
+def _part_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
+    lines = [
+        Line(label=label, colour=tint, points=_points(rows, ALL, name, has_band=False))
+        for name, (label, tint) in DIFFERENCES.items()
+    ]
+    return _figure(
+        marts,
+        lines,
+        figure_id="audit-part-chart",
+        title="How blocks and templates differ, all pools",
+        unit="Part of transactions",
+        caption=(
+            "Missing: share of the transactions that the templates promised. Extra: share of the "
+            "blocks' transactions."
+        ),
+    )
+
+
+def _figure(
+    marts: Marts, lines: Sequence[Line], *, figure_id: str, title: str, unit: str, caption: str
+) -> Figure:
+    """Make a figure of lines over the age of the template."""
+    drawn = [line for line in lines if any(point.y is not None for point in line.points)]
+    x = Axis(title="Mean age of the template before the block", label=DURATION_LABEL)
+    y = Axis(title=unit, label=PERCENT_LABEL)
+    return Figure(
+        figure_id=figure_id,
+        title=title,
+        caption=caption,
+        panels=[line_panel(figure_id, title, drawn, x=x, y=y)],
+        marts=("template_audit", "template_audit_block"),
+        rests_on=on_mempool(marts),
+        legend=[line.legend for line in drawn],
+    )
+
+
+def _points(rows: Sequence[Row], pool: str, name: str, *, has_band: bool) -> list[Point]:
+    return [
+        Point(
+            x=row["mean_age_s"],
+            y=row[f"{name}_ratio"],
+            low=row[f"{name}_low_ratio"] if has_band else None,
+            high=row[f"{name}_high_ratio"] if has_band else None,
+        )
+        for row in rows
+        if row["pool"] == pool
+    ]
+
+
+def _table(marts: Marts) -> Table:
+    return mart_table(
+        "audit-table",
+        "Blocks against templates, per pool and age",
+        pool_head(marts),
+        [
+            column("from_age_s", "From", decimal, unit="s", group="Age"),
+            column("mean_age_s", "Mean", decimal, unit="s", group="Age"),
+            column("n_blocks", "Blocks"),
+            column("n_promised", "Promised", group="Promised"),
+            column("missing_ratio", "Missing", percent, group="Promised"),
+            column("conflicting_ratio", "Conflict", percent, group="Promised"),
+            column("unexplained_ratio", "No excuse", percent, group="Promised"),
+            column("n_extra", "Extra", group="Not promised"),
+            column("unseen_ratio", "Unseen", percent, group="Not promised"),
+            column("prioritised_ratio", "Worth less", percent, group="Not promised"),
+            *ratio_columns("score", "Score"),
+        ],
+        marts.ranked("template_audit"),
+        mart="template_audit",
+        is_folded=True,
+    )
+
+
+def _candidate_figure(marts: Marts, judged: Sequence[Row]) -> Figure:
+    rows = [ratio_row(marts, row, "candidate") for row in rows_to_draw(judged, "candidate")]
+    return Figure(
+        figure_id="candidate-chart",
+        title="Transactions that may have been paid for elsewhere",
+        caption=(
+            "Share of a pool's transactions that pay far less than what its blocks left behind. For a "
+            "pool that does not sort by feerate at all, every transaction that it takes can be a "
+            f"candidate. Lines are {INTERVAL}s.{left_out_note(judged)}"
+        ),
+        panels=[ratio_panel("candidate", "Out-of-band candidates per pool", rows, TRANSACTIONS)],
+        marts=("out_of_band", "out_of_band_candidates"),
+        rests_on=on_mempool(marts),
+    )
+
+
+def _candidate_table(marts: Marts) -> Table:
+    return mart_table(
+        "candidate-table",
+        "Out-of-band and prioritised candidates per pool",
+        pool_head(marts),
+        [
+            column("n_blocks", "Blocks"),
+            column("n_blocks_with", "With candidates"),
+            column("n_txs", "Transactions"),
+            column("n_candidates", "Candidates"),
+            column("n_unseen_candidates", "Never in our mempool"),
+            *ratio_columns("candidate", "Part"),
+            column("median_discount_ratio", "Feerate / margin", percent),
+        ],
+        marts.ranked("out_of_band"),
+        mart="out_of_band",
+        note="For a pool that is known to run stock software, the share is the rate of false alarms.",
+        is_folded=False,
+    )
+
+
+def _list_table(marts: Marts) -> Table:
+    return mart_table(
+        "candidate-list-table",
+        "Candidates, the lowest feerate compared with the margin first",
+        RowHead("Height", lambda row: count(row["height"])),
+        [
+            MartColumn("Pool", lambda row: marts.name(row["pool"]), kind="text"),
+            MartColumn("Kind", lambda row: row["kind"], kind="text"),
+            MartColumn("txid", lambda row: bytes(row["txid"])[::-1].hex()[:16] + "…", kind="text"),
+            column("fee_sat", "Fee", unit="sat"),
+            column("vsize_vb", "Size", unit="vB"),
+            column("package_feerate_sat_vb", "Feerate", decimal, unit="sat/vB"),
+            column("margin_sat_vb", "Margin", decimal, unit="sat/vB"),
+            column("waited_s", "Waited", duration),
+        ],
+        marts.rows("out_of_band_candidates"),
+        mart="out_of_band_candidates",
+        n_records=marts.totals["out_of_band_candidates"],
+        note="The CSV has whole txids.",
+        is_folded=True,
+    )
+
+
+TOPIC: Final = Topic(
+    section_id="audit",
+    title="Template audit",
+    question="How do blocks differ from what a stock node would mine?",
+    intro=(
+        "Each block is compared with the templates that our node made on the same parent, by age "
+        "of the template. A template promises transactions; we count those that are missing, and "
+        "those in the block that were not promised. A missing transaction is excused if it is in "
+        "conflict with a mined one or was replaced, if it is in the last 2\u00a0% of the promised "
+        "weight, or if it entered less than 30 s before the block, in this order. The rest has no "
+        "excuse."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)
