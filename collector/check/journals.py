@@ -9,11 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from collector.dataset import locks
+from collector.dataset.rows import CoverageRow
 from collector.dataset.schema import TABLES
-from collector.journal.coverage_ledger import Row
-from collector.journal.frames import MESSAGES
 from collector.journal.recovery import CoverageClaims
-from collector.journal.segment import Segment, SegmentContents, journal_folders
+from collector.journal.segment import MESSAGES, Segment, SegmentContents, journal_folders
 
 _OF_A_MESSAGE: Final = pa.schema(
     [("node", pa.string()), ("session", pa.string()), ("topic", pa.string()), ("sequence", pa.int64())]
@@ -26,7 +25,7 @@ class Journals:
 
     segments: list[Path] = field(default_factory=list)
     rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # less those of `coverage`
-    coverage: list[Row] = field(default_factory=list)
+    coverage: list[CoverageRow] = field(default_factory=list)
     messages: list[pa.RecordBatch] = field(default_factory=list)
     running: set[str] = field(default_factory=set)  # nodes whose journal a process holds
 

@@ -1,60 +1,64 @@
-"""Keep account of what was really observed: one open interval per topic, a `coverage` row when it ends.
+"""Keep track of what was really observed: one open interval per topic, and a `coverage` row when it ends.
 
 An interval begins when the subscription stands or the stream is whole again. It ends at its last message:
 only the counter of the next message, or a look at the node (`extend_until`), can show that nothing was lost
 after it. A seal ends an interval before the first message whose rows are not committed, and the next row goes
 on from there. So no claim is ever taken back.
 
-A row is held until what it vouches for is committed: a row of ours is never in the dataset before those.
+A `coverage` row claims that the messages of its interval are in the dataset. So the ledger holds a row back
+until the rows of those messages are committed.
 
-`state` goes to the journal with the messages it counts, so that an interval which a kill leaves open still
-becomes a row, closed at the last message that the journal holds. Where the journal was damaged,
-`collector.journal.recovery` says what is left of the claims.
+The journal keeps `state` together with the messages that it counts. So an interval that a kill leaves open
+still becomes a row, which ends at the last message in the journal. Where the journal was damaged,
+`collector.journal.recovery` works out which claims still hold.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
-from typing import Any, Final
+from typing import Final
 
+from collector.dataset.rows import CoverageRow
 from collector.receive.records import COUNTER_RANGE, Message, Notice
 
-Row = dict[str, Any]
-COVERAGE_STATE: Final = "coverage/"  # + session: the name of a ledger's state in the journal
+COVERAGE_STATE: Final = "coverage/"  # + session: the name under which the journal keeps a ledger's state
 NO_CLEAN_STOP: Final = "the process ended without a clean stop"
 LOST_WITH_JOURNAL: Final = "messages were lost with a part of the journal"
-_INTERVAL_COLUMNS: Final = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 
 @dataclass(slots=True)
 class _Interval:
+    """A span in which a topic was observed, and the messages counted in it."""
+
     from_us: int
     to_us: int
     first_sequence: int | None = None
     last_sequence: int | None = None
     n_messages: int = 0
-    before_sequence: int | None = None  # counter of the last message before the interval, where it goes on
+    before_sequence: int | None = None  # counter of the last message before, when it continues an interval
 
     @property
     def newest_sequence(self) -> int | None:
+        """The counter of the last message in the interval, or of the one before it; None when unknown."""
         return self.before_sequence if self.last_sequence is None else self.last_sequence
 
     def count(self, sequence: int, received_us: int) -> None:
+        """Add one message."""
         if self.first_sequence is None:
             self.first_sequence = sequence
         self.last_sequence = sequence
         self.n_messages += 1
         self.to_us = max(self.to_us, received_us)
 
-    def parted(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
-        """Part the interval before a message, or at its end when it has not counted that message."""
+    def split(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
+        """Split the interval before a message, or at its end when it has not counted that message."""
         n_later, at_us = 0, self.to_us
         if before is not None and self.last_sequence is not None:
             distance = (self.last_sequence - before.sequence + 1) % COUNTER_RANGE
-            if 0 < distance < COUNTER_RANGE // 2:  # else the message is still to be counted
-                n_later = min(distance, self.n_messages)  # an earlier interval counted the others
+            if 0 < distance < COUNTER_RANGE // 2:  # else the message is not counted yet
+                n_later = min(distance, self.n_messages)  # an earlier interval counted the rest
                 at_us = min(max(before.received_ns // 1000, self.from_us), self.to_us)
-        if self.n_messages > n_later:  # stamps are cut to microseconds: a message is inside that of its own
+        if self.n_messages > n_later:  # stamps are cut to microseconds; an interval contains its messages
             at_us = max(at_us, self.from_us + 1)
         done, rest = _Interval(self.from_us, at_us), _Interval(at_us, max(at_us, self.to_us))
         done.before_sequence = self.before_sequence
@@ -76,69 +80,71 @@ class CoverageLedger:
         self._node = node
         self._session = session
         self._open: dict[str, _Interval] = {}
-        self._held: list[Row] = []  # of intervals that have ended, not yet given out
+        self._held: list[CoverageRow] = []  # rows of ended intervals that are held back
 
     def open(self, topic: str, at_us: int) -> None:
-        """Begin an interval, unless one is open."""
+        """Begin an interval of the topic, unless one is open."""
         self._open.setdefault(topic, _Interval(at_us, at_us))
 
     def is_open(self, topic: str) -> bool:
-        """Whether the topic is being observed."""
+        """Return whether the topic has an open interval."""
         return topic in self._open
 
     def count(self, topic: str, sequence: int, received_us: int) -> None:
-        """Count a message in the open interval, which it opens if there is none."""
+        """Count a message in the topic's open interval; open one when there is none."""
         interval = self._open.get(topic)
         if interval is None:
             interval = self._open[topic] = _Interval(received_us, received_us)
         interval.count(sequence, received_us)
 
     def extend_until(self, topic: str, until_us: int) -> None:
-        """Note that the topic was whole until a moment, though no message says so."""
+        """Extend the topic's interval to a moment until which it is known to be whole, without a message."""
         interval = self._open.get(topic)
         if interval is not None:
             interval.to_us = max(interval.to_us, until_us)
 
-    def close(self, topic: str, reason: str, detail: str | None = None) -> list[Row]:
-        """End the topic's interval, if one is open, at the last moment that is vouched for."""
+    def close(self, topic: str, reason: str, detail: str | None = None) -> list[CoverageRow]:
+        """End the topic's interval at the last moment known to be whole; return its row, if one was open."""
         interval = self._open.pop(topic, None)
         return [] if interval is None else [self._row(topic, interval, reason, detail)]
 
-    def close_all(self, reason: str, detail: str | None = None) -> list[Row]:
-        """End every interval."""
+    def close_all(self, reason: str, detail: str | None = None) -> list[CoverageRow]:
+        """End every open interval; return their rows."""
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
-    def hold_back(self, rows: Iterable[Row]) -> None:
-        """Keep rows of intervals that have ended until `release_committed` or `seal` gives them out."""
+    def hold_back(self, rows: Iterable[CoverageRow]) -> None:
+        """Keep rows of ended intervals until `release_committed` or `seal` returns them."""
         self._held += rows
 
-    def release_committed(self, uncommitted: Mapping[str, Message]) -> list[Row]:
-        """Give out the rows that were held and vouch for nothing that is uncommitted."""
+    def release_committed(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
+        """Return the held rows whose messages all have their rows committed, and hold them no longer."""
         rows = [row for row in self._held if _is_before(row, uncommitted)]
         self._held = [row for row in self._held if row not in rows]
         return rows
 
-    def seal(self, uncommitted: Mapping[str, Message]) -> list[Row]:
-        """End every interval that has grown, and begin the next one where it ended, without a hole.
+    def seal(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
+        """End every interval that has grown, and begin the next one where it ended; return all rows to write.
 
-        `uncommitted` has, by topic, the first message whose rows are not committed. It and what came
-        behind it belong to the next interval.
+        `uncommitted` has, by topic, the first message whose rows are not committed. That message and those
+        behind it belong to the next interval. No hole is left between the two intervals.
         """
         rows = self.release_committed(uncommitted) + self._release_committed_parts(uncommitted)
         for topic, interval in list(self._open.items()):
-            done, rest = interval.parted(uncommitted.get("sequence" if topic == "mempool" else topic))
+            done, rest = interval.split(uncommitted.get("sequence" if topic == "mempool" else topic))
             if done.to_us > done.from_us:
                 rows.append(self._row(topic, done, "sealed", None))
                 self._open[topic] = rest
         return rows
 
-    def _release_committed_parts(self, uncommitted: Mapping[str, Message]) -> list[Row]:
-        """Part the rows that are held, as intervals that are open still."""
+    def _release_committed_parts(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
+        """Split the held rows as `seal` splits open intervals; return the parts that are committed."""
         rows = []
         for at, row in enumerate(self._held):
             topic = row["topic"]
-            interval = _Interval(*(row[name] for name in _INTERVAL_COLUMNS))
-            done, rest = interval.parted(uncommitted.get("sequence" if topic == "mempool" else topic))
+            interval = _Interval(
+                row["from_at"], row["to_at"], row["first_sequence"], row["last_sequence"], row["n_messages"]
+            )
+            done, rest = interval.split(uncommitted.get("sequence" if topic == "mempool" else topic))
             if done.n_messages:
                 rows.append(self._row(topic, done, "sealed", None))
                 self._held[at] = self._row(topic, rest, row["end_reason"], row["detail"])
@@ -146,40 +152,41 @@ class CoverageLedger:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that are being observed."""
+        """The topics that have an open interval."""
         return list(self._open)
 
     def state(self) -> bytes:
-        """Return the open intervals and the rows that are held as bytes for the journal."""
+        """Return the open intervals and the held rows, as bytes for the journal."""
         return json.dumps(
             {"open": {topic: astuple(each) for topic, each in self._open.items()}, "closed": self._held}
         ).encode()
 
-    def restore(self, state: bytes | None) -> list[Row]:
-        """Go on from a state, whose rows that were held are returned."""
+    def restore(self, state: bytes | None) -> list[CoverageRow]:
+        """Continue the open intervals of a state; return the rows that it held back."""
         found = json.loads(state or b"{}")
         intervals = found.get("open", found)  # older states have nothing else
         self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
-        rows: list[Row] = found.get("closed", [])
+        rows: list[CoverageRow] = found.get("closed", [])
         return rows
 
     def close_after_kill(
-        self, state: bytes | None, late: Iterable[Message | Notice] = (), *, is_cut: bool = False
-    ) -> list[Row]:
-        """Close what a killed run left open, by its last state and what it had received since.
+        self, state: bytes | None, items: Iterable[Message | Notice] = (), *, is_cut: bool = False
+    ) -> list[CoverageRow]:
+        """Close what a killed run left open; return the rows.
 
-        `late` is in the order of receipt, and may hold messages of other sessions. Where the journal was
-        damaged, the state may be older than they are, or gone: a jump of a counter then ends an interval.
-        `is_cut` says that messages between the state and `late` are lost: the state's intervals end there.
+        `state` is the run's last state, and `items` are what it received since, in the order of receipt;
+        messages of other sessions are skipped. Where the journal was damaged, the state may be older than the
+        items or missing: a jump of a counter then ends an interval. `is_cut` says that messages between the
+        state and the items are lost, so that the state's intervals end there.
         """
         rows = self.restore(state)
         rows += self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
-        return rows + self.continue_with(late) + self.close_all("killed", NO_CLEAN_STOP)
+        return rows + self.continue_with(items) + self.close_all("killed", NO_CLEAN_STOP)
 
-    def continue_with(self, late: Iterable[Message | Notice]) -> list[Row]:
-        """Go on with what a killed run had received since its last state; returns the intervals that end."""
+    def continue_with(self, items: Iterable[Message | Notice]) -> list[CoverageRow]:
+        """Count what a killed run received after its last state; return rows of the intervals that end."""
         rows = []
-        for item in late:
+        for item in items:
             at_us = item.received_ns // 1000
             if isinstance(item, Message):
                 if item.session == self._session:
@@ -193,14 +200,14 @@ class CoverageLedger:
         return rows
 
     def _follows(self, message: Message) -> bool:
-        """Whether a message is the next of its topic, as far as we can tell."""
+        """Return whether a message is the next of its topic; True when the last counter is not known."""
         interval = self._open.get(message.topic)
         if interval is None:
             return True
         last = interval.newest_sequence
         return last is None or message.sequence == (last + 1) % COUNTER_RANGE
 
-    def _row(self, topic: str, interval: _Interval, reason: str, detail: str | None) -> Row:
+    def _row(self, topic: str, interval: _Interval, reason: str, detail: str | None) -> CoverageRow:
         return {
             "node": self._node,
             "session": self._session,
@@ -215,10 +222,9 @@ class CoverageLedger:
         }
 
 
-def _is_before(row: Row, uncommitted: Mapping[str, Message]) -> bool:
-    """Whether an interval ends before the first message of its topic that is uncommitted."""
+def _is_before(row: CoverageRow, uncommitted: Mapping[str, Message]) -> bool:
+    """Return whether a row's interval ends before the first uncommitted message of its topic."""
     first = uncommitted.get("sequence" if row["topic"] == "mempool" else row["topic"])
     if first is None or row["last_sequence"] is None:
         return True
-    n_behind: int = (row["last_sequence"] - first.sequence) % COUNTER_RANGE
-    return n_behind >= COUNTER_RANGE // 2
+    return (row["last_sequence"] - first.sequence) % COUNTER_RANGE >= COUNTER_RANGE // 2

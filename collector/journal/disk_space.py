@@ -1,4 +1,4 @@
-"""What to do about a full disk: say so once, try again ever more seldom, go on when there is space."""
+"""Wait out a full disk: log it once, try again at growing intervals, and log when writing goes on."""
 
 import threading
 from collections.abc import Callable
@@ -8,25 +8,28 @@ import structlog
 
 from collector.errors import NoSpace
 
-RETRY_S: Final = (0.1, 5.0)  # first and longest wait for space
+RETRY_S: Final = (0.1, 5.0)  # the first and the longest wait between two tries
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
 class DiskSpace:
-    """Whether a journal and its dataset have space. Without `stop` a full disk is an error at once."""
+    """Knows whether a journal and its dataset can be written, and repeats writes that found the disk full.
+
+    Without `stop`, a full disk is an error at once.
+    """
 
     def __init__(self, stop: threading.Event | None) -> None:
         self._stop = stop
-        self._full: dict[str, str] = {}  # what cannot be written now, and why
+        self._full: dict[str, str] = {}  # by what cannot be written now: why
 
     @property
     def blocked(self) -> str:
-        """Why something cannot be written now; empty when all is well."""
+        """Why something cannot be written now; empty when everything can."""
         return "; ".join(self._full.values())
 
     def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
-        """Do what needs space, as soon as there is some. Raises NoSpace once `stop` is set."""
+        """Call `act` until it finds space; return its result. Raises NoSpace once `stop` is set."""
         wait_s = RETRY_S[0]
         while (done := self.try_once(what, act)) is None:
             assert self._stop is not None  # noqa: S101 - else `try_once` raises
@@ -35,7 +38,10 @@ class DiskSpace:
         return done
 
     def try_once(self, what: str, act: Callable[[], T]) -> T | None:
-        """Do what needs space; None when there is none. Raises NoSpace once `stop` is set."""
+        """Call `act` once; return its result, or None when the disk is full.
+
+        `what` names in the log what cannot be written. Raises NoSpace once `stop` is set.
+        """
         try:
             done = act()
         except NoSpace as error:

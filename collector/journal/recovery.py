@@ -1,25 +1,39 @@
-"""What the frames of a journal say was observed, read in their order, and what is left of it behind damage.
+"""Read what earlier runs left in a journal: messages without rows, states, and claims of coverage.
 
-A frame says with the messages it holds what has become of the intervals. So what was said before the first
-lost byte still holds: its messages are there, as messages or as rows. What was said behind it may count
-messages that are gone. There only what is there itself is claimed, message by message: a counter that is
-missing ends an interval, and the hole has a name. `mempool` is not claimed behind damage at all, because the
-rows of its copy may be among what is lost.
+A claim says that a topic was observed during an interval. Each frame holds, together with its messages, what
+the coverage ledger knew at that moment. So a claim made before the first lost byte of a journal holds: its
+messages are there, as messages or as rows. A claim made behind lost bytes may count messages that are lost.
+There, only messages that are present themselves are claimed, one by one: a missing counter ends an interval,
+and the row says why. `mempool` is not claimed behind damage at all, because rows that our copy of the mempool
+was made of may be lost.
 
-A start after a kill settles a session: all its claims become one state, in the frame in which it takes over
-what the ring still had. Frames before that one say nothing more.
+A start after a kill settles the session that was killed: it writes all claims of the session as one state, in
+the frame that takes over what was left in the ring. Earlier frames are not read for claims after that.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger, Row
-from collector.journal.frames import MESSAGES, STATES
-from collector.journal.segment import Part, SegmentContents
+from collector.dataset.open import Dataset
+from collector.dataset.rows import CoverageRow
+from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger
+from collector.journal.segment import (
+    CONSUMED,
+    MESSAGES,
+    SIZES,
+    STATES,
+    Part,
+    Segment,
+    SegmentContents,
+    apply_changes,
+    merge_spans,
+    read_messages_outside,
+)
 from collector.receive.records import COUNTER_RANGE, Message
 from collector.receive.ring import Item
 
@@ -28,59 +42,67 @@ _TIMES: Final = ("from_at", "to_at")
 
 @dataclass
 class SessionClaims:
-    """What is said of one session."""
+    """What the frames say that one session observed."""
 
-    is_damaged: bool  # something was lost before what comes next
-    rows: list[Row] = field(default_factory=list)
-    state: bytes | None = None
-    behind: dict[tuple[str, int], Message] = field(default_factory=dict)  # damage, by topic and counter
+    is_damaged: bool  # bytes were lost before the next frame
+    rows: list[CoverageRow] = field(default_factory=list)
+    state: bytes | None = None  # the last state of the session's ledger
+    # Messages that are present behind the damage, by topic and counter.
+    behind_damage: dict[tuple[str, int], Message] = field(default_factory=dict)
 
 
 class CoverageClaims:
-    """The accounts of one node's sessions, by their names."""
+    """The claims of one node's sessions, by the names of the sessions."""
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._of: dict[str, SessionClaims] = {}
+        self._by_session: dict[str, SessionClaims] = {}
         self.is_damaged = False
 
-    def read(self, contents: SegmentContents, *, is_vouched: bool = False) -> None:
-        """Take what a segment says, oldest first; `is_vouched`: its coverage was being sealed."""
+    def read(self, contents: SegmentContents, *, is_coverage_sealed: bool = False) -> None:
+        """Read the claims in a segment; call it with the oldest segment first.
+
+        `is_coverage_sealed` says that the segment's rows of `coverage` are in Parquet already.
+        """
         for part in contents.parts:
             if part.is_behind_loss:
-                self._damage()
+                self._note_damage()
             if part.name == "coverage":
-                self._take_rows([] if is_vouched else _rows_of(part.batch))
+                self._read_rows([] if is_coverage_sealed else _coverage_rows(part.batch))
             elif part.name == STATES:
-                self._take_states(part.batch.to_pylist())
+                self._read_states(part.batch.to_pylist())
             elif self.is_damaged:
-                self._take_present(part)
+                self._read_present(part)
         if contents.ends_in_loss:
-            self._damage()
+            self._note_damage()
 
-    def close_all(self, late: Mapping[str, Iterable[Item]], cut: set[str]) -> dict[str, list[Row]]:
-        """Close all intervals, also by what the rings tell: `late` and `cut` as in `Ledger.close_killed`."""
-        rows_of: dict[str, list[Row]] = {}
-        for session in sorted(self._of.keys() | late.keys()):
+    def close_all(self, left: Mapping[str, Iterable[Item]], cut: set[str]) -> dict[str, list[CoverageRow]]:
+        """Close every interval and return the rows by session.
+
+        `left` has by session the items that were left in rings. `cut` names the sessions that lost messages
+        between their segments and their ring.
+        """
+        rows_of: dict[str, list[CoverageRow]] = {}
+        for session in sorted(self._by_session.keys() | left.keys()):
             claims = self._claims_of(session)
             is_cut = claims.is_damaged or session in cut
-            items = [*_unclaimed(claims), *late.get(session, ())]
+            items = [*_unclaimed(claims), *left.get(session, ())]
             ledger = CoverageLedger(self._node, session)
             rows = claims.rows + ledger.close_after_kill(claims.state, items, is_cut=is_cut)
             rows_of[session] = _without_overlap(rows) if is_cut else rows
         return rows_of
 
     def state_to_resume(self, session: str) -> bytes:
-        """Give up the claims of a session of which nothing is lost, as a state that goes on from its ring."""
-        claims = self._of.pop(session, SessionClaims(is_damaged=False))
+        """Remove the claims of an undamaged session; return the ledger state from which its ring goes on."""
+        claims = self._by_session.pop(session, SessionClaims(is_damaged=False))
         ledger = CoverageLedger(self._node, session)
         ledger.hold_back(claims.rows + ledger.restore(claims.state))
         return json.dumps(json.loads(ledger.state()) | {"is_settled": True}).encode()
 
-    def rows_so_far(self) -> list[Row]:
-        """List every claim; an open interval as `sealed`, for as far as anybody knows it goes on."""
+    def rows_so_far(self) -> list[CoverageRow]:
+        """List every claim as a row; an open interval gets the end reason `sealed`, as it may go on."""
         rows = []
-        for session, claims in self._of.items():
+        for session, claims in self._by_session.items():
             ledger = CoverageLedger(self._node, session)
             if claims.is_damaged:
                 closed = ledger.close_after_kill(claims.state, _unclaimed(claims), is_cut=True)
@@ -90,40 +112,84 @@ class CoverageClaims:
         return rows
 
     def _claims_of(self, session: str) -> SessionClaims:
-        return self._of.setdefault(session, SessionClaims(self.is_damaged))
+        return self._by_session.setdefault(session, SessionClaims(self.is_damaged))
 
-    def _damage(self) -> None:
+    def _note_damage(self) -> None:
+        """Note that bytes were lost: what later frames claim holds only for what is present."""
         self.is_damaged = True
-        for claims in self._of.values():
+        for claims in self._by_session.values():
             claims.is_damaged = True
 
-    def _take_rows(self, rows: Iterable[Row]) -> None:
+    def _read_rows(self, rows: Iterable[CoverageRow]) -> None:
+        """Keep rows of `coverage` that were written before any damage."""
         for row in rows:
             claims = self._claims_of(row["session"])
             if not claims.is_damaged:
                 claims.rows.append(row)
 
-    def _take_states(self, states: Iterable[Mapping[str, Any]]) -> None:
+    def _read_states(self, states: Iterable[Mapping[str, object]]) -> None:
+        """Keep the ledger's states that were written before any damage; a settled state always holds."""
         for each in states:
-            if not each["name"].startswith(COVERAGE_STATE):
+            name, state = each["name"], each["value"]
+            if not isinstance(name, str) or not name.startswith(COVERAGE_STATE):
                 continue
-            session, state = each["name"].removeprefix(COVERAGE_STATE), each["value"]
-            if state is not None and json.loads(state).get("is_settled"):
-                self._of[session] = SessionClaims(is_damaged=False, state=state)
+            session = name.removeprefix(COVERAGE_STATE)
+            if isinstance(state, bytes) and json.loads(state).get("is_settled"):
+                self._by_session[session] = SessionClaims(is_damaged=False, state=state)
             elif not self._claims_of(session).is_damaged:
-                self._claims_of(session).state = state
+                self._claims_of(session).state = state if isinstance(state, bytes) else None
 
-    def _take_present(self, part: Part) -> None:
-        for message in _present(part):
+    def _read_present(self, part: Part) -> None:
+        """Keep the messages that a part behind the damage shows to be present."""
+        for message in _present_messages(part):
             claims = self._claims_of(message.session)
             if claims.is_damaged:
-                claims.behind.setdefault((message.topic, message.sequence), message)
+                claims.behind_damage.setdefault((message.topic, message.sequence), message)
 
 
-def items_of_run(items: Iterable[Item], done: int) -> Iterator[Item]:
-    """Leave out of a ring the messages up to a number, notices before them, and what follows a restart.
+class EarlierRuns(NamedTuple):
+    """What earlier runs left in the segments of a journal."""
 
-    A restart whose notice is lost shows in a counter that steps back.
+    segments: list[Segment]  # those still to be sealed, oldest first
+    coverage_sealed: set[str]  # stems of the segments of which the seal had reached `coverage`
+    messages: list[tuple[int, Message]]  # messages without rows, by ordinal
+    next_ordinal: int
+    states: dict[str, bytes]
+    claims: CoverageClaims
+
+
+def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> EarlierRuns:
+    """Read the segments of earlier runs, oldest first. OSError when a file cannot be used.
+
+    A segment that is damaged and was being sealed is removed, or its files are, so that no row is written
+    twice.
+    """
+    contents = dict(zip(segments, _read_contents(segments), strict=True))
+    coverage_sealed = set()
+    for segment, content in list(contents.items()):
+        files = list(dataset.folder.glob(f"*/*/{segment.stem}.parquet"))
+        # A segment that was cut between two frames looks whole, unless a later segment knows its length. The
+        # later one may be lost, so only a segment of known length counts as whole here.
+        is_whole = segment.whole_bytes > 0 and not content.lost_bytes
+        if any(path.parts[-3] == "coverage" for path in files):  # `coverage` is written last
+            coverage_sealed.add(segment.stem)
+            if not is_whole:  # its rows are sealed, and its messages without rows are in a later segment
+                segment.remove(keep=False)
+                del contents[segment]
+        elif files and not is_whole:
+            _remove_files(dataset, files)
+    claims = CoverageClaims(node)
+    for segment, content in contents.items():
+        claims.read(content, is_coverage_sealed=segment.stem in coverage_sealed)
+    messages, next_ordinal, states = _read_messages_and_states(list(contents.values()))
+    return EarlierRuns(list(contents), coverage_sealed, messages, next_ordinal, states, claims)
+
+
+def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
+    """Yield the items of a ring that are not journalled yet and come before the node's next restart.
+
+    `n_journalled` is the number of the last message that a segment holds. A notice counts as journalled when
+    the message after it is. A counter that steps back shows a restart of which the notice is lost.
     """
     notices: list[Item] = []  # between two messages
     newest: dict[str, int] = {}
@@ -133,7 +199,7 @@ def items_of_run(items: Iterable[Item], done: int) -> Iterator[Item]:
             if (item.sequence - expected) % COUNTER_RANGE >= COUNTER_RANGE // 2:
                 break
             newest[item.topic] = item.sequence
-            if item.number > done:
+            if item.number > n_journalled:
                 yield from notices
                 yield item
             notices.clear()
@@ -144,21 +210,25 @@ def items_of_run(items: Iterable[Item], done: int) -> Iterator[Item]:
     yield from notices
 
 
-def settled_state(rows: Iterable[Row]) -> bytes:
-    """Write the claims of a session that has ended, as a state of the journal."""
+def settled_state(rows: Iterable[CoverageRow]) -> bytes:
+    """Write the claims of a session that has ended as a state of the journal."""
     return json.dumps({"open": {}, "closed": list(rows), "is_settled": True}).encode()
 
 
 def end_lost_intervals(
-    node: str, coverage: pa.Table, claims: Mapping[str, Iterable[Row]]
-) -> dict[str, list[Row]]:
-    """End what is sealed and goes on nowhere, since the journal has lost how: an empty interval for each."""
+    node: str, coverage: pa.Table, claims: Mapping[str, Iterable[CoverageRow]]
+) -> dict[str, list[CoverageRow]]:
+    """Make rows that end the sealed intervals whose continuation is lost with a part of the journal.
+
+    `coverage` is the sealed table. A row of it with the end reason `sealed` must be continued by another row.
+    Where `claims` has no such row, an empty interval ends it and says why. Returns the rows by session.
+    """
     begins = {(row["session"], row["topic"], row["from_at"]) for rows in claims.values() for row in rows}
-    last: dict[tuple[str, str], Row] = {}
-    for row in sorted(_rows_of(coverage), key=lambda row: (row["from_at"], row["to_at"])):
+    last: dict[tuple[str, str], CoverageRow] = {}
+    for row in sorted(_coverage_rows(coverage), key=lambda row: (row["from_at"], row["to_at"])):
         if row["node"] == node:
             last[row["session"], row["topic"]] = row
-    ends: dict[str, list[Row]] = {}
+    ends: dict[str, list[CoverageRow]] = {}
     for (session, topic), row in last.items():
         if row["end_reason"] == "sealed" and (session, topic, row["to_at"]) not in begins:
             ledger = CoverageLedger(node, session)
@@ -167,18 +237,65 @@ def end_lost_intervals(
     return ends
 
 
+def _read_contents(segments: list[Segment]) -> list[SegmentContents]:
+    """Read segments, and set the length that each must have, which a later segment states."""
+    contents = [segment.read() for segment in segments]
+    batches = [batch for content in contents for batch in content.batches.get(SIZES, [])]
+    sizes = {row["stem"]: row["size_bytes"] for batch in batches for row in batch.to_pylist()}
+    for at, segment in enumerate(segments):
+        segment.whole_bytes = sizes.get(segment.stem, 0)
+        if segment.whole_bytes > segment.path.stat().st_size:
+            contents[at] = segment.read()
+    return contents
+
+
+def _remove_files(dataset: Dataset, files: list[Path]) -> None:
+    """Remove the Parquet files that a seal made of a damaged segment; what is whole of it is sealed again.
+
+    The frame that is lost may say that some rows of these files are made again from their messages.
+    """
+    with dataset.write_lock():
+        for path in files:
+            path.unlink()
+
+
+def _read_messages_and_states(
+    contents: list[SegmentContents],
+) -> tuple[list[tuple[int, Message]], int, dict[str, bytes]]:
+    """Read the messages that are not consumed, by ordinal; the next free ordinal; and the states."""
+    parts = [part for content in contents for part in content.parts]
+    marks = [row for part in parts if part.name == CONSUMED for row in part.batch.to_pylist()]
+    spans = merge_spans((row["first"], row["last"]) for row in marks)
+    messages: dict[int, Message] = {}
+    states: dict[str, bytes] = {}
+    last = spans[-1][1] if spans else -1
+    for part in parts:
+        if part.name == MESSAGES:
+            last = max(last, part.batch.column(0)[-1].as_py())
+            messages |= read_messages_outside(spans, part.batch)
+        elif part.name == STATES:
+            apply_changes(states, {row["name"]: row["value"] for row in part.batch.to_pylist()})
+    return sorted(messages.items()), last + 1, states
+
+
 def _unclaimed(claims: SessionClaims) -> list[Message]:
-    """List, by topic and counter, what is there behind the damage and was not claimed before it."""
+    """List the messages that are present behind the damage and that no earlier claim counts.
+
+    They are in order of topic and counter.
+    """
     ledger = CoverageLedger("", "")
     claimed = claims.rows + ledger.restore(claims.state) + ledger.close_all("killed")
-    return [message for key, message in sorted(claims.behind.items()) if not _is_claimed(key, claimed)]
+    return [message for key, message in sorted(claims.behind_damage.items()) if not _is_claimed(key, claimed)]
 
 
-def _without_overlap(rows: list[Row]) -> list[Row]:
-    """Begin no interval before the last one ends: messages come before a subscription is known to stand."""
+def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
+    """Move the begin of an interval behind the end of the interval before it, topic by topic.
+
+    They can overlap because messages arrive before the subscription is known to stand.
+    """
     ends: dict[str, int] = {}
     if any(row["end_reason"] == "clock_step" for row in rows):
-        return rows  # then their times do not tell their order
+        return rows  # the clock was set, so times do not show the order of intervals
     for row in rows:
         row["from_at"] = max(row["from_at"], ends.get(row["topic"], 0))
         row["to_at"] = max(row["to_at"], row["from_at"])
@@ -186,25 +303,29 @@ def _without_overlap(rows: list[Row]) -> list[Row]:
     return rows
 
 
-def _is_claimed(key: tuple[str, int], rows: Iterable[Row]) -> bool:
+def _is_claimed(key: tuple[str, int], rows: Iterable[CoverageRow]) -> bool:
+    """Return whether an interval of the topic counts the message of this topic and counter."""
     topic, counter = key
     return any(
         row["topic"] == topic
-        and row["first_sequence"] is not None
-        and (counter - row["first_sequence"]) % COUNTER_RANGE
-        <= (row["last_sequence"] - row["first_sequence"]) % COUNTER_RANGE
+        and (first := row["first_sequence"]) is not None
+        and (last := row["last_sequence"]) is not None
+        and (counter - first) % COUNTER_RANGE <= (last - first) % COUNTER_RANGE
         for row in rows
     )
 
 
-def _present(part: Part) -> list[Message]:
-    """Read which messages a batch shows to be there: themselves, or the rows made of them."""
+def _present_messages(part: Part) -> list[Message]:
+    """List the messages that a part shows to be present, as messages or as the rows made of them.
+
+    Their bodies are left out.
+    """
     if part.name == MESSAGES:
         names = ["node", "session", "topic", "sequence", "received_ns"]
         return [Message(**row, body=b"") for row in part.batch.select(names).to_pylist()]
     if part.name not in ("mempool_events", "rejects"):
         return []
-    rows = _in_microseconds(part.batch, ("received_at",)).to_pylist()
+    rows = _times_as_integers(part.batch, ("received_at",)).to_pylist()
     return [
         Message(row["node"], row["session"], topic, row["sequence"], row["received_at"] * 1000, b"")
         for row in rows
@@ -212,13 +333,14 @@ def _present(part: Part) -> list[Message]:
     ]
 
 
-def _rows_of(batch: pa.RecordBatch | pa.Table) -> list[Row]:
-    rows: list[Row] = _in_microseconds(batch, _TIMES).to_pylist()
+def _coverage_rows(batch: pa.RecordBatch | pa.Table) -> list[CoverageRow]:
+    """Read rows of `coverage`, with times as integers."""
+    rows: list[CoverageRow] = _times_as_integers(batch, _TIMES).to_pylist()
     return rows
 
 
-def _in_microseconds(batch: pa.RecordBatch | pa.Table, names: Iterable[str]) -> pa.Table:
-    """Give times as integers."""
+def _times_as_integers(batch: pa.RecordBatch | pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return a table in which the named columns of times are integers of the same unit."""
     table = pa.table(dict(zip(batch.schema.names, batch.columns, strict=True)))
     for name in names:
         at = table.schema.get_field_index(name)

@@ -1,16 +1,17 @@
-"""One file of the journal: frames that count as a whole or not at all.
+"""The file format of a segment, which is one file of the journal, and of the parts that its frames hold.
 
-A segment `<number>-<key>.journal` is a series of frames
+A segment `<number>-<key>.journal` is a series of frames. Each frame is what one flush wrote:
 
     key (8 bytes, as in the name) | payload length (uint64) | CRC-32 of length and payload (uint32) | payload
 
-and a payload is a series of parts
+A frame counts as a whole or not at all. Its payload is a series of parts, each an Arrow batch with a name:
 
     name length (uint8) | name | body length (uint64) | body: an Arrow IPC stream of one record batch
 
-Numbers are little-endian. Bytes that are no frame, or do not match their checksum, are skipped up to the next
-frame that does. The key is random, so that nothing a stranger sends can look like a frame. Arrow sees checked
-bytes only.
+A part is named after the table whose rows it holds, or has one of the names in `OWN_NAMES`. Numbers are
+little-endian. A reader skips bytes that are no frame or that do not match their checksum, up to the next
+frame that does. The key is random, so that no content of a message can look like a frame. Arrow reads only
+bytes whose checksum was right.
 """
 
 import mmap
@@ -18,18 +19,21 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from collector.dataset import locks
 from collector.dataset.atomic_write import FILE_MODE, make_folder, sync_folder
 from collector.errors import NO_SPACE, DatasetError, NoSpace
+from collector.receive.records import Message
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
 KEY_BYTES: Final = 8
@@ -39,35 +43,61 @@ _length = Struct("<Q")
 _checksum = Struct("<I")
 _FRAME_BYTES: Final = KEY_BYTES + _length.size + _checksum.size
 
+# Names of parts that are no tables: messages with their ordinals, spans of consumed ordinals, named states,
+# and the lengths of the segments before this one.
+MESSAGES: Final = "_messages"
+CONSUMED: Final = "_consumed"
+STATES: Final = "_states"
+SIZES: Final = "_sizes"
+OWN_NAMES: Final = frozenset({MESSAGES, CONSUMED, STATES, SIZES})
+_MESSAGE_SCHEMA: Final = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("node", pa.string()),
+        ("session", pa.string()),
+        ("topic", pa.string()),
+        ("sequence", pa.int64()),
+        ("received_ns", pa.int64()),
+        ("body", pa.binary()),
+    ]
+)
+_CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
+_STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
+_SIZE_SCHEMA: Final = pa.schema([("stem", pa.string()), ("size_bytes", pa.int64())])
+
+Spans = list[tuple[int, int]]  # of ordinals, both ends included
+# Messages and their ordinals. An ordinal is the number of a message in its journal, counted from 0.
+NumberedMessages = deque[tuple[int, Message]]
+
 
 def journal_folder(root: Path, chain: str, node: str) -> Path:
-    """Return where the journal of a watched node lies: one per node, so that none waits for another."""
+    """Return the folder of a node's journal. Each node has its own, so that none waits for another."""
     return root / "journal" / chain / node
 
 
 def journal_folders(root: Path, chain: str) -> list[Path]:
-    """List the journals that a dataset has, in order of their nodes' names."""
+    """List the folders of all journals of a chain, in the order of their nodes' names."""
     return sorted(path for path in (root / "journal" / chain).glob("*") if path.is_dir())
 
 
 class Part(NamedTuple):
-    """A batch and its name."""
+    """A batch with its name, as a frame holds it."""
 
     name: str
     batch: pa.RecordBatch
-    is_behind_loss: bool = False  # bytes before it are lost, of this segment
+    is_behind_loss: bool = False  # bytes of the segment before this part are lost
 
 
 class SegmentContents(NamedTuple):
-    """What a segment holds."""
+    """What could be read from a segment."""
 
     parts: list[Part]  # in the order they were written
-    lost_bytes: int  # bytes that are not part of any whole frame
-    ends_in_loss: bool  # some of them are behind the last frame
+    lost_bytes: int  # bytes that belong to no whole frame
+    ends_in_loss: bool  # some of the lost bytes are behind the last whole frame
 
     @property
     def batches(self) -> dict[str, list[pa.RecordBatch]]:
-        """The batches by name, in the order they were written."""
+        """The batches by name, each list in the order the batches were written."""
         found: dict[str, list[pa.RecordBatch]] = {}
         for part in self.parts:
             found.setdefault(part.name, []).append(part.batch)
@@ -75,7 +105,7 @@ class SegmentContents(NamedTuple):
 
 
 class Segment:
-    """A segment file. Only the process that created it writes to it."""
+    """One segment file. Only the process that created it writes to it."""
 
     def __init__(self, path: Path) -> None:
         match = _NAME.fullmatch(path.name)
@@ -83,8 +113,8 @@ class Segment:
             raise ValueError(f"{path} is not named like a segment")
         self.path = path
         self.number = int(match[1])
-        self.size_bytes = 0  # of whole frames written by this process
-        self.whole_bytes = 0  # that it must have, as far as anybody knows
+        self.size_bytes = 0  # bytes of whole frames that this process wrote
+        self.whole_bytes = 0  # the length the file must have; 0 when no later segment says it
         self._key = bytes.fromhex(match[2])
         self._handle = -1
 
@@ -98,17 +128,17 @@ class Segment:
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Self]:
-        """Every segment in a folder, oldest first."""
+        """List the segments in a folder, oldest first."""
         names = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
         return [cls(path) for path in names]
 
     @property
     def stem(self) -> str:
-        """The name without its ending; no other segment has or had it."""
+        """The file name without its ending; it is unique for all time, because the key is random."""
         return self.path.stem
 
     def write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        """Append one frame that holds the batches. OSError leaves the segment as it was."""
+        """Append one frame that holds the batches. On OSError the segment stays as it was."""
         frame = _frame(self._key, batches)
         try:
             rest = frame
@@ -121,20 +151,20 @@ class Segment:
         self.size_bytes += sum(map(len, frame))
 
     def fsync(self) -> None:
-        """Force what was written to disk."""
+        """Wait until what was written is on disk, safe from a power cut."""
         os.fsync(self._handle)
 
     def close(self) -> None:
-        """Stop writing. May be called twice."""
+        """Close the file that `create` opened. A second call does nothing."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def read(self) -> SegmentContents:
-        """Read every whole frame; what is cut off or damaged is counted, and never an error.
+        """Read every whole frame. Bytes that are damaged or missing are counted; they are no error.
 
-        A file cut exactly between two frames looks like one that was never longer, unless `whole_bytes` says
-        that it was.
+        A file that was cut exactly between two frames looks whole. Only `whole_bytes` can show that it was
+        longer.
         """
         parts: list[Part] = []
         size_bytes = self.path.stat().st_size
@@ -152,7 +182,7 @@ class Segment:
         return SegmentContents(parts, size_bytes - read_bytes, size_bytes > end)
 
     def remove(self, *, keep: bool) -> None:
-        """Take the segment out of the journal; with keep the file stays, with the ending `.damaged`."""
+        """Remove the segment from the journal: delete the file, or with `keep` rename it to `.damaged`."""
         if keep:
             self.path.replace(self.path.with_suffix(".damaged"))
         else:
@@ -160,7 +190,7 @@ class Segment:
         sync_folder(self.path.parent)
 
     def _payloads(self, data: mmap.mmap) -> Iterator[tuple[int, memoryview]]:
-        """Every payload that matches its checksum, and where its frame begins."""
+        """Yield every payload that matches its checksum, with the position at which its frame begins."""
         view = memoryview(data)
         pos = data.find(self._key)
         while pos >= 0:
@@ -178,11 +208,11 @@ class Segment:
 
 
 def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
-    """Make a frame in parts: bodies are large, and copying them takes as long as writing."""
+    """Make a frame as a list of pieces, because joining large bodies would take as long as writing them."""
     parts: list[Bytes] = []
     for name, batch in batches.items():
         sink = pa.BufferOutputStream()
-        # The contract's sentence on each column need not be in every frame.
+        # The schema has a sentence on each column as metadata; frames do without it.
         schema = pa.schema([field.remove_metadata() for field in batch.schema])
         with pa.ipc.new_stream(sink, schema) as stream:
             stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
@@ -193,7 +223,7 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
 
 
 def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
-    """Return what is left of parts behind their first bytes."""
+    """Return what follows the first `n_bytes` bytes of the pieces."""
     for i, part in enumerate(parts):
         if n_bytes < len(part):
             return [memoryview(part)[n_bytes:], *parts[i + 1 :]]
@@ -202,7 +232,7 @@ def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
 
 
 def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Read the parts of a payload whose checksum holds."""
+    """Read the parts of a payload whose checksum was right: yield each name and batch."""
     pos = 0
     while pos < len(payload):
         name_end = pos + 1 + payload[pos]
@@ -214,13 +244,82 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _crc(length: int, *parts: Bytes) -> int:
-    """Checksum of a length and the payload, which may come in parts."""
+    """Compute the checksum of a frame's length and its payload, which may come in pieces."""
     return reduce(lambda so_far, part: zlib.crc32(part, so_far), parts, zlib.crc32(_length.pack(length)))
+
+
+def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
+    """Make a batch of ordinals and their messages."""
+    ordinals, messages = zip(*items, strict=True)
+    *columns, bodies, _ = zip(*messages, strict=True)
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip((ordinals, *columns), _MESSAGE_SCHEMA, strict=False)
+    ]
+    return pa.RecordBatch.from_arrays([*arrays, _binary(bodies)], schema=_MESSAGE_SCHEMA)
+
+
+def _binary(values: Sequence[bytes]) -> pa.Array:
+    """Make a binary array with one copy of the values; pa.array copies long values several times."""
+    limits = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=limits[1:])
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def read_messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
+    """Read the messages of a batch whose ordinals lie in none of the spans."""
+    ordinals = batch.column(0).to_numpy()
+    keep = np.ones(len(ordinals), np.bool_)
+    for first, last in spans:
+        keep &= (ordinals < first) | (ordinals > last)
+    columns = batch.filter(pa.array(keep)).to_pydict().values()
+    return {ordinal: Message(*fields) for ordinal, *fields in zip(*columns, strict=True)}
+
+
+def consumed_batch(ordinals: Sequence[int]) -> pa.RecordBatch:
+    """Make a batch of the fewest spans that cover these ordinals, which ascend."""
+    is_one = ordinals[-1] - ordinals[0] == len(ordinals) - 1
+    spans = [(ordinals[0], ordinals[-1])] if is_one else merge_spans((i, i) for i in ordinals)
+    rows = [{"first": first, "last": last} for first, last in spans]
+    return pa.RecordBatch.from_pylist(rows, schema=_CONSUMED_SCHEMA)
+
+
+def merge_spans(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Sort spans, and join those that touch or overlap."""
+    joined: Spans = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def state_batch(states: Mapping[str, bytes | None]) -> pa.RecordBatch:
+    """Make a batch of named states; a value of None says that the name is to be removed."""
+    rows = [{"name": name, "value": value} for name, value in states.items()]
+    return pa.RecordBatch.from_pylist(rows, schema=_STATE_SCHEMA)
+
+
+def apply_changes(states: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
+    """Apply changes to states; a value of None removes the name."""
+    for name, value in changes.items():
+        if value is None:
+            states.pop(name, None)
+        else:
+            states[name] = value
+
+
+def size_batch(segments: Iterable[Segment]) -> pa.RecordBatch:
+    """Make a batch of the lengths of segment files."""
+    rows = [{"stem": segment.stem, "size_bytes": segment.path.stat().st_size} for segment in segments]
+    return pa.RecordBatch.from_pylist(rows, schema=_SIZE_SCHEMA)
 
 
 @contextmanager
 def explain_os_errors(folder: Path) -> Iterator[None]:
-    """Raise what the system says of a journal's folder as DatasetError, or NoSpace when the disk is full."""
+    """Turn an OSError of a journal's files into DatasetError, or into NoSpace when the disk is full."""
     try:
         yield
     except OSError as error:
@@ -232,7 +331,10 @@ def explain_os_errors(folder: Path) -> Iterator[None]:
 
 
 def lock_folder(folder: Path) -> int:
-    """Take the folder for this process; the operating system gives it back when the process ends."""
+    """Lock the folder for this process; returns the handle to close. The lock ends with the process.
+
+    Raises DatasetError when another process has it.
+    """
     with explain_os_errors(folder):
         make_folder(folder)
         return locks.take(
@@ -242,5 +344,5 @@ def lock_folder(folder: Path) -> int:
 
 
 def unsealed_segments(root: Path, chain: str) -> list[Segment]:
-    """List the segments of all journals of a dataset: what is not in Parquet yet."""
+    """List the segments of all journals of a chain. They hold what is not in Parquet yet."""
     return [segment for folder in journal_folders(root, chain) for segment in Segment.all_in(folder)]

@@ -62,7 +62,7 @@ class LeftInRing(NamedTuple):
     session: str
     items: list[Item]
     lost_bytes: int  # bytes that hold no whole record, though they should
-    released: int = 0  # number of the last record that had been made safe elsewhere
+    n_released: int = 0  # records whose content had been made safe elsewhere
 
 
 class Ring:

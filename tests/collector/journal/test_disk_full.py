@@ -1,6 +1,7 @@
-"""A disk that is full, then has space again: nothing flushed is lost, nothing half written counts.
+"""On a disk that is full and then has space again, nothing flushed is lost and nothing half written counts.
 
-With RLIMIT_FSIZE in a process of its own, as any user; on a small file system in memory, as root.
+One test limits the size of files (RLIMIT_FSIZE) in a process of its own, as any user; the others fill a small
+file system in memory, which only root can mount.
 """
 
 import os
@@ -22,8 +23,8 @@ from tests.collector.journal.journal_files import message, recovered, row, seale
 
 TIMEOUT_S = 20.0
 
-# Writes numbered events, at first under a limit on the size of files against which a new segment helps, then
-# under one so tight that nothing can be written. Prints the number of segments and what was said.
+# Writes numbered events. The first limit on the size of files is so wide that a new segment helps; the second
+# is so tight that nothing can be written. Prints the number of segments and the names of the logged events.
 LIMITED = """
 import resource, sys, threading, time
 from pathlib import Path
@@ -59,7 +60,7 @@ with capture_logs() as logs:
     assert "dataset" in journal.blocked or "parquet" in journal.blocked, journal.blocked
     threading.Timer(0.5, limit, [free]).start()
     write(range(300, 400))
-    assert "journal" not in [*journal._space._full], journal.blocked
+    assert "cannot use the journal" not in journal.blocked, journal.blocked
     journal.seal(dataset)
     assert journal.blocked == ""
 said = [entry["event"] for entry in logs]
@@ -69,8 +70,8 @@ print(segments, *said)
 """
 
 
-def test_a_limit_on_the_size_of_files_is_outlived(tmp_path: Path) -> None:
-    """EFBIG: a new segment helps first; then journal and seal wait; in the end every row is there once."""
+def test_a_limit_on_the_size_of_files_loses_no_row(tmp_path: Path) -> None:
+    """A new segment helps first (EFBIG); then journal and seal wait; in the end every row is there once."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
         capture_output=True,
@@ -98,7 +99,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Use up all space."""
+    """Fill the file system with one file; return its path."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         try:
@@ -109,7 +110,7 @@ def fill(folder: Path) -> Path:
 
 
 def test_a_full_disk_is_waited_out(small: Path) -> None:
-    """Journal and seal say that they are blocked, go on by themselves, and every row is there once."""
+    """Journal and seal report that they are blocked, go on when there is space, and write every row once."""
     dataset = Dataset.open(small / "dataset", "regtest", create=True)
     stop = threading.Event()
     with Journal(small / "journal", stop=stop) as journal, capture_logs() as logs:
@@ -143,8 +144,8 @@ def test_a_full_disk_is_waited_out(small: Path) -> None:
     assert not list(small.rglob("*.tmp"))
 
 
-def test_a_stop_ends_the_waiting_and_loses_nothing(small: Path) -> None:
-    """The error says what to do; the next run finds all that was flushed and all that was received."""
+def test_a_stop_ends_the_wait_for_space_and_loses_nothing(small: Path) -> None:
+    """The error says what to do, and the next run finds everything flushed or received."""
     dataset = Dataset.open(small / "dataset", "regtest", create=True)
     stop = threading.Event()
     journal = Journal(small / "journal", stop=stop)
@@ -163,8 +164,8 @@ def test_a_stop_ends_the_waiting_and_loses_nothing(small: Path) -> None:
         assert [each.sequence for each in recovered(journal, dataset, "s")] == [0]
 
 
-def test_without_anybody_to_stop_it_a_full_disk_is_an_error(small: Path) -> None:
-    """A dataset that is written in one go, as the backfill does, says that there is no space."""
+def test_without_a_stop_flag_a_full_disk_is_an_error(small: Path) -> None:
+    """A dataset that is written without a journal, as the backfill does, raises NoSpace at once."""
     dataset = Dataset.open(small / "dataset", "regtest", create=True)
     fill(small)
     with pytest.raises(NoSpace, match=r"mempool_events.*No space left"):

@@ -22,7 +22,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, REJECTS
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger
-from collector.journal.journal import VOUCHING, Journal
+from collector.journal.journal import SEALED_LAST, Journal
 from collector.journal.segment import journal_folder
 from collector.receive.records import Message, Notice
 from collector.receive.ring import MIN_CAPACITY_BYTES, Item, Ring
@@ -125,7 +125,7 @@ class Run:
         for path, content in before.items():
             path.write_bytes(content)
             for file in self.dataset.folder.glob(f"*/*/{path.stem}.parquet"):
-                later = (file.parts[-3] in VOUCHING, file.parts[-3]) >= (table in VOUCHING, table)
+                later = (file.parts[-3] in SEALED_LAST, file.parts[-3]) >= (table in SEALED_LAST, table)
                 if table and later:
                     file.unlink()
 

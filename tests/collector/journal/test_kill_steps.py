@@ -1,14 +1,14 @@
-"""A writer ended before, and in the middle of, every single step it takes on disk: every row once, none lost.
+"""A writer that ends before, or in the middle of, any one of its steps on disk loses no row and doubles none.
 
-`test_journal_kill` kills at random moments; this goes through all of them in order.
+`test_journal_kill` kills at random moments; this test goes through all steps in order.
 """
 
 import subprocess
 import sys
 from pathlib import Path
 
-# Forks a writer for each step of its work and ends it there; then a recovery of what a writer left, which is
-# ended at each of its steps in the same way. After each end a last recovery must find every number once.
+# Forks one writer for each step of its work and ends it at that step. Then it does the same with a recovery
+# of what a writer left. After each end, a last recovery must find every number once.
 STEPS = """
 import itertools, os, shutil, sys
 from pathlib import Path
@@ -16,11 +16,13 @@ from collector.journal.journal import Journal
 from collector.receive.records import Message
 from collector.receive.ring import MIN_CAPACITY_BYTES, Ring
 from collector.dataset.open import Dataset
+from collector.service.memory import spare_pandas
 from tests.collector.journal.journal_files import message, recovered, row, sealed
 
 CALLS = ("open", "write", "writev", "pwrite", "fsync", "ftruncate", "posix_fallocate", "replace", "unlink",
          "mkdir")
 folder = Path(sys.argv[1])
+spare_pandas()  # as the collector does; else each of the many writers loads it for longer than it lives
 
 def end_at(step):
     \"\"\"End this process at a step; a write gets half of its bytes down before.\"\"\"
@@ -132,7 +134,7 @@ print(count)
 
 
 def test_an_end_at_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Flush, begin of a segment, seal, recovery: ended at every call that changes the disk, and in writes."""
+    """Flush, new segment, seal and recovery end at each call that changes the disk, and halfway in writes."""
     done = subprocess.run(
         [sys.executable, "-c", STEPS, str(tmp_path)],
         capture_output=True,
