@@ -13,11 +13,11 @@ import structlog
 
 from collector.blocks.tracker import reject_row
 from collector.clock import Step, StepDetector, wall_us
+from collector.dataset.rows import CoverageRow
 from collector.dataset.schema import ZMQ_TOPICS
 from collector.errors import CollectorError
 from collector.journal.batches import Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
-from collector.journal.coverage_ledger import Row as CoverageRow
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics
 from collector.node.request_threads import FinishedRequest, NodeRequests

@@ -23,10 +23,10 @@ from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import reject_row
 from collector.clock import monotonic_us
 from collector.config import Settings
+from collector.dataset.rows import CoverageRow
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import CoverageLedger
-from collector.journal.coverage_ledger import Row as CoverageRow
 from collector.mempool import told
 from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import PendingEntry
