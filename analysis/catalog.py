@@ -1,4 +1,4 @@
-"""Find the SQL files of the analysis, read their heads and order them.
+"""Read the SQL files of the analysis and their heads, and put them in an order in which they can be built.
 
 One SELECT per file; the file name is the name of the relation. A block comment at the head of the file
 is TOML:
@@ -6,14 +6,14 @@ is TOML:
     summary     one line, for people
     method      a paragraph: how the numbers come about, and the source of the method
     grain       the columns that identify a row (staging and marts)
-    cost        why a build of it takes more than 30 bare scans of what it reads, where it does
-    is_view     true for a mart that is not stored but worked out by each that reads it
+    cost        why a build takes longer than 30 plain scans of what the query reads, where it does
+    is_view     true for a mart that is not stored; each query that reads it computes it
     severity    "fail" or "warn" (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
     [columns]   name = "TYPE  unit or meaning" (two spaces after the type), in the order of the SELECT
 
 Staging reads the raw tables of the dataset, marts read staging, marts and the pool rules, checks read
-anything. What a file reads is taken from its syntax tree, so the order of the build needs no list.
+anything. The syntax tree of a file says what it reads, so nobody keeps a list of the order.
 """
 
 import graphlib
@@ -39,10 +39,10 @@ DIALECT: Final = "duckdb"
 MACROS: Final = "macros.sql"
 HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
-# Relations that no SQL file makes: the rules and what they say about each block (engine.py puts them there).
+# Relations that engine.py makes, and no SQL file: the pool rules and what they say about each block.
 INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts")
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Parameter(BaseModel):
@@ -51,22 +51,22 @@ class Parameter(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: int | float | str
-    doc: Text
+    doc: NonEmpty
 
 
 class Head(BaseModel):
-    """The head of a SQL file as it is written."""
+    """The head of a SQL file, with the keys that the file has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    summary: Text
-    method: Text | None = None
-    cost: Text | None = None
+    summary: NonEmpty
+    method: NonEmpty | None = None
+    cost: NonEmpty | None = None
     is_view: bool = False
-    grain: tuple[Text, ...] = ()
+    grain: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
     parameters: Mapping[str, Parameter] = Field(default_factory=dict)
-    columns: Mapping[str, Text] = Field(default_factory=dict)
+    columns: Mapping[str, NonEmpty] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One SQL file: what it says of itself, its query without the head, and the relations it reads."""
+    """One SQL file: what its head says, its query, and the relations that the query reads."""
 
     name: str
     layer: Layer
@@ -98,14 +98,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All models, staging first, each after what it reads; `macros` is the text of macros.sql."""
+    """All models, staging first, each behind the models that it reads; `macros` is the text of macros.sql."""
 
     models: tuple[Model, ...]
     macros: str
 
     @cached_property
     def by_name(self) -> Mapping[str, Model]:
-        """Models by name."""
+        """Each model by its name."""
         return {model.name: model for model in self.models}
 
     def layer(self, layer: Layer) -> tuple[Model, ...]:
@@ -113,9 +113,9 @@ class Catalog:
         return tuple(model for model in self.models if model.layer == layer)
 
     def restricted_to(self, marts: Iterable[str]) -> "Catalog":
-        """Keep these marts, what they read, all of staging, and the checks that read nothing else.
+        """Reduce the catalog to these marts, what they read, staging, and the checks that read nothing else.
 
-        Raises CatalogError for a name that is no mart.
+        Raises CatalogError for a name that is not a mart.
         """
         wanted = {model.name for model in self.layer("staging")}
         left = set(marts)
@@ -149,13 +149,13 @@ def load_catalog() -> Catalog:
 
 
 def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
-    """Make a catalog of SQL texts by (layer, file name). Raises CatalogError that names the file."""
+    """Make a catalog from SQL texts, keyed by layer and file name. CatalogError names the faulty file."""
     models = [read_model(layer, name, text) for (layer, name), text in texts.items()]
     return Catalog(models=tuple(_ordered(models)), macros=macros)
 
 
 def read_model(layer: Layer, file_name: str, text: str) -> Model:
-    """Read one SQL file. Raises CatalogError for a head or a query that is not as it must be."""
+    """Read one SQL file. Raises CatalogError where the head or the query breaks a rule."""
     where = f"sql/{layer}/{file_name}"
     head_text, sql = _split(where, text)
     try:
@@ -185,7 +185,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
 
 
 def _split(where: str, text: str) -> tuple[str, str]:
-    """Cut a file into its head and its query."""
+    """Split the text of a file into its head and its query."""
     head, close, sql = text.lstrip().partition(HEAD_CLOSE)
     if not head.startswith(HEAD_OPEN) or not close:
         raise CatalogError(
@@ -195,6 +195,7 @@ def _split(where: str, text: str) -> tuple[str, str]:
 
 
 def _column(where: str, name: str, line: str) -> Column:
+    """Read one line of [columns]: the type, two spaces, the meaning."""
     type_, gap, doc = line.partition("  ")
     if not gap or not doc.strip():
         raise CatalogError(f"{where}: column {name} must read 'TYPE  meaning', with two spaces, not {line!r}")
@@ -202,7 +203,7 @@ def _column(where: str, name: str, line: str) -> Column:
 
 
 def _check_head(where: str, layer: Layer, head: Head) -> None:
-    """Ask for what each layer must say of itself."""
+    """Raise CatalogError where a head lacks what its layer needs."""
     if layer == "checks":
         if head.severity is None:
             raise CatalogError(f"{where}: a check needs severity = 'fail' or 'warn' in its head")
@@ -217,11 +218,11 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
 
 
 def _references(where: str, sql: str) -> frozenset[str]:
-    """Name the relations that a query reads, common table expressions excluded."""
+    """Give the names of the relations that a query reads, without its common table expressions."""
     try:
         statements: list[Any] = sqlglot.parse(sql, dialect=DIALECT)
     except sqlglot.ParseError as error:
-        raise CatalogError(f"{where} is not SQL that can be read: {str(error).splitlines()[0]}") from None
+        raise CatalogError(f"{where} cannot be parsed as SQL: {str(error).splitlines()[0]}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise CatalogError(f"{where} must hold exactly one SELECT")
     return frozenset(
@@ -233,18 +234,24 @@ def _references(where: str, sql: str) -> frozenset[str]:
 
 
 def _ordered(models: Iterable[Model]) -> list[Model]:
-    """Order models by layer, and within a layer after what they read."""
+    """Sort models by layer, and within a layer so that each stands behind what it reads.
+
+    Raises CatalogError for two relations of one name, for one that nothing makes, and for a circle.
+    """
     by_name: dict[str, Model] = {}
     for model in models:
         if model.name in by_name or model.name in TABLES or model.name in INPUTS:
-            raise CatalogError(f"sql/{model.layer}/{model.name}.sql: there is another relation of that name")
+            raise CatalogError(
+                f"sql/{model.layer}/{model.name}.sql: another relation has that name; rename the file"
+            )
         by_name[model.name] = model
-    known = by_name.keys() | TABLES.keys() | set(INPUTS)
+    relations = by_name.keys() | TABLES.keys() | set(INPUTS)
     for model in by_name.values():
-        missing = sorted(model.references - known)
+        missing = sorted(model.references - relations)
         if missing:
             raise CatalogError(
-                f"sql/{model.layer}/{model.name}.sql reads {', '.join(missing)}, which no SQL file makes"
+                f"sql/{model.layer}/{model.name}.sql reads {', '.join(missing)}, which no SQL file makes;"
+                " correct the name"
             )
     graph = {name: model.references & by_name.keys() for name, model in sorted(by_name.items())}
     try:

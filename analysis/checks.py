@@ -1,6 +1,7 @@
-"""Run the checks: each SQL file of sql/checks returns offending rows, and every grain must be unique.
+"""Run the checks of a build: the queries of sql/checks, and one per grain, which must be unique.
 
-The results stay in the database as table `check_results`, so that the report can say what was found.
+A check is a query that returns the rows which break a rule. The results are kept in the table `check_results`
+of the database, so that the report can show them.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from analysis.errors import DatabaseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What one check found; `n_offending` = 0 is a pass."""
+    """The result of one check: how many rows broke the rule. A check passes when `n_offending` is 0."""
 
     name: str
     severity: Severity
@@ -23,12 +24,12 @@ class CheckResult:
 
     @property
     def is_failure(self) -> bool:
-        """True when the results must not be used."""
+        """Whether the check forbids the use of the results: severity `fail`, and rows were found."""
         return self.severity == "fail" and self.n_offending > 0
 
 
 def run_checks(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple[CheckResult, ...]:
-    """Run every check of the catalog and those that the grains imply; store and return the results."""
+    """Run every check of the catalog and a check of each grain; store and return the results."""
     results = tuple(
         CheckResult(name=name, severity=severity, summary=summary, n_offending=_count(connection, sql))
         for name, severity, summary, sql in _checks(catalog)
@@ -41,7 +42,7 @@ def run_checks(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple
 
 
 def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ...]:
-    """Read what the checks of a build found. Raises DatabaseError for a file that no build has made."""
+    """Read the stored results of the checks. Raises DatabaseError where the database has none."""
     try:
         rows = connection.execute("SELECT name, severity, summary, n_offending FROM check_results").fetchall()
     except duckdb.CatalogException:
@@ -53,13 +54,13 @@ def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ..
 
 
 def duplicates(model: Model) -> str:
-    """Query for the keys of a model that more than one row has."""
+    """Write a query for the keys that more than one row of a model has."""
     keys = ", ".join(model.grain)
     return f"SELECT {keys} FROM {model.name} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 - names from our own heads
 
 
 def _checks(catalog: Catalog) -> Iterator[tuple[str, Severity, str, str]]:
-    """Give name, severity, summary and query of every check: the files, then one per grain."""
+    """Give name, severity, summary and query of every check: first the SQL files, then one per grain."""
     for check in catalog.layer("checks"):
         yield check.name, check.severity or "fail", check.summary, check.sql
     for model in catalog.models:

@@ -1,4 +1,4 @@
-"""The DuckDB client on the result of a build: find it, start it, or say how to get it."""
+"""Find the `duckdb` command-line client and open it on a database, or say how to get it."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Write rows of a relation for people (table) and for programs (CSV, JSON).
+"""Write rows of a relation as a table for people, or as CSV or JSON for programs.
 
 Hashes are shown in display order, as RPC writes them; other bytes in hex. CSV and JSON are exact: null is
 an empty field or null, times are ISO 8601 in UTC, lists are JSON. What strangers wrote cannot act on a
@@ -33,7 +33,7 @@ def printable(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn a value of DuckDB into what JSON has: hashes in display order, times in ISO 8601."""
+    """Turn a value of DuckDB into one that JSON has: hashes in display order, times in ISO 8601."""
     match value:
         case bytes():
             shown: Any = hash_hex(value) if len(value) == HASH_BYTES else value.hex()
@@ -52,7 +52,7 @@ def plain(value: Any) -> Any:
         case bool() | int() | float() | str() | None:
             shown = value
         case _:
-            shown = str(value)  # an interval, a time of day: only what is asked for with sql
+            shown = str(value)  # an interval or a time of day, which no mart has but a query may ask for
     return shown
 
 
@@ -77,10 +77,10 @@ def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
 def write_table(
     columns: Sequence[str], rows: Iterable[Row], console: Console, *, folding: str | None = None
 ) -> None:
-    """Draw a table, with the column `folding` on several lines where the terminal is too narrow for one.
+    """Draw a table; where the terminal is too narrow, wrap the column named `folding`.
 
-    Without such a column, a terminal that is too narrow gets one block of lines per row. Output that is no
-    terminal is as wide as it needs to be.
+    Where the terminal is too narrow and `folding` is None, each row becomes a block of lines, one per column.
+    Output that does not go to a terminal is as wide as the rows.
     """
     cells = [[printable(_cell(value)) for value in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -99,6 +99,7 @@ def write_table(
 
 
 def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Table | Text]:
+    """Draw each row as a block of lines: the name of a column and its value on each."""
     for number, line in enumerate(cells, start=1):
         yield Text(f"-- row {number}", style="dim")
         block = Table(box=None, show_header=False, pad_edge=False)
@@ -108,6 +109,7 @@ def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[
 
 
 def _field(value: Any) -> str:
+    """Write a value as a field of CSV: null is empty; booleans, lists and structs are JSON."""
     value = plain(value)
     if value is None:
         return ""
@@ -117,4 +119,5 @@ def _field(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
+    """Write a value as a cell of a table, with floats rounded to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else _field(value)

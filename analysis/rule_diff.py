@@ -1,4 +1,4 @@
-"""Say what a change of the rules does: every block of a dataset by both rule sets, and what differs."""
+"""Show what a change of the pool rules does: name the pool of every block by both rule sets, and compare."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,10 @@ ORDER BY block_count DESC, before_pool, after_pool
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDiff:
-    """Two rule sets held against one dataset.
+    """The difference between two rule sets on one dataset.
 
-    changes has a row in the order of COLUMNS per pair of pools between which blocks moved, stale blocks
-    included; added_rules and removed_rules are ids, and a rule whose height bounds changed is in both.
+    changes has the columns of COLUMNS and a row per pair of pools between which blocks moved, stale ones
+    included. added_rules and removed_rules are ids; a rule whose height bounds changed is in both.
     """
 
     before_hash: str
@@ -59,12 +59,12 @@ class RuleDiff:
 
     @property
     def n_changed(self) -> int:
-        """Blocks that the two rule sets give to different pools."""
+        """How many blocks the two rule sets give to different pools."""
         return sum(int(str(row[2])) for row in self.changes)
 
 
 def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None = None) -> RuleDiff:
-    """Attribute every block of a dataset by two rule sets. Raises DatasetError for a folder that is none."""
+    """Name the pool of every block by two rule sets. Raises DatasetError for a folder of another kind."""
     source = open_dataset(dataset, chain)
     with source.read_lock(), connect() as connection:
         create_views(connection, source)
@@ -84,9 +84,10 @@ def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None
 
 
 def _missing(rules: RuleSet, others: RuleSet) -> tuple[str, ...]:
-    """Ids of the rules that the others lack, or have with other bounds."""
+    """Give the ids of the rules that the other set lacks, or has with other height bounds."""
     return tuple(sorted(rule_id for rule_id, *_ in _bounded(rules) - _bounded(others)))
 
 
 def _bounded(rules: RuleSet) -> set[tuple[str, int, int]]:
+    """Give each rule as its id and its height bounds."""
     return {(rule.rule_id, rule.from_height, rule.to_height) for pool in rules.pools for rule in pool.rules}

@@ -1,4 +1,4 @@
-"""The findings and small tables of a built database, for a terminal."""
+"""Print the findings of a built database, and a small table of pools, on a terminal."""
 
 import textwrap
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ INDENT: Final = "  "
 
 
 def print_summary(database: Path, console: Console) -> None:
-    """Print the key findings of a built database; fits 80 columns. Raises ReportError as the report does.
+    """Print the key findings of a built database within 80 columns. Raises ReportError as the report does.
 
-    All text goes out as rich Text, which reads no markup, with control characters made visible.
+    All text is printed as rich Text, which ignores markup, and control characters are made visible.
     """
     marts = read_marts(database)
     console.print(Text(lede(marts), style="bold"))
@@ -42,7 +42,7 @@ def _wrapped(sentence: str, width: int) -> str:
 
 
 def _pools(marts: Marts) -> Table:
-    """Make one table of what was measured per pool."""
+    """Make a table with a row per pool: its share, its empty blocks, how it follows feerates."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("Pool", no_wrap=True, overflow="ellipsis", max_width=18)
     for heading in ("Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X"):
@@ -61,7 +61,7 @@ def _pools(marts: Marts) -> Table:
 
 
 def _cells(marts: Marts, share: Row, empty: Row | None, feerate: Row | None) -> Sequence[str]:
-    """Give one pool's cells; what was not measured is a dash."""
+    """Write the cells of one pool's row; a dash stands for what was not measured."""
     return (
         marts.name(share["pool"]),
         count(share["block_count"]),

@@ -1,1 +1,1 @@
-"""Name the pool behind a coinbase: the rules, and how they are matched."""
+"""Name the pool that mined a block: the pool rules, and how they are matched with a coinbase."""

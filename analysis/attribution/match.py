@@ -1,10 +1,10 @@
-"""Name the pool behind a coinbase, from its raw bytes, with every rule that spoke for or against.
+"""Name the pool that mined a block from the raw bytes of its coinbase, and keep every rule that matched.
 
-All rules within their height bounds are evaluated and every match is kept as a candidate. Payouts
-stand before tags: a tag is text that anybody may write. Among payouts the larger amount comes first,
-then the earlier output; among tags the longer, then the earlier position. No candidate: unknown.
+Every rule whose height bounds hold the block is evaluated, and every match becomes a candidate. Payouts rank
+before tags, because anybody can write a tag. Among payouts the larger amount ranks first, then the earlier
+output; among tags the longer one, then the earlier position. Without a candidate the pool is unknown.
 
-Nothing in a coinbase can raise here; it is only searched and compared, never decoded.
+The bytes of a coinbase are searched and compared, never decoded, so none of them can raise an error.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,10 +35,10 @@ CANDIDATES = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One rule that matched a coinbase.
+    """A rule that matched a coinbase, and where.
 
     position: byte offset of the tag in the coinbase script, or index of the output.
-    tag_length_bytes: null for a payout. value_sat: amount of the output; null for a tag.
+    tag_length_bytes: None for a payout. value_sat: amount of the output; None for a tag.
     """
 
     pool: str
@@ -51,42 +51,42 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """All candidates of one coinbase in order of rank, and the hash of the rules that gave them."""
+    """The pool of one coinbase: all candidates in order of rank, and the hash of the rules that gave them."""
 
     candidates: tuple[Candidate, ...]
     rules_hash: str
 
     @property
     def pool(self) -> str | None:
-        """Slug of the pool; None where no rule matched, which is not a pool."""
+        """Slug of the pool of the first candidate; None where no rule matched."""
         return self.candidates[0].pool if self.candidates else None
 
     @property
     def rule_id(self) -> str | None:
-        """The rule that decided."""
+        """Id of the rule of the first candidate, which decides; None where no rule matched."""
         return self.candidates[0].rule_id if self.candidates else None
 
     @property
     def method(self) -> Literal["payout", "tag"] | None:
-        """What the rule that decided looked at."""
+        """Whether the deciding rule matched a payout or a tag; None where no rule matched."""
         return self.candidates[0].method if self.candidates else None
 
     @property
     def conflicts(self) -> tuple[Candidate, ...]:
-        """The candidates that name another pool than the verdict."""
+        """The candidates that name another pool than the first one does."""
         return tuple(candidate for candidate in self.candidates if candidate.pool != self.pool)
 
 
 def attribute(
     rules: RuleSet, *, height: int, coinbase_script: bytes, outputs: Sequence[tuple[int, bytes]]
 ) -> Attribution:
-    """Name the pool of one coinbase; outputs are (value_sat, script) in the order of the transaction."""
+    """Find the pool of one coinbase; outputs are (value_sat, script) in the order of the transaction."""
     candidates = _candidates(rules, height, coinbase_script, outputs)
     return Attribution(candidates=tuple(candidates), rules_hash=rules.hash)
 
 
 def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
-    """Every candidate of every block, one row each, rank 1 first; a block without any has no row.
+    """Match many blocks: give a table with a row per candidate, rank 1 first; an unknown block has no row.
 
     blocks: block_hash binary, height int32, coinbase_script binary,
     coinbase_outputs list<struct<value_sat int64, script binary>>. Result: CANDIDATES, in the order
@@ -102,6 +102,7 @@ def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
 
 
 def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
+    """Match one batch of blocks; the result has the columns of CANDIDATES."""
     columns: dict[str, list[object]] = {name: [] for name in CANDIDATES.names}
     for block_hash, height, coinbase_script, outputs in zip(
         blocks["block_hash"].to_pylist(),
@@ -119,7 +120,7 @@ def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _outputs(column: pa.Array) -> Iterator[list[tuple[int, bytes]]]:
-    """Give the outputs of each block as (value_sat, script), read column by column because that is fast."""
+    """Give the outputs of each block as (value_sat, script) pairs; reading whole columns at once is fast."""
     flat = column.flatten()
     pairs = zip(flat.field("value_sat").to_pylist(), flat.field("script").to_pylist(), strict=True)
     for n_outputs in pc.list_value_length(column).to_pylist():
@@ -129,7 +130,7 @@ def _outputs(column: pa.Array) -> Iterator[list[tuple[int, bytes]]]:
 def _candidates(
     rules: RuleSet, height: int, coinbase_script: bytes, outputs: Iterable[tuple[int, bytes]]
 ) -> list[Candidate]:
-    """Find every rule that matches one coinbase, the winning one first; each rule counts once."""
+    """Find every rule that matches one coinbase, in order of rank; each rule appears once."""
     payouts = [
         Candidate(pool=rule.pool, rule_id=rule.rule_id, method="payout", position=index, value_sat=value_sat)
         for index, (value_sat, script) in enumerate(outputs)

@@ -1,4 +1,4 @@
-"""Turn a Bitcoin address into the output script it stands for.
+"""Turn a Bitcoin address into the output script that it stands for.
 
 Base58Check addresses are P2PKH and P2SH; segwit addresses are Bech32 (BIP173, version 0) and
 Bech32m (BIP350, versions 1 to 16). Main, test, signet and regtest prefixes are all accepted:
@@ -29,13 +29,14 @@ OP_1 = 0x51
 
 
 def script_of_address(address: str) -> bytes:
-    """Output script of an address of any Bitcoin network. Raises AddressError with the reason."""
+    """Give the output script of an address of any Bitcoin network. Raises AddressError with the reason."""
     if address.lower().startswith(tuple(f"{prefix}1" for prefix in SEGWIT_PREFIXES)):
         return _segwit_script(address)
     return _base58_script(address)
 
 
 def _base58_script(address: str) -> bytes:
+    """Give the P2PKH or P2SH script of a Base58Check address."""
     number = 0
     for character in address:
         digit = BASE58_ALPHABET.find(character)
@@ -51,13 +52,16 @@ def _base58_script(address: str) -> bytes:
         raise AddressError(f"{address!r} fails its Base58 checksum; copy the address again")
     version, digest = payload[:1], payload[1:]
     if len(digest) != HASH160_BYTES or version[0] not in P2PKH_VERSIONS + P2SH_VERSIONS:
-        raise AddressError(f"{address!r} is not a P2PKH or P2SH address of a Bitcoin network")
+        raise AddressError(
+            f"{address!r} is not a P2PKH or P2SH address of a Bitcoin network; use another address"
+        )
     if version[0] in P2PKH_VERSIONS:
         return b"\x76\xa9\x14" + digest + b"\x88\xac"
     return b"\xa9\x14" + digest + b"\x87"
 
 
 def _segwit_script(address: str) -> bytes:
+    """Give the witness program script of a Bech32 or Bech32m address."""
     if address not in (address.lower(), address.upper()) or len(address) > BECH32_MAX_CHARS:
         raise AddressError(f"{address!r} mixes capitals or is too long for Bech32; copy the address again")
     prefix, _, data = address.lower().rpartition("1")
@@ -75,12 +79,12 @@ def _segwit_script(address: str) -> bytes:
         or len(program) not in PROGRAM_BYTES
         or (version == 0 and len(program) not in VERSION_0_PROGRAM_BYTES)
     ):
-        raise AddressError(f"{address!r} is no witness program that BIP141 allows")
+        raise AddressError(f"{address!r} is not a witness program that BIP141 allows; copy the address again")
     return bytes([version and OP_1 - 1 + version, len(program)]) + program
 
 
 def _polymod(groups: list[int]) -> int:
-    """Remainder of the checksum polynomial, as BIP173 gives it."""
+    """Compute the remainder of the checksum polynomial that BIP173 defines."""
     checksum = 1
     for group in groups:
         top = checksum >> 25
@@ -91,7 +95,7 @@ def _polymod(groups: list[int]) -> int:
 
 
 def _bytes_of_groups(groups: list[int]) -> bytes | None:
-    """Bytes from groups of 5 bits; None where the padding is over 4 bits or not zero."""
+    """Join groups of 5 bits to bytes; None where the padding is longer than 4 bits or is not zero."""
     number = 0
     for group in groups:
         number = number << 5 | group

@@ -1,6 +1,6 @@
-"""The shape of the rule files: which keys an entry may have and what each value must look like.
+"""The shape of the rule files: which keys a table of TOML may have, and what each value must look like.
 
-pool_entries checks one entry at a time; what entries say about each other is checked in pools.
+Each class checks one table on its own. What tables say about each other is checked in rules.py.
 """
 
 import datetime as dt
@@ -21,13 +21,13 @@ Height = Annotated[int, Field(ge=0, le=MAX_HEIGHT)]
 
 
 class StrictModel(BaseModel):
-    """Base of all entries: unknown keys and values of another type are errors."""
+    """A table of TOML in which unknown keys and values of another type are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class WrittenRule(StrictModel):
-    """One rule: exactly one pattern, its bounds in heights, and where it is known from."""
+    """One rule as it is written: exactly one pattern, the bounds in heights, and the source of the fact."""
 
     tag: str | None = None
     tag_hex: Hex | None = None
@@ -40,13 +40,14 @@ class WrittenRule(StrictModel):
 
     @property
     def tag_bytes(self) -> bytes | None:
-        """The bytes to look for in the coinbase script; None for a payout rule."""
+        """The bytes of the tag to look for in the coinbase script; None for a payout rule."""
         if self.tag is not None:
             return self.tag.encode()
         return None if self.tag_hex is None else bytes.fromhex(self.tag_hex)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Refuse several patterns, a tag that is too short, and bounds that are reversed."""
         patterns = (self.tag, self.tag_hex, self.address, self.script_hex)
         if sum(pattern is not None for pattern in patterns) != 1:
             raise ValueError("needs exactly one of tag, tag_hex, address, script_hex")
@@ -58,7 +59,7 @@ class WrittenRule(StrictModel):
 
 
 class PoolFile(StrictModel):
-    """One pool: <slug>.toml."""
+    """The file of one pool, <slug>.toml."""
 
     name: Text
     aliases: list[Text] = []
@@ -68,7 +69,7 @@ class PoolFile(StrictModel):
 
 
 class WrittenMember(StrictModel):
-    """One pool in an entity, with the dates it belongs there, both included."""
+    """One pool of an entity as it is written, with the first and last date of its membership."""
 
     pool: Slug
     from_date: dt.date | None = None
@@ -78,13 +79,14 @@ class WrittenMember(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Refuse dates that are reversed."""
         if self.from_date and self.to_date and self.from_date > self.to_date:
             raise ValueError(f"from_date {self.from_date} is after to_date {self.to_date}; swap them")
         return self
 
 
 class WrittenEntity(StrictModel):
-    """One entity: its id, what people read, what holds it together, and its members."""
+    """One entity as it is written: its id, its name for people, what kind of group it is, and its members."""
 
     entity: Slug
     name: Text
@@ -94,6 +96,6 @@ class WrittenEntity(StrictModel):
 
 
 class EntitiesFile(StrictModel):
-    """All entities: entities.toml."""
+    """The file of all entities, entities.toml."""
 
     entities: list[WrittenEntity] = []

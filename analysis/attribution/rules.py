@@ -1,8 +1,8 @@
-"""Load the pool rules and entities of a folder of TOML files, and refuse what is ambiguous.
+"""Load the pool rules and entities of a folder of TOML files, and refuse rules that contradict each other.
 
-The schema and its meaning stand in data/pools/README.md. Every problem is a RulesError that names
-file and entry. Two folders with the same rules and entities give the same hash, whatever the order
-of files and entries, the comments, the notes, the links and the sources.
+data/pools/README.md explains the files. Every problem is a RulesError that names the file and the rule. Two
+folders with the same rules and entities give the same hash; the order of files and tables, comments, notes,
+links and sources do not change it.
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ from analysis.attribution.rule_files import (
 from analysis.errors import AddressError, RulesError
 
 ENTITIES_FILE = "entities.toml"
-RESERVED_SLUGS = ("unknown", "all")  # marts give these names to what is no pool
+RESERVED_SLUGS = ("unknown", "all")  # marts use these names for blocks of no pool and of all pools
 
 POOLS = pa.schema(
     [
@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """One pool: slug is its file name, name what people read, aliases what other lists call it."""
+    """One pool: slug is its file name, name is for people, aliases are its names in other lists."""
 
     slug: str
     name: str
@@ -89,7 +89,7 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """A pool belongs to an entity from from_date to to_date, both included; None is open."""
+    """A pool that belongs to an entity from from_date to to_date, both included; None is without a limit."""
 
     slug: str
     from_date: dt.date | None
@@ -99,7 +99,7 @@ class Membership:
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
-    """Pools that share an owner or a template, or another name that one pool had for a time."""
+    """A group of pools that share an owner or a template, or another name that one pool had for a time."""
 
     entity: str
     name: str
@@ -109,14 +109,14 @@ class Entity:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """All pools and entities of one folder, sorted, with the hash of what decides a result."""
+    """All pools and entities of one folder, sorted, with a hash of everything that can change a result."""
 
     pools: tuple[Pool, ...]
     entities: tuple[Entity, ...]
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256, hex, over rules, pool names and memberships; not over links, notes and sources."""
+        """SHA-256 in hex over rules, pool names and memberships. Links, notes and sources do not count."""
         pools = [[p.slug, p.name, sorted(_decisive_part(r) for r in p.rules)] for p in self.pools]
         members = [
             [e.entity, e.name, e.kind, m.slug, str(m.from_date), str(m.to_date)]
@@ -128,7 +128,7 @@ class RuleSet:
 
     @cached_property
     def tag_rules(self) -> dict[bytes, list[Rule]]:
-        """Tag rules by the first MIN_TAG_BYTES bytes of the tag, which every tag has."""
+        """The tag rules, keyed by the first MIN_TAG_BYTES bytes of the tag; no tag is shorter."""
         by_head: dict[bytes, list[Rule]] = {}
         for rule in self._rules("tag"):
             by_head.setdefault(rule.pattern[:MIN_TAG_BYTES], []).append(rule)
@@ -136,7 +136,7 @@ class RuleSet:
 
     @cached_property
     def payout_rules(self) -> dict[bytes, list[Rule]]:
-        """Payout rules by output script; several only where their bounds are disjoint."""
+        """The payout rules, keyed by output script; rules of one script have bounds that do not overlap."""
         by_script: dict[bytes, list[Rule]] = {}
         for rule in self._rules("payout"):
             by_script.setdefault(rule.pattern, []).append(rule)
@@ -147,22 +147,25 @@ class RuleSet:
 
     @cached_property
     def slug_of_name(self) -> dict[str, str]:
-        """Slug by every name and alias, case folded: what a third party's label means."""
+        """The slug of each name and alias, case folded, so that labels of third parties can be read."""
         return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
 
     def pools_table(self) -> pa.Table:
-        """One row per pool: slug, name, link."""
+        """Give a table with a row per pool: slug, name, link."""
         rows = [{"slug": p.slug, "name": p.name, "link": p.link or None} for p in self.pools]
         return pa.Table.from_pylist(rows, schema=POOLS)
 
     def names_table(self) -> pa.Table:
-        """One row per lower-case name, alias or slug, and the slug that it means; names come before slugs."""
+        """Give a table of lower-case names, aliases and slugs, and the slug each stands for.
+
+        Where a name of one pool is the slug of another, the name counts.
+        """
         slug_of = {p.slug: p.slug for p in self.pools}
         slug_of |= {name.lower(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
         return pa.table({"name": list(slug_of), "slug": list(slug_of.values())}, schema=NAMES)
 
     def entities_table(self) -> pa.Table:
-        """One row per membership: entity, name, slug of the pool, from_date, to_date, kind, source."""
+        """Give a table with a row per membership, with the columns of ENTITIES."""
         rows = [
             {"entity": e.entity, "name": e.name, "kind": e.kind} | vars(m)
             for e in self.entities
@@ -172,7 +175,7 @@ class RuleSet:
 
 
 def default_rules_dir() -> Path:
-    """Folder of the rules that come with the project: in the checkout, else where a wheel put them."""
+    """Find the folder of the project's own rules: in the checkout, else where a wheel put them."""
     checkout = Path(__file__).resolve().parents[2] / "data" / "pools"
     installed = Path(sys.prefix) / "share" / "pool-measurement" / "pools"
     for folder in (checkout, installed):
@@ -184,7 +187,7 @@ def default_rules_dir() -> Path:
 def load_rules(path: Path) -> RuleSet:
     """Read every *.toml of a folder: <slug>.toml are pools, entities.toml (optional) groups them.
 
-    Raises RulesError for a folder without rules and for anything in it that is malformed or ambiguous.
+    Raises RulesError for a folder without rules, for a malformed file, and for rules that contradict.
     """
     files = sorted(path.glob("*.toml"))
     pools = tuple(_load_pool(file) for file in files if file.name != ENTITIES_FILE)
@@ -202,6 +205,7 @@ def load_rules(path: Path) -> RuleSet:
 
 
 def _parse(file: Path, shape: type[FileModel]) -> FileModel:
+    """Read a TOML file and check it against its shape; RulesError says what is wrong and where."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -216,7 +220,10 @@ def _parse(file: Path, shape: type[FileModel]) -> FileModel:
 
 
 def _describe(problem: Any, content: Any) -> str:
-    """Say one problem of pydantic: the way to it, counted from 1, the entry it is in, what is wrong."""
+    """Describe one problem that pydantic found: the keys that lead to it, the table it is in, what is wrong.
+
+    Items of a list are counted from 1.
+    """
     way = " ".join(str(step + 1 if isinstance(step, int) else step) for step in problem["loc"])
     entry = ""
     for step in problem["loc"]:
@@ -228,6 +235,7 @@ def _describe(problem: Any, content: Any) -> str:
 
 
 def _load_pool(file: Path) -> Pool:
+    """Read the file of one pool; its rules are sorted by id."""
     slug = file.stem
     if slug in RESERVED_SLUGS or not re.fullmatch(SLUG_PATTERN, slug):
         raise RulesError(
@@ -245,7 +253,7 @@ def _load_pool(file: Path) -> Pool:
 
 
 def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
-    """Build a rule with an id made of its content; a later window of the same pattern adds @from_height."""
+    """Make a rule; its id is made of its content, and @from_height is added where that id is taken."""
     method: Literal["tag", "payout"]
     tag = entry.tag_bytes
     if tag is not None:
@@ -267,6 +275,7 @@ def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
 
 
 def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
+    """Read entities.toml; refuse unknown pools, an id that is a slug, and memberships that overlap."""
     entities = []
     for entry in _parse(file, EntitiesFile).entities:
         if entry.kind != "name" and entry.entity in slugs:
@@ -298,27 +307,32 @@ def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
 
 
 def _refuse_shared_names(pools: Iterable[Pool]) -> None:
+    """Raise RulesError where two pools have one name or alias."""
     slug_of_name: dict[str, str] = {}
     for pool in pools:
         for name in (pool.name, *pool.aliases):
             other = slug_of_name.setdefault(name.casefold(), pool.slug)
             if other != pool.slug:
                 raise RulesError(
-                    f"{other}.toml and {pool.slug}.toml both go by {name!r}; rename or merge them"
+                    f"{other}.toml and {pool.slug}.toml both have the name {name!r}; rename or merge them"
                 )
 
 
 def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> None:
-    """Each span is key, first, last (both included) and how to call it; equal keys must be disjoint."""
+    """Raise RulesError where two spans of one key overlap.
+
+    A span is its key, its first and last value, both included, and a text that names it in the error.
+    """
     for (key, _, last, label), (next_key, first, _, next_label) in itertools.pairwise(
         sorted(spans, key=lambda span: span[:3])
     ):
         if key == next_key and first <= last:
             raise RulesError(
-                f"{label} and {next_label} both hold from {first} on; "
+                f"{label} and {next_label} both apply from {first} on; "
                 "remove one, or bound them so that they do not overlap"
             )
 
 
 def _decisive_part(rule: Rule) -> list[Any]:
+    """Give the parts of a rule that can change a result."""
     return [rule.method, rule.pattern.hex(), rule.from_height, rule.to_height]

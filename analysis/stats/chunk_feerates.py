@@ -1,4 +1,4 @@
-"""Chunk feerates of clusters in the mempool, as a function of DuckDB.
+"""Chunk feerates of clusters of transactions in the mempool.
 
 chunk_runs(first, last, fee, size, children, parents)    runs of constant chunk feerate of every transaction
 
@@ -7,7 +7,11 @@ of falling feerate: the first is the set with the highest feerate among those th
 and so on with what is left. The chunk feerates are the isotonic regression of the transactions' own feerates,
 weighted by size, under "no child above its parent". They are found by splitting: a set whose best part (a
 maximum closure, by minimum cut) beats its mean is cut in two there; one that has no such part is one chunk,
-or several of equal feerate. Whole numbers only, so nothing is rounded but the last division.
+or several of equal feerate. All numbers are whole, so only the last division rounds.
+
+Why not scipy.sparse.csgraph.maximum_flow: it finds the same sets, but its capacities are 32-bit integers, and
+fee times size of a cluster exceeds them (100,000 sat in a cluster of 100,000 vB is 10^10). One cut takes it
+0.39 ms for 3 transactions and 0.49 ms for 60; this module takes 0.01 ms and 0.30 ms. Most clusters are small.
 
 Sources: J. C. Picard, 1976, doi:10.1287/mnsc.22.11.1268 (closure by minimum cut); W. L. Maxwell and
 J. A. Muckstadt, 1985, doi:10.1287/opre.33.6.1316 (division into sets); Bitcoin Core, src/cluster_linearize.h.
@@ -35,7 +39,7 @@ Links = Mapping[int, Sequence[int]]
 
 
 class Member(NamedTuple):
-    """A transaction that has relatives: the cuts at which it waits, its fee (sat) and its size (vB)."""
+    """A transaction of a cluster: first and last cut at which it waits, its fee (sat) and size (vB)."""
 
     first_cut_no: int
     last_cut_no: int
@@ -44,7 +48,7 @@ class Member(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Cuts during which a member's chunk feerate (sat/vB) is the same."""
+    """A range of cuts in which the chunk feerate (sat/vB) of one member does not change."""
 
     member: int
     first_cut_no: int
@@ -57,7 +61,7 @@ def chunk_feerates(
 ) -> dict[int, float]:
     """Give the chunk feerate of each transaction of one cluster.
 
-    `parents` names direct parents; those that are not keys of `fees` are taken for confirmed. Sizes are above
+    `parents` names direct parents; a parent that is not a key of `fees` counts as confirmed. Sizes are above
     zero. Fees may be negative, as modified ones are.
     """
     links = {key: [parent for parent in parents.get(key, ()) if parent in fees] for key in fees}
@@ -76,10 +80,10 @@ def chunk_feerates(
 
 
 def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> Iterator[Run]:
-    """Follow the chunk feerates of transactions from cut to cut.
+    """Give the runs of constant chunk feerate of transactions over all cuts.
 
-    `links` are pairs of places in `members`: child, parent. At a cut, only clusters are looked at in which
-    something has entered or left since the cut before, so the work grows with what happens.
+    `links` are pairs of indices in `members`: child, parent. At a cut, only those clusters are computed that
+    a transaction has entered or left since the cut before, so the work grows with the number of changes.
     """
     parents, relatives = defaultdict(list), defaultdict(list)
     for child, parent in links:
@@ -108,7 +112,7 @@ def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> I
 
 
 def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> Iterator[list[int]]:
-    """Collect the clusters of what waits that hold any of the seeds."""
+    """Give the clusters of waiting transactions that hold at least one of the seeds."""
     while seeds:
         cluster = {seeds.pop()}
         edge = list(cluster)
@@ -121,7 +125,7 @@ def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> 
 
 
 def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> dict[int, float]:
-    """Give the chunk feerates of one cluster; those of one or two transactions need no search."""
+    """Give the chunk feerates of one cluster; one or two transactions need no search."""
     fees, sizes = {key: members[key].fee for key in cluster}, {key: members[key].size for key in cluster}
     if len(cluster) == 1:
         return {key: fees[key] / sizes[key] for key in cluster}
@@ -134,18 +138,18 @@ def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> 
 
 
 def _maximum_closure(gains: Mapping[int, int], links: Links) -> set[int]:
-    """Give the set of greatest gain among those that hold all their ancestors; empty if none gains.
+    """Find the set with the greatest sum of gains among the sets that hold all their ancestors.
 
-    Every gain is led to the losses that it needs: augmenting paths from a member that gains, up to ancestors
-    that lose and back along what was led there. What still has gain to spare, and what can be reached from
-    it, is the set.
+    The set is empty if no sum is positive. Gains flow from members with a positive gain to ancestors with a
+    negative one along augmenting paths, which may also take back earlier flow. Members that still have a
+    positive gain afterwards, and all that can be reached from them, are the set (maximum flow, minimum cut).
     """
     spare = dict(gains)
-    led: defaultdict[tuple[int, int], int] = defaultdict(int)  # from child to parent
-    came: defaultdict[int, set[int]] = defaultdict(set)
+    flow: defaultdict[tuple[int, int], int] = defaultdict(int)  # from child to parent
+    sources: defaultdict[int, set[int]] = defaultdict(set)
     for source in [key for key in gains if gains[key] > 0]:
         while spare[source] > 0:
-            before = _reached(source, gains, links, led, came)
+            before = _reached(source, gains, links, flow, sources)
             sink = next((key for key in before if spare[key] < 0), None)
             if sink is None:
                 break
@@ -153,20 +157,20 @@ def _maximum_closure(gains: Mapping[int, int], links: Links) -> set[int]:
             while path[-1] != source:
                 path.append(before[path[-1]])
             steps = list(zip(path[1:], path[:-1], strict=True))
-            back = [led[to, at] for at, to in steps if to not in links[at]]
+            back = [flow[to, at] for at, to in steps if to not in links[at]]
             amount = min([spare[source], -spare[sink], *back])
             for at, to in steps:
                 if to in links[at]:
-                    led[at, to] += amount
-                    came[to].add(at)
+                    flow[at, to] += amount
+                    sources[to].add(at)
                 else:
-                    led[to, at] -= amount
+                    flow[to, at] -= amount
             spare[source] -= amount
             spare[sink] += amount
     best: set[int] = set()
     for source in (key for key in gains if spare[key] > 0):
         if source not in best:
-            best |= _reached(source, gains, links, led, came).keys()
+            best |= _reached(source, gains, links, flow, sources).keys()
     return best
 
 
@@ -174,14 +178,14 @@ def _reached(
     source: int,
     gains: Mapping[int, int],
     links: Links,
-    led: Mapping[tuple[int, int], int],
-    came: Mapping[int, set[int]],
+    flow: Mapping[tuple[int, int], int],
+    sources: Mapping[int, set[int]],
 ) -> dict[int, int]:
-    """Members of the set that gain can be led to from one of them, each with the one before it."""
+    """Find the members that flow from one member can reach; give each with the member before it."""
     before = {source: source}
     edge = [source]
     for at in edge:
-        back = [child for child in came[at] if led[child, at] > 0]
+        back = [child for child in sources[at] if flow[child, at] > 0]
         for to in [*links[at], *back]:
             if to in gains and to not in before:
                 before[to] = at
@@ -197,7 +201,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
     children: pa.ChunkedArray,
     parents: pa.ChunkedArray,
 ) -> pa.Array:
-    """Give the runs of each row: first and last cut, fee, size per member; child, parent per link."""
+    """Give the runs of each row, from lists of cuts, fees and sizes per member and of links."""
     offsets: list[int] = [0]
     runs: list[Run] = []
     for *columns, child, parent in zip(first, last, fee, size, children, parents, strict=True):
@@ -211,7 +215,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
 
 
 def _list(cell: Any) -> list[int]:
-    """Give the numbers of one list; a missing list has none."""
+    """Give the numbers of one list; a list that is null gives none."""
     return [] if cell.values is None else cell.values.to_numpy(zero_copy_only=False).tolist()
 
 

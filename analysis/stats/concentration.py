@@ -1,11 +1,11 @@
-"""How concentrated a set of owners is, and whether that has changed: indices, intervals and tests.
+"""Measure how concentrated mining is over owners, and test whether that has changed.
 
-Counts of blocks per owner go in, one list per row; a list that says nothing gives nulls. As SQL functions:
+Each row is a list of the blocks per owner; a list without blocks gives nulls. As SQL functions:
 
     concentration(counts)                   hhi, nakamoto, gini, entropy_bits
     concentration_intervals(counts)         the same with _low and _high: 95 % by bootstrap over blocks
     top_intervals(counts, n_blocks)         low and high of the share of the n largest, for each n
-    gini_range(counts, n_unknown)           least and most, over every way to give out the unknown blocks
+    gini_range(counts, n_unknown)           least and largest gini, whoever owns the unknown blocks
     homogeneity_test(counts, other_counts)  chi-square test that two periods have the same shares
 """
 
@@ -82,18 +82,18 @@ def concentration(counts: Numbers) -> tuple[float, ...] | None:
 
 
 def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
-    """Bounds of the 95 % interval of each index, in the order of BOUNDS; they hold the estimate.
+    """Give the bounds of the 95 % interval of each index, in the order of BOUNDS; the estimate lies within.
 
     Bootstrap over blocks: drawing blocks with replacement is one multinomial draw of the counts (999 draws,
-    seeded). A sample looks more concentrated than its source, and a draw more so than the sample, by about as
-    much again, so the quantiles are moved by that bias: everything from once to three times it is inside. The
-    bounds of nakamoto are those at which `top_intervals` reach one half. Owners without a block in the sample
-    are not known to it: gini is that of the owners seen, and of few blocks entropy is too low. In simulated
-    days of 144 blocks and epochs of 2,016 the intervals of hhi and entropy hold the truth in 95 % and more
-    of samples, that of nakamoto in 86 % and more; that of gini in 96 % and more of unequal owners, in 68 to
-    82 % of equal ones. Of 30 equal owners and 20 blocks entropy and nakamoto are missed nearly always.
-    None for fewer than two owners.
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 10 and 13.
+    seeded). A sample looks more concentrated than its source, and a draw looks more concentrated than the
+    sample by about as much again. So the quantiles are moved by that bias, once for the inner and three times
+    for the outer end. The bounds of nakamoto are those at which `top_intervals` reach one half. Owners
+    without a block in the sample are missing: gini is that of the owners seen, and entropy of few blocks is
+    too low. In simulated days of 144 blocks and epochs of 2,016 the intervals of hhi and entropy hold the
+    truth in 95 % and more of samples, that of nakamoto in 86 % and more; that of gini in 96 % and more of
+    unequal owners, in 68 to 82 % of equal ones. Of 30 equal owners and 20 blocks entropy and nakamoto are
+    missed nearly always. None for fewer than two owners. Source: Efron and Tibshirani, An Introduction to the
+    Bootstrap, 1993, chapters 10 and 13.
     """
     counts = counts[counts > 0]
     if len(counts) < 2:  # noqa: PLR2004 - one owner has no spread
@@ -113,13 +113,13 @@ def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
 
 
 def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
-    """95 % interval of the share of the n largest owners together, n = 1, 2, ...; counts fall.
+    """Give the 95 % interval of the share of the n largest owners together, for n = 1, 2, ...; counts fall.
 
-    counts are blocks per named owner, n_blocks all blocks, unknown ones included. Wilson's interval takes for
-    granted that the owners found largest are the largest: among near equals the luckiest are, and their sum
-    is too large by what bootstrap draws are above it. The lower bound is moved by twice that bias. In
-    simulated days and epochs of unequal and of equal owners it holds the truth in 88 % and more of samples,
-    where Wilson's alone does in 0 to 99 %.
+    counts are blocks per named owner, n_blocks all blocks, unknown ones included. Wilson's interval assumes
+    that the owners found largest are the largest. Among nearly equal owners the luckiest are found largest,
+    and their sum is too large, by as much as bootstrap draws are above it. The lower bound is moved by twice
+    that bias. In simulated days and epochs of unequal and of equal owners it holds the truth in 88 % and more
+    of samples, where Wilson's alone does in 0 to 99 %.
     """
     counts = counts[counts > 0]
     if not len(counts):
@@ -133,11 +133,12 @@ def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
 
 
 def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
-    """Least and most that gini can be when unknown blocks belong to owners in counts or to newcomers.
+    """Give the least and largest gini when unknown blocks belong to owners in counts or to new owners.
 
-    For m newcomers gini is largest when they have one block each and the largest owner the rest, and
-    smallest when the blocks fill up those with fewest, as water would (both because gini is Schur-convex);
-    the least is of parts of blocks, so a little below what whole ones allow. None where there is no block.
+    For m new owners gini is largest when each of them has one block and the largest owner has the rest. It is
+    smallest when the blocks go to the owners with the fewest until these are level (gini is Schur-convex).
+    The least value divides blocks into parts, so it is a little below what whole blocks allow. None where
+    there is no block.
     """
     ascending = np.sort(counts[counts > 0])
     total = ascending.sum() + n_unknown
@@ -150,7 +151,7 @@ def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
     rich = newcomers * (newcomers + 1) / 2 + newcomers * ascending.sum() + placed.sum()
     rich = rich + n_owners * (n_unknown - newcomers)
     even = np.full(len(newcomers), np.inf)
-    for n_reached in range(len(ascending) + 1):  # owners that the water reaches
+    for n_reached in range(len(ascending) + 1):  # owners that are filled up to the level
         n_level = newcomers + n_reached
         level = (n_unknown + ascending[:n_reached].sum()) / np.maximum(n_level, 1)
         above = placed[n_reached:].sum() + newcomers * ascending[n_reached:].sum()
@@ -162,7 +163,7 @@ def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
 
 
 def _draws(counts: Numbers, n_draws: int) -> Numbers:
-    """Draw as many blocks as there are, with replacement, n_draws times: (n_draws, n owners), seeded."""
+    """Draw as many blocks as there are with replacement, n_draws times; shape (n_draws, n owners), seeded."""
     n_blocks = counts.sum()
     return (
         np.random.default_rng(SEED).multinomial(int(n_blocks), counts / n_blocks, size=n_draws).astype(float)
@@ -173,7 +174,7 @@ def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest 
     """Test that two periods draw their blocks from the same shares; element i of both lists is one owner.
 
     Pearson's chi-square without continuity correction (scipy.stats.chi2_contingency). Owners who would have
-    fewer than 5 blocks in either period are taken together: the test is not right for them one by one.
+    fewer than 5 blocks in either period are merged, because the test is wrong for so few.
     None where that leaves one group, or a period has no block.
     """
     table = np.stack([counts, other_counts])
@@ -197,13 +198,14 @@ def _paired(
     lists: pa.ChunkedArray,
     sizes: pa.ChunkedArray,
 ) -> pa.Array:
-    """Give a statistic of a list of counts and a number, row by row."""
+    """Compute a statistic of a list of counts and a number, for each row."""
     rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
     found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
     return pa.array([_as_dicts(each) for each in found], type_)
 
 
 def _as_dicts(found: Interval | list[Interval] | None) -> Any:
+    """Turn intervals into what Arrow makes structs of."""
     if isinstance(found, list):
         return [interval._asdict() for interval in found]
     return None if found is None else found._asdict()

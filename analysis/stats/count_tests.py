@@ -1,10 +1,11 @@
-"""Intervals of counts and tests of two-by-two tables, from SciPy, as functions of DuckDB.
+"""Intervals of counts of events, and tests of two-by-two tables.
 
-    poisson_interval(count)     95 % interval of the expected number of events, given how many there were
+    poisson_interval(count)     95 % interval of the expected number of events, from the number observed
     fisher_test(a, b, c, d)     odds ratio (a / b) / (c / d) with its 95 % interval and the exact p-value
-    stratified_test(a, b, c, d) the same of lists, one table per element, compared within each
+    stratified_test(a, b, c, d) the same for lists with one table per element; rates are compared within
+    tables
 
-They take whole columns; a row for which the statistic does not exist gives a struct of nulls.
+A row for which the statistic does not exist gives a struct of nulls.
 """
 
 from typing import Final, NamedTuple
@@ -28,11 +29,11 @@ class FisherTest(NamedTuple):
 
 
 def poisson_intervals(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Lower and upper bounds of the mean of a Poisson variable that was `counts`; NaN for NaN.
+    """Give the bounds of the mean of a Poisson variable whose observed values are `counts`; NaN for NaN.
 
     Source: F. Garwood, 1936, doi:10.1093/biomet/28.3-4.437, through the quantiles of the gamma distribution.
     """
-    from scipy import special  # noqa: PLC0415 - SciPy loads slowly, and most commands do without
+    from scipy import special  # noqa: PLC0415 - SciPy loads slowly, and most commands do not need it
 
     tail = (1 - CONFIDENCE) / 2
     low = np.where(counts == 0, 0.0, special.gammaincinv(np.maximum(counts, 1), tail))
@@ -59,7 +60,9 @@ def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
 
 
 def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTest | None:
-    """Compare a of a + b with c of c + d within each of several tables; None where no table can differ.
+    """Compare a of a + b with c of c + d within each of several tables.
+
+    None where every table has an empty row or column.
 
     Odds ratio, and test with correction for continuity: N. Mantel and W. Haenszel, 1959,
     doi:10.1093/jnci/22.4.719; interval: J. Robins, N. Breslow and S. Greenland, 1986, doi:10.2307/2531052.
@@ -69,10 +72,10 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
 
     n = a + b + c + d
     spread = (a + b) * (c + d) * (a + c) * (b + d)
-    is_told = spread > 0
-    if not is_told.any():
+    has_spread = spread > 0
+    if not has_spread.any():
         return None
-    a, b, c, d, n, spread = (each[is_told] for each in (a, b, c, d, n, spread))
+    a, b, c, d, n, spread = (each[has_spread] for each in (a, b, c, d, n, spread))
     excess = abs(float((a - (a + b) * (a + c) / n).sum()))
     statistic = max(excess - 0.5, 0) ** 2 / float((spread / (n**2 * (n - 1))).sum())
     p_value = float(stats.chi2.sf(statistic, 1))
@@ -92,12 +95,14 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
 
 
 def _poisson_column(counts: pa.ChunkedArray) -> pa.Array:
+    """Give the Poisson interval of each row."""
     return interval_column(poisson_intervals(counts.cast(pa.float64()).to_numpy(zero_copy_only=False)))
 
 
 def _fisher_column(
     a: pa.ChunkedArray, b: pa.ChunkedArray, c: pa.ChunkedArray, d: pa.ChunkedArray
 ) -> pa.Array:
+    """Give Fisher's test of each row; a row with a null gives nulls."""
     rows = zip(*(column.to_pylist() for column in (a, b, c, d)), strict=True)
     results = [None if None in row else fisher_test(*row) for row in rows]
     arrays = [

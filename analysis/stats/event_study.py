@@ -1,4 +1,4 @@
-"""Event study: did a series of days change at a date more than it does at other dates? With placebo dates.
+"""Event study: test whether a daily series changed at a date more than it does at other (placebo) dates.
 
 As SQL function: event_effect(days, values, event_day, window_days, all_events), days counted from 1970-01-01.
 """
@@ -18,7 +18,7 @@ EFFECT_TYPE: Final = pa.struct([(name, pa.float64()) for name in EFFECT_NAMES])
 
 
 class EventEffect(NamedTuple):
-    """Change of the mean logarithm at a date, the middle 95 % of that at placebo dates, and its p-value."""
+    """Change of the mean logarithm at a date, the middle 95 % of changes at placebo dates, the p-value."""
 
     log_change: float
     placebo_low: float
@@ -30,15 +30,15 @@ class EventEffect(NamedTuple):
 def event_effect(
     days: Numbers, values: Numbers, event_day: float, window_days: int, all_events: Collection[float] = ()
 ) -> EventEffect | None:
-    """Compare the mean of ln value in the window after a date with that before it, the date itself left out.
+    """Compare the mean of ln value in the window after a date with that before it; the date is left out.
 
-    Placebo dates are all days of the series whose windows reach into those of no event, this one or one of
-    `all_events`: another event is no placebo. The p-value is the part of placebos at least as far from their
-    median, the event counted among them: in a series that grows, standing still is a change. Placebo windows
-    overlap: dates within a window of each other say nearly the same, so all of them count as
-    n_placebos / window_days dates, and p is never below 1 / (that + 1). In simulated random walks and series
-    that lean on their past, of 200 to 3,000 days, 0 to 5 % of p-values are below 0.05. None where less than
-    80 % of the days of either window have a value above 0, or there are fewer than 19 placebos.
+    Placebo dates are all days of the series whose windows do not overlap those of an event, neither this one
+    nor one of `all_events`. The p-value is the part of placebo changes at least as far from their median as
+    this one, with the event counted among them; in a series that grows, no growth is a change. Placebo
+    windows overlap, so dates within a window of each other say nearly the same: all of them count as
+    n_placebos / window_days dates, and p is never below 1 / (that + 1). In simulated random walks and
+    autocorrelated series of 200 to 3,000 days, 0 to 5 % of p-values are below 0.05. None where less than 80 %
+    of the days of either window have a value above 0, or there are fewer than 19 placebos.
     """
     is_positive = values > 0
     days, logs = days[is_positive].astype(int), np.log(values[is_positive])
@@ -65,7 +65,7 @@ def event_effect(
 
 
 def _changes(series: Numbers, window_days: int) -> Numbers:
-    """Mean after minus mean before each day; NaN where too many days are missing."""
+    """Give the mean after minus the mean before each day; NaN where too many days are missing."""
     is_known = ~np.isnan(series)
     sums = np.concatenate([[0], np.where(is_known, series, 0).cumsum()])
     counts = np.concatenate([[0], is_known.cumsum()])

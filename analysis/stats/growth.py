@@ -1,4 +1,4 @@
-"""Growth models: an exponential fitted to a series of days, how well it holds, and where its rate breaks.
+"""Fit exponential growth to a series of days, measure how well it fits, and find where its rate breaks.
 
 The model is ln y = lambda t + c, fitted by ordinary least squares on days with y > 0, t in days. As SQL
 functions:
@@ -6,6 +6,10 @@ functions:
     gamma_interval(low_shape, high_shape)   95 % bounds for a rate of events, from Gamma quantiles
     growth_fit(days, values)                the fit, its interval and checks of its residuals
     growth_segments(days, values)           the pieces between break points, each with a fit of its own
+
+Why not ruptures 1.1: its exact search (Dynp with the cost "linear") finds the same cuts, but takes 0.19 s for
+200 days and 0.82 s for 400, where this module takes 0.006 s and 0.011 s. It has neither our criterion, which
+allows for residuals that depend on the day before, nor intervals of the breaks.
 """
 
 import itertools
@@ -24,8 +28,8 @@ from analysis.stats.threshold import CRITICAL
 MIN_DAYS: Final = 10
 MAX_BREAKS: Final = 5
 MIN_SEGMENT_RATIO: Final = 0.1
-MIN_APART: Final = 4.0  # independent days that a fit counts as at the least
-MAX_LEANING: Final = 0.97
+MIN_APART: Final = 4.0  # a fit counts as at least this many independent days
+MAX_CORRELATION: Final = 0.97
 FIT_NAMES: Final = (
     "n_days",
     "lambda_per_day",
@@ -53,7 +57,7 @@ SEGMENT_TYPE: Final = pa.struct([(name, pa.float64()) for name in SEGMENT_NAMES]
 
 
 class GrowthFit(NamedTuple):
-    """ln y = lambda t + c over n_days; the bounds of lambda allow for residuals that lean on the day before.
+    """ln y = lambda t + c over n_days; the bounds of lambda allow for autocorrelated residuals.
 
     durbin_watson is 2 for independent residuals and near 0 where one day's residual predicts the next;
     normality_p_value is Jarque and Bera's.
@@ -89,7 +93,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Running sums of a series, so that the squared error of a line over any piece costs one step."""
+    """Running sums of a series, which give the squared error of a line over any piece in one step."""
 
     sums: Numbers
 
@@ -101,7 +105,7 @@ class _Sums:
         return cls(np.concatenate([np.zeros((6, 1)), columns.cumsum(axis=1)], axis=1))
 
     def errors(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Numbers:
-        """Squared error of the best line over [start, end), for each pair of them."""
+        """Give the squared error of the best line over [start, end), for each pair of start and end."""
         n, t, y, tt, ty, yy = self.sums[:, np.asarray(ends)] - self.sums[:, np.asarray(starts)]
         s_tt, s_ty, s_yy = tt - t * t / n, ty - t * y / n, yy - y * y / n
         errors: Numbers = np.maximum(s_yy - s_ty**2 / s_tt, 0)
@@ -109,7 +113,7 @@ class _Sums:
 
 
 def gamma_intervals(low_shapes: Numbers, high_shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Bounds of a 95 % interval from Gamma quantiles: low of shape low_shapes, high of shape high_shapes.
+    """Give 95 % bounds from Gamma quantiles: the lower of shape low_shapes, the upper of shape high_shapes.
 
     n waiting times that sum to T come at a rate within gamma_interval(n, n) / T. n events in a fixed time T
     come at a rate within gamma_interval(n, n + 1) / T (F. Garwood, 1936, doi:10.1093/biomet/28.3-4.437); for
@@ -123,13 +127,13 @@ def gamma_intervals(low_shapes: Numbers, high_shapes: Numbers) -> tuple[Numbers,
 
 
 def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
-    """Fit ln value = lambda day + c; None for fewer than 10 days with a value above 0, or no change at all.
+    """Fit ln value = lambda day + c; None for fewer than 10 days with a value above 0, or a constant.
 
-    The fit is scipy.stats.linregress. Its standard error takes residuals for independent, which those of
-    daily series are not. With r, the correlation of neighbouring residuals, n days say as much as
-    n (1 - r) / (1 + r) independent ones (an AR(1) process: G. V. Bayley and J. M. Hammersley, 1946,
-    doi:10.2307/2983560); error and degrees of freedom are those of so many. In simulated series of 30 to 200
-    days and r of 0 to 0.9 the interval holds lambda in 91 to 97 % of samples.
+    The fit is scipy.stats.linregress. Its standard error assumes independent residuals, but those of daily
+    series depend on each other. With r, the correlation of neighbouring residuals, n days say as much as n (1
+    - r) / (1 + r) independent ones (an AR(1) process: G. V. Bayley and J. M. Hammersley, 1946,
+    doi:10.2307/2983560). Error and degrees of freedom are computed for that number of days. In simulated
+    series of 30 to 200 days and r of 0 to 0.9 the interval holds lambda in 91 to 97 % of samples.
     """
     t, y = _positive(days, values)
     if len(t) < MIN_DAYS or np.ptp(y) == 0:
@@ -140,8 +144,8 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     n = len(t)
     r_squared = float(fit.rvalue**2)
     is_exact = square_sum <= 1e-18 * n  # what is left is rounding
-    leaning = _leaning(float(residuals[1:] @ residuals[:-1]), square_sum, n)
-    n_apart = max(n * (1 - leaning) / (1 + leaning), MIN_APART)
+    correlation = _residual_correlation(float(residuals[1:] @ residuals[:-1]), square_sum, n)
+    n_apart = max(n * (1 - correlation) / (1 + correlation), MIN_APART)
     widening = 0.0 if is_exact else np.sqrt((n - 2) / (n_apart - 2))
     half = stats.t.ppf((1 + CONFIDENCE) / 2, n_apart - 2) * fit.stderr * widening
     return GrowthFit(
@@ -159,21 +163,21 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
 
 
 def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
-    """Cut a series where its growth breaks, and fit each piece; one piece where no break pays for itself.
+    """Cut a series where its growth breaks, and fit each piece; a series without a break is one piece.
 
     The cuts minimise the squared error of a line per piece over all ways to cut (dynamic programming, J. Bai
     and P. Perron, 2003, doi:10.1002/jae.659), pieces of at least a tenth of the days and 10 days. The number
     of cuts, at most 5, minimises the criterion of Liu, Wu and Zidek (1997), with the number of days of the
-    penalty lowered as in fit_growth, by the correlation of residuals within the finest pieces: days that lean
-    on each other look like breaks otherwise. Of simulated straight series of 60 and 200 days at most 4 % are
-    cut with r of 0 to 0.7, 16 % with 0.9. Empty for a series too short to fit.
+    penalty lowered as in fit_growth, by the correlation of residuals within the finest pieces: otherwise a
+    run of correlated days would look like a break. Of simulated straight series of 60 and 200 days at most 4
+    % are cut with r of 0 to 0.7, 16 % with 0.9. Empty for a series too short to fit.
 
-    A break's interval holds the days at which the cut, its neighbours staying, is hardly worse: by the
-    likelihood ratio, whose 95 % critical value is that of a threshold (Y. Eo and J. Morley, 2015,
-    doi:10.3982/QE186), with the variance raised by the same correlation. In simulated series of 100 and 200
-    days with one or two breaks of slope or level, r of 0 to 0.9, it holds 92 to 100 % of the breaks, where as
-    many are found as there are. Of breaks so small that nine of ten series hide them it misses a third and
-    more of those that are found.
+    The interval of a break holds the days at which the cut would fit nearly as well while its neighbours
+    stay: the likelihood ratio is below its 95 % critical value, which is that of a threshold (Y. Eo and J.
+    Morley, 2015, doi:10.3982/QE186), with the variance raised by the same correlation. In simulated series of
+    100 and 200 days with one or two breaks of slope or level and r of 0 to 0.9, the intervals hold 92 to 100
+    % of the breaks where the right number is found. Where breaks are so small that only one series in ten
+    shows them, the intervals miss a third and more of those that are found.
     """
     t, y = _positive(days, values)
     n = len(t)
@@ -185,14 +189,14 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
     errors, cuts = _best_cuts(sums, n, shortest, max_breaks)
     n_breaks = np.arange(max_breaks + 1)
     n_parameters = 2 * (n_breaks + 1) + n_breaks
-    leaning = _leaning_within(t, y, [0, *cuts[-1], n])
-    penalty = n_parameters * 0.299 * np.log(n) ** 2.1 / (n * (1 - leaning) / (1 + leaning))
+    correlation = _correlation_within(t, y, [0, *cuts[-1], n])
+    penalty = n_parameters * 0.299 * np.log(n) ** 2.1 / (n * (1 - correlation) / (1 + correlation))
     floor = 1e-18 * max(float(np.ptp(y)), 1.0)
     criterion = np.log(np.maximum(errors / (n - n_parameters), floor)) + penalty
     edges = [0, *cuts[int(np.argmin(criterion))], n]
-    leaning = _leaning_within(t, y, edges)
+    correlation = _correlation_within(t, y, edges)
     total = float(sums.errors(edges[:-1], edges[1:]).sum())
-    variance = max(total / (n - (3 * len(edges) - 4)), floor) * (1 + leaning) / (1 - leaning)
+    variance = max(total / (n - (3 * len(edges) - 4)), floor) * (1 + correlation) / (1 - correlation)
     breaks = zip(edges, edges[1:], edges[2:], strict=False)  # each with its neighbours
     bounds = [None, *(_break_bounds(sums, each, variance) for each in breaks)]
     return [
@@ -202,24 +206,24 @@ def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
 
 
 def _positive(days: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
-    """Days and logarithms of the values above 0."""
+    """Give the days with a value above 0, and the logarithms of these values."""
     is_positive = values > 0
     return days[is_positive].astype(float), np.log(values[is_positive])
 
 
-def _leaning(neighbours: float, square_sum: float, n: float) -> float:
-    """Correlation of neighbouring residuals of a line over n days, 0 to 0.97.
+def _residual_correlation(neighbours: float, square_sum: float, n: float) -> float:
+    """Estimate the correlation of neighbouring residuals of a line over n days, 0 to 0.97.
 
-    A fitted line takes some of it away, about (2 + 4 r) / n (F. H. C. Marriott and J. A. Pope, 1954,
-    doi:10.1093/biomet/41.3-4.390), which is given back.
+    A fitted line lowers the estimate by about (2 + 4 r) / n, which is added again (F. H. C. Marriott and
+    J. A. Pope, 1954, doi:10.1093/biomet/41.3-4.390).
     """
     if square_sum <= 0 or n <= 4:  # noqa: PLR2004 - the correction below
         return 0.0
-    return float(np.clip((n * neighbours / square_sum + 2) / (n - 4), 0, MAX_LEANING))
+    return float(np.clip((n * neighbours / square_sum + 2) / (n - 4), 0, MAX_CORRELATION))
 
 
-def _leaning_within(t: Numbers, y: Numbers, edges: list[int]) -> float:
-    """Correlation of neighbouring residuals within the pieces between some edges, each with its own line."""
+def _correlation_within(t: Numbers, y: Numbers, edges: list[int]) -> float:
+    """Estimate the correlation of neighbouring residuals of pieces between edges, each fitted with a line."""
     neighbours = square_sum = 0.0
     for first, last in itertools.pairwise(edges):
         fit = stats.linregress(t[first:last], y[first:last])
@@ -228,11 +232,11 @@ def _leaning_within(t: Numbers, y: Numbers, edges: list[int]) -> float:
         square_sum += float(residuals @ residuals)
     if square_sum <= 1e-18 * len(t):  # what is left is rounding
         return 0.0
-    return _leaning(neighbours, square_sum, len(t) / (len(edges) - 1))
+    return _residual_correlation(neighbours, square_sum, len(t) / (len(edges) - 1))
 
 
 def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Numbers, list[list[int]]]:
-    """Least squared error, and the cuts that give it, for 0, 1, ... max_breaks cuts."""
+    """Find the least squared error and the cuts that give it, for 0, 1, ... max_breaks cuts."""
     least = np.full((max_breaks + 1, n + 1), np.inf)
     last_cut = np.zeros((max_breaks + 1, n + 1), dtype=int)
     for end in range(shortest, n + 1):
@@ -253,7 +257,7 @@ def _best_cuts(sums: _Sums, n: int, shortest: int, max_breaks: int) -> tuple[Num
 
 
 def _break_bounds(sums: _Sums, edges: tuple[int, int, int], variance: float) -> tuple[int, int]:
-    """First and last place between two cuts, or ends, at which the cut between them may have been."""
+    """Find the first and last index at which a cut may have been, between its neighbouring cuts or ends."""
     before, cut, after = edges
     places = np.arange(before + MIN_DAYS, after - MIN_DAYS + 1)
     errors = sums.errors([before], places) + sums.errors(places, [after])
@@ -262,7 +266,7 @@ def _break_bounds(sums: _Sums, edges: tuple[int, int, int], variance: float) -> 
 
 
 def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, int] | None) -> Segment:
-    """Fit the piece [first, last) of a series; bounds are the places between which it may begin."""
+    """Fit the piece [first, last) of a series; bounds are the indices between which it may begin."""
     fit = stats.linregress(t[first:last], y[first:last])
     low, high = (None, None) if bounds is None else (float(t[place]) for place in bounds)
     return Segment(

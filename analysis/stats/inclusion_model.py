@@ -1,4 +1,4 @@
-"""A model of what a block takes: logistic regression on ranks, as a function of DuckDB.
+"""Model which transactions a block takes: logistic regression on ranks.
 
 inclusion_model(taken, block, package, waiting, size)    coefficients with 95 % intervals
 """
@@ -19,14 +19,14 @@ MODEL: Final = pa.struct(
 
 
 def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[float, ...] | None:
-    """Coefficient, lower and upper bound of each factor; None unless there are taken and left of two blocks.
+    """Give coefficient, lower and upper bound of each factor; None without taken and left ones of two blocks.
 
     `taken` is 0 or 1, `block` names the block of each pair, `factors` are shape (n,). Maximum likelihood with
     an intercept by scipy.optimize.minimize, under a normal prior of standard deviation 10 on coefficients,
-    which only matters where a factor tells taken from left without error. The covariance is the sandwich
-    over blocks: K.-Y. Liang and S. L. Zeger, 1986, doi:10.1093/biomet/73.1.13, with Student's t for one less
-    than the G blocks and the factor G / (G - 1), without which few blocks give intervals that are too narrow:
-    A. C. Cameron and D. L. Miller, 2015, doi:10.3368/jhr.50.2.317.
+    which only matters where a factor separates taken from left ones without error. The covariance is the
+    sandwich over blocks: K.-Y. Liang and S. L. Zeger, 1986, doi:10.1093/biomet/73.1.13, with Student's t for
+    one less than the G blocks and the factor G / (G - 1), without which few blocks give intervals that are
+    too narrow: A. C. Cameron and D. L. Miller, 2015, doi:10.3368/jhr.50.2.317.
     """
     from scipy import optimize, special, stats  # noqa: PLC0415 - SciPy loads slowly, only a build needs it
 

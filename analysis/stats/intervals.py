@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numbers]:
-    """Lower and upper bounds of Wilson's score interval; NaN where there was no trial.
+    """Give the lower and upper bounds of Wilson's score interval; NaN where there was no trial.
 
     Source: E. B. Wilson, 1927, doi:10.1080/01621459.1927.10502953. The same numbers as
     scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time.
@@ -46,10 +46,10 @@ def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numb
 
 
 def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | None:
-    """Interval of sum(numerators) / sum(denominators) when pairs, not units, are independent.
+    """Give the interval of sum(numerators) / sum(denominators) for independent pairs of dependent units.
 
     Jackknife over pairs with Student's t for n - 1 degrees of freedom. None for fewer than two pairs, for a
-    denominator of 0, and where all pairs have the same ratio: equal pairs say nothing about the width.
+    denominator of 0, and where all pairs have the same ratio, because equal pairs do not tell the width.
 
     Source: W. G. Cochran, Sampling Techniques, 3rd edition, 1977, section 6.17 (jackknife of a ratio).
     """
@@ -68,12 +68,12 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
 
 
 def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
-    """Interval of sum(parts) / sum(wholes), each part within 0 and its whole.
+    """Give the interval of sum(parts) / sum(wholes), where each part lies between 0 and its whole.
 
     ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it holds the
     true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5 pairs. Where
-    every part is 0, or the whole, there is no spread, but n such pairs do tell something: Wilson's interval
-    for none, or all, of n pairs, as wide as if no pair could lie between.
+    every part is 0, or every part is its whole, there is no spread; then the interval is Wilson's for none,
+    or all, of n pairs, as wide as if no pair could lie between.
     """
     n_pairs = len(parts)
     if n_pairs > 1 and (wholes > 0).all() and ((parts == 0).all() or (parts == wholes).all()):
@@ -88,12 +88,12 @@ def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
 
 
 def median_interval(values: Numbers) -> Interval | None:
-    """Interval of the median of what independent values are drawn from, whatever its distribution.
+    """Give the interval of the median of the distribution that independent values are drawn from.
 
-    The k-th smallest and the k-th largest value, k the most that misses the median in at most 5 % of samples
-    by the binomial distribution: it holds the truth in 95 % and more. None below 6 values, of which even the
-    least and the largest hold the median less often.
-    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd edition, 1999, section 3.2; the bounds of
+    The bounds are the k-th smallest and the k-th largest value. By the binomial distribution, k is the
+    largest number for which they miss the median in at most 5 % of samples, whatever the distribution. None
+    for fewer than 6 values, where even the smallest and the largest miss it more often. Source: W. J.
+    Conover, Practical Nonparametric Statistics, 3rd edition, 1999, section 3.2; the bounds of
     scipy.stats.quantile_test.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
@@ -113,6 +113,7 @@ def interval_column(bounds: tuple[Numbers, Numbers]) -> pa.Array:
 
 
 def _wilson_column(successes: pa.ChunkedArray, trials: pa.ChunkedArray) -> pa.Array:
+    """Give Wilson's interval of each row."""
     return interval_column(wilson_intervals(_floats(successes), _floats(trials)))
 
 

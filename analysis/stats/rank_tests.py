@@ -29,9 +29,9 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
     """Compare two independent samples by rank; None where either is empty.
 
     The p-value is exact for small samples without ties, else asymptotic with corrections for ties and
-    continuity (scipy.stats.mannwhitneyu, method "auto"), and 1 where all values are alike. The effect size is
-    2 U / (n m) - 1: -1 when every value of `sample` is below every value of `other`, 0 when neither tends to
-    be larger.
+    continuity (scipy.stats.mannwhitneyu, method "auto"). It is 1 where all values are equal. The effect size
+    is 2 U / (n m) - 1: -1 when every value of `sample` is below every value of `other`, 0 when neither tends
+    to be larger.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
 
@@ -39,14 +39,15 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
         return None
     result = stats.mannwhitneyu(sample, other, alternative="two-sided", method="auto")
     u = float(result.statistic)
-    is_constant = np.ptp(np.concatenate([sample, other])) == 0  # of which SciPy says 1 or nan, by its version
+    is_constant = np.ptp(np.concatenate([sample, other])) == 0  # SciPy gives 1 or nan here, by its version
     return RankTest(u, 1.0 if is_constant else float(result.pvalue), 2 * u / (len(sample) * len(other)) - 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for their number: the chance of even one false claim among all stays below the level.
+    """Correct p-values for the number of tests: a false claim among all is as rare as the level says.
 
-    It holds however the tests depend on each other, and those of pools do: what one pool mines no other does.
+    The correction holds however the tests depend on each other. Tests of pools do: a block of one pool is not
+    a block of another.
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
     corrected = [1.0] * len(p_values)
@@ -63,6 +64,7 @@ def _adjusted_column(lists: pa.ChunkedArray) -> pa.Array:
 
 
 def _adjusted(p_values: list[float | None] | None) -> list[float | None] | None:
+    """Correct one list of p-values; nulls keep their positions."""
     if p_values is None:
         return None
     adjusted = iter(holm([value for value in p_values if value is not None]))

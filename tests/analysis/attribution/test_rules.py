@@ -215,12 +215,12 @@ BAD_RULES = [
     ),
     (
         {"one": pool(TAG), "two": pool('tag_hex = "2f6f6e652f", source = "s"', name="Two")},
-        r"both hold from 0",
+        r"both apply from 0",
     ),
-    ({"one": pool(TAG, TAG)}, r"one\.toml 'one:tag:/one/' and one\.toml .*both hold from 0"),
+    ({"one": pool(TAG, TAG)}, r"one\.toml 'one:tag:/one/' and one\.toml .*both apply from 0"),
     (
         {"one": pool(TAG + ", to_height = 9", TAG + ", from_height = 9")},
-        r"both hold from 9 on; remove one, or bound them",
+        r"both apply from 9 on; remove one, or bound them",
     ),
     (
         {
@@ -229,7 +229,10 @@ BAD_RULES = [
         },
         r"one\.toml 'one:payout:1Cj.*' and two\.toml 'two:payout:0x76",
     ),
-    ({**TWO, "two": pool('tag = "/two/", source = "s"')}, r"one\.toml and two\.toml both go by 'Pool'"),
+    (
+        {**TWO, "two": pool('tag = "/two/", source = "s"')},
+        r"one\.toml and two\.toml both have the name 'Pool'",
+    ),
     (
         {**TWO, "entities": members('pool = "three", source = "s"')},
         r"entities\.toml: 'group' names pool 'three'",
@@ -239,7 +242,7 @@ BAD_RULES = [
         {**TWO, "entities": members(OWNED + ", from_date = 2021-01-01, to_date = 2020-01-01")},
         r"entities\.toml: entities 1 members 1 .*2021-01-01 is after to_date 2020-01-01; swap",
     ),
-    ({**TWO, "entities": members(OWNED, OWNED)}, r"'group' \(owner\) of 'one' and .*both hold from 0001"),
+    ({**TWO, "entities": members(OWNED, OWNED)}, r"'group' \(owner\) of 'one' and .*both apply from 0001"),
     (
         {**TWO, "entities": members(OWNED) + members(OWNED, entity="other")},
         r"'group' \(owner\) of 'one' and .*'other' \(owner\) of 'one' both hold",

@@ -13,13 +13,13 @@ from analysis.stats import growth
 DAYS = np.arange(200.0)
 
 
-def noise(seed: int, leaning: float, sd: float = 0.1) -> np.ndarray:
-    """Residuals of 200 days, each `leaning` times the one before plus something new."""
+def noise(seed: int, correlation: float, sd: float = 0.1) -> np.ndarray:
+    """Residuals of 200 days, each `correlation` times the one before plus something new."""
     rng = np.random.default_rng(seed)
-    steps = rng.normal(0, sd * np.sqrt(1 - leaning**2), len(DAYS) + 50)
+    steps = rng.normal(0, sd * np.sqrt(1 - correlation**2), len(DAYS) + 50)
     values = [0.0]
     for step in steps:
-        values.append(leaning * values[-1] + step)
+        values.append(correlation * values[-1] + step)
     return np.array(values[-len(DAYS) :])
 
 
@@ -54,19 +54,19 @@ def test_the_fit_is_least_squares_with_the_textbook_statistics() -> None:
 
 
 @pytest.mark.parametrize("n_days", [40, 200])
-@pytest.mark.parametrize("leaning", [0.0, 0.7])
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
 def test_the_interval_of_lambda_holds_the_truth_about_as_often_as_it_says(
-    leaning: float, n_days: int
+    correlation: float, n_days: int
 ) -> None:
     """Of 200 series the interval holds lambda in at least 90 %, also where residuals lean on each other."""
     days = DAYS[:n_days]
-    series = [np.exp(0.01 * days + noise(seed, leaning)[:n_days]) for seed in range(200)]
+    series = [np.exp(0.01 * days + noise(seed, correlation)[:n_days]) for seed in range(200)]
     fits = [growth.fit_growth(days, values) for values in series]
     hits = sum(fit.lambda_low_per_day <= 0.01 <= fit.lambda_high_per_day for fit in fits if fit)
     assert hits >= 180
     # A line takes a part of the correlation away, the more so the shorter the series.
     found = np.mean([fit.durbin_watson for fit in fits if fit])
-    assert found == pytest.approx(2 * (1 - leaning), abs=0.15 if n_days == len(DAYS) else 0.4)
+    assert found == pytest.approx(2 * (1 - correlation), abs=0.15 if n_days == len(DAYS) else 0.4)
 
 
 @pytest.mark.parametrize("values", [[], [1.0] * 9, [0.0] * 50, [7.0] * 50])
@@ -86,12 +86,12 @@ def test_a_planted_break_is_found_within_a_few_days() -> None:
     assert (first.lambda_per_day, second.lambda_per_day) == pytest.approx((0.02, 0), abs=0.001)
 
 
-@pytest.mark.parametrize("leaning", [0.0, 0.7])
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
 @pytest.mark.parametrize("jump", [0.0, -0.5])
-def test_the_interval_of_a_break_holds_it_about_as_often_as_it_says(leaning: float, jump: float) -> None:
+def test_the_interval_of_a_break_holds_it_about_as_often_as_it_says(correlation: float, jump: float) -> None:
     """Of 60 series that stop growing, or fall, at day 120, in 90 % and more of those that are cut once."""
     y = np.where(DAYS < 120, 0.02 * DAYS, 2.4 + jump + (0.02 * (DAYS - 120) if jump else 0))
-    found = [growth.growth_segments(DAYS, np.exp(y + noise(seed, leaning))) for seed in range(60)]
+    found = [growth.growth_segments(DAYS, np.exp(y + noise(seed, correlation))) for seed in range(60)]
     breaks = [pieces[1] for pieces in found if len(pieces) == 2]
     hits = [each.first_low_t <= 120 <= each.first_high_t for each in breaks]  # type: ignore[operator]  # not the first
 
@@ -100,10 +100,10 @@ def test_the_interval_of_a_break_holds_it_about_as_often_as_it_says(leaning: flo
     assert all(pieces[0].first_low_t is None for pieces in found)
 
 
-@pytest.mark.parametrize("leaning", [0.0, 0.7])
-def test_breaks_are_rarely_found_where_there_are_none(leaning: float) -> None:
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
+def test_breaks_are_rarely_found_where_there_are_none(correlation: float) -> None:
     """At most 3 of 30 straight series are cut, also where residuals lean on each other."""
-    series = [np.exp(0.01 * DAYS + noise(seed, leaning)) for seed in range(30)]
+    series = [np.exp(0.01 * DAYS + noise(seed, correlation)) for seed in range(30)]
     assert sum(len(growth.growth_segments(DAYS, values)) > 1 for values in series) <= 3
 
 
