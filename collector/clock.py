@@ -1,14 +1,16 @@
-"""The two clocks of this machine: the wall clock stamps, the monotonic clock measures every wait.
+"""The two clocks of this machine: the wall clock stamps rows, the monotonic clock measures every wait.
 
-Someone may set the wall clock, and a suspended machine finds it far ahead. No wait may hang on that, and no
-stamp is ever rewritten: a step only ends what `coverage` claims.
+Somebody may set the wall clock, and it jumps ahead when a suspended machine wakes up. Waits do not depend on
+it, and no stamp is ever rewritten: a step only ends the intervals in `coverage`.
 """
 
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-MOST_APART_NS: Final = 1_000_000  # between two looks at the monotonic clock around one at the wall clock
+MOST_APART_NS: Final = (
+    1_000_000  # between two readings of the monotonic clock, with the wall clock read in between
+)
 ATTEMPTS: Final = 10
 
 
@@ -18,20 +20,21 @@ def wall_us() -> int:
 
 
 def monotonic_us() -> int:
-    """Return the monotonic clock, in microseconds since some moment: for waits, never for a row."""
+    """Return the monotonic clock, in microseconds since an arbitrary moment: for waits, never for a row."""
     return time.monotonic_ns() // 1000
 
 
 class Step(NamedTuple):
-    """The wall clock was set, by so much and at some moment behind a look at it."""
+    """The wall clock was set by `by_us`, some time after a reading of `newest_us`."""
 
-    by_us: int  # negative: back
-    newest_us: int  # wall clock of the look before
+    by_us: int  # negative when it was set back
+    newest_us: int  # wall clock, at the last reading before the step
 
     def is_before(self, stamp_ns: int) -> bool:
-        """Whether a stamp, one of those taken in order, shows that the clock has been set by then.
+        """Whether the step came before this stamp; stamps are given in the order they were taken.
 
-        Stamps before a step back go on from the look; a step ahead is seen in the first that is so far ahead.
+        After a step back, a stamp is well below the last reading. After a step ahead, it is at least as far
+        above the reading as the step.
         """
         if self.by_us < 0:
             return stamp_ns // 1000 < self.newest_us + self.by_us // 2
@@ -39,27 +42,27 @@ class Step(NamedTuple):
 
 
 class StepDetector:
-    """Notices when the wall clock was set, by comparing it with the monotonic clock.
+    """Finds out when the wall clock was set, by comparing it with the monotonic clock.
 
-    Slewing, by which time daemons correct small errors, moves it less than a millisecond per second and is no
-    step. `threshold_us` is the least that is one.
+    Time daemons correct small errors by slewing, less than a millisecond per second; that is no step. A
+    difference of `threshold_us` or more is one.
     """
 
     def __init__(self, threshold_us: int, wall_ns: Callable[[], int] = time.time_ns) -> None:
         self._threshold_us = threshold_us
         self._wall_ns = wall_ns
-        self._ahead_us, self._newest_us = self._look_us()
+        self._ahead_us, self._newest_us = self._read_us()
 
     def step(self) -> Step | None:
-        """Return how the wall clock was set since the last call; None when it was not."""
+        """Return the step since the last call; None when the wall clock was not set."""
         before_us, newest_us = self._ahead_us, self._newest_us
-        self._ahead_us, self._newest_us = self._look_us()
+        self._ahead_us, self._newest_us = self._read_us()
         by_us = self._ahead_us - before_us
         return Step(by_us, newest_us) if abs(by_us) >= self._threshold_us else None
 
-    def _look_us(self) -> tuple[int, int]:
-        """Return how far the wall clock is ahead of the monotonic one, and what it says."""
-        for _ in range(ATTEMPTS):  # again when we were interrupted
+    def _read_us(self) -> tuple[int, int]:
+        """Return how far the wall clock is ahead of the monotonic clock, and the wall clock itself."""
+        for _ in range(ATTEMPTS):  # another one when the two clocks were read too far apart
             before_ns = time.monotonic_ns()
             wall_ns = self._wall_ns()
             after_ns = time.monotonic_ns()

@@ -133,5 +133,5 @@ def _types(chunk: Chunk) -> pa.Array:
 
 @cache
 def _type_names() -> pa.Array:
-    """Names by number; not made at import, before `memory.spare_pandas` can spare us pandas."""
+    """Names by number; not made at import, because `memory.avoid_pandas` must run before."""
     return pa.array(OUTPUT_TYPES, pa.string())

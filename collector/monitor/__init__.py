@@ -1,1 +1,1 @@
-"""Show how the collector stands: metrics, health, an HTTP server for both, and systemd."""
+"""Report the state of the collector: metrics, health, an HTTP server for both, and word to systemd."""

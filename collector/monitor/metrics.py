@@ -1,7 +1,7 @@
-"""Numbers about the collector, under the names that Prometheus reads.
+"""Count what the collector does, as metrics for Prometheus.
 
-Names follow Prometheus: `_total` counts, `_seconds` and `_bytes` are the units, and labels are few and closed
-(`node`, `topic`, `reason`, `table`): no txid, no address, nothing a stranger chose.
+Names follow Prometheus: counters end in `_total`, and units are `_seconds` and `_bytes`. Labels have few and
+fixed values (`node`, `topic`, `reason`, `table`): no txid, no address, nothing that a stranger chooses.
 """
 
 import shutil
@@ -35,7 +35,7 @@ LOSSES: Final = tuple(each for each in END_REASONS if each not in ("sealed", "sh
 
 
 class NodeState(NamedTuple):
-    """How one node's session stands after a turn."""
+    """The state of one node's session at the end of a turn."""
 
     in_step: bool
     away: bool  # its RPC does not answer
@@ -43,24 +43,24 @@ class NodeState(NamedTuple):
     n_queued: int
     n_waiting: int  # messages in the journal whose rows are not complete
     waiting_s: float = 0.0  # for how long the oldest of them has waited
-    lag_s: float = 0.0  # how old the oldest message of the last turn was when it was in the journal
+    lag_s: float = 0.0  # age of the oldest message of the last turn when it reached the journal
     turn_s: float = 0.0  # when that turn ended, on the monotonic clock
-    reason: str = ""  # why it is away, when more is known than that its RPC does not answer
+    reason: str = ""  # why it is away, if we know more than that its RPC does not answer
 
 
 class Storage(Protocol):
-    """What knows whether a journal can be written."""
+    """The owner of a journal, who knows whether it can be written."""
 
     @property
     def blocked(self) -> str:
-        """Why nothing can be written at present; empty when it can."""
+        """Why the journal cannot be written now; empty when it can."""
 
 
 AWAY: Final = NodeState(in_step=False, away=True, n_mempool=0, n_queued=0, n_waiting=0)
 
 
 class Metrics:
-    """Counters and gauges of one process. Safe to use from several threads."""
+    """The counters and gauges of one process. Safe to use from several threads."""
 
     def __init__(self, nodes: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
@@ -71,18 +71,20 @@ class Metrics:
         self._lag_s: dict[str, float] = {}
         self._storages: dict[str, Storage] = {}
         self._messages = self._counter("messages", "ZMQ messages received.", "node", "topic")
-        self._losses = self._counter("losses", "Holes in a stream.", "node", "topic", "reason")
+        self._losses = self._counter("losses", "Gaps in a stream.", "node", "topic", "reason")
         self._resyncs = self._counter(
-            "resyncs", "Times our copy of the mempool was given up and asked for anew.", "node", "reason"
+            "resyncs", "Times our copy of the mempool was dropped and asked for again.", "node", "reason"
         )
-        self._sessions = self._counter("sessions", "Runs of the node that were watched.", "node")
+        self._sessions = self._counter("sessions", "Runs of the node that were followed.", "node")
         self._rows = self._counter("rows", "Rows made.", "table")
         self._files = self._counter("files", "Parquet files sealed.")
         self._lag = self._histogram("lag_seconds", "From receipt to the journal, per turn.", LAG_BUCKETS_S)
         self._seal = self._histogram("seal_seconds", "Duration of a seal.", SEAL_BUCKETS_S)
         self._sealed = self._gauge("last_seal_timestamp_seconds", "When the last seal ended.", "node")
         self._last = self._gauge("last_message_timestamp_seconds", "When it came.", "node", "topic")
-        self._turn = self._gauge("last_turn_timestamp_seconds", "When the node's thread last turned.", "node")
+        self._turn = self._gauge(
+            "last_turn_timestamp_seconds", "When the node's thread last took a turn.", "node"
+        )
         self._offset = self._gauge(
             "clock_offset_seconds", "Our clock minus the node host's at the session's start.", "node"
         )
@@ -109,7 +111,7 @@ class Metrics:
             self._offset.labels(node).set(facts["clock_offset_us"] / 1e6)
 
     def received(self, node: str, messages: Sequence[Message]) -> None:
-        """Count messages of a node, given in the order they came and after they were journalled."""
+        """Count messages of a node, in the order they came; call it once they are journalled."""
         lag_s = max(0.0, time.time() - messages[0].received_ns / 1e9) if messages else 0.0
         self._lag_s[node] = lag_s
         if not messages:
@@ -121,11 +123,11 @@ class Metrics:
             self._last.labels(node, topic).set(newest[topic] / 1e9)
 
     def lost(self, node: str, topic: str, reason: str) -> None:
-        """Count a hole in a stream."""
+        """Count a gap in a topic's stream."""
         self._losses.labels(node, topic, reason).inc()
 
     def resynced(self, node: str, reason: str) -> None:
-        """Count a time when our copy of the mempool was given up."""
+        """Count a loss of our copy of the mempool."""
         self._resyncs.labels(node, reason).inc()
 
     def wrote(self, rows: Mapping[str, int]) -> None:
@@ -140,7 +142,7 @@ class Metrics:
         self._files.inc(n_files)
 
     def state(self, node: str, state: NodeState) -> None:
-        """Note how a node's session stands at the end of a turn."""
+        """Set the gauges of a node to its state at the end of a turn."""
         state = state._replace(lag_s=self._lag_s.get(node, 0.0), turn_s=time.monotonic())
         with self._lock:
             self._states[node] = state
@@ -153,39 +155,39 @@ class Metrics:
         self._oldest.labels(node).set(state.waiting_s)
 
     def turned(self, node: str) -> None:
-        """Note that a node's thread goes on with what it has."""
+        """Note that a node's thread is at work, though its turn has not ended."""
         with self._lock:
             if node in self._states:
                 self._states[node] = self._states[node]._replace(turn_s=time.monotonic())
 
     def away(self, node: str, reason: str = "") -> None:
-        """Note that a node is not there, or cannot be followed yet, and that its thread goes on asking."""
+        """Note that a node does not answer, or cannot be followed yet; its thread goes on asking."""
         self.state(node, AWAY._replace(reason=reason))
 
     def states(self) -> dict[str, NodeState]:
-        """Return how the nodes stand of which anything is known."""
+        """Return the last known state of each node, by name."""
         with self._lock:
             return dict(self._states)
 
     def report_storage(self, node: str, storage: "Storage") -> None:
-        """Ask, whenever somebody looks, whether a node's journal can be written.
+        """Report at each scrape whether a node's journal can be written.
 
-        Its thread stands still while it cannot, and says nothing.
+        The node's own thread cannot report it: it waits until the journal can be written.
         """
         self._storages[node] = storage
         self._storage.labels(node).set_function(lambda: float(bool(storage.blocked)))
 
     def blocked(self) -> dict[str, str]:
-        """Return why journals cannot be written, by node; those that can are left out."""
+        """Return, by node, why its journal cannot be written; nodes without a problem are left out."""
         reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
         return {node: reason for node, reason in reasons.items() if reason}
 
     def report_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
-        """Tell, at each scrape, the free space of the dataset's disk and the size of each node's journal."""
+        """Report at each scrape the free space of the dataset's disk and the size of each node's journal."""
         self.registry.register(_Disk(dataset, journals))
 
     def _expect(self, node: str) -> None:
-        """Show a node's counters as 0 before anything happened: an increase from nothing is no increase."""
+        """Set a node's counters to 0 at the start: Prometheus sees no increase in one that appears at 1."""
         self._sessions.labels(node)
         self._in_step.labels(node)
         self._away.labels(node)
@@ -207,7 +209,7 @@ class Metrics:
 
 
 class _Disk(Collector):
-    """What is asked of the file system when somebody looks."""
+    """Reads disk space and journal sizes from the file system at each scrape."""
 
     def __init__(self, dataset: Path, journals: Mapping[str, Path]) -> None:
         self._dataset = dataset
@@ -215,7 +217,7 @@ class _Disk(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         free = GaugeMetricFamily(PREFIX + "disk_free_bytes", "Free space where the dataset is.")
-        with suppress(OSError):  # the folder is gone: that must not take all other numbers with it
+        with suppress(OSError):  # a folder that is gone must not cost the scrape all other numbers
             free.add_metric([], shutil.disk_usage(self._dataset).free)
         yield free
         journal = GaugeMetricFamily(
@@ -227,7 +229,7 @@ class _Disk(Collector):
 
 
 def _size_bytes(folder: Path) -> int:
-    """Size of the segments in a journal's folder; one may be sealed and removed while we look."""
+    """Return the size of the segments in a journal's folder; a segment may vanish while we add them up."""
     total = 0
     for segment in folder.glob("*.journal"):
         try:

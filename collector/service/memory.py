@@ -1,4 +1,4 @@
-"""Memory: loading only what is needed, collecting garbage seldom, keeping little that is free."""
+"""Keep the process small: load only what it needs, collect garbage seldom, return freed memory."""
 
 import ctypes
 import gc
@@ -17,22 +17,22 @@ from collector.codec.feerates import rate_blocks
 from collector.codec.rows import warm_up
 from gpuhash.cpu_sha256 import hash_groups
 
-# Parameters of glibc's mallopt (malloc.h), and what they are set to.
+# Options of glibc's mallopt (malloc.h), and the values that we give them.
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
-LEAST_MAPPED_BYTES = 1 << 18  # what is larger goes back to the system when it is freed
-MOST_ARENAS = 2  # of the C library; by default eight for each processor, each with its own remains
+LEAST_MAPPED_BYTES = 1 << 18  # a freed block that is larger goes back to the system at once
+MOST_ARENAS = 2  # of the C library; by default it has eight per processor, and each keeps freed memory
 
 
-def keep_little() -> None:
-    """Have the C library keep less of what is freed; before the first threads begin."""
+def limit_freed_memory() -> None:
+    """Make the C library keep less freed memory; call it before the first thread begins."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, LEAST_MAPPED_BYTES)
         set_option(_M_ARENA_MAX, MOST_ARENAS)
 
 
-class _Missing(MetaPathFinder):
-    """Says that a package is not installed."""
+class _Hidden(MetaPathFinder):
+    """Makes the import of one package fail as if it were not installed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,7 +44,8 @@ class _Missing(MetaPathFinder):
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    finder = _Missing(name)
+    """Hide a package from imports while the block runs."""
+    finder = _Hidden(name)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -52,20 +53,21 @@ def _without(name: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-def spare_pandas() -> None:
-    """Let Arrow do without pandas, which it would load, 60 MB, to ask whether a list is a column of that.
+def avoid_pandas() -> None:
+    """Keep Arrow from loading pandas, which takes 60 MB.
 
-    It tries once in a process, at the first array that it makes of a list.
+    Arrow tries to import pandas once, when it makes its first array from a list, so we make one while pandas
+    is hidden.
     """
     with _without("pandas"):
         pa.array([])
 
 
-def spare_compiler() -> None:
-    """Load the compiled loops; where they are not compiled, have a process of its own do it before.
+def load_compiled_loops() -> None:
+    """Load the compiled loops; when they are not compiled yet, a process of its own compiles them first.
 
-    A compiler that has worked keeps 50 MB for good. And numba would load SciPy's linear algebra, 50 MB, for
-    loops that might need it; it tries once in a process.
+    A compiler that has worked in this process would keep 50 MB for good. numba also tries once to load
+    SciPy's linear algebra, another 50 MB that our loops do not need, so we hide it.
     """
     if not all(map(is_compiled, (hash_groups, copy_outpoints, rate_blocks))):
         code = "from collector.codec.rows import warm_up; warm_up()"
@@ -75,20 +77,20 @@ def spare_compiler() -> None:
 
 
 def is_compiled(loop: Any) -> bool:
-    """Whether an earlier process has kept the machine code of a loop (of numba), or none could."""
+    """Whether the machine code of a numba loop is on disk, or no process could keep it there."""
     folder = loop.stats.cache_path
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
     return folder is None or any(Path(folder).glob(f"*.{loop.__name__}-*.{version}*.nbi"))
 
 
-def spare_collections() -> None:
-    """Let Python look for cycles of garbage seldom: rows are many, and have none; a start has some."""
+def collect_garbage_seldom() -> None:
+    """Make Python search for garbage cycles seldom: we make many rows, and they form no cycles."""
     gc.collect()
     gc.set_threshold(100_000, 50, 100)
 
 
-def give_back() -> None:
-    """Give the operating system what Arrow and the C library keep of memory that was freed."""
+def return_freed_memory() -> None:
+    """Return the freed memory that Arrow and the C library keep to the operating system."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
     if trim is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from collector.backoff import Backoff
 from collector.blocks.stored import StoredBlocks
 from collector.codec.rows import warm_up
 from collector.config import NodeSettings, Settings
@@ -136,7 +137,7 @@ class NodeWatch:
 
     def _run(self, prepared: Prepared | None) -> None:
         """Follow the node until the stop, and begin again after each failure, later every time."""
-        wait_s = RETRY_WAIT_S
+        pauses = Backoff(RETRY_WAIT_S, LONGEST_WAIT_S)
         while not self._stop.is_set():
             try:
                 if self.error is not None:
@@ -145,8 +146,7 @@ class NodeWatch:
             except Exception as error:  # noqa: BLE001 - kept for the thread that waits for this one
                 self._failed(error)
             prepared = None
-            self._stop.wait(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            pauses.wait(self._stop)
 
     def _failed(self, error: Exception) -> None:
         """Keep and log a failure; end the service when no other node is watched."""

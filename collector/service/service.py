@@ -1,8 +1,8 @@
-"""The live collector: every node of the settings watched at once, into one dataset.
+"""Run the live collector: follow every node of the settings at once and write into one dataset.
 
-Each node has threads of its own (receiving, working, asking) and a journal of its own, so that one that fails
-holds up no other. They share the dataset, to which each adds files under names of its own, and the set of
-stored blocks, so that a block is stored once.
+Each node has its own threads (to receive, to work, to ask) and its own journal, so that a node that fails
+delays no other. The nodes share the dataset, to which each adds files under its own names, and the set of
+stored blocks, so that each block is stored once.
 """
 
 import threading
@@ -20,7 +20,12 @@ from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics
 from collector.monitor.systemd import Notifier
-from collector.service.memory import keep_little, spare_collections, spare_compiler, spare_pandas
+from collector.service.memory import (
+    avoid_pandas,
+    collect_garbage_seldom,
+    limit_freed_memory,
+    load_compiled_loops,
+)
 from collector.service.node_watch import NodeWatch, Prepared, prepare
 
 log = structlog.get_logger(__name__)
@@ -29,20 +34,20 @@ log = structlog.get_logger(__name__)
 def run(settings: Settings, stop: threading.Event) -> int:
     """Collect until `stop` is set; returns the exit status, 0 when everything received is sealed.
 
-    Raises CollectorError when the dataset, or no node, can be used; then nothing was written. Nodes that are
-    not there yet are waited for while another is.
+    Raises CollectorError, with nothing written, when the dataset cannot be used or no node answers. When at
+    least one node answers, the others are waited for.
     """
-    keep_little()
-    spare_pandas()
-    spare_compiler()
+    limit_freed_memory()
+    avoid_pandas()
+    load_compiled_loops()
     metrics = Metrics(node.name for node in settings.node)
     journals = {
         node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
     }
     health = Health(metrics, journals)
-    with ExitStack() as at_end:  # undone from the last to the first
+    with ExitStack() as at_end:  # runs its callbacks from the last to the first
         prepared = _prepared(settings, at_end)
-        spare_collections()
+        collect_garbage_seldom()
         if settings.metrics:
             allow_remote = settings.allow_remote_metrics
             at_end.callback(MonitorServer(settings.metrics, metrics, health, allow_remote=allow_remote).close)
@@ -65,11 +70,14 @@ def run(settings: Settings, stop: threading.Event) -> int:
         notifier.ready()
         stop.wait()
         notifier.stopping()
-    return _outcome(watches)
+    return _exit_status(watches)
 
 
 def _prepared(settings: Settings, at_end: ExitStack) -> list[Prepared | None]:
-    """Prepare every node; None for one that is not there (yet), when another is: its thread waits for it."""
+    """Prepare every node; None stands for a node that does not answer yet: its thread waits for it.
+
+    Raises the first node's error when no node answers.
+    """
     prepared: list[Prepared | None] = []
     missing: list[CollectorError] = []
     for node in settings.node:
@@ -87,7 +95,7 @@ def _prepared(settings: Settings, at_end: ExitStack) -> list[Prepared | None]:
 
 
 def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
-    """Say which journals belong to nodes that are not watched (any more): they are left as they are."""
+    """Warn of journals whose node is not in the settings any more; they are left as they are."""
     names = {node.name for node in settings.node}
     for folder in journal_folders(dataset.root, dataset.chain):
         if folder.name in names:
@@ -98,8 +106,8 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
             )
 
 
-def _outcome(watches: list[NodeWatch]) -> int:
-    """Raise what ended a watch; else 0."""
+def _exit_status(watches: list[NodeWatch]) -> int:
+    """Return 0, or raise the error that ended a node's watch."""
     errors = [watch.error for watch in watches if watch.error is not None]
     for error in errors[1:]:
         log.error("watch.failed", error=f"{type(error).__name__}: {error}")

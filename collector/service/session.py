@@ -30,7 +30,7 @@ from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.ring import Ring
-from collector.service.memory import give_back
+from collector.service.memory import return_freed_memory
 from collector.service.observation import Observation, Subscription
 from collector.service.pipeline import HOLD_US, Pipeline
 from collector.service.polls import Polls
@@ -414,7 +414,7 @@ class Session:
         began_s = time.monotonic()
         files = self._journal.seal(self._dataset)
         self._carried_bytes = self._journal.size_bytes
-        give_back()
+        return_freed_memory()
         self._metrics.sealed(self.origin[0], time.monotonic() - began_s, len(files))
         if files:
             log.info("dataset.sealed", node=self.origin[0], n_files=len(files))

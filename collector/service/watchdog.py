@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from collector.backoff import Backoff
 from collector.clock import monotonic_us, wall_us
 from collector.dataset.schema import hash_bytes
 from collector.errors import NodeError
@@ -184,7 +185,7 @@ class WatchdogTimer:
         self._is_looking = False
         self._due_s = time.monotonic() + interval_s
         self._ignores_answer = False  # of the look that is on its way: the stream broke since it was asked
-        self._pause_s: dict[str, float] = {}  # by topic with a finding: pause until the next act
+        self._pauses: dict[str, Backoff] = {}  # between two acts, by topic with a finding
         self._act_due_s: dict[str, float] = {}
 
     def count(self, messages: Iterable[Message]) -> None:
@@ -213,7 +214,7 @@ class WatchdogTimer:
         findings = self._watchdog.compare(look, asked, self._counts.copy(), self._observer.our_state())
         for topic in self._topics.difference(finding.topic for finding in findings):
             if self._counts.by_topic.get(topic, 0) > asked.by_topic.get(topic, 0):
-                self._pause_s.pop(topic, None)
+                self._pauses.pop(topic, None)
         if self._watchdog.proven_us:
             self._observer.prove(self._watchdog.proven_us)
         for finding in findings:
@@ -225,13 +226,11 @@ class WatchdogTimer:
 
     def _act_when_due(self, finding: Finding) -> None:
         """Act on a finding the first time at once, then after pauses that double."""
-        now_s = time.monotonic()
-        pause_s = self._pause_s.get(finding.topic)
-        if pause_s is not None and now_s < self._act_due_s[finding.topic]:
+        now_s, topic = time.monotonic(), finding.topic
+        if topic in self._pauses and now_s < self._act_due_s[topic]:
             return
-        pause_s = self._interval_s if pause_s is None else min(2 * pause_s, LONGEST_PAUSE_S)
-        self._pause_s[finding.topic] = pause_s
-        self._act_due_s[finding.topic] = now_s + pause_s
+        pauses = self._pauses.setdefault(topic, Backoff(self._interval_s, LONGEST_PAUSE_S))
+        self._act_due_s[topic] = now_s + pauses.next_s()
         self._observer.act_on(finding)
 
 

@@ -56,7 +56,7 @@ from collector.mempool.recent_txs import RecentTransactions
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
-from collector.service.memory import spare_collections, spare_pandas
+from collector.service.memory import collect_garbage_seldom, avoid_pandas
 from collector.service.session import GATHER_ITEMS
 from gpuhash.measure import machine
 
@@ -207,8 +207,8 @@ def chain(folder: Path) -> dict[str, Any]:
     node = Node(folder, NODE_CORE)
     os.sched_setaffinity(0, {OUR_CORE})
     warm_up()
-    spare_collections()
-    spare_pandas()
+    collect_garbage_seldom()
+    avoid_pandas()
     with tempfile.TemporaryDirectory() as at:
         dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()

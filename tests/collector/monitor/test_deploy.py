@@ -1,4 +1,4 @@
-"""The files for operators: the unit starts our command, and rules and panels ask for numbers that exist."""
+"""The files for operators work: the unit starts our command, alerts and panels use metrics that exist."""
 
 import json
 import os
@@ -18,13 +18,13 @@ from collector.monitor.metrics import Metrics
 
 DEPLOY = Path("collector/deploy")
 METRIC = re.compile(r"\b((?:pool_collector|process)_[a-z_]+)\b")
-# What systemd-analyze calls exposure, 0 to 10; most of what is left is reaching a node and being scraped.
+# The exposure by systemd-analyze, 0 to 10; most of it is that the service reaches a node and is scraped.
 MOST_EXPOSURE = 1.5
 
 
 @pytest.fixture
 def unit(repo_root: Path) -> dict[str, list[str]]:
-    """Read every setting of the unit, by name."""
+    """Read the settings of the systemd unit, by name."""
     settings: dict[str, list[str]] = {}
     for line in (repo_root / DEPLOY / "pool-collector.service").read_text().splitlines():
         name, equals, value = line.partition("=")
@@ -34,7 +34,7 @@ def unit(repo_root: Path) -> dict[str, list[str]]:
 
 
 def sample_names() -> set[str]:
-    """Every name under which Prometheus stores a number of ours."""
+    """Return every name under which Prometheus stores one of our metrics."""
     metrics = Metrics(["node"])
     metrics.report_disk(Path(), {"node": Path()})
     names = set()
@@ -45,7 +45,7 @@ def sample_names() -> set[str]:
 
 
 def expressions(repo_root: Path) -> Iterator[tuple[str, str]]:
-    """Every PromQL expression, with where it stands."""
+    """Yield every PromQL expression with the name of its alert or panel."""
     rules = (repo_root / DEPLOY / "alerts.yaml").read_text()
     yield from re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules)
     dashboard = json.loads((repo_root / DEPLOY / "grafana-dashboard.json").read_text())
@@ -54,21 +54,23 @@ def expressions(repo_root: Path) -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-def test_rules_and_panels_ask_for_numbers_that_exist(repo_root: Path) -> None:
-    """A renamed metric breaks no alert silently; and nobody measures what nobody looks at."""
-    known = sample_names()
+def test_alerts_and_panels_use_metrics_that_exist(repo_root: Path) -> None:
+    """A renamed metric breaks no alert unseen, and every metric is used by an alert or a panel."""
+    existing = sample_names()
     asked = set()
     for place, expression in expressions(repo_root):
         names = set(METRIC.findall(expression))
-        assert names <= known, f"{place}: {names - known}"
+        assert names <= existing, f"{place}: {names - existing}"
         assert names or expression.startswith("up{"), place
         asked |= {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
-    ours = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known if name.startswith("pool_collector")}
+    ours = {
+        re.sub(r"_(bucket|sum|count)$", "", name) for name in existing if name.startswith("pool_collector")
+    }
     assert ours - asked == {"pool_collector_build_info"}
 
 
 def test_every_alert_says_why(repo_root: Path) -> None:
-    """Whoever is woken reads what it means."""
+    """Each alert has a severity, a summary and a reason."""
     rules = (repo_root / DEPLOY / "alerts.yaml").read_text()
     alerts = rules.split("- alert: ")[1:]
     assert alerts
@@ -78,7 +80,7 @@ def test_every_alert_says_why(repo_root: Path) -> None:
 
 
 def test_the_unit_starts_a_command_of_ours(unit: dict[str, list[str]]) -> None:
-    """Flags and verb are parsed as the command line parses them."""
+    """The command line of the unit parses as a command of ours."""
     (line,) = unit["ExecStart"]
     program, verb, *flags = shlex.split(line)
     assert Path(program).name == "pool-collector"
@@ -91,7 +93,7 @@ def test_the_unit_starts_a_command_of_ours(unit: dict[str, list[str]]) -> None:
 
 
 def test_the_unit_lets_it_do_little(unit: dict[str, list[str]]) -> None:
-    """What a reader of the unit counts on; numba's machine code forbids one restriction more."""
+    """The unit restricts the service; one more restriction would forbid the machine code of numba."""
     expected = {
         "Type": "notify",
         "NoNewPrivileges": "yes",
@@ -107,7 +109,7 @@ def test_the_unit_lets_it_do_little(unit: dict[str, list[str]]) -> None:
 
 @pytest.mark.skipif(which("systemd-analyze") is None, reason="no systemd-analyze: install systemd")
 def test_systemd_accepts_the_unit(repo_root: Path, tmp_path: Path) -> None:
-    """No unknown setting, nothing it warns of, and little exposure; the program is Python's."""
+    """systemd-analyze finds no unknown setting and no warning, and little exposure."""
     text = (repo_root / DEPLOY / "pool-collector.service").read_text()
     unit = tmp_path / "pool-collector.service"
     unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text))
@@ -124,7 +126,7 @@ def test_systemd_accepts_the_unit(repo_root: Path, tmp_path: Path) -> None:
 
 
 def test_prometheus_accepts_the_rules(repo_root: Path, tmp_path: Path) -> None:
-    """`promtool` checks them, and two of them fire when they should and not before."""
+    """`promtool` accepts the rules, and two alerts fire when they should and not before."""
     promtool = os.environ.get("PROMTOOL") or which("promtool")
     if promtool is None:
         pytest.skip("no promtool: install prometheus, or set PROMTOOL")

@@ -1,4 +1,4 @@
-"""Numbers, health and readiness over HTTP, on loopback only."""
+"""Metrics, health and readiness are served over HTTP, on loopback unless a setting allows more."""
 
 import os
 import socket
@@ -22,12 +22,12 @@ from collector.regtest.node import free_ports
 
 
 def state(*, in_step: bool = True, away: bool = False, waiting_s: float = 0.0) -> NodeState:
-    """Make the state of a node."""
+    """Make a node's state."""
     return NodeState(in_step=in_step, away=away, n_mempool=3, n_queued=0, n_waiting=0, waiting_s=waiting_s)
 
 
 class Service:
-    """Metrics of nodes `alpha` and `beta`, served."""
+    """The metrics and health of nodes `alpha` and `beta`, served over HTTP."""
 
     def __init__(self, folder: Path) -> None:
         self.now_s: float | None = None
@@ -37,14 +37,14 @@ class Service:
         self.metrics = Metrics(journals)
         self.metrics.report_disk(folder, journals)
         self.health = Health(self.metrics, journals)
-        self.listener = MonitorServer(f"127.0.0.1:{free_ports(1)[0]}", self.metrics, self.health)
+        self.server = MonitorServer(f"127.0.0.1:{free_ports(1)[0]}", self.metrics, self.health)
 
     def get(self, path: str) -> requests.Response:
-        """Ask as Prometheus or a load balancer does."""
-        return requests.get(f"http://127.0.0.1:{self.listener.port}{path}", timeout=5)
+        """Send a GET request, as Prometheus or a load balancer does."""
+        return requests.get(f"http://127.0.0.1:{self.server.port}{path}", timeout=5)
 
     def values(self) -> dict[str, float]:
-        """Every sample by its name and labels."""
+        """Return every sample of /metrics by its name and labels."""
         families = text_string_to_metric_families(self.get("/metrics").text)
         return {
             "".join([sample.name, *(f",{value}" for _, value in sorted(sample.labels.items()))]): sample.value
@@ -55,14 +55,14 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """Serve the metrics of two nodes of which nothing is known yet."""
+    """Serve the metrics of two nodes that have not reported anything."""
     made = Service(tmp_path)
     yield made
-    made.listener.close()
+    made.server.close()
 
 
-def test_each_number_says_what_was_told(service: Service, tmp_path: Path) -> None:
-    """Counters count, gauges show the last state, the disk is looked at when somebody asks."""
+def test_each_metric_has_the_reported_value(service: Service, tmp_path: Path) -> None:
+    """Counters add up, gauges show the last state, and disk sizes are read at the scrape."""
     metrics = service.metrics
     (tmp_path / "alpha" / "1.journal").write_bytes(b"x" * 77)
     metrics.began("alpha", {"clock_offset_us": -250_000})
@@ -98,7 +98,7 @@ def test_each_number_says_what_was_told(service: Service, tmp_path: Path) -> Non
 
 
 def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ready when both nodes are in step and nothing is late; else each node says what it lacks."""
+    """The service is ready when both nodes are in step and nothing is late; else it lists the reasons."""
     answer = service.get("/readyz")
     assert answer.status_code == 503
     assert [reason.partition(":")[0] for reason in answer.json()["reasons"]] == ["node alpha", "node beta"]
@@ -122,13 +122,13 @@ def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.Monk
 
 
 class Storage:
-    """A journal whose disk is full, for a while."""
+    """A journal that cannot be written while `blocked` is set."""
 
     blocked = ""
 
 
-def test_a_full_disk_is_said_and_is_no_reason_to_restart(service: Service) -> None:
-    """Its thread stands still until there is space: unready, and alive all the same."""
+def test_a_full_disk_makes_unready_but_not_dead(service: Service) -> None:
+    """The node's thread waits for space and goes on by itself: a restart would not help."""
     storage = Storage()
     for node in ("alpha", "beta"):
         service.metrics.state(node, state())
@@ -144,7 +144,7 @@ def test_a_full_disk_is_said_and_is_no_reason_to_restart(service: Service) -> No
 
 
 def test_a_journal_that_is_gone_makes_unready(service: Service, tmp_path: Path) -> None:
-    """What cannot be written cannot be kept."""
+    """The reason names the folder."""
     for node in ("alpha", "beta"):
         service.metrics.state(node, state())
     (tmp_path / "beta").rmdir()
@@ -153,27 +153,27 @@ def test_a_journal_that_is_gone_makes_unready(service: Service, tmp_path: Path) 
     ]
 
 
-def test_a_node_that_is_away_is_no_reason_to_restart(service: Service) -> None:
-    """Alive means that threads turn; nothing is stalled before it has begun."""
+def test_a_node_that_is_away_makes_unready_but_not_dead(service: Service) -> None:
+    """A restart of ours would not bring the node back."""
     assert service.get("/healthz").status_code == 200
     service.metrics.away("alpha")
     assert service.get("/healthz").status_code == 200
     assert service.get("/readyz").status_code == 503
 
 
-def test_a_thread_that_hangs_is_noticed() -> None:
-    """After two minutes without a turn the node is named."""
+def test_a_thread_that_hangs_is_found() -> None:
+    """After two minutes without a turn, the node counts as stalled."""
     metrics = Metrics(["alpha"])
     metrics.state("alpha", state())
     began_s = metrics.states()["alpha"].turn_s
     late = Health(metrics, {}, clock=lambda: began_s + health_module.STALLED_S + 1)
-    assert late.stalled() == ["node alpha: its thread has not turned for 121 s"]
+    assert late.stalled() == ["node alpha: its thread has taken no turn for 121 s"]
     early = Health(metrics, {}, clock=lambda: began_s + health_module.STALLED_S - 1)
     assert early.stalled() == []
 
 
-def test_a_hole_is_counted_from_zero(service: Service) -> None:
-    """Prometheus sees no increase in a number that begins at 1: the first hole would alert nobody."""
+def test_a_gap_is_counted_from_zero(service: Service) -> None:
+    """Prometheus sees no increase in a counter that appears at 1: the first gap would raise no alert."""
     values = service.values()
     for reason in ("gap", "overflow", "reconnect", "silent", "clock_step"):
         assert values[f"pool_collector_losses_total,beta,{reason},rawtx"] == 0
@@ -184,8 +184,8 @@ def test_a_hole_is_counted_from_zero(service: Service) -> None:
     assert later["pool_collector_losses_total,beta,gap,rawtx"] == 1
 
 
-def test_numbers_go_on_when_the_dataset_is_gone(tmp_path: Path) -> None:
-    """Its free space is left out, and nothing else."""
+def test_a_scrape_works_when_the_dataset_is_gone(tmp_path: Path) -> None:
+    """Only the free space of its disk is left out."""
     metrics = Metrics(["alpha"])
     metrics.report_disk(tmp_path / "gone", {"alpha": tmp_path / "gone" / "journal"})
     names = {family.name for family in metrics.registry.collect() if family.samples}
@@ -193,10 +193,10 @@ def test_numbers_go_on_when_the_dataset_is_gone(tmp_path: Path) -> None:
     assert {"pool_collector_journal_bytes", "pool_collector_in_step"} <= names
 
 
-def test_a_peer_that_hangs_up_is_no_event(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither a line in the log nor a traceback, and the next one is answered."""
+def test_a_client_that_hangs_up_is_not_logged(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    """There is neither a log line nor a traceback, and the next client gets its answer."""
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", service.listener.port)) as peer:
+        with socket.create_connection(("127.0.0.1", service.server.port)) as peer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by reset
             peer.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
     assert service.get("/readyz?verbose=1").status_code == 503
@@ -204,37 +204,37 @@ def test_a_peer_that_hangs_up_is_no_event(service: Service, capfd: pytest.Captur
 
 
 def test_other_paths_are_not_found(service: Service) -> None:
-    """The answer says what is here."""
+    """The answer lists the paths that exist."""
     answer = service.get("/else")
     assert (answer.status_code, "/readyz" in answer.text) == (404, True)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9000", "192.0.2.1:9000"])
 def test_other_addresses_are_refused(address: str) -> None:
-    """Nobody else can read the numbers, unless a setting says so."""
+    """Other machines cannot read the metrics unless a setting allows it."""
     metrics = Metrics()
     with pytest.raises(SettingsError, match="allow_remote_metrics"):
         MonitorServer(address, metrics, Health(metrics, {}))
 
 
-def test_an_address_of_others_is_served_when_asked_for() -> None:
-    """The setting opens what is refused without it."""
+def test_a_remote_address_is_served_when_allowed() -> None:
+    """With the setting, an address that other machines reach is served."""
     metrics = Metrics()
-    listener = MonitorServer(f"0.0.0.0:{free_ports(1)[0]}", metrics, Health(metrics, {}), allow_remote=True)
+    server = MonitorServer(f"0.0.0.0:{free_ports(1)[0]}", metrics, Health(metrics, {}), allow_remote=True)
     try:
-        assert requests.get(f"http://127.0.0.1:{listener.port}/healthz", timeout=5).ok
+        assert requests.get(f"http://127.0.0.1:{server.port}/healthz", timeout=5).ok
     finally:
-        listener.close()
+        server.close()
 
 
-def test_a_taken_port_is_said(service: Service) -> None:
-    """The address is named."""
-    address = f"127.0.0.1:{service.listener.port}"
+def test_a_taken_port_is_named(service: Service) -> None:
+    """The error names the address."""
+    address = f"127.0.0.1:{service.server.port}"
     with pytest.raises(SettingsError, match=address):
         MonitorServer(address, service.metrics, service.health)
 
 
-def test_prometheus_finds_nothing_to_mend(service: Service) -> None:
+def test_prometheus_accepts_the_metrics(service: Service) -> None:
     """`promtool check metrics` accepts names, types and help texts."""
     promtool = os.environ.get("PROMTOOL") or which("promtool")
     if promtool is None:
