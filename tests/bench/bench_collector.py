@@ -56,7 +56,7 @@ from collector.mempool.recent_txs import RecentTransactions
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
-from collector.service.memory import collect_garbage_seldom, avoid_pandas
+from collector.service.memory import avoid_pandas, collect_garbage_seldom
 from collector.service.session import GATHER_ITEMS
 from gpuhash.measure import machine
 
