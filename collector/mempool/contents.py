@@ -1,7 +1,8 @@
-"""What we keep of every transaction in a node's mempool: enough to explain removals and find fees.
+"""Hold what a node's mempool contains: for each transaction what it spends, what it pays, and its size.
 
-One string of bytes per transaction, so that 200,000 of them fit in memory. What left is kept for half a
-minute, because its children may ask for the value of its outputs.
+This is enough to explain removals and to compute fees. A transaction is one string of bytes, so that 200,000
+of them fit in memory. One that left is held for half a minute, because the fees of its children may need the
+values of its outputs.
 """
 
 from bisect import bisect_right
@@ -12,8 +13,8 @@ from typing import Final
 from collector.codec.decode import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES, Transaction
 from collector.dataset.rows import HistogramItem
 
-KEEP_LEFT_US: Final = 30_000_000
-MOST_LEFT: Final = 50_000  # several blocks; a flood takes more out of the mempool in half a minute
+KEEP_DEPARTED_US: Final = 30_000_000
+MOST_DEPARTED: Final = 50_000  # several blocks; a flood takes more out of the mempool in half a minute
 FEERATE_BOUNDS: Final = (
     *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0, 30.0, 40.0, 50.0),
@@ -22,70 +23,70 @@ FEERATE_BOUNDS: Final = (
 )
 
 
-# A record: fee (-1 while unknown), virtual size, bytes of outpoints; then the outpoints it spends, and the
-# values of its outputs. An object with fields would take twice as much.
+# A record begins with the fee (-1 while unknown), the virtual size and the number of bytes of outpoints. The
+# outpoints that the transaction spends and the values of its outputs follow. An object takes twice as much.
 _head = Struct("<qII")
 _UNKNOWN: Final = _head.pack(-1, 0, 0)
 
 
 class MempoolContents:
-    """The transactions in one node's mempool, by txid, with a histogram of their feerates."""
+    """The transactions in one node's mempool by txid, and a histogram of their feerates."""
 
     def __init__(self) -> None:
-        self._live: dict[bytes, bytes] = {}
-        self._left: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()  # when it left, and its record
+        self._records: dict[bytes, bytes] = {}
+        self._departed: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()  # time and record
         self._bins = [[0, 0, 0] for _ in FEERATE_BOUNDS]
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._records)
 
     def __contains__(self, txid: bytes) -> bool:
-        return txid in self._live
+        return txid in self._records
 
     def enter(self, txid: bytes, body: Transaction | None) -> None:
-        """Add a transaction."""
-        self._live.setdefault(txid, _UNKNOWN)
+        """Add a transaction; `body` is None while its bytes are unknown."""
+        self._records.setdefault(txid, _UNKNOWN)
         if body is not None:
             self.learn_body(txid, body)
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Note what a transaction spends and pays, if it is in the mempool."""
-        record = self._live.get(txid)
+        """Note what a transaction spends and creates, if it is in the mempool."""
+        record = self._records.get(txid)
         if record is not None and len(record) == _head.size:
             fee_sat, vsize_vb, _ = _head.unpack(record)
             head = _head.pack(fee_sat, vsize_vb, len(body.spent))
-            self._live[txid] = b"".join((head, body.spent, body.values_sat))
+            self._records[txid] = b"".join((head, body.spent, body.values_sat))
 
     def learn_fee(self, txid: bytes, fee_sat: int, vsize_vb: int) -> None:
         """Note a transaction's fee, if it is in the mempool."""
-        record = self._live.get(txid)
+        record = self._records.get(txid)
         if record is None:
             return
-        known_sat, _, spent_bytes = _head.unpack_from(record)
-        if known_sat < 0:
-            self._live[txid] = _head.pack(fee_sat, vsize_vb, spent_bytes) + record[_head.size :]
+        known_fee_sat, _, spent_bytes = _head.unpack_from(record)
+        if known_fee_sat < 0:
+            self._records[txid] = _head.pack(fee_sat, vsize_vb, spent_bytes) + record[_head.size :]
             self._add_to_bin(fee_sat, vsize_vb, 1)
 
     def leave(self, txid: bytes, at_us: int) -> None:
-        """Take a transaction out, if it is there."""
-        record = self._live.pop(txid, None)
+        """Take a transaction out of the mempool, if it is in it."""
+        record = self._records.pop(txid, None)
         if record is None:
             return
         fee_sat, vsize_vb, _ = _head.unpack_from(record)
         if fee_sat >= 0:
             self._add_to_bin(fee_sat, vsize_vb, -1)
-        self._left[txid] = at_us, record
-        self._left.move_to_end(txid)
-        if len(self._left) > MOST_LEFT:
-            self._left.popitem(last=False)
+        self._departed[txid] = at_us, record
+        self._departed.move_to_end(txid)
+        if len(self._departed) > MOST_DEPARTED:
+            self._departed.popitem(last=False)
 
     def forget(self, now_us: int) -> None:
-        """Drop what left long ago."""
-        while self._left and now_us - next(iter(self._left.values()))[0] > KEEP_LEFT_US:
-            self._left.popitem(last=False)
+        """Drop the transactions that left too long ago."""
+        while self._departed and now_us - next(iter(self._departed.values()))[0] > KEEP_DEPARTED_US:
+            self._departed.popitem(last=False)
 
     def outpoints(self, txid: bytes) -> frozenset[bytes] | None:
-        """Return what a transaction that is or was here spends; None when unknown."""
+        """Return the outpoints that a present or departed transaction spends; None when unknown."""
         record = self._record(txid)
         if len(record) == _head.size:
             return None
@@ -93,21 +94,22 @@ class MempoolContents:
         return frozenset(record[at : at + OUTPOINT_BYTES] for at in range(_head.size, end, OUTPOINT_BYTES))
 
     def value_sat(self, txid: bytes, index: int) -> int | None:
-        """Return the value of an output of a transaction that is or was here."""
+        """Return the value of an output of a present or departed transaction; None when unknown."""
         record = self._record(txid)
         at = _head.size + _head.unpack_from(record)[2] + index * VALUE_BYTES
         value = record[at : at + VALUE_BYTES]
         return int.from_bytes(value, "little") if value else None
 
     def _record(self, txid: bytes) -> bytes:
-        record = self._live.get(txid)
-        return self._left.get(txid, (0, _UNKNOWN))[1] if record is None else record
+        """Return the record of a present or departed transaction; an empty one for any other."""
+        record = self._records.get(txid)
+        return self._departed.get(txid, (0, _UNKNOWN))[1] if record is None else record
 
     def parents(self, body: Transaction) -> list[bytes]:
         """Return the txids of a transaction's parents that are in the mempool, each once."""
-        live = self._live
+        records = self._records
         parents = (spent[:TXID_BYTES] for spent in body.outpoints)
-        return list(dict.fromkeys(parent for parent in parents if parent in live))
+        return list(dict.fromkeys(parent for parent in parents if parent in records))
 
     def histogram(self) -> list[HistogramItem]:
         """Return the non-empty bins, as `mempool_stats.histogram` holds them."""
@@ -118,6 +120,7 @@ class MempoolContents:
         ]
 
     def _add_to_bin(self, fee_sat: int, vsize_vb: int, sign: int) -> None:
+        """Add a transaction to the bin of its feerate; `sign` -1 takes it out."""
         bin_ = self._bins[bisect_right(FEERATE_BOUNDS, fee_sat / max(vsize_vb, 1)) - 1]
         bin_[0] += sign
         bin_[1] += sign * vsize_vb

@@ -1,11 +1,16 @@
-"""One row of `mempool_txs` per entry, given out when its fee is known or cannot be learnt.
+"""Complete one row of `mempool_txs` each time a transaction enters the mempool.
 
-The fee is asked of the mempool soon after the entry. A transaction that has left by then has its fee in the
-block that took it, or, when it was removed, as the value of what it spent minus what it paid. No index of
-transactions is needed. Nothing here talks to the node: questions come out, answers go in.
+A row waits until its fee is known or cannot be learnt. The fee is asked of the mempool soon after the
+transaction entered. If it has left by then, the fee comes from the block that took it; if it was removed, the
+fee is the value of what it spent minus the value of its outputs. No index of transactions is needed. Nothing
+here talks to the node: requests come out, answers go in.
+
+Transactions that only a snapshot lists have no message in the journal. Until their rows are complete they are
+kept there as states, so that a kill does not lose them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import islice
@@ -13,28 +18,30 @@ from typing import Any, Final, NamedTuple
 
 from collector.codec.amounts import satoshi
 from collector.codec.decode import Transaction, decode_transaction
+from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import hash_bytes
 from collector.errors import DecodeError, RpcError
+from collector.journal.batches import Batch
 from collector.mempool.contents import MempoolContents
 from collector.mempool.sync import TxLeft
 
-Row = dict[str, Any]
 Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index
-NO_VALUES: Final[Values] = {}  # one for all: at a start there are as many entries as the mempool holds
-LASTING: Final = ("wtxid", "weight_wu", "vsize_vb", "fee_sat", "fee_source")  # whenever a transaction enters
-GIVE_UP_US: Final = 10_000_000  # how long the reason for an absence may be on its way
-GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be: a node that is busy answers late
+NO_VALUES: Final[Values] = {}  # one for all: at a start each transaction of the mempool has a pending row
+GIVE_UP_US: Final = 10_000_000  # how long the reason why a transaction left may be on its way
+GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be on its way: a busy node answers late
+STATE_PREFIX: Final = "told/"  # of a state in the journal; the session and a number follow
+MOST_PER_STATE: Final = 1000  # transactions; the rows of a state are written when all of them are complete
 
 
 class EntryRequest(NamedTuple):
-    """Ask getmempoolentry for a transaction, and its body if we do not have it."""
+    """A request for a transaction's mempool entry, and for its bytes if `needs_body`."""
 
     txid: bytes
     needs_body: bool
 
 
 class EntryAnswer(NamedTuple):
-    """What the node said to an EntryRequest: its mempool entry and its body in hex, or why not."""
+    """The node's answer to an EntryRequest: mempool entry and bytes in hex, or the node's error instead."""
 
     txid: bytes
     entry: Mapping[str, Any] | RpcError
@@ -42,7 +49,7 @@ class EntryAnswer(NamedTuple):
 
 
 class OutputRequest(NamedTuple):
-    """Ask gettxout, without the mempool, for an output that a removed transaction spent."""
+    """A request for an unspent output (gettxout, without the mempool) that a removed transaction spent."""
 
     spender: bytes
     txid: bytes
@@ -51,7 +58,7 @@ class OutputRequest(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingEntry:
-    """An entry whose row is not complete."""
+    """A transaction that entered the mempool, and whose row is not complete."""
 
     txid: bytes
     kind: str
@@ -59,84 +66,90 @@ class PendingEntry:
     mempool_sequence: int | None
     body: Transaction | None
     parents: list[bytes] | None
-    owner: Any = None  # what waits for the row
+    owner: Batch | None = None  # the batch that waits for the row
     left: TxLeft | None = None
-    gone_us: int = 0  # when we learnt that it is not in the mempool, on the monotonic clock
-    values_sat: Values = field(default_factory=lambda: NO_VALUES)  # that gettxout knew of its inputs
-    block_fee_sat: int | None = None  # its fee by a block that has it, which stands wherever the block goes
-    earlier: "PendingEntry | None" = None  # of the same txid and not complete: it gets this one's fee
+    gone_us: int = 0  # when the node said that it is not in the mempool, on the monotonic clock
+    values_sat: Values = field(default_factory=lambda: NO_VALUES)  # of what it spent, as gettxout answered
+    block_fee_sat: int | None = None  # by a block that contains it; true even if that block is disconnected
+    earlier: "PendingEntry | None" = None  # when it entered before: that row gets the same fee
 
 
 class FinishedRow(NamedTuple):
-    """A complete row, and what waited for it."""
+    """A complete row, and the batch that waits for it."""
 
-    row: Row
-    owner: Any
+    row: MempoolTxRow
+    owner: Batch | None
+
+
+class _FoundFee(NamedTuple):
+    """A fee and where it comes from."""
+
+    fee_sat: int
+    source: str
 
 
 class PendingEntries:
-    """The entries of one node and session whose fee is being looked for."""
+    """The transactions of one node and session whose rows are not complete."""
 
-    def __init__(self, node: str, session: str, live: MempoolContents) -> None:
+    def __init__(self, node: str, session: str, contents: MempoolContents) -> None:
         self._node = node
         self._session = session
-        self._live = live
+        self._contents = contents
         self._open: dict[bytes, PendingEntry] = {}
-        self._unasked: dict[bytes, PendingEntry] = {}  # pushed just now: asked first
-        # told by a snapshot: long in the mempool, so not urgent
-        self._backlog: dict[bytes, PendingEntry] = {}
-        self._gone: dict[bytes, PendingEntry] = {}
-        self._asked_outputs: dict[bytes, PendingEntry] = {}
-        # a block took what they spent before we could ask
-        self._spent_meanwhile: dict[bytes, PendingEntry] = {}
-        self._in_block: dict[bytes, list[PendingEntry]] = {}
+        self._unasked: dict[bytes, PendingEntry] = {}  # pushed a moment ago: requested first
+        self._backlog: dict[bytes, PendingEntry] = {}  # long in the mempool: requested when there is time
+        self._gone: dict[bytes, PendingEntry] = {}  # not in the mempool any more, and nothing has said why
+        self._outputs_asked: dict[bytes, PendingEntry] = {}
+        # A block took what these spent before gettxout was asked.
+        self._inputs_spent: dict[bytes, PendingEntry] = {}
+        self._by_block: dict[bytes, list[PendingEntry]] = {}  # wait for the fees of that block
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def n_unasked(self) -> int:
-        """PendingEntries that no question has been made for."""
+        """Transactions that no request has been made for."""
         return len(self._unasked) + len(self._backlog)
 
     @property
     def n_new(self) -> int:
-        """PendingEntries that were pushed, and that no question has been made for."""
+        """Transactions whose event was pushed, and that no request has been made for."""
         return len(self._unasked)
 
-    def entered(self, entry: PendingEntry) -> None:
-        """Take a new entry. An older one of the same txid that is still open waits with it."""
-        self._succeed(entry)
+    def add(self, entry: PendingEntry) -> None:
+        """Add a transaction that entered. An open one of the same txid gets its fee together with it."""
+        self._replace_earlier(entry)
         (self._unasked if entry.kind == "pushed" else self._backlog)[entry.txid] = entry
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Take a body that came after its entry."""
+        """Take the bytes of a transaction that came after its event."""
         entry = self._open.get(txid)
         if entry is not None and entry.body is None:
             entry.body = body
 
-    def left(self, left: TxLeft) -> None:
-        """Note that a transaction left the mempool."""
+    def note_left(self, left: TxLeft) -> None:
+        """Note why and when a transaction left the mempool."""
         entry = self._open.get(left.txid)
         if entry is not None:
             entry.left = left
 
-    def questions(self, limit: int) -> list[EntryRequest]:
-        """Take up to `limit` questions; each is to be answered, or put back with `again`."""
+    def next_requests(self, limit: int) -> list[EntryRequest]:
+        """Return up to `limit` requests. Each must be answered, or put back with `put_back`."""
         taken: list[PendingEntry] = []
         for waiting in (self._unasked, self._backlog):
             taken += [waiting.pop(txid) for txid in list(islice(waiting, limit - len(taken)))]
         return [EntryRequest(entry.txid, entry.body is None) for entry in taken]
 
-    def again(self, questions: Iterable[EntryRequest]) -> None:
-        """Put back questions that the node did not answer."""
-        for question in questions:
-            entry = self._open.get(question.txid)
+    def put_back(self, requests: Iterable[EntryRequest]) -> None:
+        """Put back requests that the node did not answer."""
+        for request in requests:
+            entry = self._open.get(request.txid)
             if entry is not None:
-                self._backlog[question.txid] = entry
+                self._backlog[request.txid] = entry
 
-    def answers(self, answers: Iterable[EntryAnswer], now_us: int) -> list[FinishedRow]:
-        """Take the node's answers."""
+    def take_answers(self, answers: Iterable[EntryAnswer], now_us: int) -> list[FinishedRow]:
+        """Take the node's answers: finish what is in the mempool, and look elsewhere for the rest."""
         done: list[FinishedRow] = []
         for answer in answers:
             entry = self._open.get(answer.txid)
@@ -145,87 +158,89 @@ class PendingEntries:
             if entry.body is None and isinstance(answer.body, str):
                 entry.body = _decoded(answer.body)
                 if entry.body is not None:
-                    self._live.learn_body(entry.txid, entry.body)
+                    self._contents.learn_body(entry.txid, entry.body)
             if not isinstance(answer.entry, RpcError):
-                done += self._finish(entry, _from_entry(answer.entry), "mempool_entry")
+                done += self._finish_by_mempool_entry(entry, answer.entry)
             elif entry.block_fee_sat is not None:
-                done += self._finish(entry, None, None)
+                done += self._finish(entry)
             else:
                 entry.gone_us = now_us
                 self._gone[entry.txid] = entry
         return done
 
-    def entered_in_block(self, entry: PendingEntry, block_hash: bytes) -> None:
-        """Take a transaction that was first seen in a block; `gone_us` says when we took it."""
-        self._succeed(entry)
-        self._in_block.setdefault(block_hash, []).append(entry)
+    def add_from_block(self, entry: PendingEntry, block_hash: bytes) -> None:
+        """Add a transaction that was first seen in a block; its `gone_us` is the time of that."""
+        self._replace_earlier(entry)
+        self._by_block.setdefault(block_hash, []).append(entry)
 
-    def look_for_gone(self, block_of: Callable[[bytes], bytes | None]) -> None:
-        """Look in recent blocks for what the mempool does not have, though no event said that it left."""
+    def find_blocks_of_gone(self, block_with: Callable[[bytes], bytes | None]) -> None:
+        """Look in recent blocks for transactions that are gone although no event said that they left."""
         for entry in self._gone.values():
-            block_hash = block_of(entry.txid) if entry.left is None else None
+            block_hash = block_with(entry.txid) if entry.left is None else None
             if block_hash is not None:
                 entry.left = TxLeft(entry.txid, "mined", None, block_hash)
 
     def resolve_gone(self) -> tuple[list[FinishedRow], list[OutputRequest]]:
-        """Go on with what has left: to its block, or to the values of what it spent.
+        """Go on with transactions that left: look in their block, or compute the fee from what they spent.
 
-        The values that are not known here are questions for gettxout; `outputs` takes the answers.
+        Returns the rows that are complete, and requests for the values that are unknown here;
+        `take_output_values` takes the answers.
         """
         done: list[FinishedRow] = []
-        questions: list[OutputRequest] = []
+        requests: list[OutputRequest] = []
         for entry in list(self._gone.values()):
             if entry.left is None:
                 continue
             del self._gone[entry.txid]
             if entry.left.cause == "mined" and entry.left.block_hash is not None:
-                self._in_block.setdefault(entry.left.block_hash, []).append(entry)
+                self._by_block.setdefault(entry.left.block_hash, []).append(entry)
                 continue
             unknown = self._unknown_outputs(entry)
             if unknown:
-                self._asked_outputs[entry.txid] = entry
-                questions += unknown
+                self._outputs_asked[entry.txid] = entry
+                requests += unknown
             else:
-                done += self._finish_from_inputs(entry) or self._finish(entry, None, None)
-        return done, questions
+                done += self._finish_from_inputs(entry) or self._finish(entry)
+        return done, requests
 
-    def outputs(
-        self, questions: Iterable[OutputRequest], values_sat: Mapping[tuple[bytes, int], int]
+    def take_output_values(
+        self, requests: Iterable[OutputRequest], values_sat: Mapping[tuple[bytes, int], int]
     ) -> list[FinishedRow]:
-        """Take what gettxout said, by (txid, index), to questions of `resolve_gone`.
+        """Take the values that gettxout gave, by (txid, index), for requests of `resolve_gone`.
 
-        It does not know an output that a block has spent by then; that block does (`look_for_spent`).
+        It does not give the value of an output that a block has spent by then; that block does
+        (`find_spent_values`).
         """
         done: list[FinishedRow] = []
-        for txid in dict.fromkeys(question.spender for question in questions):
-            entry = self._asked_outputs.pop(txid, None)
+        for txid in dict.fromkeys(request.spender for request in requests):
+            entry = self._outputs_asked.pop(txid, None)
             if entry is not None:
                 entry.values_sat = {**entry.values_sat, **values_sat}
-                self._spent_meanwhile[txid] = entry
+                self._inputs_spent[txid] = entry
                 done += self._finish_from_inputs(entry)
         return done
 
-    def look_for_spent(self, value_of: Callable[[bytes, int], int | None]) -> list[FinishedRow]:
-        """Look in recent blocks for the values of outputs that they spent."""
+    def find_spent_values(self, value_of: Callable[[bytes, int], int | None]) -> list[FinishedRow]:
+        """Look up the values of outputs that recent blocks spent."""
         done: list[FinishedRow] = []
-        for entry in list(self._spent_meanwhile.values()):
-            for question in self._unknown_outputs(entry):
-                value_sat = value_of(question.txid, question.output)
+        for entry in list(self._inputs_spent.values()):
+            for request in self._unknown_outputs(entry):
+                value_sat = value_of(request.txid, request.output)
                 if value_sat is not None:
-                    found = {(question.txid, question.output): value_sat}
+                    found = {(request.txid, request.output): value_sat}
                     entry.values_sat = {**entry.values_sat, **found}
             done += self._finish_from_inputs(entry)
         return done
 
     def blocks_wanted(self) -> list[bytes]:
-        """Return the blocks whose fees are waited for."""
-        return list(self._in_block)
+        """Return the blocks whose fees some rows wait for."""
+        return list(self._by_block)
 
-    def block_fees(self, block_hash: bytes, fees_sat: Mapping[bytes, int | None]) -> list[FinishedRow]:
-        """Take the fees of a block, by txid, and finish what waits for them; empty when they cannot be had.
+    def take_block_fees(self, block_hash: bytes, fees_sat: Mapping[bytes, int | None]) -> list[FinishedRow]:
+        """Take the fees of a block, by txid, and finish the rows that wait for it; empty: it cannot be had.
 
-        An entry of which the node has not said yet that it is gone keeps its fee until then: when many blocks
-        come in a row, the block is forgotten before the answer is there.
+        A transaction that the node has not yet said to be gone keeps this fee until then: when many blocks
+        come in a row, the block is no longer a recent one when the answer comes.
         """
         done: list[FinishedRow] = []
         for txid, fee_sat in fees_sat.items():
@@ -233,33 +248,34 @@ class PendingEntries:
             if entry is not None and fee_sat is not None:
                 entry.block_fee_sat = fee_sat
                 if entry.gone_us:
-                    done += self._finish(entry, None, None)
-        for entry in self._in_block.pop(block_hash, []):
+                    done += self._finish(entry)
+        for entry in self._by_block.pop(block_hash, []):
             if self._open.get(entry.txid) is entry:  # neither complete by now, nor entered anew
-                done += self._finish(entry, None, None)
+                done += self._finish(entry)
         return done
 
     def give_up(self, now_us: int, *, is_filling: bool = False) -> list[FinishedRow]:
-        """Finish without a fee what left long ago, when neither an event nor a block tells more of it.
+        """Finish, without a fee, the rows of transactions that left too long ago.
 
-        `is_filling`: blocks that nobody saw come are being fetched, and it may be in one of them.
+        `is_filling` says that blocks which no message named are being fetched: one of them may contain the
+        transaction, so the wait is longer.
         """
         patience_us = GIVE_UP_BLOCK_US if is_filling else GIVE_UP_US
-        waiting = (*self._gone.values(), *self._spent_meanwhile.values())
+        waiting = (*self._gone.values(), *self._inputs_spent.values())
         late = [entry for entry in waiting if now_us - entry.gone_us > patience_us]
-        for block_hash, entries in list(self._in_block.items()):
-            overdue = [entry for entry in entries if now_us - entry.gone_us > GIVE_UP_BLOCK_US]
-            if len(overdue) == len(entries):
-                del self._in_block[block_hash]
+        for block_hash, pending in list(self._by_block.items()):
+            overdue = [entry for entry in pending if now_us - entry.gone_us > GIVE_UP_BLOCK_US]
+            if len(overdue) == len(pending):
+                del self._by_block[block_hash]
             late += [entry for entry in overdue if self._open.get(entry.txid) is entry]
-        return [row for entry in late for row in self._finish(entry, None, None)]
+        return [row for entry in late for row in self._finish(entry)]
 
     def flush(self) -> list[FinishedRow]:
-        """Finish everything with what is known."""
-        return [row for entry in list(self._open.values()) for row in self._finish(entry, None, None)]
+        """Finish every row with what is known of it."""
+        return [row for entry in list(self._open.values()) for row in self._finish(entry)]
 
-    def _succeed(self, entry: PendingEntry) -> None:
-        """Put an entry in the place of an open one of its txid, whose fee is the same."""
+    def _replace_earlier(self, entry: PendingEntry) -> None:
+        """Put an entry in the place of an open one of the same txid, which has the same fee."""
         earlier = self._open.get(entry.txid)
         if earlier is not None:
             self._forget(earlier)
@@ -269,43 +285,81 @@ class PendingEntries:
         self._open[entry.txid] = entry
 
     def _forget(self, entry: PendingEntry) -> None:
+        """Drop an entry from all that waits."""
         groups = (
             self._open,
             self._unasked,
             self._backlog,
             self._gone,
-            self._asked_outputs,
-            self._spent_meanwhile,
+            self._outputs_asked,
+            self._inputs_spent,
         )
         for group in groups:
             if group.get(entry.txid) is entry:
                 del group[entry.txid]
 
-    def _finish(self, entry: PendingEntry, found: Row | None, fee_source: str | None) -> list[FinishedRow]:
-        """Complete an entry, and the earlier ones of its txid by what does not change between entries."""
+    def _finish(self, entry: PendingEntry, fee: _FoundFee | None = None) -> list[FinishedRow]:
+        """Complete an entry with a fee, or with that of a block that contains it, or without one."""
+        row = mempool_tx_row(self._node, self._session, entry)
+        if fee is None and entry.block_fee_sat is not None:
+            fee = _FoundFee(entry.block_fee_sat, "block")
+        if fee is not None:
+            row["fee_sat"], row["fee_source"] = fee
+        return self._finish_with(entry, row)
+
+    def _finish_by_mempool_entry(self, entry: PendingEntry, answer: Mapping[str, Any]) -> list[FinishedRow]:
+        """Complete an entry with the node's answer to getmempoolentry."""
+        row = mempool_tx_row(self._node, self._session, entry)
+        fees: Mapping[str, Decimal] = answer["fees"]
+        row["wtxid"] = hash_bytes(answer["wtxid"])
+        row["node_entered_at"] = answer["time"]
+        row["weight_wu"] = answer["weight"]
+        row["vsize_vb"] = answer["vsize"]
+        row["fee_sat"] = satoshi(fees["base"])
+        row["fee_source"] = "mempool_entry"
+        row["ancestor_count"] = answer["ancestorcount"]
+        row["ancestor_vsize_vb"] = answer["ancestorsize"]
+        row["ancestor_fees_sat"] = satoshi(fees["ancestor"])
+        row["descendant_count"] = answer["descendantcount"]
+        row["descendant_vsize_vb"] = answer["descendantsize"]
+        row["descendant_fees_sat"] = satoshi(fees["descendant"])
+        row["parents"] = [hash_bytes(parent) for parent in answer["depends"]]
+        return self._finish_with(entry, row)
+
+    def _finish_with(self, entry: PendingEntry, row: MempoolTxRow) -> list[FinishedRow]:
+        """Drop an entry whose row is complete, and complete the earlier rows of its txid by it.
+
+        They get what is the same whenever a transaction enters.
+        """
         self._forget(entry)
-        row = mempool_row(self._node, self._session, entry)
-        if found is None and entry.block_fee_sat is not None:
-            found, fee_source = {"fee_sat": entry.block_fee_sat}, "block"
-        if found is not None:
-            row.update(found)
-            row["fee_source"] = fee_source
-            if "vsize_vb" in row:
-                self._live.learn_fee(entry.txid, row["fee_sat"], row["vsize_vb"])
+        fee_sat, vsize_vb = row.get("fee_sat"), row.get("vsize_vb")
+        if fee_sat is not None and vsize_vb is not None:
+            self._contents.learn_fee(entry.txid, fee_sat, vsize_vb)
         done = [FinishedRow(row, entry.owner)]
         earlier = entry.earlier
         while earlier is not None:
             earlier.body = earlier.body or entry.body
-            lasting = {name: row[name] for name in LASTING if name in row}
-            done.append(FinishedRow(mempool_row(self._node, self._session, earlier) | lasting, earlier.owner))
+            earlier_row = mempool_tx_row(self._node, self._session, earlier)
+            if "wtxid" in row:
+                earlier_row["wtxid"] = row["wtxid"]
+            if "weight_wu" in row:
+                earlier_row["weight_wu"] = row["weight_wu"]
+            if "vsize_vb" in row:
+                earlier_row["vsize_vb"] = row["vsize_vb"]
+            if "fee_sat" in row:
+                earlier_row["fee_sat"] = row["fee_sat"]
+                earlier_row["fee_source"] = row["fee_source"]
+            done.append(FinishedRow(earlier_row, earlier.owner))
             earlier = earlier.earlier
         return done
 
     def _value_sat(self, entry: PendingEntry, txid: bytes, output: int) -> int | None:
-        value_sat = self._live.value_sat(txid, output)
+        """Return the value of an output that an entry spends, if the mempool or gettxout has told it."""
+        value_sat = self._contents.value_sat(txid, output)
         return entry.values_sat.get((txid, output)) if value_sat is None else value_sat
 
     def _unknown_outputs(self, entry: PendingEntry) -> list[OutputRequest]:
+        """Return a request for each output that an entry spends and whose value is unknown."""
         inputs = () if entry.body is None else entry.body.inputs
         return [
             OutputRequest(entry.txid, spent.prev_txid, spent.prev_index)
@@ -314,7 +368,7 @@ class PendingEntries:
         ]
 
     def _finish_from_inputs(self, entry: PendingEntry) -> list[FinishedRow]:
-        """Finish an entry by the values of what it spent; nothing while one of them is unknown."""
+        """Finish an entry by the values of what it spent; return nothing while one of them is unknown."""
         if entry.body is None:
             return []
         total_sat = 0
@@ -323,12 +377,12 @@ class PendingEntries:
             if value_sat is None:
                 return []
             total_sat += value_sat
-        return self._finish(entry, {"fee_sat": total_sat - entry.body.output_value_sat}, "inputs")
+        return self._finish(entry, _FoundFee(total_sat - entry.body.output_value_sat, "inputs"))
 
 
-def mempool_row(node: str, session: str, entry: PendingEntry) -> Row:
-    """Return the row of an entry with what its body tells; the rest is left out."""
-    row: Row = {
+def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:
+    """Return the row of an entry with what its event and its bytes say; other columns are left out."""
+    row: MempoolTxRow = {
         "node": node,
         "session": session,
         "txid": entry.txid,
@@ -339,49 +393,53 @@ def mempool_row(node: str, session: str, entry: PendingEntry) -> Row:
     }
     body = entry.body
     if body is not None:
-        row.update(
-            wtxid=body.wtxid,
-            size_bytes=body.size_bytes,
-            weight_wu=body.weight_wu,
-            vsize_vb=body.vsize_vb,
-            n_inputs=body.n_inputs,
-            n_outputs=body.n_outputs,
-            output_value_sat=body.output_value_sat,
-            signals_rbf=body.signals_rbf,
-        )
+        row["wtxid"] = body.wtxid
+        row["size_bytes"] = body.size_bytes
+        row["weight_wu"] = body.weight_wu
+        row["vsize_vb"] = body.vsize_vb
+        row["n_inputs"] = body.n_inputs
+        row["n_outputs"] = body.n_outputs
+        row["output_value_sat"] = body.output_value_sat
+        row["signals_rbf"] = body.signals_rbf
     return row
 
 
-def _from_entry(entry: Mapping[str, Any]) -> Row:
-    """Turn an answer of getmempoolentry into columns."""
-    fees: Mapping[str, Decimal] = entry["fees"]
-    return {
-        "wtxid": hash_bytes(entry["wtxid"]),
-        "node_entered_at": entry["time"],
-        "weight_wu": entry["weight"],
-        "vsize_vb": entry["vsize"],
-        "fee_sat": satoshi(fees["base"]),
-        "ancestor_count": entry["ancestorcount"],
-        "ancestor_vsize_vb": entry["ancestorsize"],
-        "ancestor_fees_sat": satoshi(fees["ancestor"]),
-        "descendant_count": entry["descendantcount"],
-        "descendant_vsize_vb": entry["descendantsize"],
-        "descendant_fees_sat": satoshi(fees["descendant"]),
-        "parents": [hash_bytes(parent) for parent in entry["depends"]],
-    }
-
-
 def _decoded(raw_hex: str) -> Transaction | None:
+    """Decode the bytes of a transaction; None when they are wrong, and the row does without them."""
     try:
         return decode_transaction(bytes.fromhex(raw_hex))
     except (DecodeError, ValueError):
-        return None  # a node never sends one; the row says what the mempool entry says
+        return None
 
 
-def output_values(questions: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:
-    """Return the values of the outputs that gettxout knows, by (txid, index)."""
+def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:
+    """Return the values of the outputs that gettxout found, by (txid, index)."""
     return {
-        (question.txid, question.output): satoshi(answer["value"])
-        for question, answer in zip(questions, answers, strict=True)
+        (request.txid, request.output): satoshi(answer["value"])
+        for request, answer in zip(requests, answers, strict=True)
         if isinstance(answer, Mapping)
     }
+
+
+# --- states in the journal
+
+
+def state_name(session: str, number: int) -> str:
+    """Name a state of the journal that keeps transactions which a snapshot of a session listed."""
+    return f"{STATE_PREFIX}{session}/{number}"
+
+
+def session_of_state(name: str) -> str:
+    """Return the session that a state belongs to."""
+    return name.split("/")[1]
+
+
+def entries_to_state(entries: Iterable[PendingEntry]) -> bytes:
+    """Write txid, kind and time of entries as the bytes of a state."""
+    return json.dumps([[entry.txid.hex(), entry.kind, entry.entered_us] for entry in entries]).encode()
+
+
+def entries_of_state(state: bytes) -> Iterator[PendingEntry]:
+    """Read the entries that `entries_to_state` wrote."""
+    for txid, kind, entered_us in json.loads(state):
+        yield PendingEntry(bytes.fromhex(txid), kind, entered_us, None, None, None)

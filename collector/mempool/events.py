@@ -1,27 +1,44 @@
-"""Rows of `mempool_events`: each waits for nothing, except an R, which waits for its reason."""
+"""Make the rows of `mempool_events`. Only a removal waits: for the reason why the transaction left."""
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
 
+from collector.dataset.rows import MempoolEventRow
 from collector.journal.batches import Batch, Batches
+from collector.mempool.contents import MempoolContents
+from collector.mempool.recent_txs import RecentTransactions
 from collector.mempool.removals import Outpoints, Removals, Settled
 from collector.mempool.sync import Event
 
-Row = dict[str, Any]
+
+class SpendingBlocks(Protocol):
+    """The blocks of a node, as far as the reasons of removals need them."""
+
+    def outpoints_spent_in(self, block_hash: bytes) -> list[bytes]:
+        """Return the outpoints that a block spends; none when it was not parsed lately."""
 
 
 class PendingEvents:
-    """The events of one node and session on their way to a row.
+    """The events of one node and session that have no row yet.
 
-    `spent_by` returns the outpoints that a transaction spends, None when they are unknown.
+    What a transaction spends is looked up in `recent_txs`, then in the contents of the mempool.
     """
 
     def __init__(
-        self, origin: tuple[str, str], batches: Batches, spent_by: Callable[[bytes], Outpoints | None]
+        self,
+        origin: tuple[str, str],
+        batches: Batches,
+        *,
+        contents: MempoolContents,
+        recent_txs: RecentTransactions,
+        blocks: SpendingBlocks,
     ) -> None:
         self._origin = origin  # node and session
         self._batches = batches
-        self._spent_by = spent_by
+        self._contents = contents
+        self._recent_txs = recent_txs
+        self._blocks = blocks
         self._removals = Removals()
         self._owners: dict[int, Batch] = {}  # by counter: events without a row
         self._n_pulled = 0
@@ -30,52 +47,60 @@ class PendingEvents:
         return len(self._removals)
 
     def expect(self, sequence: int, batch: Batch) -> None:
-        """Say that a message is an event, whose row `batch` waits for."""
+        """Note the counter of an event, and the batch that waits for its row."""
         self._owners[sequence] = batch
 
-    def happened(self, event: Event, spent_in_block: Callable[[], Collection[bytes]], now_us: int) -> Batch:
-        """Make the row of an event, and those of the removals that it explains; returns its batch."""
+    def add(self, event: Event, now_us: int) -> Batch:
+        """Make the row of an event, and the rows of the removals that it explains; return its batch."""
         batch = self._owners[event.sequence]
         if event.event == "R":
-            self._settled(self._removals.removed(event, self._spent_by(event.hash), now_us))
+            self._settled(self._removals.removed(event, self._outpoints_of(event.hash), now_us))
             return batch
         self._give_out(event)
         if event.event == "C":
-            self._settled(self._removals.connected(spent_in_block))
+            self._settled(self._removals.connected(partial(self._blocks.outpoints_spent_in, event.hash)))
         elif event.event == "D":
             self._settled(self._removals.disconnected(event))
         else:
-            spent = self._spent_by(event.hash) if self._removals else None
+            spent = self._outpoints_of(event.hash) if self._removals else None
             self._settled(self._removals.added(event, spent))
         return batch
 
-    def pulled(self, letter: str, txid: bytes, at_us: int, reason: str | None = None) -> None:
-        """Make the row of an event that a snapshot implies; its counter is negative, for there was none.
+    def add_from_snapshot(self, letter: str, txid: bytes, at_us: int, reason: str | None = None) -> None:
+        """Make the row of an event that a snapshot implies; it had no message, so its counter is negative.
 
-        No message holds it, so it waits for no other row: it is in the journal with the next flush.
+        The row waits for no other one: it is in the journal with the next flush.
         """
         self._n_pulled += 1
         event = Event(letter, txid, None, -self._n_pulled, at_us)
         self._batches.add_independent("mempool_events", [self._row(event, "pulled", reason, None)])
 
     def tick(self, now_us: int) -> None:
-        """Let time pass: give up on reasons that nothing tells."""
+        """Settle the removals that nothing has explained for too long."""
         self._settled(self._removals.tick(now_us))
 
     def flush(self) -> None:
-        """Give out everything with what is known."""
+        """Give out every row with what is known of it."""
         self._settled(self._removals.flush())
 
+    def _outpoints_of(self, txid: bytes) -> Outpoints | None:
+        """Return the outpoints that a transaction spends; None when we never had its bytes."""
+        body = self._recent_txs.get(txid)
+        return self._contents.outpoints(txid) if body is None else frozenset(body.outpoints)
+
     def _settled(self, settled: Iterable[Settled]) -> None:
+        """Give out the rows of removals whose reasons are settled."""
         for event, reason, replaced_by in settled:
             self._give_out(event, reason, replaced_by)
 
     def _give_out(self, event: Event, reason: str | None = None, replaced_by: bytes | None = None) -> None:
+        """Put the row of an event into the batch that waits for it."""
         batch = self._owners.pop(event.sequence)
         batch.add("mempool_events", [self._row(event, "pushed", reason, replaced_by)])
         batch.n_pending_rows -= 1
 
-    def _row(self, event: Event, kind: str, reason: str | None, replaced_by: bytes | None) -> Row:
+    def _row(self, event: Event, kind: str, reason: str | None, replaced_by: bytes | None) -> MempoolEventRow:
+        """Return the row of an event."""
         return {
             "node": self._origin[0],
             "session": self._origin[1],

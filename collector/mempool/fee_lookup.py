@@ -1,4 +1,4 @@
-"""Ask the node for what the rows of `mempool_txs` need, and put each row into the batch that waits for it."""
+"""Ask the node for the fees of transactions, and put each complete row into the batch that waits for it."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -9,28 +9,32 @@ from collector.clock import monotonic_us
 from collector.codec.decode import Transaction
 from collector.dataset.schema import hash_hex
 from collector.errors import NodeError
-from collector.journal.batches import Batch
+from collector.journal.batches import Batch, Batches
 from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import (
+    MOST_PER_STATE,
     EntryAnswer,
     EntryRequest,
     FinishedRow,
     OutputRequest,
     PendingEntries,
     PendingEntry,
+    entries_of_state,
+    entries_to_state,
     output_values,
+    state_name,
 )
 from collector.mempool.sync import TxLeft
 from collector.node.request_threads import RequestThread, raise_unless_stopped
 from collector.node.rpc import RpcClient
 
-MOST_NEW: Final = 4_000  # entries without a question that are worth their memory
-MOST_ASKED: Final = 2  # questions on their way: the next is there when the node has answered one
-PATIENCE_US: Final = 5_000_000  # for an answer, before more are taken in all the same
+MOST_NEW: Final = 4_000  # transactions without a request that are worth their memory
+MOST_ASKED: Final = 2  # open requests: the next is ready when the node has answered one
+PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer does not hold up the messages
 
 
 class BlockSource(Protocol):
-    """The place where blocks come from, as far as fees are concerned."""
+    """The blocks of a node, as far as the fees of transactions need them."""
 
     @property
     def is_filling(self) -> bool:
@@ -41,132 +45,158 @@ class BlockSource(Protocol):
 
 
 class FeeLookup:
-    """The entries of one node and session on their way to a row.
+    """Looks up the fee of every transaction that enters one node's mempool in one session.
 
-    At most `batch` entries are asked for in one question, and `interval_s` passes between two questions
-    unless there are that many: soon enough to find most of them still there, seldom enough to cost little.
+    A request asks for at most `n_per_request` transactions. Unless so many wait, `interval_s` passes between
+    two requests: soon enough to find most transactions still in the mempool, seldom enough to cost little.
     """
 
     def __init__(
         self,
         origin: tuple[str, str],
-        live: MempoolContents,
+        contents: MempoolContents,
         recent: RecentBlocks,
-        lane: RequestThread,
         *,
-        batch: int,
+        requests: RequestThread,
+        batches: Batches,
+        n_per_request: int,
         interval_s: float,
     ) -> None:
-        self._entries = PendingEntries(*origin, live)
+        self._session = origin[1]
+        self._pending = PendingEntries(*origin, contents)
         self._recent = recent
-        self._lane = lane
-        self._batch = batch
+        self._requests = requests
+        self._batches = batches
+        self._n_states = 0
+        self._n_per_request = n_per_request
         self._interval_us = round(interval_s * 1e6)
-        self._n_asked = 0
+        self._n_open = 0
         self._asked_us = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._pending)
 
     @property
     def is_behind(self) -> bool:
-        """Whether transactions come faster than the node is asked for them, and it does answer."""
-        return self._entries.n_new > MOST_NEW and monotonic_us() - self._asked_us < PATIENCE_US
+        """Whether transactions come faster than they are asked for, while the node does answer."""
+        return self._pending.n_new > MOST_NEW and monotonic_us() - self._asked_us < PATIENCE_US
 
-    def entered(self, entry: PendingEntry, owner: Batch) -> None:
-        """Take an entry; `owner` stays open until its row is there."""
+    def add(self, entry: PendingEntry, owner: Batch) -> None:
+        """Add a transaction that entered; `owner` waits for its row."""
         entry.owner = owner
         owner.n_pending_rows += 1
-        self._entries.entered(entry)
+        self._pending.add(entry)
 
-    def entered_in_block(self, entry: PendingEntry, owner: Batch, block_hash: bytes) -> None:
-        """Take a transaction that was first seen in a block."""
+    def add_from_block(self, entry: PendingEntry, owner: Batch, block_hash: bytes) -> None:
+        """Add a transaction that was first seen in a block; `owner` waits for its row."""
         entry.owner = owner
         entry.gone_us = monotonic_us()
         owner.n_pending_rows += 1
-        self._entries.entered_in_block(entry, block_hash)
+        self._pending.add_from_block(entry, block_hash)
 
-    def left(self, left: TxLeft) -> None:
-        """Note that a transaction left the mempool."""
-        self._entries.left(left)
+    def add_from_snapshot(self, entries: Sequence[PendingEntry]) -> None:
+        """Add transactions that a snapshot listed; they are safe from a kill with the next flush."""
+        for at in range(0, len(entries), MOST_PER_STATE):
+            self._n_states += 1
+            part = entries[at : at + MOST_PER_STATE]
+            self._add_of_state(state_name(self._session, self._n_states), entries_to_state(part), part)
+
+    def restore(self, name: str, state: bytes) -> None:
+        """Add the transactions that a killed run kept in a state of the journal."""
+        self._add_of_state(name, state, entries_of_state(state))
+
+    def note_left(self, left: TxLeft) -> None:
+        """Note why and when a transaction left the mempool."""
+        self._pending.note_left(left)
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Take a body that came after its entry."""
-        self._entries.learn_body(txid, body)
+        """Take the bytes of a transaction that came after its event."""
+        self._pending.learn_body(txid, body)
 
     def tick(self, now_us: int, blocks: BlockSource, *, at_once: bool = False) -> None:
-        """Let time pass: ask (`at_once`: without a pause), look into blocks, give up what is overdue."""
-        self._done(self._entries.look_for_spent(self._recent.spent_value_sat))
-        self._entries.look_for_gone(self._recent.block_with)
-        done, questions = self._entries.resolve_gone()
-        self._done(done)
-        if questions:
-            ask = partial(ask_outputs, questions=questions)
-            self._lane.ask(ask, partial(self._on_outputs, questions), raise_unless_stopped)
-        for block_hash in self._entries.blocks_wanted():
-            known = self._recent.get(block_hash)
-            if known is None:
-                blocks.want(block_hash)  # it may be one that is known no longer
+        """Look into recent blocks, give up what is overdue, and send requests; `at_once`: without a pause."""
+        self._finish(self._pending.find_spent_values(self._recent.spent_value_sat))
+        self._pending.find_blocks_of_gone(self._recent.block_with)
+        done, requests = self._pending.resolve_gone()
+        self._finish(done)
+        if requests:
+            ask = partial(ask_outputs, requests=requests)
+            self._requests.ask(ask, partial(self._on_outputs, requests), raise_unless_stopped)
+        for block_hash in self._pending.blocks_wanted():
+            block = self._recent.get(block_hash)
+            if block is None:
+                blocks.want(block_hash)  # it may have been a recent one, and dropped
             else:
-                self._done(self._entries.block_fees(block_hash, known.fees_sat))
-        # Last: what has just been learnt of a block may have explained an absence.
-        self._done(self._entries.give_up(now_us, is_filling=blocks.is_filling))
+                self._finish(self._pending.take_block_fees(block_hash, block.fees_sat))
+        # Last: a block that has just been described may contain what would be given up.
+        self._finish(self._pending.give_up(now_us, is_filling=blocks.is_filling))
         self._ask(at_once=at_once)
 
-    def block_resolved(self, block_hash: bytes, known: RecentBlock | None) -> None:
-        """Finish what waited for a block; None: it cannot be had."""
-        self._done(self._entries.block_fees(block_hash, {} if known is None else known.fees_sat))
+    def block_resolved(self, block_hash: bytes, block: RecentBlock | None) -> None:
+        """Finish the rows that waited for a block; None: it cannot be had."""
+        self._finish(self._pending.take_block_fees(block_hash, {} if block is None else block.fees_sat))
 
     def flush(self) -> None:
-        """Finish everything with what is known."""
-        self._done(self._entries.flush())
+        """Finish every row with what is known of it."""
+        self._finish(self._pending.flush())
+
+    def _add_of_state(self, name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
+        """Journal a state and add its transactions. It is removed when they have their rows."""
+        owner = self._batches.begin_from_state(name, state)
+        for entry in entries:
+            self.add(entry, owner)
 
     def _ask(self, *, at_once: bool) -> None:
+        """Send requests for mempool entries, as many as are due."""
         now_us = monotonic_us()
         is_time = at_once or now_us - self._asked_us >= self._interval_us
-        while n_unasked := self._entries.n_unasked:
-            is_worth_it = n_unasked >= self._batch or (is_time and not self._n_asked)
-            if self._n_asked >= MOST_ASKED or not is_worth_it:
+        while n_unasked := self._pending.n_unasked:
+            is_worth_it = n_unasked >= self._n_per_request or (is_time and not self._n_open)
+            if self._n_open >= MOST_ASKED or not is_worth_it:
                 return
             self._asked_us = now_us
-            self._n_asked += 1
-            questions = self._entries.questions(self._batch)
-            ask = partial(ask_entries, questions=questions)
-            self._lane.ask(ask, self._on_entries, partial(self._no_entries, questions))
+            self._n_open += 1
+            requests = self._pending.next_requests(self._n_per_request)
+            ask = partial(ask_mempool_entries, requests=requests)
+            self._requests.ask(ask, self._on_entries, partial(self._no_entries, requests))
 
     def _on_entries(self, answers: list[EntryAnswer]) -> None:
-        self._n_asked -= 1
-        self._done(self._entries.answers(answers, monotonic_us()))
+        """Take the node's answers to one request."""
+        self._n_open -= 1
+        self._finish(self._pending.take_answers(answers, monotonic_us()))
 
-    def _no_entries(self, questions: list[EntryRequest], error: NodeError) -> None:
-        self._n_asked -= 1
-        self._entries.again(questions)
+    def _no_entries(self, requests: list[EntryRequest], error: NodeError) -> None:
+        """Put a request back that a stop has cut off."""
+        self._n_open -= 1
+        self._pending.put_back(requests)
         raise_unless_stopped(error)
 
-    def _on_outputs(self, questions: list[OutputRequest], answers: list[Any]) -> None:
-        self._done(self._entries.outputs(questions, output_values(questions, answers)))
+    def _on_outputs(self, requests: list[OutputRequest], answers: list[Any]) -> None:
+        """Take the values that gettxout gave."""
+        self._finish(self._pending.take_output_values(requests, output_values(requests, answers)))
 
-    def _done(self, done: Iterable[FinishedRow]) -> None:
+    def _finish(self, done: Iterable[FinishedRow]) -> None:
+        """Put complete rows into the batches that wait for them."""
         for row, owner in done:
+            if owner is None:
+                raise RuntimeError("a row of mempool_txs is complete and no batch waits for it")
             owner.add("mempool_txs", [row])
             owner.n_pending_rows -= 1
 
 
-def ask_entries(client: RpcClient, questions: Sequence[EntryRequest]) -> list[EntryAnswer]:
-    """Ask for mempool entries, and for the bodies that are missing, in one go."""
-    calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(question.txid)) for question in questions]
-    bodyless = [question for question in questions if question.needs_body]
-    calls += [("getrawtransaction", hash_hex(question.txid)) for question in bodyless]
-    results = client.batch(calls)
-    bodies = dict(zip((question.txid for question in bodyless), results[len(questions) :], strict=True))
+def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> list[EntryAnswer]:
+    """Ask for mempool entries, and for the bytes that are missing, in one batch of calls."""
+    calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(request.txid)) for request in requests]
+    without_body = [request for request in requests if request.needs_body]
+    calls += [("getrawtransaction", hash_hex(request.txid)) for request in without_body]
+    answers = client.batch(calls)
+    raws = dict(zip((request.txid for request in without_body), answers[len(requests) :], strict=True))
     return [
-        EntryAnswer(question.txid, result, bodies.get(question.txid))
-        for question, result in zip(questions, results, strict=False)
+        EntryAnswer(request.txid, answer, raws.get(request.txid))
+        for request, answer in zip(requests, answers, strict=False)
     ]
 
 
-def ask_outputs(client: RpcClient, questions: Sequence[OutputRequest]) -> list[Any]:
+def ask_outputs(client: RpcClient, requests: Sequence[OutputRequest]) -> list[Any]:
     """Ask for confirmed outputs, whether or not the mempool spends them."""
-    return client.batch(
-        [("gettxout", hash_hex(question.txid), question.output, False) for question in questions]
-    )
+    return client.batch([("gettxout", hash_hex(request.txid), request.output, False) for request in requests])

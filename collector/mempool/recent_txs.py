@@ -1,7 +1,7 @@
-"""RecentTransactions of transactions that arrived and whose event is on its way.
+"""Keep the transactions that `rawtx` brought for some seconds, until the event that needs them comes.
 
-The node publishes `rawtx` when a transaction enters the mempool, and again when a block with it is connected
-or disconnected. A body that was seen not long ago is not decoded again.
+The node publishes `rawtx` when a transaction enters the mempool, and again when a block that contains it is
+connected or disconnected. Bytes that were seen lately are not decoded again.
 """
 
 from collections import OrderedDict
@@ -12,58 +12,58 @@ from collector.codec.decode import Transaction
 from collector.codec.decode_many import decode_transactions
 from collector.errors import DecodeError
 
-KEEP_US: Final = 10_000_000  # a body that no event asks for by then is a block's, or a coinbase
-MOST_KEPT: Final = 50_000  # what is dropped too early is asked of the node by RPC
-SEEN: Final = 200_000
+KEEP_US: Final = 10_000_000  # a transaction that no event needs by then is one of a block
+MOST_KEPT: Final = 50_000  # a transaction that is dropped too early is asked of the node by RPC
+MOST_SEEN: Final = 200_000  # digests in each of the two generations
 
 
 class RecentTransactions:
     """Decoded transactions by txid, for some seconds."""
 
     def __init__(self) -> None:
-        self._bodies: OrderedDict[bytes, tuple[Transaction, int]] = OrderedDict()
-        # Two generations of what was seen: when the newer is full, the older is dropped. What is kept is
-        # Python's keyed 64-bit hash; a body that is mistaken for another is asked of the node by RPC.
+        self._kept: OrderedDict[bytes, tuple[Transaction, int]] = OrderedDict()
+        # Digests of the bytes that were seen, in two generations: when the newer is full, the older goes.
+        # A digest is Python's keyed 64-bit hash; if two collide, the transaction is asked of the node by RPC.
         self._newer: set[int] = set()
         self._older: set[int] = set()
 
-    def received(self, raws: Sequence[bytes], received_us: int) -> list[Transaction | DecodeError | None]:
-        """Decode bodies: for each the transaction, or what is wrong with it, or None: it was seen before."""
+    def decode_new(self, raws: Sequence[bytes], received_us: int) -> list[Transaction | DecodeError | None]:
+        """Decode and keep transactions. For each return it, or its error, or None: it was seen before."""
         digests = [hash(raw) for raw in raws]
         first: dict[int, int] = {}
         for at, digest in enumerate(digests):
             if digest not in self._newer and digest not in self._older:
                 first.setdefault(digest, at)
-        bodies = decode_transactions([raws[at] for at in first.values()])
+        decoded = decode_transactions([raws[at] for at in first.values()])
         found: list[Transaction | DecodeError | None] = [None] * len(raws)
         faulty: dict[int, DecodeError] = {}
-        for (digest, at), body in zip(first.items(), bodies, strict=True):
+        for (digest, at), body in zip(first.items(), decoded, strict=True):
             if isinstance(body, DecodeError):
                 faulty[digest] = body
                 continue
             found[at] = body
             self._newer.add(digest)
-            self._bodies[body.txid] = body, received_us
-        if faulty:  # each time it comes
+            self._kept[body.txid] = body, received_us
+        if faulty:  # faulty bytes are reported each time they come
             found = [faulty.get(digest, body) for digest, body in zip(digests, found, strict=True)]
-        if len(self._newer) > SEEN:
+        if len(self._newer) > MOST_SEEN:
             self._older, self._newer = self._newer, set()
         return found
 
     def get(self, txid: bytes) -> Transaction | None:
-        """Return the body of a transaction."""
-        found = self._bodies.get(txid)
+        """Return a transaction that is kept, else None."""
+        found = self._kept.get(txid)
         return None if found is None else found[0]
 
-    def take(self, txid: bytes) -> Transaction | None:
-        """Return the body of a transaction, and keep it no longer."""
-        found = self._bodies.pop(txid, None)
+    def pop(self, txid: bytes) -> Transaction | None:
+        """Return a transaction that is kept, else None, and keep it no longer."""
+        found = self._kept.pop(txid, None)
         return None if found is None else found[0]
 
     def forget(self, now_us: int) -> None:
-        """Drop the bodies that nobody asked for."""
-        while self._bodies:
-            txid, (_, received_us) = next(iter(self._bodies.items()))
-            if now_us - received_us <= KEEP_US and len(self._bodies) <= MOST_KEPT:
+        """Drop the transactions that are too old or too many."""
+        while self._kept:
+            txid, (_, received_us) = next(iter(self._kept.items()))
+            if now_us - received_us <= KEEP_US and len(self._kept) <= MOST_KEPT:
                 return
-            del self._bodies[txid]
+            del self._kept[txid]

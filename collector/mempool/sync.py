@@ -15,7 +15,7 @@ Every event comes out again, in order, whether we are in step or not.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from collector.errors import DecodeError
@@ -84,8 +84,10 @@ class OutOfStep(NamedTuple):
 Output = Event | TxEntered | TxLeft | WantSnapshot | WantBlock | InStep | OutOfStep
 
 
-class _Snapshot(NamedTuple):
-    mempool_sequence: int
+class MempoolSnapshot(NamedTuple):
+    """The txids in the mempool as of a mempool sequence number, and when the answer came."""
+
+    mempool_sequence: int  # the number that comes next
     txids: frozenset[bytes]
     taken_us: int  # on the monotonic clock
     taken_wall_us: int
@@ -116,7 +118,7 @@ class MempoolSync:
         self._waiting: deque[Event] = deque()
         self._blocks: dict[bytes, Collection[bytes]] = {}
         self._blocks_wanted: set[bytes] = set()
-        self._snapshot: _Snapshot | None = None
+        self._snapshot: MempoolSnapshot | None = None
         self._request = 0
         self._n_before_request = 0  # so many of the waiting events came before the snapshot was asked for
         self._floor = 0  # numbers below are part of the last snapshot
@@ -143,12 +145,10 @@ class MempoolSync:
         self._waiting.append(event)
         return self._advance()
 
-    def snapshot(
-        self, request: int, mempool_sequence: int, txids: Iterable[bytes], taken_us: int, taken_wall_us: int
-    ) -> list[Output]:
-        """Take the answer to WantSnapshot `request`, and when it came; a later loss makes it void."""
+    def snapshot(self, request: int, snapshot: MempoolSnapshot) -> list[Output]:
+        """Take the answer to WantSnapshot `request`; ignore it when messages were lost since then."""
         if request == self._request and not self.in_step:
-            self._snapshot = _Snapshot(mempool_sequence, frozenset(txids), taken_us, taken_wall_us)
+            self._snapshot = snapshot
         return self._advance()
 
     def block(self, block_hash: bytes, txids: Collection[bytes]) -> list[Output]:
@@ -214,7 +214,7 @@ class MempoolSync:
             self._apply_checked(head, out)
         return out
 
-    def _caught_up(self, snapshot: _Snapshot) -> bool:
+    def _caught_up(self, snapshot: MempoolSnapshot) -> bool:
         """Whether every event below the snapshot has reached us, or had its time to: it is silent."""
         has_come = self._last_seen >= snapshot.mempool_sequence - 1
         return has_come or self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US
@@ -226,7 +226,7 @@ class MempoolSync:
         self._blocks_wanted.update(new)
         return [WantBlock(hash_) for hash_ in new]
 
-    def _apply_snapshot(self, snapshot: _Snapshot, out: list[Output]) -> None:
+    def _apply_snapshot(self, snapshot: MempoolSnapshot, out: list[Output]) -> None:
         """Apply what is older than the snapshot, correct our set by it, and be in step."""
         n_older = self._n_before_request
         for position, event in enumerate(self._waiting, start=1):

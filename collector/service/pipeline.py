@@ -27,16 +27,16 @@ from collector.dataset.rows import CoverageRow
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import CoverageLedger
-from collector.mempool import told
 from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import PendingEntry
 from collector.mempool.events import PendingEvents
 from collector.mempool.fee_lookup import FeeLookup
 from collector.mempool.recent_txs import RecentTransactions
-from collector.mempool.snapshot import MempoolSnapshot, ask_snapshot
+from collector.mempool.snapshot import SnapshotAnswer, ask_snapshot
 from collector.mempool.sync import (
     Event,
     InStep,
+    MempoolSnapshot,
     MempoolSync,
     OutOfStep,
     Output,
@@ -104,13 +104,16 @@ class Pipeline:
         self._batches = batches
         self._ledger = ledger
         self._recent_txs = RecentTransactions()
-        self._events = PendingEvents(origin, batches, self._outpoints)
+        self._events = PendingEvents(
+            origin, batches, contents=self.contents, recent_txs=self._recent_txs, blocks=self._blocks
+        )
         self._fees = FeeLookup(
             origin,
             self.contents,
             self._recent_blocks,
-            requests.mempool,
-            batch=settings.fee_batch,
+            requests=requests.mempool,
+            batches=batches,
+            n_per_request=settings.fee_batch,
             interval_s=settings.fee_interval_s,
         )
         self._sync_wants: set[bytes] = set()  # blocks that the mempool sync waits for
@@ -121,7 +124,6 @@ class Pipeline:
         self._is_cut = False  # the sequence topic's connection is down
         self._node_began_before_s = math.inf
         self._listed: list[PendingEntry] = []  # by the snapshot that is being applied
-        self._n_lists = 0  # states in the journal that hold such entries
 
     @property
     def n_mempool(self) -> int:
@@ -201,11 +203,9 @@ class Pipeline:
         elif notice.topic == "rawblock":
             self._blocks.fetch_missing()
 
-    def take_listed(self, state_name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
-        """Take entries that a snapshot listed, and keep the list in the journal until their rows are made."""
-        owner = self._batches.begin_from_state(state_name, state)
-        for entry in entries:
-            self._fees.entered(entry, owner)
+    def take_listed(self, state_name: str, state: bytes) -> None:
+        """Take the transactions that a killed run kept in a state of the journal."""
+        self._fees.restore(state_name, state)
 
     def fill_blocks(self) -> None:
         """Compare the node's tip with the dataset, and fetch the blocks that nobody announced to us."""
@@ -318,9 +318,7 @@ class Pipeline:
         self._cover_mempool(event.received_us)
         if self._ledger.is_open("mempool"):
             self._ledger.count("mempool", event.sequence, event.received_us)
-        batch = self._event_batch = self._events.happened(
-            event, partial(self._blocks.outpoints_spent_in, event.hash), monotonic_us()
-        )
+        batch = self._event_batch = self._events.add(event, monotonic_us())
         if event.event == "C":
             self._blocks.add_event(event.hash, "connected", event.received_us, batch)
             self._look_into_block(event, batch)
@@ -329,34 +327,31 @@ class Pipeline:
 
     def _entered(self, entered: TxEntered) -> None:
         """Take a transaction into our copy of the mempool, and begin its row."""
-        body = self._recent_txs.take(entered.txid)
+        body = self._recent_txs.pop(entered.txid)
         parents = None if body is None else self.contents.parents(body)
         self.contents.enter(entered.txid, body)
         event = entered.event
         if event is None:
             if entered.kind == "pulled":
-                self._events.pulled("A", entered.txid, entered.at_us)
+                self._events.add_from_snapshot("A", entered.txid, entered.at_us)
             self._listed.append(PendingEntry(entered.txid, entered.kind, entered.at_us, None, body, parents))
         else:
             number = event.mempool_sequence
             entry = PendingEntry(entered.txid, entered.kind, event.received_us, number, body, parents)
-            self._fees.entered(entry, self._event_batch)
+            self._fees.add(entry, self._event_batch)
 
     def _take_all_listed(self) -> None:
-        """Take the entries that a snapshot listed, in parts; the next flush makes them safe from a kill."""
-        waiting, self._listed = self._listed, []
-        for at in range(0, len(waiting), told.PER_STATE):
-            entries = waiting[at : at + told.PER_STATE]
-            self._n_lists += 1
-            self.take_listed(told.name(self.origin[1], self._n_lists), told.packed(entries), entries)
+        """Take the transactions that a snapshot listed; the next flush makes them safe from a kill."""
+        listed, self._listed = self._listed, []
+        self._fees.add_from_snapshot(listed)
 
     def _left(self, left: TxLeft) -> None:
         """Take a transaction out of our copy of the mempool."""
         self.contents.leave(left.txid, monotonic_us())
-        self._fees.left(left)
+        self._fees.note_left(left)
         if left.cause == "resync":
             is_mined = self._recent_blocks.block_with(left.txid) is not None
-            self._events.pulled("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
+            self._events.add_from_snapshot("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
         """Take a connected block's transactions: new ones become entries, others may lack what it brings."""
@@ -369,14 +364,14 @@ class Pipeline:
             is_new = body.txid not in self.contents and recent.block_with(body.txid) in (None, event.hash)
             if self._sync.in_step and is_new:
                 entry = PendingEntry(body.txid, "in_block", event.received_us, None, body, None)
-                self._fees.entered_in_block(entry, batch, event.hash)
+                self._fees.add_from_block(entry, batch, event.hash)
 
-    def _on_snapshot(self, request: int, snapshot: MempoolSnapshot) -> None:
+    def _on_snapshot(self, request: int, answer: SnapshotAnswer) -> None:
         """Take the answer with a snapshot; its uptime shows whether the node has restarted."""
-        if snapshot.node_began_after_s > self._node_began_before_s:
+        if answer.node_began_after_s > self._node_began_before_s:
             self.restarted = "the node began to run after this session did"
         elif not self._is_cut:
-            self._snapshot = _WaitingSnapshot(request, snapshot)
+            self._snapshot = _WaitingSnapshot(request, answer.snapshot)
             self._apply_snapshot_when_ready(monotonic_us())
 
     def _apply_snapshot_when_ready(self, now_us: int) -> None:
@@ -388,14 +383,13 @@ class Pipeline:
         if request > 1 and is_filling and now_us - snapshot.taken_us < FILL_WAIT_US:
             return
         self._snapshot = None
-        number, txids, taken_us, taken_wall_us, _ = snapshot
-        self._apply(self._sync.snapshot(request, number, txids, taken_us, taken_wall_us))
+        self._apply(self._sync.snapshot(request, snapshot))
 
     # --- transactions and blocks
 
     def _take_transactions(self, messages: Sequence[Message], batch: Batch) -> None:
         """Decode the messages of `rawtx`, and give each transaction to the entry that lacks it."""
-        found = self._recent_txs.received([message.body for message in messages], monotonic_us())
+        found = self._recent_txs.decode_new([message.body for message in messages], monotonic_us())
         for message, transaction in zip(messages, found, strict=True):
             if isinstance(transaction, DecodeError):
                 self._reject(message, str(transaction), batch)
@@ -416,13 +410,6 @@ class Pipeline:
         row = reject_row(self.origin, message.topic, message.received_ns // 1000, reason, message.body)
         batch.add("rejects", [{**row, "sequence": message.sequence}])
         log.warning("message.rejected", node=self.origin[0], topic=message.topic, reason=reason)
-
-    def _outpoints(self, txid: bytes) -> frozenset[bytes] | None:
-        """Return what a transaction spends, when it came lately or is in our copy of the mempool."""
-        body = self._recent_txs.get(txid)
-        if body is None:
-            return self.contents.outpoints(txid)
-        return frozenset(body.outpoints)
 
     def _block_resolved(self, block_hash: bytes, block: RecentBlock | None, txids: list[bytes]) -> None:
         """Use a block that the node has answered with, or refused, where its fees or txids are missing."""

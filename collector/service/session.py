@@ -23,7 +23,7 @@ from collector.dataset.open import Dataset
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
-from collector.mempool import told
+from collector.mempool import entries
 from collector.monitor.metrics import Metrics, NodeState
 from collector.node.preflight import NodeFacts
 from collector.node.request_threads import FinishedRequest, NodeRequests
@@ -101,8 +101,8 @@ def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]
     for message in messages:
         of(message.session).messages.append(message)
     for name, state in states.items():
-        if name.startswith(told.STATE):
-            of(told.session_of(name)).listed[name] = state
+        if name.startswith(entries.STATE_PREFIX):
+            of(entries.session_of_state(name)).listed[name] = state
         elif name.startswith(START_HEIGHT_STATE):
             session = name.removeprefix(START_HEIGHT_STATE)
             found[session] = of(session)._replace(start_height=state)
@@ -194,7 +194,7 @@ class Session:
             self._pipeline.begin_behind(json.loads(unfinished.start_height))
         self._observation.restore(unfinished.coverage)
         for name, state in unfinished.listed.items():
-            self._pipeline.take_listed(name, state, told.unpacked(state))
+            self._pipeline.take_listed(name, state)
         self._batches.keep_recovered(unfinished.messages)
         while unfinished.messages and not stop.is_set():
             self._take_recovered(*self._batches.begin_recovered(GATHER_ITEMS), stop)

@@ -51,7 +51,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS, ZMQ_TOPICS
 from collector.errors import DecodeError
 from collector.journal.journal import Journal
-from collector.mempool.entries import PendingEntry, mempool_row
+from collector.mempool.entries import PendingEntry, mempool_tx_row
 from collector.mempool.recent_txs import RecentTransactions
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
@@ -260,7 +260,7 @@ def of_task(task: Path, name: str) -> list[str]:
 
 def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal) -> int:
     """Take messages in turns as a session does: journal, decode, rows, mark; returns how many rows."""
-    bodies = RecentTransactions()
+    recent = RecentTransactions()
     n_taken = n_rows = 0
     while n_taken < n_messages:
         messages: list[Message] = [inbox.get()]
@@ -272,7 +272,7 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
         n_rows += sum(
             store_block(message.body, journal) for message in messages if message.topic == "rawblock"
         )
-        rows = entry_rows([message for message in messages if message.topic == "rawtx"], bodies)
+        rows = entry_rows([message for message in messages if message.topic == "rawtx"], recent)
         journal.append("mempool_txs", rows)
         journal.mark_consumed(len(messages))
         journal.flush()
@@ -281,16 +281,18 @@ def take_all(n_messages: int, inbox: "queue.SimpleQueue[Any]", journal: Journal)
     return n_rows
 
 
-def entry_rows(messages: list[Message], bodies: RecentTransactions) -> list[dict[str, Any]]:
+def entry_rows(messages: list[Message], recent: RecentTransactions) -> list[dict[str, Any]]:
     """Decode bodies and make the row of each transaction that is new."""
     received_us = [message.received_ns // 1000 for message in messages]
-    decoded = bodies.received([message.body for message in messages], received_us[-1] if messages else 0)
+    decoded = recent.decode_new([message.body for message in messages], received_us[-1] if messages else 0)
     rows = []
     for body, at_us in zip(decoded, received_us, strict=True):
         assert not isinstance(body, DecodeError), body
         if body is not None:
-            bodies.take(body.txid)
-            rows.append(mempool_row("bench", "s", PendingEntry(body.txid, "pushed", at_us, None, body, None)))
+            recent.pop(body.txid)
+            rows.append(
+                mempool_tx_row("bench", "s", PendingEntry(body.txid, "pushed", at_us, None, body, None))
+            )
     return rows
 
 

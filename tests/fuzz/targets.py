@@ -22,7 +22,15 @@ from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICT
 from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
 from collector.journal.segment import Segment
-from collector.mempool.sync import Event, MempoolSync, Output, WantBlock, WantSnapshot, parse_event
+from collector.mempool.sync import (
+    Event,
+    MempoolSnapshot,
+    MempoolSync,
+    Output,
+    WantBlock,
+    WantSnapshot,
+    parse_event,
+)
 from tests.collector.codec.compiled_scripts import output_types_of
 from tests.collector.codec.plain_scripts import plain_output_type
 
@@ -138,8 +146,8 @@ class _Drive:
             self._take(self.machine.block(question.block_hash, txids))
         else:
             number = max(0, self._number + off)
-            told = self.machine.snapshot(question.request, number, txids, self._now_us, self._now_us)
-            self._take(told)
+            snapshot = MempoolSnapshot(number, frozenset(txids), self._now_us, self._now_us)
+            self._take(self.machine.snapshot(question.request, snapshot))
 
     def _take(self, outputs: Iterable[Output]) -> None:
         for output in outputs:

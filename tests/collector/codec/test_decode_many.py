@@ -113,11 +113,11 @@ def test_a_body_is_decoded_once_and_a_broken_one_is_told_each_time() -> None:
     raw = made.Transaction((made.TxInput(bytes(range(32)), 0),), (made.TxOutput(5, b"\x51"),)).raw
     broken = raw[:-1]
 
-    first, second, *bad = kept.received([raw, raw, broken, broken], 1)
-    (again, still_bad) = kept.received([raw, broken], 2)
+    first, second, *bad = kept.decode_new([raw, raw, broken, broken], 1)
+    (again, still_bad) = kept.decode_new([raw, broken], 2)
 
     assert first == decode_transaction(raw)
     assert (second, again) == (None, None)
     assert [str(each) for each in (*bad, still_bad)] == [alone(broken)] * 3
-    assert kept.take(first.txid) == first
-    assert kept.take(first.txid) is None
+    assert kept.pop(first.txid) == first
+    assert kept.pop(first.txid) is None

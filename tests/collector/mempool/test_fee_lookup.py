@@ -36,7 +36,15 @@ class Desk:
         self.journal = Journal(folder / "journal")
         self.batches = Batches(self.journal)
         recent = RecentBlocks()
-        self.fees = FeeLookup(ORIGIN, MempoolContents(), recent, self.lane, batch=10, interval_s=0.0)
+        self.fees = FeeLookup(
+            ORIGIN,
+            MempoolContents(),
+            recent,
+            requests=self.lane,
+            batches=self.batches,
+            n_per_request=10,
+            interval_s=0.0,
+        )
         self.requests = NotedRequests()
         self.blocks = BlockTracker(
             ORIGIN, "regtest", stored=StoredBlocks((), None), recent=recent, requests=self.requests
@@ -55,7 +63,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
     """An entry that waits for a block's fees does not wait for ever: the block is wanted, once."""
     owner = desk.batches.current
-    desk.fees.entered_in_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+    desk.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     for _ in range(3):
         desk.fees.tick(monotonic_us(), desk.blocks)
     assert desk.requests.asked == [BLOCK]
@@ -68,7 +76,7 @@ def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
 def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
     """After a time the row is given out without a fee."""
     owner = desk.batches.current
-    desk.fees.entered_in_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+    desk.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     now_us = monotonic_us()
     desk.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, desk.blocks)
     assert owner.n_pending_rows == 1
@@ -83,7 +91,7 @@ def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
     """Above a number of new entries, and no longer than an answer may take: a node that hangs holds none."""
     for number in range(MOST_NEW + 21):
         entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
-        desk.fees.entered(entry, desk.batches.current)
+        desk.fees.add(entry, desk.batches.current)
     assert not desk.fees.is_behind  # nothing was asked yet
     desk.fees.tick(monotonic_us(), desk.blocks)  # asks for 20
     assert desk.fees.is_behind
@@ -96,7 +104,7 @@ def test_two_questions_at_most_are_on_their_way(desk: Desk) -> None:
     """While the node answers one the next is there; the rest waits, and is asked for in full batches."""
     for number in range(25):
         entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
-        desk.fees.entered(entry, desk.batches.current)
+        desk.fees.add(entry, desk.batches.current)
     for _ in range(3):
         desk.fees.tick(monotonic_us(), desk.blocks)
     assert desk.lane.n_open == MOST_ASKED

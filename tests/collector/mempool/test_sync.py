@@ -1,4 +1,4 @@
-"""The spine by itself, case by case; in any interleaving and with all around it: test_spine."""
+"""The sync by itself, case by case; in any interleaving and with all around it: test_spine."""
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +10,7 @@ from collector.mempool.sync import (
     DEBT_LIMIT_US,
     Event,
     InStep,
+    MempoolSnapshot,
     MempoolSync,
     OutOfStep,
     Output,
@@ -24,12 +25,17 @@ from tests.collector.mempool.node_model import Node, name
 SECOND_US = 1_000_000
 
 
+def snapshot(number: int, *txids: bytes) -> MempoolSnapshot:
+    """Return a snapshot that was taken at time 0."""
+    return MempoolSnapshot(number, frozenset(txids), 0, 0)
+
+
 class Follower:
-    """Drives a spine against a node, with answers that take their time."""
+    """Drives a sync against a node, with answers that take their time."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.spine = MempoolSync()
+        self.sync = MempoolSync()
         self.out: list[Output] = []
         self.wants: list[WantSnapshot | WantBlock] = []
         self.delivered = 0
@@ -45,9 +51,9 @@ class Follower:
         for event in self.node.published[self.delivered : self.delivered + count]:
             self.delivered += 1
             if self.n_lost:
-                self.take(self.spine.lose_step("gap", f"{self.n_lost} lost"))
+                self.take(self.sync.lose_step("gap", f"{self.n_lost} lost"))
             self.n_lost = 0
-            self.take(self.spine.event(event, event.sequence * 1000))
+            self.take(self.sync.event(event, event.sequence * 1000))
 
     def lose(self, count: int) -> None:
         """Lose the next published events; the topic's counter shows it at the next one."""
@@ -62,12 +68,13 @@ class Follower:
             if isinstance(want, WantSnapshot):
                 now_us = len(self.node.published) * 1000
                 self.take(
-                    self.spine.snapshot(
-                        want.request, self.node.number, set(self.node.mempool), now_us, now_us
+                    self.sync.snapshot(
+                        want.request,
+                        MempoolSnapshot(self.node.number, frozenset(self.node.mempool), now_us, now_us),
                     )
                 )
             else:
-                self.take(self.spine.block(want.block_hash, self.node.blocks[want.block_hash]))
+                self.take(self.sync.block(want.block_hash, self.node.blocks[want.block_hash]))
 
     def settle(self) -> None:
         """Let everything arrive and every question be answered."""
@@ -75,7 +82,7 @@ class Follower:
             self.deliver(len(self.node.published))
             while self.wants:
                 self.answer()
-            self.take(self.spine.tick(len(self.node.published) * 1000 + CATCH_UP_US + 1))
+            self.take(self.sync.tick(len(self.node.published) * 1000 + CATCH_UP_US + 1))
 
 
 @settings(max_examples=200, deadline=None)
@@ -86,7 +93,7 @@ def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], 
     """An A or R that vanishes without a gap in the topic is noticed at the next A, at the latest."""
     node = Node(seed)
     follower = Follower(node)
-    follower.take(follower.spine.start())
+    follower.take(follower.sync.start())
     follower.settle()
     for action in actions:
         node.do(action)
@@ -103,7 +110,7 @@ def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], 
         follower.answer()
     assert any(isinstance(each, OutOfStep) for each in follower.out)
     follower.settle()
-    assert follower.spine.txids == set(node.mempool)
+    assert follower.sync.txids == set(node.mempool)
 
 
 def test_kinds_tell_how_an_entry_was_learnt() -> None:
@@ -112,7 +119,7 @@ def test_kinds_tell_how_an_entry_was_learnt() -> None:
     node.add()
     node.published.clear()
     follower = Follower(node)
-    follower.take(follower.spine.start())
+    follower.take(follower.sync.start())
     node.add()
     follower.settle()
     node.add()
@@ -125,103 +132,103 @@ def test_kinds_tell_how_an_entry_was_learnt() -> None:
 
 def test_a_backlog_is_not_taken_for_silence() -> None:
     """However late older events are taken, the snapshot waits for those that follow at once."""
-    spine = MempoolSync()
-    spine.start()
-    spine.snapshot(1, 10, [name(1), name(9)], 0, 0)
+    sync = MempoolSync()
+    sync.start()
+    sync.snapshot(1, snapshot(10, name(1), name(9)))
     late_us = 3 * CATCH_UP_US
     first = Event("A", name(1), 8, 0, 1)
     last = Event("A", name(9), 9, 1, 2)
-    assert spine.event(first, late_us) == []
-    assert spine.tick(late_us + CATCH_UP_US - 1) == []
-    out = spine.event(last, late_us + CATCH_UP_US)
+    assert sync.event(first, late_us) == []
+    assert sync.tick(late_us + CATCH_UP_US - 1) == []
+    out = sync.event(last, late_us + CATCH_UP_US)
     assert [each for each in out if isinstance(each, Event | InStep)] == [first, last, InStep(10, 3)]
 
 
 def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
     """After the catch-up time the snapshot stands; older events only become rows."""
-    spine = MempoolSync()
-    spine.start()
-    spine.snapshot(1, 10, [name(1), name(2)], 0, 0)
-    assert spine.tick(CATCH_UP_US - 1) == []
-    assert InStep(10, 0) in spine.tick(CATCH_UP_US)
+    sync = MempoolSync()
+    sync.start()
+    sync.snapshot(1, snapshot(10, name(1), name(2)))
+    assert sync.tick(CATCH_UP_US - 1) == []
+    assert InStep(10, 0) in sync.tick(CATCH_UP_US)
     late = Event("A", name(2), 9, 0, 1)
-    assert spine.event(late, 1) == [late]
+    assert sync.event(late, 1) == [late]
     gone = Event("R", name(3), 8, 1, 2)
-    assert spine.event(gone, 2) == [gone, TxLeft(name(3), "removed", gone)]
-    assert spine.in_step
-    assert spine.txids == {name(1), name(2)}
+    assert sync.event(gone, 2) == [gone, TxLeft(name(3), "removed", gone)]
+    assert sync.in_step
+    assert sync.txids == {name(1), name(2)}
 
 
 def test_a_stale_snapshot_is_not_used() -> None:
     """An answer to a question that a later loss has overtaken is ignored."""
-    spine = MempoolSync()
-    spine.start()
-    spine.lose_step("gap", "again")
-    spine.snapshot(1, 5, [name(1)], 0, 0)
-    assert spine.tick(SECOND_US) == []
-    spine.snapshot(2, 6, [name(2)], 0, 0)
-    spine.tick(SECOND_US)
-    assert spine.txids == {name(2)}
+    sync = MempoolSync()
+    sync.start()
+    sync.lose_step("gap", "again")
+    sync.snapshot(1, snapshot(5, name(1)))
+    assert sync.tick(SECOND_US) == []
+    sync.snapshot(2, snapshot(6, name(2)))
+    sync.tick(SECOND_US)
+    assert sync.txids == {name(2)}
 
 
 def test_a_debt_that_no_block_pays_is_a_loss() -> None:
     """A jump before an R is excused only for as long as a block may be on its way."""
-    spine = MempoolSync()
-    spine.start()
-    spine.snapshot(1, 5, [name(1), name(2)], 0, 0)
-    spine.tick(SECOND_US)
-    spine.event(Event("R", name(1), 6, 0, 7), SECOND_US)
-    assert spine.tick(SECOND_US + DEBT_LIMIT_US) == []
-    assert [type(each) for each in spine.tick(SECOND_US + DEBT_LIMIT_US + 1)] == [OutOfStep, WantSnapshot]
+    sync = MempoolSync()
+    sync.start()
+    sync.snapshot(1, snapshot(5, name(1), name(2)))
+    sync.tick(SECOND_US)
+    sync.event(Event("R", name(1), 6, 0, 7), SECOND_US)
+    assert sync.tick(SECOND_US + DEBT_LIMIT_US) == []
+    assert [type(each) for each in sync.tick(SECOND_US + DEBT_LIMIT_US + 1)] == [OutOfStep, WantSnapshot]
 
 
 def test_a_number_that_goes_back_is_a_loss() -> None:
     """The node has begun to count anew, or an event came twice."""
-    spine = MempoolSync()
-    spine.start()
-    spine.snapshot(1, 5, [], 0, 0)
-    spine.tick(SECOND_US)
-    spine.event(Event("A", name(1), 5, 0, 1), 1)
-    out = spine.event(Event("A", name(2), 5, 1, 2), 2)
+    sync = MempoolSync()
+    sync.start()
+    sync.snapshot(1, snapshot(5))
+    sync.tick(SECOND_US)
+    sync.event(Event("A", name(1), 5, 0, 1), 1)
+    out = sync.event(Event("A", name(2), 5, 1, 2), 2)
     assert [each.reason for each in out if isinstance(each, OutOfStep)] == ["resync"]
 
 
 def test_flush_gives_out_what_waits() -> None:
     """At the end, events that wait for a snapshot come out with what they say; blocks as far as known."""
-    spine = MempoolSync()
-    spine.start()
+    sync = MempoolSync()
+    sync.start()
     events = [Event("A", name(1), 1, 0, 1), Event("A", name(2), 2, 1, 2), Event("C", name(9), None, 2, 3)]
     for event in events:
-        assert spine.event(event, event.received_us) == []
-    out = spine.flush(lambda _: [name(2)])
+        assert sync.event(event, event.received_us) == []
+    out = sync.flush(lambda _: [name(2)])
     assert [each for each in out if isinstance(each, Event)] == events
     assert TxLeft(name(2), "mined", events[2], name(9)) in out
-    assert spine.n_waiting == 0
+    assert sync.n_waiting == 0
 
 
 def test_a_snapshot_that_waits_is_dropped_by_a_flush() -> None:
     """What it would have corrected has been given out: the time that passes then changes nothing."""
-    spine = MempoolSync()
-    spine.start()
-    spine.event(Event("A", name(1), 1, 0, 1), 1)
-    spine.lose_step("gap", "again")
-    spine.snapshot(2, 5, [name(1), name(2)], 0, 0)
-    spine.flush(lambda _: [])
-    assert spine.tick(2 * CATCH_UP_US) == []
+    sync = MempoolSync()
+    sync.start()
+    sync.event(Event("A", name(1), 1, 0, 1), 1)
+    sync.lose_step("gap", "again")
+    sync.snapshot(2, snapshot(5, name(1), name(2)))
+    sync.flush(lambda _: [])
+    assert sync.tick(2 * CATCH_UP_US) == []
 
 
 def test_a_block_that_is_asked_for_may_pay_a_debt_late() -> None:
     """While a C waits for its transactions, the numbers it explains are no loss."""
-    spine = MempoolSync()
-    spine.start()
-    spine.snapshot(1, 5, [name(1), name(2)], 0, 0)
-    spine.tick(SECOND_US)
-    spine.event(Event("R", name(1), 6, 0, 7), SECOND_US)
-    spine.event(Event("C", name(9), None, 1, 8), SECOND_US)
-    assert spine.tick(SECOND_US + 2 * DEBT_LIMIT_US) == []
-    out = spine.block(name(9), [name(2)])
+    sync = MempoolSync()
+    sync.start()
+    sync.snapshot(1, snapshot(5, name(1), name(2)))
+    sync.tick(SECOND_US)
+    sync.event(Event("R", name(1), 6, 0, 7), SECOND_US)
+    sync.event(Event("C", name(9), None, 1, 8), SECOND_US)
+    assert sync.tick(SECOND_US + 2 * DEBT_LIMIT_US) == []
+    out = sync.block(name(9), [name(2)])
     assert [type(each) for each in out] == [Event, TxLeft]
-    assert spine.tick(SECOND_US + 3 * DEBT_LIMIT_US) == []
+    assert sync.tick(SECOND_US + 3 * DEBT_LIMIT_US) == []
 
 
 def test_parses_what_the_node_sends() -> None:

@@ -17,6 +17,7 @@ from collector.mempool.sync import (
     CATCH_UP_US,
     Event,
     InStep,
+    MempoolSnapshot,
     MempoolSync,
     OutOfStep,
     Output,
@@ -49,7 +50,7 @@ class Taken(NamedTuple):
 
     request: int
     number: int
-    txids: set[bytes]
+    txids: frozenset[bytes]
 
 
 class Watcher:
@@ -65,7 +66,7 @@ class Watcher:
         """Subscribe to what is published from now on."""
         self.record = Record(self.node.run)
         self.records.append(self.record)
-        self.spine = MempoolSync()
+        self.sync = MempoolSync()
         self.removals = Removals()
         self.ledger = CoverageLedger("n", f"s{len(self.records)}")
         self.wants: list[WantSnapshot | WantBlock | Taken] = []
@@ -73,11 +74,11 @@ class Watcher:
         self.expected: int | None = None
         self.inside: set[bytes] = set()  # by what entered and left
         self.ledger.open("sequence", self.tick())
-        self.take(self.spine.start())
+        self.take(self.sync.start())
 
     def end(self, reason: str) -> None:
         """Close a session and begin the next."""
-        self.take(self.spine.flush(lambda hash_: self.node.blocks[hash_]))
+        self.take(self.sync.flush(lambda hash_: self.node.blocks[hash_]))
         self.settled(self.removals.flush())
         self.record.coverage += self.ledger.close_all(reason)
         self.begin()
@@ -102,10 +103,10 @@ class Watcher:
             event = published._replace(received_us=self.tick())
             if self.expected not in (None, event.sequence):
                 self.record.coverage += self.ledger.close("sequence", "gap")
-                self.take(self.spine.lose_step("gap", "a jump of the counter"))
+                self.take(self.sync.lose_step("gap", "a jump of the counter"))
             self.at = self.expected = event.sequence + 1
             self.ledger.count("sequence", event.sequence, event.received_us)
-            self.take(self.spine.event(event, event.received_us))
+            self.take(self.sync.event(event, event.received_us))
 
     def lose(self, count: int) -> None:
         """Lose the next messages; the counter of the one behind them shows it."""
@@ -114,11 +115,11 @@ class Watcher:
     def cut(self, count: int) -> None:
         """Lose the connection, and with it what is published until it is back."""
         self.record.coverage += self.ledger.close("sequence", "reconnect")
-        self.take(self.spine.lose_step("reconnect", "lost"))
+        self.take(self.sync.lose_step("reconnect", "lost"))
         self.lose(count)
         self.expected = None
         self.ledger.open("sequence", self.tick())
-        self.take(self.spine.lose_step("reconnect", "back"))
+        self.take(self.sync.lose_step("reconnect", "back"))
 
     def restart(self, with_mempool: int) -> None:
         """Restart the node."""
@@ -131,17 +132,19 @@ class Watcher:
         elif self.wants:
             want = self.wants.pop(which % len(self.wants))
             if isinstance(want, WantSnapshot):
-                self.wants.append(Taken(want.request, self.node.number, set(self.node.mempool)))
+                self.wants.append(Taken(want.request, self.node.number, frozenset(self.node.mempool)))
             elif isinstance(want, Taken):
                 now_us = self.tick()
-                self.take(self.spine.snapshot(want.request, want.number, want.txids, now_us, now_us))
+                self.take(
+                    self.sync.snapshot(want.request, MempoolSnapshot(want.number, want.txids, now_us, now_us))
+                )
             else:
-                self.take(self.spine.block(want.block_hash, self.node.blocks[want.block_hash]))
+                self.take(self.sync.block(want.block_hash, self.node.blocks[want.block_hash]))
 
     def wait(self, _: int) -> None:
         """Let so much time pass in silence that nothing more is expected: what comes then is late."""
         self.now_us += CATCH_UP_US + 1
-        self.take(self.spine.tick(self.now_us))
+        self.take(self.sync.tick(self.now_us))
 
     def settle(self) -> None:
         """Let everything arrive and every question be answered."""
@@ -227,8 +230,8 @@ def replayed(record: Record) -> set[bytes]:
 def check(watcher: Watcher) -> None:
     """Check what must hold whatever happened."""
     node, record = watcher.node, watcher.record
-    assert watcher.spine.in_step
-    assert watcher.spine.txids == watcher.inside == set(node.mempool)
+    assert watcher.sync.in_step
+    assert watcher.sync.txids == watcher.inside == set(node.mempool)
     assert replayed(record) == set(node.mempool)
     watcher.settled(watcher.removals.flush())
     record.coverage += watcher.ledger.close_all("shutdown")

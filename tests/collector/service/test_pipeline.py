@@ -15,7 +15,7 @@ from collector.dataset.open import Dataset
 from collector.journal.batches import Batches
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
-from collector.mempool.entries import GIVE_UP_US, PendingEntry
+from collector.mempool.entries import GIVE_UP_US, PendingEntry, entries_to_state
 from collector.node.request_threads import NodeRequests
 from collector.service.pipeline import Pipeline
 from tests.collector.service.planted import NOT_FOUND, PlantedNode
@@ -55,7 +55,7 @@ def test_an_entry_is_not_given_up_before_the_tip_is_known(tmp_path: Path, node: 
             ledger=CoverageLedger(*ORIGIN),
         )
         entry = PendingEntry(bytes(31) + b"\x01", "at_start", 1, None, None, None)
-        pipeline.take_listed("told/s/1", b"[]", [entry])
+        pipeline.take_listed("told/s/1", entries_to_state([entry]))
         pipeline.tick(monotonic_us())
         deliver_until(inbox, lambda: not requests.mempool.n_open)
         pipeline.fill_blocks()
