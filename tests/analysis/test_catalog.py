@@ -139,7 +139,7 @@ def test_references_see_through_common_table_expressions() -> None:
         (HEAD.replace('["a"]', '["b"]'), "grain names b"),
         (with_head("select 1; select 2"), "exactly one SELECT"),
         (with_head("drop table a"), "exactly one SELECT"),
-        (with_head("select ("), "not SQL"),
+        (with_head("select ("), "cannot be parsed as SQL"),
         (with_head("select a from nowhere"), "reads nowhere, which no SQL file makes"),
         (with_head("select a from x"), "circle"),
     ],
@@ -157,7 +157,7 @@ def test_a_name_is_given_once(layer: Layer, name: str) -> None:
     texts: dict[tuple[Layer, str], str] = {("marts", "x.sql"): with_head("select 1 as a")}
     texts[layer, f"{name}.sql"] = with_head("select 1 as a")
 
-    with pytest.raises(CatalogError, match="another relation of that name"):
+    with pytest.raises(CatalogError, match="another relation has that name"):
         catalog_of(texts)
 
 
