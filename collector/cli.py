@@ -26,7 +26,7 @@ from collector.external.cli import import_external
 from collector.journal.segment import journal_folder
 from collector.log import configure_logging
 from collector.monitor.http import try_address
-from collector.node.preflight import client_for, examine, refuse_twins
+from collector.node.preflight import client_for, examine, refuse_same_node_twice
 from collector.node.rpc import printable
 from collector.regtest import find_bitcoind, load_scenario
 from collector.regtest.demo import DATASET, claim_folder, run_demo
@@ -36,7 +36,7 @@ from collector.status.cli import show_status
 
 app = typer.Typer(
     name="pool-collector",
-    help="Record what a Bitcoin node sees: mempool, blocks, templates, as Parquet.",
+    help="Record the mempool, blocks and block templates of Bitcoin nodes as Parquet files.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -54,7 +54,7 @@ class Chain(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How logs are written."""
+    """The form of the log."""
 
     AUTO = "auto"
     CONSOLE = "console"
@@ -62,7 +62,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The least severity that is logged."""
+    """The lowest severity that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -71,7 +71,7 @@ class LogLevel(StrEnum):
 
 
 class SchemaFormat(StrEnum):
-    """How the contract is printed."""
+    """The form in which the dataset contract is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -91,30 +91,30 @@ def common(
         typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Record what a Bitcoin node sees: mempool, blocks, templates, as Parquet."""
+    """Record the mempool, blocks and block templates of Bitcoin nodes as Parquet files."""
 
 
 @app.command()
 def run(  # noqa: PLR0917 - typer passes every option by name
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    chain: Annotated[Chain | None, typer.Option(help="Chain the node must be on; main unless set.")] = None,
+    chain: Annotated[Chain | None, typer.Option(help="Chain of the node; default: main.")] = None,
     dataset: Annotated[
-        Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
+        Path | None, typer.Option(help="Folder of the dataset; default: data/dataset.")
     ] = None,
-    datadir: Annotated[Path | None, typer.Option(help="The node's datadir; ~/.bitcoin unless set.")] = None,
+    datadir: Annotated[Path | None, typer.Option(help="The node's datadir; default: ~/.bitcoin.")] = None,
     conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
     rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
     cookie_file: Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")] = None,
     metrics: Annotated[
         str | None, typer.Option(help="Serve /metrics, /healthz, /readyz at ADDRESS:PORT.")
     ] = None,
-    log_format: Annotated[LogFormat | None, typer.Option(help="How logs are written.")] = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="Least severity that is logged.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="Form of the log.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="Lowest severity that is logged.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, print what would be done, and do nothing.")
     ] = False,
 ) -> None:
-    """Collect until stopped (SIGTERM or Ctrl-C). Exit 0 on a clean stop, 1 on a failure."""
+    """Record until SIGTERM or Ctrl-C. The exit status is 0 after a clean stop and 1 after a failure."""
     settings = load_settings(
         config,
         chain=chain,
@@ -128,7 +128,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
         log_level=log_level,
     )
     configure_logging(settings.log_format, settings.log_level)
-    refuse_twins(settings)
+    refuse_same_node_twice(settings)
     if dry_run:
         _describe(settings)
         return
@@ -139,9 +139,11 @@ def run(  # noqa: PLR0917 - typer passes every option by name
 
 @app.command()
 def schema(
-    output: Annotated[SchemaFormat, typer.Option("--format", help="How it is printed.")] = SchemaFormat.TABLE,
+    output: Annotated[
+        SchemaFormat, typer.Option("--format", help="Form of the output.")
+    ] = SchemaFormat.TABLE,
 ) -> None:
-    """Print the dataset contract: tables, columns, types and what they mean."""
+    """Print the dataset contract: its tables and columns, with types and meaning."""
     if output is SchemaFormat.MARKDOWN:
         print(dictionary.markdown(), end="")
     elif output is SchemaFormat.JSON:
@@ -154,19 +156,19 @@ def schema(
 @app.command()
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Folder for what is made; an earlier demo in it is replaced.")
+        Path, typer.Option(help="Folder for the results; an earlier demo in it is replaced.")
     ] = Path("data/demo"),
     scenario: Annotated[
-        str, typer.Option(help="Scenario that ships with us, or a TOML file of your own.")
+        str, typer.Option(help="Name of a shipped scenario, or path of a TOML file.")
     ] = "demo",
     bitcoind: Annotated[
-        Path | None, typer.Option(help="The bitcoind to start; else $BITCOIND, PATH, or one that is fetched.")
+        Path | None, typer.Option(help="The bitcoind to start; default: $BITCOIND, PATH, or a download.")
     ] = None,
 ) -> None:
-    """Play a scenario on a node of our own while the collector watches it."""
+    """Play a scenario on private nodes while the collector records them."""
     configure_logging("auto", "warning")
     plan = load_scenario(scenario)
-    claim_folder(out)  # before a node is looked for, which may take a download
+    claim_folder(out)  # before the search for a node, which may end in a download
     console = Console(stderr=True)
     with console.status("looking for a bitcoind"):
         found = find_bitcoind(bitcoind)
@@ -186,7 +188,7 @@ app.command("status")(show_status)
 
 
 def main() -> None:
-    """Run the command; what the collector raises on purpose is printed without a traceback."""
+    """Run the command; print errors raised on purpose without a traceback."""
     try:
         app(prog_name="pool-collector")
     except CollectorError as error:
@@ -195,9 +197,9 @@ def main() -> None:
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
-    """Make the first SIGTERM, SIGINT or SIGHUP set `stop`; the second ends the process at once.
+    """Make the first SIGTERM, SIGINT or SIGHUP set `stop`, and a second one end the process at once.
 
-    A terminal that closes sends SIGHUP; under nohup it is ignored, and stays so.
+    A terminal that closes sends SIGHUP. Under nohup that is ignored, and stays ignored.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -222,14 +224,16 @@ def _describe(settings: Settings) -> None:
         for topic, endpoint in facts.endpoints.items():
             print(f"  would subscribe to {topic} at {printable(endpoint)}")
     if settings.dataset.is_dir() and any(settings.dataset.iterdir()):
-        Dataset.open(settings.dataset, settings.chain)  # refuses what is no dataset, as a run would
+        Dataset.open(
+            settings.dataset, settings.chain
+        )  # raises an error if it is not a dataset
         print(f"would add to the dataset {settings.dataset}")
     else:
         print(f"would create the dataset {settings.dataset}")
     for node in settings.node:
         journal = journal_folder(settings.dataset, settings.chain, node.name)
         if any(journal.glob("*.journal")):
-            print(f"would first take in what an earlier run left in {journal}")
+            print(f"would first seal what an earlier run left in {journal}")
     print(f"would seal Parquet files every {settings.seal_interval_s:g} s")
     if settings.metrics:
         try_address(settings.metrics, allow_remote=settings.allow_remote_metrics)

@@ -1,6 +1,6 @@
-"""Settings of `pool-collector run`: one class, filled from flags, environment and a TOML file, in this order.
+"""The settings of `pool-collector run`, from flags, environment variables and a TOML file, in this order.
 
-No secret is among them: the RPC's credentials are in the node's cookie file or in its own bitcoin.conf.
+No setting is a secret: the credentials of the RPC are in the node's cookie file or in its bitcoin.conf.
 """
 
 import difflib
@@ -35,68 +35,76 @@ from collector.errors import SettingsError
 from collector.loopback import is_loopback
 
 PREFIX: Final = "POOL_COLLECTOR_"
-NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # it names a folder
+NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # a node's name is the name of a folder
 TCP_ENDPOINT: Final = re.compile(r"tcp://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 MOST_PORT: Final = 65535
-LONGEST_S: Final = 86_400.0  # of any interval: a day
+LONGEST_S: Final = 86_400.0  # longest interval: a day
 MOST_QUEUED: Final = 100_000_000
 
 
 def _named(name: str) -> str:
     if not re.fullmatch(NAME_PATTERN, name):
         raise ValueError(
-            f"{name!r} would be no good name of a folder; write up to 32 of a-z, 0-9, _ and -, "
-            "and none of the last two first"
+            f"{name!r} cannot be the name of a folder; write up to 32 characters of a-z, 0-9, _ and -, "
+            "the first a letter or digit"
         )
     return name
 
 
 def _path(value: object) -> Path:
     if not isinstance(value, str | Path) or str(value) == "" or "\0" in str(value):
-        raise ValueError(f"{value!r} is no path; write it in quotes")
+        raise ValueError(f"{value!r} is not a path; write it in quotes")
     if any("\udc80" <= char <= "\udcff" for char in str(value)):  # bytes that Python could not decode
         raise ValueError(
-            f"{str(value)!r} is not UTF-8, which the dataset's own account of it needs; rename it"
+            f"{str(value)!r} is not UTF-8, so the dataset cannot record it; rename the file or folder"
         )
     try:
         return Path(value).expanduser()
     except RuntimeError:
-        raise ValueError(f"nobody has the home folder of {str(value)!r}; write the whole path") from None
+        raise ValueError(f"there is no home folder for {str(value)!r}; write the full path") from None
 
 
 def _as_tables(value: object) -> object:
     if not isinstance(value, list | tuple) or not all(
         isinstance(each, dict | NodeSettings) for each in value
     ):
-        raise ValueError("this is a list of tables, one for each node; in TOML each begins with [[node]]")
+        raise ValueError(
+            "this must be a list of tables, one per node; in TOML each table begins with [[node]]"
+        )
     return value
 
 
-# Text of a file, a variable or a flag becomes a path once, whatever its source.
+# A path from any source: flag, environment variable or file.
 SomePath = Annotated[Path, BeforeValidator(_path)]
 
 
 class NodeSettings(BaseModel):
-    """One node to watch. With nothing set, the node of this user on this machine."""
+    """One node to record. With nothing set, it is the node of this user on this machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    name: Annotated[str, AfterValidator(_named)] = Field(default="node", description="Name in the dataset.")
-    rpc_url: str | None = Field(default=None, description="Address of its RPC; else from bitcoin.conf.")
-    cookie_file: SomePath | None = Field(default=None, description="Its cookie file; else in its datadir.")
-    datadir: SomePath | None = Field(default=None, description="Its datadir; else ~/.bitcoin.")
-    conf: SomePath | None = Field(default=None, description="Its bitcoin.conf; else in its datadir.")
+    name: Annotated[str, AfterValidator(_named)] = Field(
+        default="node", description="Name of the node in the dataset."
+    )
+    rpc_url: str | None = Field(
+        default=None, description="Address of its RPC; default: from its bitcoin.conf."
+    )
+    cookie_file: SomePath | None = Field(
+        default=None, description="Its cookie file; default: in its datadir."
+    )
+    datadir: SomePath | None = Field(default=None, description="Its datadir; default: ~/.bitcoin.")
+    conf: SomePath | None = Field(default=None, description="Its bitcoin.conf; default: in its datadir.")
     zmq: dict[Literal["sequence", "rawtx", "rawblock"], str] = Field(
-        default_factory=dict, description="Address per topic, where it differs from what the node says."
+        default_factory=dict, description="Address per ZMQ topic, if it differs from what the node reports."
     )
     ca_file: SomePath | None = Field(
-        default=None, description="Certificates (PEM) to check an https RPC by; else the usual authorities."
+        default=None, description="PEM certificates that check an https RPC; default: the usual authorities."
     )
     rpc_timeout_s: float = Field(
-        default=30.0, gt=0, le=LONGEST_S, description="Longest wait for one RPC answer."
+        default=30.0, gt=0, le=LONGEST_S, description="Longest wait for one complete RPC answer."
     )
     allow_remote_rpc: bool = Field(
-        default=False, description="Send credentials to another machine without TLS."
+        default=False, description="Allow credentials to be sent to another machine without TLS."
     )
 
     @field_validator("zmq")
@@ -105,29 +113,29 @@ class NodeSettings(BaseModel):
         for address in addresses.values():
             tcp = TCP_ENDPOINT.fullmatch(address)
             if not (tcp and _is_port(tcp[1])) and not re.fullmatch(r"ipc://.+", address):
-                raise ValueError(f"{address!r} is no ZMQ address; write tcp://127.0.0.1:28332")
+                raise ValueError(f"{address!r} is not a ZMQ address; write tcp://127.0.0.1:28332")
         return addresses
 
 
 class Settings(BaseSettings):
-    """Everything `pool-collector run` can be told."""
+    """All settings of `pool-collector run`."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
     )
 
     chain: Literal["main", "test", "testnet4", "signet", "regtest"] = Field(
-        default="main", description="Chain that every node must be on."
+        default="main", description="Chain of every node."
     )
     dataset: SomePath = Field(default=Path("data/dataset"), description="Folder of the dataset.")
     node: Annotated[tuple[NodeSettings, ...], BeforeValidator(_as_tables)] = Field(
-        default=(NodeSettings(),), min_length=1, description="The nodes to watch, each a [[node]] table."
+        default=(NodeSettings(),), min_length=1, description="The nodes to record, each a [[node]] table."
     )
     startup_patience_s: float = Field(
         default=10.0,
         ge=0,
         le=LONGEST_S,
-        description="How long to wait for a node that does not answer at the start.",
+        description="How long to wait at the start for a node that does not answer.",
     )
     seal_interval_s: float = Field(
         default=300.0, gt=0, le=LONGEST_S, description="How often Parquet files are written."
@@ -136,50 +144,53 @@ class Settings(BaseSettings):
         default=1.0,
         ge=0,
         le=LONGEST_S,
-        description="How much a power cut may cost of the journal; 0 waits for the disk.",
+        description="How much of the journal a power cut may lose; 0 waits for the disk each time.",
     )
     fee_batch: int = Field(
-        default=2000, ge=1, le=MOST_QUEUED, description="Most mempool entries asked for at once."
+        default=2000, ge=1, le=MOST_QUEUED, description="Most mempool entries in one request."
     )
     fee_interval_s: float = Field(
-        default=0.2, ge=0, le=LONGEST_S, description="Shortest time between two such questions."
+        default=0.2, ge=0, le=LONGEST_S, description="Shortest time between two such requests."
     )
     template_interval_s: float = Field(
         default=30.0,
         gt=0,
         le=LONGEST_S,
-        description="How often a block template is taken, besides at each new tip.",
+        description="How often a block template is taken, in addition to each new tip.",
     )
     stats_interval_s: float = Field(
         default=60.0, gt=0, le=LONGEST_S, description="How often mempool statistics are taken."
     )
     watchdog_interval_s: float = Field(
-        default=15.0, gt=0, le=LONGEST_S, description="How often the node is compared with what it published."
+        default=15.0,
+        gt=0,
+        le=LONGEST_S,
+        description="How often the state of the node is compared with its messages.",
     )
     clock_step_s: float = Field(
         default=0.5,
         gt=0,
         le=LONGEST_S,
-        description="How far the wall clock must be set to end what `coverage` claims.",
+        description="A step of the wall clock this large ends the coverage intervals.",
     )
     queue_limit: int = Field(
         default=200_000,
         ge=1000,
         le=MOST_QUEUED,
-        description="Messages that may wait in the ring; more are a named loss.",
+        description="Most messages that wait in the ring; more are dropped and recorded as a loss.",
     )
     allow_remote_metrics: bool = Field(
-        default=False, description="Let `metrics` be an address that other machines reach."
+        default=False, description="Allow `metrics` to be an address that other machines can reach."
     )
     metrics: str | None = Field(
         default=None,
-        description="Loopback address for /metrics, /healthz and /readyz, e.g. 127.0.0.1:9733.",
+        description="Address that serves /metrics, /healthz and /readyz, e.g. 127.0.0.1:9733.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="`auto` is console in a terminal, else JSON."
+        default="auto", description="`auto` means console in a terminal and JSON elsewhere."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severity that is logged."
+        default="info", description="Lowest severity that is logged."
     )
 
     @field_validator("metrics")
@@ -196,8 +207,8 @@ class Settings(BaseSettings):
             )
         if not is_loopback(host.strip("[]")) and not info.data.get("allow_remote_metrics"):
             raise ValueError(
-                f"{address!r} is no loopback address: other machines could read it; write 127.0.0.1:{port}, "
-                "or set allow_remote_metrics = true"
+                f"{address!r} is not a loopback address, so other machines could read it; "
+                f"write 127.0.0.1:{port}, or set allow_remote_metrics = true"
             )
         return address
 
@@ -210,10 +221,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> Settings:
-    """Read the settings; raises SettingsError that names the place and the key.
+    """Read the settings from all sources; raise SettingsError with the source and the key.
 
-    Flags that are None were not given. `rpc_url`, `cookie_file`, `datadir` and `conf` among them are those of
-    the one node.
+    Flags that are None were not given. The flags `rpc_url`, `cookie_file`, `datadir` and `conf` set
+    values of the only node.
     """
     content = _read(file) if file is not None else {}
     given = {name: value for name, value in flags.items() if value is not None}
@@ -223,7 +234,7 @@ def load_settings(file: Path | None = None, **flags: Any) -> Settings:
         settings = _from_sources(file, given)
         if node_flags:
             settings = _with_node(settings, node_flags)
-    except UnreadableVariable:  # of the settings only `node` is read as JSON
+    except UnreadableVariable:  # only `node` is read as JSON
         raise SettingsError(
             f"environment variable {PREFIX}NODE is not JSON; write it as "
             '[{"rpc_url": "http://127.0.0.1:8332"}], or use --config'
@@ -255,7 +266,7 @@ def _with_node(settings: Settings, flags: dict[str, Any]) -> Settings:
     if len(settings.node) > 1:
         names = ", ".join(node.name for node in settings.node)
         raise SettingsError(
-            f"{', '.join(flags)} given for several nodes ({names}); set it in the settings file"
+            f"{', '.join(flags)} given, but there are several nodes ({names}); set it in the settings file"
         )
     values = settings.node[0].model_dump(exclude_unset=True) | flags
     return settings.model_copy(update={"node": (NodeSettings(**values),)})
@@ -268,7 +279,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"there is no settings file {file}") from None
     except OSError as error:
         raise SettingsError(
-            f"cannot read the settings file {file}: {error.strerror}; give a TOML file that you may read"
+            f"cannot read the settings file {file}: {error.strerror}; name a TOML file that you may read"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
@@ -287,25 +298,25 @@ def _is_port(text: str) -> bool:
 
 
 def _refuse_unknown_variables() -> None:
-    known = {(PREFIX + name).upper() for name in Settings.model_fields}
+    valid = {(PREFIX + name).upper() for name in Settings.model_fields}
     unknown = sorted(
-        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
+        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in valid
     )
     if unknown:
-        nearest = _nearest(unknown[0].upper(), known)
+        nearest = _nearest(unknown[0].upper(), valid)
         raise SettingsError(f"unknown setting in the environment: {', '.join(unknown)}{nearest}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """Ask whether the known name that looks most like this one was meant."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+def _nearest(name: str, valid: Iterable[str]) -> str:
+    """Return a question for the valid name most similar to `name`, or a hint where all names are listed."""
+    close = difflib.get_close_matches(name, list(valid), n=1)
     return f"; did you mean {close[0]}?" if close else "; collector/README.md lists all settings"
 
 
 def _explain(
     error: ValidationError, file: Path | None, content: dict[str, Any], given: dict[str, Any]
 ) -> str:
-    """Name the place, the key and the fault of the first thing that is wrong."""
+    """Return the source, the key and the fault of the first invalid setting."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join(path) or "the settings"

@@ -1,17 +1,17 @@
-"""Everything the collector raises on purpose.
+"""The exceptions that the collector raises on purpose.
 
 CollectorError
 ├── SettingsError       a setting is missing, unknown or contradictory
-├── NodeError           the node cannot serve us as it is
-│   ├── NodeUnavailable     it may answer later; callers retry on this and on nothing else
-│   ├── NodeRefused         it does not accept our credentials, or we not its certificate
-│   ├── WrongChain          it is on another chain than the settings or the dataset say
-│   ├── MissingTopic        it does not publish a ZMQ topic we need
-│   └── RpcError            it answered with an error code
-├── DecodeError         bytes are not what they should be
+├── NodeError           the node cannot be used
+│   ├── NodeUnavailable     the node may answer later; only after this error a call is tried again
+│   ├── NodeRefused         the node refuses our credentials, or we refuse its certificate
+│   ├── WrongChain          the node is on another chain than the settings or the dataset
+│   ├── MissingTopic        the node does not publish a ZMQ topic that we need
+│   └── RpcError            the node answered with an error code
+├── DecodeError         bytes do not have the expected format
 ├── DatasetError        a dataset folder or file cannot be used
-│   └── NoSpace             the disk is full; what was to be written is kept, and can be written later
-└── RegtestError        no bitcoind to be had, or a scenario is wrong
+│   └── NoSpace             the disk is full; the data is kept and can be written later
+└── RegtestError        there is no bitcoind, or a scenario is wrong
 """
 
 import errno
@@ -22,7 +22,7 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class CollectorError(Exception):
-    """Anything the collector raises on purpose. The command line prints it without a traceback."""
+    """Base of all errors raised on purpose. The command line prints its text, without a traceback."""
 
 
 class SettingsError(CollectorError):
@@ -30,23 +30,23 @@ class SettingsError(CollectorError):
 
 
 class NodeError(CollectorError):
-    """The node cannot serve us as it is."""
+    """The node cannot be used."""
 
 
 class NodeUnavailable(NodeError):  # noqa: N818 - a state of the node, not a mistake
-    """The node may answer later; callers retry on this and on nothing else."""
+    """The node may answer later. Callers try again after this error and after no other."""
 
 
 class NodeRefused(NodeError):  # noqa: N818 - see above
-    """The node does not accept our credentials, or we do not accept its certificate."""
+    """The node refuses our credentials, or we refuse its certificate."""
 
 
 class WrongChain(NodeError):  # noqa: N818 - see above
-    """The node is on another chain than the settings or the dataset say."""
+    """The node is on another chain than the settings or the dataset."""
 
 
 class MissingTopic(NodeError):  # noqa: N818 - see above
-    """The node does not publish a ZMQ topic we need."""
+    """The node does not publish a ZMQ topic that we need."""
 
 
 class RpcError(NodeError):
@@ -59,7 +59,7 @@ class RpcError(NodeError):
 
 
 class DecodeError(CollectorError):
-    """Bytes are not what they should be."""
+    """Bytes do not have the expected format."""
 
 
 class DatasetError(CollectorError):
@@ -67,8 +67,8 @@ class DatasetError(CollectorError):
 
 
 class NoSpace(DatasetError):  # noqa: N818 - a state of the disk, not a mistake
-    """The disk has no room now; what was to be written is kept, and can be written later."""
+    """The disk is full. The data is kept and can be written later."""
 
 
 class RegtestError(CollectorError):
-    """No bitcoind to be had, or a scenario is wrong."""
+    """There is no bitcoind, or a scenario is wrong."""

@@ -1,4 +1,4 @@
-"""Structured logs on stderr: for people in a terminal, one JSON object per line elsewhere."""
+"""Structured logs on stderr: text for people in a terminal, else one JSON object per line."""
 
 import logging
 import sys
@@ -10,7 +10,7 @@ import structlog
 
 
 def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Leave out of every text what would control a terminal: part of it was written by strangers."""
+    """Remove control characters from every text of a log event, because strangers wrote part of it."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = "".join(char for char in value if char.isprintable() or char in "\n\t")
@@ -18,24 +18,24 @@ def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]
 
 
 class Stderr:
-    """The stderr of the moment. A line that it does not take is left out, and ends nothing.
+    """Writes to `sys.stderr` and ignores errors, so that a lost log line never ends the program.
 
-    It may be a file on the disk that is full, a pipe that nobody reads any more, a terminal that has closed.
+    stderr may be a file on a full disk, a pipe without a reader, or a closed terminal.
     """
 
     def write(self, text: str) -> None:
-        """Write some text, if that is possible."""
+        """Write a text; ignore an error."""
         with suppress(OSError):
             sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Hand over what was written, if that is possible."""
+        """Flush what was written; ignore an error."""
         with suppress(OSError):
             sys.stderr.flush()
 
 
 def configure_logging(log_format: str = "auto", log_level: str = "info") -> None:
-    """Set up logging for a command: `log_format` is auto, console or json."""
+    """Set up logging for a command. `log_format` is auto, console or json."""
     is_console = sys.stderr.isatty() if log_format == "auto" else log_format == "console"
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

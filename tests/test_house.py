@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -120,6 +121,18 @@ def test_the_lock_covers_every_dependency() -> None:
     for requirement in wanted:
         package = re.split(r"[\[<>=;]", requirement)[0]
         assert re.search(rf"^{re.escape(package)}==", lock, re.MULTILINE), f"{package}: run make lock"
+
+
+def test_dependencies_are_imported_and_imports_are_declared() -> None:
+    """Each import of a package is of a declared dependency, and each dependency is imported."""
+    modules = {module.split(".")[0] for path in MODULES for module in imported(ast.parse(path.read_text()))}
+    foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES)
+    distributions = importlib.metadata.packages_distributions()
+    used = {distributions[module][0].lower().replace("_", "-") for module in foreign}
+    used.add("pandas")  # DuckDB imports it when a user asks for a result as a DataFrame
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[\[<>=;]", requirement)[0] for requirement in project["dependencies"]}
+    assert used == declared
 
 
 @pytest.mark.parametrize("package", PACKAGES)

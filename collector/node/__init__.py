@@ -1,1 +1,1 @@
-"""Talk to a node: find its RPC, call it, examine the node before a session, and ask from threads."""
+"""Talk to a node: find its RPC, call it, check the node before a session, and send requests from threads."""

@@ -1,9 +1,9 @@
-"""Find a node's RPC by itself: its bitcoin.conf, its datadir and its cookie file.
+"""Find the RPC of a node from its bitcoin.conf, its datadir and its cookie file.
 
-Follows the node's own rules (Bitcoin Core, doc/bitcoin-conf.md): settings before the first [section] hold for
-every chain, except those of the network, which then hold for mainnet alone; a [section] holds for its chain;
-the section goes before the rest, and in either the first value counts. What a file includes comes behind all
-that it says itself.
+The rules are those of the node (Bitcoin Core, doc/bitcoin-conf.md). A setting before the first [section]
+holds for every chain, but a network setting there holds for mainnet only. A [section] holds for its chain and
+overrides the settings before it. Of two equal names in one place the first counts. The settings of included
+files follow all settings of the file itself.
 """
 
 import sys
@@ -37,14 +37,14 @@ class Access(NamedTuple):
     cookie_file: Path | None
     user: str | None
     password: str | None
-    ca_file: Path | None = None  # certificates to check an https RPC by
+    ca_file: Path | None = None  # certificates that check an https RPC
 
     def __repr__(self) -> str:
         return f"Access({self.rpc_url!r}, cookie_file={self.cookie_file!r})"
 
 
 def default_datadir() -> Path:
-    """Return where the node keeps its data unless told otherwise; SettingsError for a user without a home."""
+    """Return the default datadir of a node; raise SettingsError for a user without a home folder."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -55,9 +55,9 @@ def default_datadir() -> Path:
 
 
 def find_access(node: NodeSettings, chain: str) -> Access:
-    """Return how to reach a node's RPC. The settings go before what its bitcoin.conf says.
+    """Return how to reach the RPC of a node. Our settings override its bitcoin.conf.
 
-    Raises SettingsError for a file that is named and cannot be read, or that is of another chain's node.
+    Raises SettingsError for a named file that cannot be read, and for a bitcoin.conf of another chain.
     """
     if node.ca_file is not None and not node.ca_file.is_file():
         raise SettingsError(f"there is no file {node.ca_file}; set ca_file to certificates in PEM format")
@@ -73,16 +73,16 @@ def find_access(node: NodeSettings, chain: str) -> Access:
     chain_folder = datadir / SUBFOLDERS[chain]
     url = node.rpc_url or _rpc_url(conf, chain)
     user, password = _value(conf, chain, "rpcuser"), _value(conf, chain, "rpcpassword")
-    if node.cookie_file is None and password:  # with an empty one the node writes a cookie
+    if node.cookie_file is None and password:  # with an empty password the node writes a cookie
         return Access(url, None, user or "", password, node.ca_file)
     cookie = chain_folder / (_value(conf, chain, "rpccookiefile") or COOKIE_NAME)
     return Access(url, node.cookie_file or cookie, None, None, node.ca_file)
 
 
 def read_conf(path: Path, chain: str, datadir: Path, *, must_exist: bool) -> Conf:
-    """Read a bitcoin.conf and what it includes for a chain; empty when there is none and none is demanded.
+    """Read a bitcoin.conf and the files it includes for a chain; a missing file is empty unless `must_exist`.
 
-    Names of included files are relative to the datadir. What these include themselves is not followed.
+    Names of included files are relative to the datadir. Included files cannot include others.
     """
     conf = _read(path, must_exist=must_exist)
     named = [name for section in (chain, "") for name in conf.get(section, {}).get("includeconf", [])]
@@ -119,7 +119,7 @@ def _read(path: Path, *, must_exist: bool) -> Conf:
 
 
 def _refuse_other_chain(conf: Conf, chain: str, path: Path) -> None:
-    """Raise SettingsError when a bitcoin.conf chooses a chain, and another one than the settings."""
+    """Raise SettingsError if a bitcoin.conf chooses another chain than the settings."""
     common = {name: values[0] for name, values in conf.get("", {}).items()}
     switched = [name for switch, name in CHAIN_SWITCHES.items() if common.get(switch, "0") != "0"]
     chosen = common.get("chain") or next(iter(switched), chain)
@@ -131,11 +131,11 @@ def _refuse_other_chain(conf: Conf, chain: str, path: Path) -> None:
 
 
 def _rpc_url(conf: Conf, chain: str) -> str:
-    """Return where the node listens: on loopback, or, when there is an rpcallowip, where rpcbind says."""
+    """Return the address of the RPC: loopback, or rpcbind if there is an rpcallowip."""
     port = _value(conf, chain, "rpcport") or str(RPC_PORTS[chain])
     bound = _values(conf, chain, "rpcbind") if _values(conf, chain, "rpcallowip") else []
-    places = [_host_and_port(each, port) for each in bound] or [("127.0.0.1", port)]
-    host, port = next((place for place in places if is_loopback(place[0])), places[0])
+    addresses = [_host_and_port(each, port) for each in bound] or [("127.0.0.1", port)]
+    host, port = next((address for address in addresses if is_loopback(address[0])), addresses[0])
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -1,6 +1,6 @@
-"""See that a node can serve us before anything is written: reachable, on our chain, publishing our topics.
+"""Check a node before anything is written: it is reachable, on our chain, and publishes our topics.
 
-Every reason not to start is one sentence: what was found, with its value, and what to set.
+Every reason not to start is one sentence with the value that was found and the setting to change.
 """
 
 import json
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from collector.config import NodeSettings, Settings
+from collector.dataset.rows import NodeRow
 from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.errors import (
     MissingTopic,
@@ -29,16 +30,22 @@ from collector.errors import (
 from collector.node.access import RPC_PORTS, find_access
 from collector.node.rpc import RpcClient, printable
 
-Row = dict[str, Any]
 EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
-LEAST_VERSION: Final = 230000  # getblock tells what inputs spent since 23.0
+LEAST_VERSION: Final = 230000  # since 23.0 getblock returns the outputs that inputs spent
 PROBE_S: Final = 2.0
-ZMTP_GREETING: Final = b"\xff"  # ZMTP 3.1, section "Greeting": what no HTTP server begins with
-LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx at once, and few events
-CROWDED: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
+ZMTP_GREETING: Final = b"\xff"  # first byte of ZMTP 3.1, with which no HTTP answer begins
+LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx messages at once
+OFTEN_FULL: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
 LIBRARIES: Final = ("pyarrow", "pyzmq", "requests", "numpy")
-STATE: Final = ("loaded", "size", "bytes", "usage", "total_fee", "unbroadcastcount")  # not policy
-# Besides what is asked here: what a session asks (each `ask_` function, `collector.service.polls`).
+MEMPOOL_STATE: Final = (
+    "loaded",
+    "size",
+    "bytes",
+    "usage",
+    "total_fee",
+    "unbroadcastcount",
+)  # the rest of getmempoolinfo is policy
+# Every method that a session calls; a node may forbid single methods.
 METHODS: Final = (
     "getbestblockhash",
     "getblock",
@@ -56,15 +63,15 @@ log = structlog.get_logger(__name__)
 
 
 class NodeFacts(NamedTuple):
-    """A node that can serve us: where it publishes, and its row of `nodes` but for the names and the time."""
+    """What a check of a node found. The session later sets `session` and `started_at` of the row."""
 
-    endpoints: dict[str, str]  # by topic
-    node_began_before_s: float  # on our monotonic clock
-    row: Row
+    endpoints: dict[str, str]  # ZMQ address by topic
+    node_began_before_s: float  # latest possible start of the node, on our monotonic clock
+    row: NodeRow
 
 
 def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> RpcClient:
-    """Return a client for a node's RPC: where it is comes from the settings, else from its bitcoin.conf."""
+    """Return a client for the RPC of a node, found by the settings, else by its bitcoin.conf."""
     access = find_access(node, chain)
     return RpcClient(
         access.rpc_url,
@@ -78,25 +85,25 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
     )
 
 
-def refuse_twins(settings: Settings) -> None:
-    """Raise SettingsError when two nodes are one: every row would be there under both names."""
+def refuse_same_node_twice(settings: Settings) -> None:
+    """Raise SettingsError if two [[node]] tables mean one node, which would then be recorded twice."""
     names: dict[tuple[str, ...], str] = {}
     for node in settings.node:
         url = find_access(node, settings.chain).rpc_url
-        place = (url, *(node.zmq.get(topic, "") for topic in ZMQ_TOPICS))
-        if place in names:
+        addresses = (url, *(node.zmq.get(topic, "") for topic in ZMQ_TOPICS))
+        if addresses in names:
             raise SettingsError(
-                f"nodes {names[place]} and {node.name} are the same one, at {url}; "
+                f"nodes {names[addresses]} and {node.name} are the same node, at {url}; "
                 "give each [[node]] its own rpc_url or datadir"
             )
-        names[place] = node.name
+        names[addresses] = node.name
 
 
 def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool = True) -> NodeFacts:
-    """Check the node and collect what its row of `nodes` says; the first time, warn of what is unwise.
+    """Check the node and return its facts; the first time, also log warnings about its settings.
 
     Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, NodeError for a node that is
-    too old, SettingsError for an address that is no RPC's, or what the client raises.
+    too old, SettingsError for an address that is not an RPC, and the errors of the client.
     """
     refuse_zmq_port(client.url)
     chain = client.call("getblockchaininfo")
@@ -108,11 +115,14 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
     notifiers = client.call("getzmqnotifications")
     endpoints = find_endpoints(notifiers, node, client.url)
     if is_first:
-        warn_of_unwise(node.name, chain, notifiers)
+        warn_of_settings(node.name, chain, notifiers)
     mempool = client.call("getmempoolinfo")
-    policy = {name: value for name, value in mempool.items() if name not in STATE}
+    policy = {name: value for name, value in mempool.items() if name not in MEMPOOL_STATE}
     policy |= {name: network[name] for name in ("relayfee", "incrementalfee") if name in network}
-    row = {
+    row: NodeRow = {
+        "node": node.name,
+        "session": "",
+        "started_at": 0,
         "chain": chain["chain"],
         "node_version": network["version"],
         "subversion": network["subversion"],
@@ -132,24 +142,24 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
 
 
 def _refuse_forbidden(client: RpcClient) -> None:
-    """Raise NodeRefused with every method that the node's rpcwhitelist keeps from us."""
+    """Raise NodeRefused with every method that the node's rpcwhitelist forbids us."""
     forbidden = []
     for method in METHODS:
         try:
-            client.call(method, {})  # which none of them takes: the answer is an error, and costs nothing
+            client.call(method, {})  # no method takes this parameter: the node answers with an error at once
         except RpcError:
             pass
-        except NodeRefused:  # not our credentials: one call of ours was answered
+        except NodeRefused:  # the credentials are good: the node has answered a call
             forbidden.append(method)
     if forbidden:
         raise NodeRefused(
-            f"the node at {client.url} does not let us call {', '.join(forbidden)}; add what is missing to "
+            f"the node at {client.url} does not let us call {', '.join(forbidden)}; add them to "
             "the rpcwhitelist of our user in its bitcoin.conf and restart it"
         )
 
 
-def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
-    """Raise for a node of another chain, too old, or still downloading."""
+def _refuse_unfit(chain: Mapping[str, Any], network: Mapping[str, Any], name: str, wanted: str) -> None:
+    """Raise an error for a node that is on another chain, too old, or still downloading."""
     if chain["chain"] != wanted:
         raise WrongChain(
             f"{name} is on {printable(chain['chain'])!r}, the settings say "
@@ -158,34 +168,32 @@ def _refuse_unfit(chain: Row, network: Row, name: str, wanted: str) -> None:
     if network["version"] < LEAST_VERSION:
         raise NodeError(
             f"{name} has version {network['version']} "
-            f"({printable(network['subversion'])}), which does not tell all we need; install 23.0 or newer"
+            f"({printable(network['subversion'])}), which lacks what we need; install 23.0 or newer"
         )
-    if chain["initialblockdownload"] and wanted != "regtest":  # there it lasts until the first block
-        # Its progress says 100 % where the chain has had no block for long.
+    if chain["initialblockdownload"] and wanted != "regtest":  # on regtest it lasts until the first block
+        # `verificationprogress` would say 100 % of a chain that has had no block for long.
         reached_at = datetime.fromtimestamp(chain["mediantime"], UTC)
         raise NodeUnavailable(
             f"{name} is still downloading the chain, and has it up to {reached_at:%Y-%m-%d %H:%M} UTC; "
-            "start again when it has caught up"
+            "start again when it has the whole chain"
         )
 
 
-def warn_of_unwise(node: str, chain: Row, notifiers: list[Mapping[str, Any]]) -> None:
-    """Warn of a pruned node, and of queues so small that the node will drop messages from them."""
+def warn_of_settings(node: str, chain: Mapping[str, Any], notifiers: list[Mapping[str, Any]]) -> None:
+    """Log a warning for a pruned node, and for ZMQ queues so small that the node will drop messages."""
     if chain.get("pruned"):
-        advice = (
-            "blocks below it cannot be fetched when they are missing; `backfill` needs a node that has them"
-        )
+        advice = "missing blocks below it cannot be fetched; `backfill` needs a node that has them"
         log.warning("node.pruned", node=node, from_height=chain.get("pruneheight"), advice=advice)
     limits = {str(notifier["type"]).removeprefix("pub"): notifier["hwm"] for notifier in notifiers}
-    small = {topic: limits[topic] for topic in CROWDED if 0 < limits.get(topic, 0) < LEAST_HWM}
+    small = {topic: limits[topic] for topic in OFTEN_FULL if 0 < limits.get(topic, 0) < LEAST_HWM}
     if small:
         settings = " and ".join(f"zmqpub{topic}hwm={LEAST_HWM * 10}" for topic in small)
         log.warning("zmq.small_queue", node=node, advice=f"set {settings} in bitcoin.conf", **small)
 
 
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:
-    """Return the address of each topic: from the settings, else from what the node says it publishes."""
-    published = {str(entry["type"]).removeprefix("pub"): entry for entry in notifiers}
+    """Return the ZMQ address of each topic, from the settings, else from the node."""
+    published = {str(notifier["type"]).removeprefix("pub"): notifier for notifier in notifiers}
     missing = [topic for topic in ZMQ_TOPICS if topic not in published]
     if missing:
         lines = " and ".join(f"zmqpub{topic}=tcp://127.0.0.1:{EXAMPLE_PORTS[topic]}" for topic in missing)
@@ -199,10 +207,10 @@ def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_u
 
 
 def refuse_zmq_port(url: str) -> None:
-    """Raise SettingsError when a ZMQ publisher answers at an RPC address.
+    """Raise SettingsError if a ZMQ publisher answers at an RPC address.
 
-    It would take a request without a word, so that nothing is said before `rpc_timeout_s` is over. What else
-    is wrong with an address shows when it is asked.
+    A publisher never answers an HTTP request, so a call would fail only after `rpc_timeout_s`. Other wrong
+    addresses fail at the first call.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
@@ -222,7 +230,7 @@ def refuse_zmq_port(url: str) -> None:
 
 
 def reachable(address: str, rpc_url: str) -> str:
-    """Replace a wildcard that the node binds to by the host its RPC is reached at."""
+    """Return a ZMQ address with a wildcard host replaced by the host of the RPC."""
     parts = urlsplit(address)
     if parts.scheme == "tcp" and parts.hostname in ("0.0.0.0", "::", "*"):  # noqa: S104 - read, not bound
         host = urlsplit(rpc_url).hostname or ""
@@ -231,4 +239,5 @@ def reachable(address: str, rpc_url: str) -> str:
 
 
 def _software() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that matter for a row."""
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES}

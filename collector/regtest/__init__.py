@@ -1,4 +1,4 @@
-"""A node of our own: find or fetch bitcoind, start it on regtest, and script what happens on it.
+"""Start a private bitcoind on regtest and play a scripted scenario on it.
 
 bitcoind = find_bitcoind()
 scenario = load_scenario("demo")

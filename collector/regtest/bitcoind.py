@@ -1,8 +1,8 @@
-"""Find a bitcoind, or fetch one into a cache of our own.
+"""Find a bitcoind on this machine, or fetch one into a cache folder.
 
-The order is: the path given, `$BITCOIND`, PATH, our cache, the official release (checked against a
-pinned SHA-256), Debian's package. The first one that answers `--version` is used. A path named by the
-user is never passed over in silence: if it does not run, that is an error.
+The search order is: the path given, `$BITCOIND`, PATH, the cache, the official release (checked against a
+pinned SHA-256), Debian's package. The first bitcoind that answers `--version` is used. A path that the user
+names must work: if it does not run, that is an error.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ BITCOIND_VARIABLE = "BITCOIND"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitcoind:
-    """A bitcoind that was seen to run."""
+    """A bitcoind program that has answered `--version`."""
 
     path: Path
     version: str  # first line of `bitcoind --version`
@@ -42,7 +42,7 @@ class Bitcoind:
 
 
 def cache_folder() -> Path:
-    """Where fetched nodes are kept: `$XDG_CACHE_HOME/pool-measurement` or `~/.cache/pool-measurement`."""
+    """Return the cache of fetched nodes: `pool-measurement` below `$XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "pool-measurement"
 
@@ -50,9 +50,9 @@ def cache_folder() -> Path:
 def find_bitcoind(
     explicit: Path | None = None, *, cache: Path | None = None, download: bool = True
 ) -> Bitcoind:
-    """Return a bitcoind that runs; fetch one when the machine has none and `download` allows it.
+    """Return a bitcoind that runs. Fetch one if the machine has none and `download` is true.
 
-    Raises RegtestError, whose message names every way that was tried and why it failed.
+    Raises RegtestError with every way that was tried and why it failed.
     """
     found = _named_by_user(explicit) or _on_path()
     if found is None:
@@ -62,7 +62,7 @@ def find_bitcoind(
 
 
 def probe(path: Path, source: str) -> Bitcoind:
-    """Ask the program at `path` for its version; refuse what is not bitcoind."""
+    """Ask the program at `path` for its version; raise RegtestError if it is not bitcoind."""
     path = path.absolute()
     if not path.is_file():
         raise RegtestError(f"{source}: there is no file {path}")
@@ -100,7 +100,7 @@ def _on_path() -> Bitcoind | None:
 
 
 def _cached_or_fetched(cache: Path, *, download: bool) -> Bitcoind:
-    """Try the two kinds of node we can fetch: first what the cache has of either, then the network."""
+    """Return a node from the cache, or download one: first Bitcoin Core, then Bitcoin Knots."""
     machine = platform.machine()
     ways: list[tuple[str, Path, Callable[[Path, str], None]]] = [
         (
@@ -129,13 +129,13 @@ def _cached_or_fetched(cache: Path, *, download: bool) -> Bitcoind:
             log.info("bitcoind.not_fetched", what=name, reason=str(error))
             tried.append(f"{name}: {error}")
     raise RegtestError(
-        "no bitcoind to be had; install Bitcoin Core or name one with --bitcoind PATH or $BITCOIND. "
+        "no bitcoind found; install Bitcoin Core or name one with --bitcoind PATH or $BITCOIND. "
         "Tried:\n  " + "\n  ".join(tried)
     )
 
 
 def _install(folder: Path, install: Callable[[Path, str], None], machine: str) -> None:
-    """Fill `folder` in one step: install beside it, then rename, so that a kill leaves no half of it."""
+    """Install beside `folder` and rename the result, so that a kill leaves no half-filled `folder`."""
     try:
         probe(folder / "bin" / "bitcoind", "cache")
     except RegtestError:
@@ -155,7 +155,7 @@ def _install(folder: Path, install: Callable[[Path, str], None], machine: str) -
 
 @contextmanager
 def _exclusive(cache: Path) -> Iterator[None]:
-    """Hold the cache's lock: two processes never fetch at once, and a leftover of a killed one may go."""
+    """Hold the lock of the cache, so that only one process fetches a node and removes leftovers."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""Debian's `bitcoin-knots` from unstable, unpacked beside the system instead of installed into it.
+"""Unpack Debian's package `bitcoin-knots` into a folder, without installing it.
 
-apt does the work with the machine's own mirror and keyring, but with lists, cache and status of its own,
-so that no root is needed and nothing of the system changes. The package is started through the dynamic
-loader that is unpacked with it, because unstable's C library is newer than that of most machines.
+apt downloads from the machine's own mirror and checks with its keyring. Lists, cache and status are in the
+folder, so apt needs no root and changes nothing of the system. The package comes from Debian unstable, whose
+C library is newer than that of most machines; so a launcher starts bitcoind with the unpacked C library.
 """
 
 import platform
@@ -21,7 +21,7 @@ KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 COMMAND_TIMEOUT_S: Final = 180
 LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 
-# Read last of all settings: -c comes after the machine's files, so these win and its hooks are gone.
+# apt reads these after the files of the machine (-c), so these values hold and its hooks are removed.
 APT_CONF: Final = """\
 Dir::Etc::sourcelist "{folder}/apt/sources.list";
 Dir::Etc::sourceparts "-";
@@ -52,7 +52,7 @@ def install_debian_package(folder: Path, machine: str) -> None:
     Raises RegtestError where apt, a Debian mirror or the package is missing.
     """
     if machine not in LOADERS:
-        raise RegtestError(f"the machine is {machine}; this way knows {', '.join(LOADERS)}")
+        raise RegtestError(f"the machine is {machine}; this package exists for {', '.join(LOADERS)}")
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise RegtestError(f"this machine has no {tool}")
@@ -61,7 +61,7 @@ def install_debian_package(folder: Path, machine: str) -> None:
     (apt / "cache" / "archives" / "partial").mkdir(parents=True)
     (apt / "apt.conf").write_text(APT_CONF.format(folder=folder), encoding="utf-8")
     signed_by = f" signed-by={KEYRING}" if KEYRING.exists() else ""
-    # Only the list of packages, whatever else this machine likes to fetch: contents, translations, icons.
+    # Fetch only the list of packages, although the machine may be set to fetch translations and icons too.
     source = f"deb [target=Packages{signed_by}] {debian_mirror(apt)} {SUITE} main\n"
     (apt / "sources.list").write_text(source, encoding="utf-8")
 
@@ -76,10 +76,10 @@ def install_debian_package(folder: Path, machine: str) -> None:
 
 
 def debian_mirror(apt: Path, *, sources: Path = Path("/etc/apt")) -> str:
-    """Return the address of the Debian mirror this machine takes its packages from.
+    """Return the address of the Debian mirror that this machine uses.
 
-    apt itself reads the machine's sources, so one-line and deb822 files are understood wherever they
-    stand; `apt` is a folder for the lists and caches it opens on the way.
+    apt itself reads the sources in `sources`, so one-line and deb822 files both work. `apt` is a folder for
+    the lists and caches that apt opens while it reads.
     """
     system = platform.freedesktop_os_release()
     if system.get("ID") != "debian":
@@ -94,7 +94,7 @@ def debian_mirror(apt: Path, *, sources: Path = Path("/etc/apt")) -> str:
 
 
 def _libraries(settings: Sequence[str], folder: Path) -> list[str]:
-    """Return the shared libraries the package needs, and those which these need."""
+    """Return the names of all shared libraries that the package needs, directly or indirectly."""
     edges = ["--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces"]
     depends = ["apt-cache", *settings, "depends", *edges, "--no-enhances"]
     direct = re.findall(r"Depends: (z?lib\S+)", _run([*depends, PACKAGE], folder))

@@ -1,8 +1,8 @@
-"""Play a scenario on a private chain of two nodes while the live collector watches both.
+"""Play a scenario on two private nodes while a collector records both.
 
-The collector runs as it does for anybody: `pool-collector run` in a process of its own, over real ZMQ and
-RPC, ended by SIGTERM. What the scenario planted is written beside what the collector saw. What invented
-third parties published is taken in by `pool-collector import`, as it would be from real ones.
+The collector is an ordinary `pool-collector run` in its own process, over real ZMQ and RPC, ended by SIGTERM.
+The truth of the scenario is written beside the dataset. The files of invented third parties are imported
+with `pool-collector import`, like those of real ones.
 """
 
 import json
@@ -23,7 +23,7 @@ from collector.regtest.third_parties import THIRD_PARTIES
 
 log = structlog.get_logger(__name__)
 
-# What a demo folder holds of ours; anything else in it, such as a report, is left alone.
+# The files that a demo writes; anything else in its folder, such as a report, stays.
 MARKER: Final = "demo.json"
 DATASET: Final = "dataset"
 SETTINGS: Final = "collector.toml"
@@ -37,7 +37,7 @@ READY: Final = "mempool.in_step"  # what the collector logs once it follows a no
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
-SETTLE_S: Final = 1.0  # the last messages are on their way to the collector for milliseconds
+SETTLE_S: Final = 1.0  # the last messages need some milliseconds to reach the collector
 
 Progress = Callable[[int, int], None]
 Inspect = Callable[[RegtestNode], None]
@@ -51,13 +51,13 @@ def run_demo(
     progress: Progress | None = None,
     inspect: Inspect | None = None,
 ) -> Truth:
-    """Play `scenario` on two fresh nodes while the collector watches; everything is written below `out`.
+    """Play `scenario` on two new nodes while a collector records them; write everything below `out`.
 
-    Pools mine on the first; the second is connected to it. `inspect` is called with the first while it still
-    runs, after the collector has ended. Raises RegtestError when `out` holds something else than an earlier
-    demo, or when the collector does not end in order or refuses a file.
+    Pools mine on the first node, and the second is connected to it. When the collector has ended, `inspect`
+    is called with the first node, which still runs. Raises RegtestError if `out` holds anything but an
+    earlier demo, if the collector fails, or if it refuses a file.
     """
-    _make_room(out)
+    _remove_earlier_demo(out)
     _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
     with RegtestNode(bitcoind, listen=True) as node, RegtestNode(bitcoind) as second:
         second.connect(node)
@@ -74,7 +74,7 @@ def run_demo(
 
 
 class _Collector:
-    """`pool-collector run` as a process; whatever happens, it does not outlive the `with` block."""
+    """`pool-collector run` as a process, which is ended at the end of the `with` block at the latest."""
 
     def __init__(self, nodes: Mapping[str, RegtestNode], out: Path) -> None:
         self._log = out / LOG
@@ -87,7 +87,7 @@ class _Collector:
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we then stop it in order
+                start_new_session=True,  # Ctrl-C must not reach it: we end it with SIGTERM
             )
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class _Collector:
         self._kill()
 
     def stop(self) -> None:
-        """End it as systemd would; raises RegtestError unless it ends with status 0."""
+        """Send SIGTERM and wait; raise RegtestError unless the collector ends with status 0."""
         self._process.terminate()
         try:
             status = self._process.wait(STOP_TIMEOUT_S)
@@ -131,11 +131,11 @@ class _Collector:
 
     def _last_line(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it wrote nothing"
 
 
 def _import_third_parties(scenario: Scenario, out: Path) -> None:
-    """Import what was published; raises RegtestError with the reason when a file is refused."""
+    """Import the files of the third parties; raise RegtestError if a file is refused."""
     for kind, party in (("prices", scenario.prices), ("labels", scenario.labels)):
         if party is None:
             continue
@@ -159,7 +159,7 @@ def _import_third_parties(scenario: Scenario, out: Path) -> None:
 
 
 def _settings(nodes: Mapping[str, RegtestNode], dataset: Path) -> str:
-    """Write settings for nodes that live two minutes: everything happens a little more often."""
+    """Return the TOML settings of the collector, with short intervals because a demo lasts two minutes."""
     sections = [
         f"""\
 chain = "regtest"
@@ -183,7 +183,7 @@ cookie_file = {json.dumps(str(node.cookie_path))}
 
 
 def claim_folder(out: Path) -> None:
-    """Make the folder of a demo; raises RegtestError where that cannot be, or it holds something else."""
+    """Make the folder of a demo; raise RegtestError if that fails or other files are in it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         is_foreign = any(out.iterdir()) and not (out / MARKER).is_file()
@@ -195,8 +195,8 @@ def claim_folder(out: Path) -> None:
         raise RegtestError(f"{out} is not empty and no earlier demo made it; choose another --out")
 
 
-def _make_room(out: Path) -> None:
-    """Remove what an earlier demo wrote; refuse a folder that is not a demo's."""
+def _remove_earlier_demo(out: Path) -> None:
+    """Remove the files of an earlier demo; raise RegtestError if other files are in the folder."""
     claim_folder(out)
     for name in OURS:
         path = out / name

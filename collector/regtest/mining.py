@@ -1,7 +1,7 @@
-"""Mine a block the way a pool does: template, own coinbase, work, submitblock.
+"""Mine a block as a pool does: take a template, make a coinbase, solve the header, submit the block.
 
-The node gives height, parent, target and subsidy (getblocktemplate); which transactions go in and in which
-order is the pool's own choice, so the coinbase claims the fees of exactly these.
+The node gives height, parent, target and subsidy (getblocktemplate). The pool chooses the transactions and
+their order, so the coinbase claims the fees of exactly these.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ NO_VOUT: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a block on the node's tip must have; hashes in internal byte order."""
+    """What the next block on the tip of the node must contain; hashes in internal byte order."""
 
     height: int
     prev_hash: bytes
@@ -62,7 +62,7 @@ class Block:
 
 
 def take_template(rpc: RpcClient) -> Template:
-    """Ask the node what to build on its tip."""
+    """Ask the node for the template of the next block."""
     answer: dict[str, Any] = rpc.call("getblocktemplate", {"rules": ["segwit"]})
     return Template(
         height=answer["height"],
@@ -127,7 +127,7 @@ def build_block(
 
 
 def coinbase_script(height: int, tag: bytes, extranonce: int) -> bytes:
-    """Height, the pool's tag as it is, and eight bytes that make the coinbase unique."""
+    """Return the coinbase script: height, tag of the pool, and eight bytes that make it unique."""
     script = height_push(height) + tag + extranonce.to_bytes(EXTRANONCE_BYTES, "little")
     if len(script) > MAX_COINBASE_SCRIPT_BYTES:
         raise RegtestError(f"a tag of {len(tag)} bytes is too long; {MAX_TAG_BYTES} fit into a coinbase")
@@ -135,7 +135,7 @@ def coinbase_script(height: int, tag: bytes, extranonce: int) -> bytes:
 
 
 def solve(start: bytes, target: int) -> bytes:
-    """Return the 76 bytes with the first nonce that meets the target; regtest needs two tries on average."""
+    """Append the first nonce that meets the target to 76 bytes of header; on regtest half of all do."""
     for nonce in range(2**32):
         header = start + nonce.to_bytes(4, "little")
         if int.from_bytes(sha256d(header), "little") <= target:
@@ -144,7 +144,7 @@ def solve(start: bytes, target: int) -> bytes:
 
 
 def submit(rpc: RpcClient, block: Block) -> None:
-    """Hand the block to the node; raise RegtestError with the node's reason when it is not taken."""
+    """Submit the block; raise RegtestError with the reason if the node refuses it."""
     verdict = rpc.call("submitblock", block.raw.hex())
     if verdict is not None:
         raise RegtestError(f"the node refused block {block.hash} at height {block.height}: {verdict}")

@@ -1,7 +1,7 @@
 """A bitcoind on regtest that belongs to this process and ends with it.
 
-The node listens on free loopback ports and has a temporary datadir. It is stopped at the end of the
-`with` block and at exit; and because the kernel is told to, also when this process is killed.
+The node listens on free loopback ports and has a temporary datadir. It is stopped at the end of the `with`
+block and at exit. On Linux the kernel kills it when this process is killed.
 """
 
 import atexit
@@ -35,7 +35,7 @@ POLL_S: Final = 0.05
 START_ATTEMPTS: Final = 3
 LOG_LINES_IN_ERROR: Final = 3
 
-# Policy that Bitcoin Core and Knots, old and new, do not share; set so that all of them behave alike.
+# Defaults differ between versions of Bitcoin Core and Knots; with these options all of them behave alike.
 COMMON_OPTIONS: Final = (
     "-regtest",
     "-server",
@@ -62,9 +62,9 @@ KNOTS_OPTIONS: Final = (
     "-softwareexpiry=0",
 )
 
-# A small process that asks to be killed with its parent and then becomes bitcoind: Python code between fork
-# and exec (preexec_fn) is unsafe while the parent has threads. PR_SET_PDEATHSIG is 1. A parent that died
-# before the call is noticed by its changed id.
+# The program of a small process that asks the kernel to kill it with its parent (PR_SET_PDEATHSIG is 1) and
+# then becomes bitcoind. A preexec_fn could do the same, but is unsafe while the parent has threads.
+# If the parent died before the call, the id of the parent has changed.
 LEASH: Final = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -77,10 +77,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 class RegtestNode:
     """One bitcoind on regtest; use it in a `with` statement.
 
-    `datadir` is kept when given; else a temporary one lives as long as the node, restarts included.
-    `zmq_hwm` is the node's high-water mark per topic and subscriber: above it messages are dropped.
+    A `datadir` that is given is kept; otherwise a temporary one is removed when the node is closed.
+    `zmq_hwm` is the high-water mark of the node per topic and subscriber: above it the node drops messages.
     `listen` opens a P2P port, which two nodes need to connect. `options` are added to bitcoind's own.
-    The node also ends when the thread that started it ends, so start it from one that lives on.
+    The kernel also kills the node when the thread that started it ends, so start it from a lasting thread.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class RegtestNode:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def client(self, *, timeout_s: float = 30.0) -> RpcClient:
-        """Return a new RPC client."""
+        """Return a new RPC client for this node."""
         return RpcClient(self.rpc_url, cookie_file=self.cookie_path, timeout_s=timeout_s)
 
     def start(self) -> None:
-        """Start bitcoind and return when its RPC answers; raise RegtestError when it does not come up."""
+        """Start bitcoind and return when its RPC answers; raise RegtestError if it does not."""
         if self.process_id is not None:
             return
         fresh = not (self.datadir / "regtest").exists()
@@ -155,7 +155,7 @@ class RegtestNode:
             try:
                 self._start_once()
             except _PortTakenError:
-                # Another process took one between our look and the node's bind.
+                # Another process took a port after we looked and before the node bound it.
                 if attempt == START_ATTEMPTS or not fresh:
                     raise
                 self._choose_ports()
@@ -163,7 +163,7 @@ class RegtestNode:
                 return
 
     def stop(self) -> None:
-        """Stop bitcoind, politely first; return when the process is gone. The datadir stays."""
+        """Stop bitcoind over RPC, else by force, and wait for its end. The datadir stays."""
         process, self._process = self._process, None
         atexit.unregister(self.close)
         if process is None or process.poll() is not None:
@@ -180,14 +180,14 @@ class RegtestNode:
         log.info("node.stopped", datadir=str(self.datadir))
 
     def kill(self) -> None:
-        """End bitcoind as a power cut would, without a word to it. The datadir stays."""
+        """Kill bitcoind with SIGKILL, as a power cut would end it. The datadir stays."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def restart(self, *, with_mempool: bool = True) -> None:
-        """Stop and start on the same datadir and ports, with or without what was in the mempool."""
+        """Stop and start bitcoind on the same datadir and ports; the saved mempool is kept or removed."""
         self.stop()
         if not with_mempool:
             (self.datadir / "regtest" / "mempool.dat").unlink(missing_ok=True)
@@ -202,7 +202,7 @@ class RegtestNode:
                 shutil.rmtree(self.datadir, ignore_errors=True)
 
     def connect(self, other: "RegtestNode") -> None:
-        """Connect to `other`, which must listen, and keep connected."""
+        """Add `other` as a peer, to which the node reconnects by itself; `other` must listen."""
         if not other.listen:
             raise RegtestError(f"the node in {other.datadir} does not listen; start it with listen=True")
         self.client().call("addnode", other.p2p_address, "add")
@@ -246,7 +246,7 @@ class RegtestNode:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                start_new_session=True,  # Ctrl-C is for us; we then stop the node in order
+                start_new_session=True,  # Ctrl-C must not reach the node: we stop it over RPC
             )
         atexit.register(self.close)
         try:
@@ -264,7 +264,10 @@ class RegtestNode:
                 raise _start_failure(process.returncode, messages, self.datadir)
             try:
                 rpc.call("getblockcount")
-            except (NodeUnavailable, NodeRefused):  # refused: another node has our port, ours will say so
+            except (
+                NodeUnavailable,
+                NodeRefused,
+            ):  # NodeRefused: another node has our port; ours will end and say so
                 time.sleep(POLL_S)
             else:
                 return
@@ -288,11 +291,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def _start_failure(status: int, messages: Path, datadir: Path) -> RegtestError:
-    """Say why bitcoind ended, in its own words; its temporary datadir is about to go."""
+    """Make an error of the last lines that bitcoind wrote before it ended."""
     said = messages.read_text(errors="replace").strip().splitlines()[-LOG_LINES_IN_ERROR:]
     debug_log = datadir / "regtest" / "debug.log"
     if not said and debug_log.exists():
         said = debug_log.read_text(errors="replace").strip().splitlines()[-LOG_LINES_IN_ERROR:]
-    text = f"bitcoind ended at its start with status {status}: {' '.join(said) or 'it said nothing'}"
+    text = f"bitcoind ended at its start with status {status}: {' '.join(said) or 'it wrote nothing'}"
     taken = any(words in text.lower() for words in ("unable to bind", "unable to start http", "zmq"))
     return _PortTakenError(text) if taken else RegtestError(text)

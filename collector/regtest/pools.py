@@ -1,4 +1,4 @@
-"""What pools do: build a block on the mempool as it is, publish it when it is due, or lose a branch."""
+"""What a pool of a scenario does: it builds a block, publishes it when it is due, or loses a branch."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -13,15 +13,14 @@ from collector.regtest.selection import ORDERS, Candidate, MempoolView, fill
 from collector.regtest.sent import SentTransactions
 from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
 
-# A losing tip stands this long, and so does the tip below it before its rival comes, so that everybody hears
-# of each step.
+# How long each tip of a losing branch stays, and the tip below the branch, so that everybody sees each step.
 HOLD_S: Final = 0.3
 FOLLOW_TIMEOUT_S: Final = 60.0
 FOLLOW_POLL_S: Final = 0.02
 
 
 class UnpublishedBlock:
-    """A block that a pool has built on the mempool as it was then, and publishes when it is due."""
+    """A block that a pool has built from the mempool of one moment and publishes later."""
 
     def __init__(
         self,
@@ -70,13 +69,13 @@ class UnpublishedBlock:
 
 
 class Followers:
-    """Nodes connected to the one that pools mine on: they follow its losing branches and must leave them."""
+    """The nodes connected to the one that pools mine on; they follow each branch and leave it again."""
 
     def __init__(self, nodes: Iterable[RegtestNode]) -> None:
         self._rpcs = [node.client() for node in nodes]
 
     def wait_for(self, block_hash: str) -> None:
-        """Return when the tip of all is `block_hash`; raises RegtestError when that takes too long."""
+        """Wait until every node has the tip `block_hash`; raise RegtestError after a minute."""
         deadline = time.monotonic() + FOLLOW_TIMEOUT_S
         for rpc in self._rpcs:
             while rpc.call("getbestblockhash") != block_hash:
@@ -88,13 +87,13 @@ class Followers:
                 time.sleep(FOLLOW_POLL_S)
 
     def call(self, method: str, block_hash: str) -> None:
-        """Call a method about a block on each."""
+        """Call an RPC method with a block hash on every node."""
         for rpc in self._rpcs:
             rpc.call(method, block_hash)
 
 
 def branch_duration_s(fork: Fork) -> float:
-    """How long `lose_branch` takes at least."""
+    """Return how long `lose_branch` takes at least."""
     return (fork.depth + 1) * HOLD_S
 
 
@@ -107,10 +106,10 @@ def lose_branch(
     extranonce: int,
     followers: Followers,
 ) -> list[StaleTruth]:
-    """Mine the blocks of a fork, lowest first, and make the node and its followers leave them again.
+    """Mine the blocks of a fork, lowest first, then invalidate them on the node and its followers.
 
-    Their transactions are back in the mempool afterwards. Nothing is sent meanwhile: a payment that is
-    replaced while a losing block holds it would have two fates.
+    Their transactions are in the mempool again afterwards. Nothing is sent in between: a payment that is
+    replaced while a losing block holds it would be both mined and replaced.
     """
     with sent.paused():
         stale = []
@@ -120,14 +119,14 @@ def lose_branch(
             stale.append(block)
         rpc.call("invalidateblock", stale[0].hash)
         followers.call("invalidateblock", stale[0].hash)
-        # The node puts them back in this order: block by block from the lowest on.
+        # The node returns them to the mempool in this order: block by block, the lowest first.
         sent.take_back(txid for block in stale for txid in block.txids)
         time.sleep(HOLD_S)
     return stale
 
 
 def reconsider_branch(rpc: RpcClient, block_hash: str, *, followers: Followers) -> None:
-    """Let the nodes call a branch that lost valid again: it is only shorter than the active chain by now."""
+    """Make the nodes accept an invalidated branch again, now that the active chain is longer."""
     rpc.call("reconsiderblock", block_hash)
     followers.call("reconsiderblock", block_hash)
 
@@ -156,7 +155,7 @@ def _mine_branch(
 def _assemble(
     scenario: Scenario, rpc: RpcClient, view: MempoolView, pool: Pool, *, is_empty: bool, extranonce: int
 ) -> tuple[list[Candidate], Block]:
-    """Fill and solve a block of `pool` on the node's tip; call it within the sent's `paused`."""
+    """Fill and solve a block of `pool` on the node's tip; call it inside `SentTransactions.paused`."""
     template = take_template(rpc)
     limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU
     candidates = fill(view, [] if is_empty else ORDERS[pool.policy](view), weight_wu=limit_wu)

@@ -1,4 +1,4 @@
-"""Get a node ready for a scenario: mature coins, split and confirmed, and every transaction made."""
+"""Prepare a node for a scenario: mine coins, split and confirm them, and make every transaction."""
 
 import itertools
 import math
@@ -20,20 +20,20 @@ from collector.regtest.transaction import Transaction
 from collector.regtest.wallet import Coin, Wallet, fan_out
 
 COINBASE_MATURITY: Final = 100
-HEADER_SPACING_S: Final = 60  # of the blocks made beforehand, which are dated back
+HEADER_SPACING_S: Final = 60  # between the blocks made here, which are dated back
 PREPARE_TAG: Final = b"/prepare/"
 COINS_PER_FAN_OUT: Final = 1_000
 FAN_OUTS_PER_BLOCK: Final = 20
-FAN_OUT_FEE_SAT: Final = 200_000  # above 1 sat/vB for the largest
+FAN_OUT_FEE_SAT: Final = 200_000  # more than 1 sat/vB of the largest fan-out
 COIN_VALUE_SAT: Final = 250_000
 COIN_WEIGHTS: Final = {"p2wsh": 40, "p2sh": 15, "p2sh-p2wsh": 15, "p2tr": 25, "p2a": 5}
-TAIL_S: Final = 1.0  # transactions are planned a little beyond the last block, should the clock lag
+TAIL_S: Final = 1.0  # transactions are planned for this long after the last block, in case the clock lags
 MIN_NODE_VERSION: Final = 280_000  # the first whose policy lets pay-to-anchor outputs be spent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A scenario whose coins are confirmed: its blocks and transactions wait for the clock."""
+    """The planned blocks and transactions of a scenario whose coins are confirmed."""
 
     blocks: Sequence[PlannedBlock]
     transactions: Sequence[PlannedTx]
@@ -42,7 +42,7 @@ class Prepared:
 def prepare(scenario: Scenario, node: RegtestNode) -> Prepared:
     """Mine and split the coins a scenario needs, and make all its transactions.
 
-    Takes seconds; afterwards the node's mempool is empty and its tip a minute old.
+    This takes seconds. Afterwards the mempool is empty and the tip a minute old.
     """
     blocks = plan_blocks(scenario)
     stories = draw_stories(scenario, sum(block.interval_s for block in blocks) + TAIL_S)

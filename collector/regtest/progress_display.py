@@ -1,4 +1,4 @@
-"""Show people how far a scenario is: a bar in a terminal, a line now and then elsewhere."""
+"""Show how far a scenario is: a bar in a terminal, else a few lines."""
 
 from types import TracebackType
 from typing import Final, Self
@@ -10,7 +10,7 @@ PLAIN_STEPS: Final = 6  # lines printed where there is no terminal
 
 
 class ScenarioProgress:
-    """Progress of one scenario on `console`; use it in a `with` statement and pass `report` on."""
+    """Shows the progress of one scenario on `console` during a `with` block, by calls of `report`."""
 
     def __init__(self, console: Console, name: str) -> None:
         self._console = console
@@ -41,7 +41,7 @@ class ScenarioProgress:
             self._bar.stop()
 
     def report(self, done: int, total: int) -> None:
-        """Take note that `done` of `total` blocks are mined."""
+        """Show that `done` of `total` blocks are mined."""
         if self._console.is_terminal:
             self._bar.update(self._task, completed=done, total=total)
         elif done == total or done % max(1, total // PLAIN_STEPS) == 0:

@@ -1,4 +1,4 @@
-"""The official Bitcoin Core release, checked against a pinned SHA-256.
+"""Download the official Bitcoin Core release and check it against a pinned SHA-256.
 
 The digests are those of `29.1/*/all.SHA256SUMS` and `noncodesigned.SHA256SUMS` in
 https://github.com/bitcoin-core/guix.sigs, where independent builders attest the same values.
@@ -40,7 +40,7 @@ def install_release(folder: Path, machine: str, *, base_url: str = RELEASE_URL) 
 
 
 def _download(url: str, target: Path) -> str:
-    """Stream `url` into `target` and return the SHA-256 of what came, as hex."""
+    """Download `url` into `target` and return the SHA-256 of the file, as hex."""
     digest = hashlib.sha256()
     try:
         with requests.get(url, stream=True, timeout=TIMEOUT_S) as answer, target.open("wb") as out:

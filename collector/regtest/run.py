@@ -1,4 +1,4 @@
-"""Play a scenario on a node: blocks and transactions on a real clock."""
+"""Play a scenario on a node: send each transaction and mine each block when it is due."""
 
 import threading
 import time
@@ -45,10 +45,11 @@ def run_scenario(
     prepared: Prepared | None = None,
     peers: Sequence[RegtestNode] = (),
 ) -> Truth:
-    """Play the scenario; write `truth.json`, the pools' rules (`pools/`) and what others say into `out`.
+    """Play the scenario; write `truth.json`, the rules of the pools and the third parties' files into `out`.
 
-    `progress(done, total)` is called after each block. What `prepare` made for this node may be given;
-    else it is made here. `peers` are nodes connected to this one, which leave a losing branch when it does.
+    `progress(done, total)` is called after each block. `prepared` is what `prepare` made for this
+    node; without it, `prepare` is called here. `peers` are nodes connected to this one,
+    which leave a losing branch too.
     Raises RegtestError when the node refuses anything that was planned.
     """
     prepared = prepared or prepare(scenario, node)
@@ -98,7 +99,7 @@ def _sum_up(
     started_at_ns: int,
     n_skipped_replacements: int,
 ) -> Truth:
-    """Put together what happened, once third parties have published what they say of it."""
+    """Let the third parties publish, and return the whole truth of the scenario."""
     ended_at_ns = time.time_ns()
     last_day = datetime.fromtimestamp(ended_at_ns / 1e9, UTC).date()
     prices, labels = publish(scenario, blocks, last_day, out)
@@ -119,7 +120,7 @@ def _sum_up(
 
 
 class _Clock:
-    """Seconds since it was made."""
+    """The clock of a scenario, which counts seconds from the moment it is made."""
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
@@ -129,7 +130,7 @@ class _Clock:
         return time.monotonic() - self._start_s
 
     def wait_until(self, due_s: float, check: Callable[[], None]) -> None:
-        """Sleep until `due_s`; `check` may raise while we wait."""
+        """Sleep until `due_s`, calling `check` now and then, which may raise."""
         while (left_s := due_s - self.now_s) > 0:
             check()
             time.sleep(min(left_s, CLOCK_STEP_S))
@@ -137,7 +138,7 @@ class _Clock:
 
 
 class _Sender:
-    """Sends transactions when they are due, in a thread of its own."""
+    """Sends every transaction when it is due, in its own thread."""
 
     def __init__(self, sent: SentTransactions, rpc: RpcClient, planned: Sequence[PlannedTx]) -> None:
         self.n_skipped = 0
@@ -148,14 +149,14 @@ class _Sender:
         self._failure: Exception | None = None
 
     def send_initial(self) -> None:
-        """Send at once what is due before the clock starts."""
+        """Send at once the transactions that are due before the clock starts."""
         while self._planned and self._planned[0].due_s < 0:
             self._send(self._planned.pop(0))
 
     @contextmanager
     def sending(self, clock: _Clock) -> Iterator[None]:
-        """Send the rest by the clock while the block runs; then raise what went wrong, if anything did."""
-        thread = threading.Thread(target=self._work, args=[clock], name=SENDER_THREAD, daemon=True)
+        """Send the others by the clock during the `with` block; then raise the error of the thread."""
+        thread = threading.Thread(target=self._send_on_time, args=[clock], name=SENDER_THREAD, daemon=True)
         thread.start()
         try:
             yield
@@ -165,14 +166,14 @@ class _Sender:
         self.check()
 
     def check(self) -> None:
-        """Raise what went wrong in the thread, if anything did."""
+        """Raise the error that ended the thread, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def _send(self, planned: PlannedTx) -> None:
         self.n_skipped += not self._sent.send(self._rpc, planned)
 
-    def _work(self, clock: _Clock) -> None:
+    def _send_on_time(self, clock: _Clock) -> None:
         try:
             for planned in self._planned:
                 if self._stop.wait(max(0.0, planned.due_s - clock.now_s)):
@@ -193,9 +194,9 @@ def _mine_all(
     followers: Followers,
     progress: Progress | None,
 ) -> tuple[list[BlockTruth], list[StaleTruth]]:
-    """Mine every block at its time; a pool looks at the mempool `template_age_s` before that.
+    """Mine every block when it is due; each pool builds its block `template_age_s` earlier.
 
-    A branch that loses is mined just before the pool of the block that replaces it looks.
+    A branch that loses is mined just before the block that replaces it is built.
     """
     blocks: list[BlockTruth] = []
     stale: list[StaleTruth] = []

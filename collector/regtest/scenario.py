@@ -1,7 +1,7 @@
-"""A scenario is data: pools with shares and policies, the pace of blocks and the traffic between them.
+"""The model of a scenario: its pools, the intervals of its blocks and its transactions.
 
-Scenarios are TOML files; those beside this module are known by their name. Every value is checked before
-anything runs, and a problem names file and key.
+A scenario is a TOML file. Those in the folder beside this module are loaded by name. Every value is checked
+before anything runs, and an error names the file and the key.
 """
 
 import random
@@ -30,7 +30,7 @@ Weight = Annotated[int, Field(gt=RESERVED_WEIGHT_WU, le=3_990_000)]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, a number is not made from a string."""
+    """Base of all sections of the file: an unknown key is an error, and so is a string for a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -89,7 +89,7 @@ class EmptyAfterFast(Section):
 class Pool(Section):
     """One pool: who it is, how much it mines, and what it does with a template.
 
-    `rules` says by what the written rules know it: nothing makes it a pool nobody has a rule for.
+    `rules` says which rules are written for the pool; empty means a pool that no rule identifies.
     """
 
     slug: Slug
@@ -171,7 +171,7 @@ class Labels(Section):
 
 
 class Scenario(Section):
-    """Everything that happens; the same scenario plans the same blocks and transactions each time."""
+    """A whole scenario. The same file always plans the same blocks and transactions."""
 
     name: Slug
     seed: int
@@ -202,18 +202,22 @@ class Scenario(Section):
         for owner in self.owners:
             foreign = sorted(set(owner.pools) - known)
             if foreign:
-                raise ValueError(f"owner {owner.slug} has no pool of ours with rules: {foreign[0]!r}")
+                raise ValueError(
+                    f"owner {owner.slug} lists a pool that does not exist or has no rules: {foreign[0]!r}"
+                )
         return self
 
     @model_validator(mode="after")
     def _check_forks(self) -> Self:
         for fork in self.forks:
             if fork.pool not in {pool.slug for pool in self.pools}:
-                raise ValueError(f"the fork at block {fork.at_block} names no pool of ours: {fork.pool!r}")
+                raise ValueError(
+                    f"the fork at block {fork.at_block} names a pool that does not exist: {fork.pool!r}"
+                )
             if fork.at_block + fork.depth > self.blocks:
                 raise ValueError(
-                    f"the fork at block {fork.at_block} loses to no longer branch: {self.blocks} blocks are "
-                    f"too few for depth {fork.depth}"
+                    f"the fork at block {fork.at_block} cannot lose: {self.blocks} blocks are "
+                    f"too few to outgrow its depth of {fork.depth}"
                 )
         if len({fork.at_block for fork in self.forks}) < len(self.forks):
             raise ValueError("two forks have the same at_block")
@@ -234,7 +238,7 @@ class PlannedBlock:
 
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
-    """Load a scenario of ours by its name, or any by the path of its file.
+    """Load a scenario by the name of one that we ship, or by the path of a file.
 
     Raises RegtestError that names the file, the key and what is wrong with it.
     """
@@ -249,7 +253,9 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
             "or give the path of a TOML file"
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RegtestError(f"{path}: cannot be read as TOML: {error}; correct it or its rights") from error
+        raise RegtestError(
+            f"{path} cannot be read as TOML: {error}; correct the file or its permissions"
+        ) from error
     try:
         return Scenario.model_validate(content)
     except ValidationError as error:
@@ -264,7 +270,7 @@ def scenario_names() -> list[str]:
 
 
 def plan_blocks(scenario: Scenario) -> list[PlannedBlock]:
-    """Draw finder, interval and emptiness of every block from the seed; the first follows no other block."""
+    """Draw the pool, interval and emptiness of every block from the seed."""
     draw = random.Random(f"{scenario.seed} blocks")  # noqa: S311 - a scenario wants repeatable chance
     shares = [pool.share for pool in scenario.pools]
     rest_s = scenario.interval.mean_s - scenario.interval.minimum_s
@@ -284,7 +290,7 @@ def _shipped() -> Traversable:
 
 
 def _key(steps: tuple[int | str, ...]) -> str:
-    """Way to a value as a reader of the file counts: pools 2.share; `scenario` for the file as a whole."""
+    """Write the place of a value for a reader of the file, e.g. `pools 2.share`."""
     way = ""
     for step in steps:
         way += f" {step + 1}" if isinstance(step, int) else f".{step}" if way else step

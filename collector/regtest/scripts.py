@@ -1,7 +1,7 @@
-"""Output scripts: those that anyone can spend, which our wallet lives on, and those it pays to.
+"""Output scripts: those that anyone can spend, which the wallet holds, and those that it pays to.
 
-An anyone-can-spend output of each kind is locked by OP_TRUE, so a spend is valid without a signature and
-is still what a node's policy calls standard.
+Each anyone-can-spend output is locked by OP_TRUE, so that a spend needs no signature and is still standard by
+the node's policy.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ class CoinKind:
 
 
 def p2wsh(witness_script: bytes) -> bytes:
-    """Pay to the hash of a witness script."""
+    """Return the output script that pays to the hash of a witness script."""
     return witness_output(0, hashlib.sha256(witness_script).digest())
 
 
 def witness_output(version: int, program: bytes) -> bytes:
-    """Pay to a witness program."""
+    """Return the output script that pays to a witness program."""
     return bytes([0x50 + version if version else 0]) + push(program)
 
 
@@ -72,7 +72,7 @@ PAYMENT_KINDS: Final = (
 
 
 def payment_script(kind: str, seed: bytes) -> bytes:
-    """Script of one of PAYMENT_KINDS whose key or hash is made from `seed`; nobody can spend it."""
+    """Return a script of one of PAYMENT_KINDS with a key or hash made from `seed`; nobody can spend it."""
     digest = hashlib.sha256(seed).digest()
     scripts = {
         "p2wpkh": witness_output(0, digest[:20]),

@@ -1,7 +1,7 @@
-"""Which transactions of a mempool a pool takes, and in which order.
+"""Choose which transactions of a mempool a pool mines, and in which order.
 
-An order is a list of packages: each package is taken whole or not at all, and every parent of a transaction
-stands in the same package before it or in an earlier one.
+An order is a list of packages. A package is mined whole or not at all. Each parent of a transaction stands
+before it in the same package, or in an earlier package.
 """
 
 import heapq
@@ -52,15 +52,15 @@ class Acceptance:
 
 
 def first_come_order(view: MempoolView) -> Order:
-    """First come, first served.
+    """Order transactions by the time they entered the mempool.
 
-    A parent entered before its child, unless a block that held the parent has lost: such a child waits.
+    A parent entered before its child, unless a losing block held the parent; then the child is left out.
     """
     return [[candidate.txid] for candidate in sorted(view.values(), key=lambda candidate: candidate.arrival)]
 
 
 def out_of_band_order(view: MempoolView) -> Order:
-    """Planted transactions before all others, oldest first, each after its own ancestors; then by feerate."""
+    """Order planted transactions first, oldest first, each after its ancestors, then the rest by feerate."""
     ancestors = _ancestors(view)
     planted = sorted((e for e in view.values() if e.is_planted), key=lambda candidate: candidate.arrival)
     first: Order = []
@@ -74,10 +74,10 @@ def out_of_band_order(view: MempoolView) -> Order:
 
 
 def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
-    """Order of a stock node: always the package of a transaction and its ancestors that pays most per vbyte.
+    """Order as an unmodified node does: next is always the package with the highest ancestor feerate.
 
-    This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. Asking
-    the node itself would not do: it answers getblocktemplate from a cache of up to five seconds when
+    This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. The node
+    itself cannot be asked: it answers getblocktemplate from a cache of up to five seconds when
     somebody else, such as the collector, has asked for the same tip before.
     """
     ancestors = _ancestors(view)
@@ -96,7 +96,7 @@ def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
     while best:
         negative_score, _, txid = heapq.heappop(best)
         if txid in done or -negative_score != score(txid):
-            continue  # its ancestors were taken since; it is in the heap again with its new score
+            continue  # an ancestor was taken meanwhile; the new score is in the heap too
         package = _in_topological_order(ancestors[txid] - done, ancestors)
         done.update(package)
         order.append(package)
@@ -114,7 +114,7 @@ ORDERS: Final[dict[str, Callable[[MempoolView], Order]]] = {
 
 
 def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
-    """Take packages in order while they fit into `weight_wu`; what depends on a package left out is too."""
+    """Return the transactions of a block: packages in order that fit into `weight_wu` and lack no parent."""
     chosen: dict[str, Candidate] = {}
     left_wu = weight_wu
     for package in order:
@@ -130,17 +130,17 @@ def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
 
 
 def plain_ranking(view: MempoolView) -> list[str]:
-    """Txids by their own feerate, best first; equal ones in the order of entry."""
+    """Rank txids by their own feerate, best first; equal ones in the order of entry."""
     return _best_first(view, {txid: _feerate(view, [txid]) for txid in view})
 
 
 def ancestor_ranking(view: MempoolView) -> list[str]:
-    """Txids by the feerate of each with all its ancestors, best first; equal ones in the order of entry."""
+    """Rank txids by their feerate with all ancestors, best first; equal ones in the order of entry."""
     return _best_first(view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()})
 
 
 def package_ranking(view: MempoolView) -> list[str]:
-    """Txids by package feerate, best first; equal ones in the order of entry.
+    """Rank txids by package feerate, best first; equal ones in the order of entry.
 
     The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
     ancestors; its package feerate is the highest score among it and its descendants in the mempool.
@@ -154,7 +154,7 @@ def package_ranking(view: MempoolView) -> list[str]:
 
 
 def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
-    """Count how much of the best X and of what lies beyond the best 2X was mined, X being len(mined)."""
+    """Count the mined among the best X of a ranking and among those beyond the best 2X; X is len(mined)."""
     taken = set(mined)
     n_tx = len(taken)
     outside = ranking[OUTSIDE_FACTOR * n_tx :] if n_tx else []
@@ -172,7 +172,7 @@ def _best_first(view: MempoolView, feerates: Mapping[str, float]) -> list[str]:
 
 
 def _ancestors(view: MempoolView) -> dict[str, set[str]]:
-    """Every transaction with all its ancestors in the mempool, itself included."""
+    """Return the set of ancestors in the mempool for each transaction, itself included."""
     families: dict[str, set[str]] = {}
 
     def family(txid: str) -> set[str]:
@@ -189,7 +189,7 @@ def _in_topological_order(txids: Iterable[str], ancestors: Mapping[str, set[str]
 
 
 def _tie_break(txid: str) -> bytes:
-    """Equal scores go by txid in internal byte order, as in the node."""
+    """Return the sort key of equal scores, which the node orders by txid in internal byte order."""
     return bytes.fromhex(txid)[::-1]
 
 

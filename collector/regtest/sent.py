@@ -1,7 +1,7 @@
-"""What was sent to the node and what became of it: the memory of a running scenario.
+"""Records of every transaction that a scenario sent, and of what became of it.
 
-The sender and the pools share it under one lock, so that a pool's view of the mempool holds no
-transaction whose fate is just being decided.
+The sender and the pools share the records under one lock, so that no transaction is replaced or mined while a
+pool looks at the mempool.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from collector.regtest.traffic import PlannedTx
 
 @dataclass(slots=True, kw_only=True)
 class SentTx:
-    """A transaction the node took, and what became of it."""
+    """A transaction that the node accepted, and what became of it."""
 
     planned: PlannedTx
     candidate: Candidate
@@ -38,7 +38,7 @@ class SentTransactions:
         self._lock = threading.Lock()
 
     def send(self, rpc: RpcClient, planned: PlannedTx) -> bool:
-        """Send one transaction; leave out a replacement whose original is already mined, and say so."""
+        """Send one transaction and return True; return False if it would replace a mined one."""
         transaction = planned.payment.transaction
         with self._lock:
             original = self.by_txid[planned.replaces] if planned.replaces is not None else None
@@ -69,24 +69,24 @@ class SentTransactions:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let nothing be sent while the block runs."""
+        """Hold the lock, so that nothing is sent during the `with` block."""
         with self._lock:
             yield
 
     def view(self, rpc: RpcClient) -> MempoolView:
-        """Return the node's mempool, as far as it is ours; call it within `paused`."""
+        """Return the transactions of the node's mempool that we sent; call it inside `paused`."""
         return {
             txid: self.by_txid[txid].candidate for txid in rpc.call("getrawmempool") if txid in self.by_txid
         }
 
     def take_back(self, txids: Iterable[str]) -> None:
-        """Let transactions of blocks that lost enter anew, in this order; call it within `paused`."""
+        """Give transactions of losing blocks a new place in the order of arrival; call it inside `paused`."""
         for txid in txids:
             sent = self.by_txid[txid]
             sent.candidate = replace(sent.candidate, arrival=next(self._arrivals))
 
     def mine(self, rpc: RpcClient, block: Block, txids: Iterable[str]) -> tuple[int, int]:
-        """Submit a block within `paused`; return our clock (ns) when it was handed over and when accepted."""
+        """Submit a block; return when it was handed over and when accepted (ns). Call it inside `paused`."""
         handed_over_ns = time.time_ns()
         submit(rpc, block)
         accepted_ns = time.time_ns()

@@ -1,4 +1,4 @@
-"""What invented third parties publish, as files like those of real ones: prices and pool labels."""
+"""Write the files of invented third parties: daily prices and pool labels."""
 
 import csv
 import math
@@ -17,9 +17,9 @@ THIRD_PARTIES: Final = "third-parties"
 def publish(
     scenario: Scenario, blocks: Iterable[BlockTruth], last_day: date, out: Path
 ) -> tuple[list[PriceTruth], list[LabelTruth]]:
-    """Write `prices.csv` and `labels.csv` below `out`, where the scenario has such parties.
+    """Write `prices.csv` and `labels.csv` below `out`, if the scenario has such parties.
 
-    Returns what the files say. `last_day` is the last one with a price, UTC.
+    Returns the rows of both files. `last_day` is the last day with a price, UTC.
     """
     folder = out / THIRD_PARTIES
     folder.mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ def publish(
 
 
 def _prices(exchange: Prices, last_day: date, seed: int) -> list[PriceTruth]:
-    """Walk from the first price to that of `last_day`, in cents."""
+    """Draw a random walk of daily prices up to `last_day`, rounded to cents."""
     draw = random.Random(f"{seed} prices")  # noqa: S311 - a scenario wants repeatable chance
     rows = []
     price_usd = exchange.first_usd
@@ -49,7 +49,7 @@ def _prices(exchange: Prices, last_day: date, seed: int) -> list[PriceTruth]:
 def _labels(
     party: Labels, blocks: Iterable[BlockTruth], pools: Sequence[Pool], seed: int
 ) -> list[LabelTruth]:
-    """Name the pool of each block; some are another pool's and some nobody's."""
+    """Label each block with its pool; draw some wrong labels and some missing ones."""
     draw = random.Random(f"{seed} labels")  # noqa: S311 - a scenario wants repeatable chance
     names = {pool.slug: pool.name for pool in pools}
     rows = []

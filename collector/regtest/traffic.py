@@ -1,6 +1,6 @@
 """Plan the transactions of a scenario before it starts: when each is due, and its bytes.
 
-Arrivals are stories: a payment, a payment that is replaced (BIP125), a low-feerate parent that a child
+An arrival is a story: a payment, a payment that is replaced (BIP125), a low-feerate parent that a child
 pays for (CPFP), a chain, or a planted low-feerate payment. Stories are drawn first, so that the number of
 coins they need is known before the coins are made.
 """
@@ -27,7 +27,7 @@ STORY_SIZES: Final[dict[StoryKind, float]] = {
     "chain": sum(CHAIN_LENGTHS) / len(CHAIN_LENGTHS),
     "planted_low": 1,
 }
-CHAIN_FEERATE_SPREAD: Final = (0.85, 1.2)  # of the first one's: one wallet sends them all
+CHAIN_FEERATE_SPREAD: Final = (0.85, 1.2)  # factors of the feerate of the first transaction of a chain
 FOLLOW_UP_MEAN_S: Final = 0.4  # from a transaction to its child
 FOLLOW_UP_MINIMUM_S: Final = 0.05
 N_COINS_WEIGHTS: Final = {1: 88, 2: 9, 3: 3}  # inputs of a story's first transaction
@@ -55,7 +55,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTx:
-    """A transaction to send `due_s` after the clock of the scenario starts; before it when negative."""
+    """A transaction to send `due_s` after the start of the scenario's clock; negative means before it."""
 
     due_s: float
     kind: TxKind
@@ -70,7 +70,7 @@ class PlannedTx:
 
 
 def draw_stories(scenario: Scenario, duration_s: float) -> list[Story]:
-    """Draw all arrivals from `initial` transactions before the start to `duration_s` after it."""
+    """Draw all arrivals: `initial` transactions before the start, the others until `duration_s`."""
     traffic = scenario.traffic
     draw = random.Random(f"{scenario.seed} stories")  # noqa: S311 - a scenario wants repeatable chance
     shares: dict[StoryKind, float] = {
@@ -126,7 +126,7 @@ def _draw_story(kind: StoryKind, start_s: float, traffic: Traffic, draw: random.
 
 
 def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Iterator[PlannedTx]:
-    """Turn a story into transactions, parents before children."""
+    """Make the transactions of a story, parents before children."""
     coins = [wallet.take() for _ in range(story.n_coins)]
     kinds = _kinds(story)
     previous: PlannedTx | None = None
@@ -146,7 +146,7 @@ def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Itera
 
 
 def _kinds(story: Story) -> tuple[TxKind, ...]:
-    """Kind of each transaction of a story."""
+    """Return the kind of each transaction of a story."""
     kinds: dict[StoryKind, tuple[TxKind, ...]] = {
         "payment": ("payment",),
         "replacement": ("replaced", "rbf"),
@@ -158,7 +158,7 @@ def _kinds(story: Story) -> tuple[TxKind, ...]:
 
 
 def _outputs(draw: random.Random) -> list[TxOutput]:
-    """Draw what a transaction pays, at most one of it OP_RETURN, which policy allows once."""
+    """Draw the outputs of a transaction; at most one is OP_RETURN, as the node's policy demands."""
     (n_payments,) = draw.choices(list(N_PAYMENTS_WEIGHTS), list(N_PAYMENTS_WEIGHTS.values()))
     kinds = draw.choices(PAYMENT_KINDS, PAYMENT_WEIGHTS, k=n_payments)
     outputs = []

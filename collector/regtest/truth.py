@@ -1,8 +1,7 @@
-"""The planted truth of a scenario: what really happened, for tests to hold the measurements against.
+"""The truth of a scenario: a record of what really happened, which tests compare measurements with.
 
-Times are nanoseconds since 1970 UTC on the clock of this machine, hashes are in display order, and a
-`null` is something that does not exist (the acceptance of an empty block, the height of a transaction
-that was not mined).
+Times are nanoseconds since 1970 UTC by the clock of this machine. Hashes are in display order. `null` stands
+for something that does not exist: the acceptance of an empty block, the height of an unmined transaction.
 """
 
 import json
@@ -31,7 +30,7 @@ PRINTABLE_ASCII: Final = range(0x20, 0x7F)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTruth:
-    """One mined block. `acceptance` is by ranking (keys of RANKINGS), on the mempool of two moments."""
+    """One mined block. The acceptances, by ranking (keys of RANKINGS), use the mempool of two moments."""
 
     height: int
     hash: str
@@ -55,9 +54,9 @@ class BlockTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleTruth:
-    """One block of a branch that lost: the node followed it, and left it for the block of number `at_block`.
+    """One block of a branch that lost to block number `at_block`.
 
-    It counts for no pool and mined no transaction.
+    It counts for no pool, and its transactions do not count as mined.
     """
 
     at_block: int  # as in the scenario, from 1
@@ -71,7 +70,7 @@ class StaleTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxTruth:
-    """One transaction that was sent and taken by the node."""
+    """One transaction that the node accepted."""
 
     txid: str
     kind: TxKind
@@ -87,7 +86,7 @@ class TxTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTruth:
-    """One pool: what it planted and what it mined. `label` is what attribution by the rules must say."""
+    """One pool: what it planted and what it mined. `label` is the pool that attribution must find."""
 
     slug: str
     name: str
@@ -119,7 +118,7 @@ class LabelTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Everything a scenario planted. `started_at_ns` is when the interval of the first block began."""
+    """The whole truth of a scenario. `started_at_ns` is when the interval of the first block began."""
 
     scenario: str
     seed: int
@@ -135,7 +134,7 @@ class Truth:
     n_skipped_replacements: int  # their original was mined before they were due
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, one row of a list per line."""
+        """Write the truth as JSON, each row of a list on its own line."""
         head = {key: value for key, value in asdict(self).items() if not isinstance(value, list)}
         parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
         for key in ROWS:
@@ -145,7 +144,7 @@ class Truth:
 
     @classmethod
     def read(cls, path: Path) -> "Truth":
-        """Read what `write` wrote."""
+        """Read a file that `write` made."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for key, row_type in ROWS.items():
             content[key] = [row_type(**row) for row in content[key]]
@@ -163,13 +162,13 @@ ROWS: Final[dict[str, Callable[..., object]]] = {
 
 
 def acceptances(view: MempoolView, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
-    """Compare a block with `view` in each ranking."""
+    """Return the acceptance of a block's transactions by each ranking of `view`."""
     txids = list(mined)
     return {name: acceptance(ranking(view), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
-    """Turn the sent into truth; an original that was never replaced was a payment after all."""
+    """Return a row per sent transaction; an original that was never replaced counts as a payment."""
     return [
         TxTruth(
             txid=txid,
@@ -190,7 +189,7 @@ def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
 def pool_truths(
     scenario: Scenario, blocks: Iterable[BlockTruth], sent: Mapping[str, SentTx]
 ) -> list[PoolTruth]:
-    """Sum up each pool's blocks."""
+    """Return a row per pool with the counts of its blocks."""
     mined: dict[str, list[BlockTruth]] = {pool.slug: [] for pool in scenario.pools}
     for block in blocks:
         mined[block.pool].append(block)
@@ -216,9 +215,9 @@ def pool_truths(
 
 
 def write_rules(scenario: Scenario, folder: Path) -> None:
-    """Write the pools' rules in the schema of data/pools, one file per pool that has any, and who owns them.
+    """Write the rules of the pools and their owners in the format of data/pools.
 
-    Raises RegtestError when the folder holds the rules of other pools: they would count as well.
+    Raises RegtestError if the folder holds rules of other pools, because these would count as well.
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = {f"{pool.slug}.toml": _rules_file(scenario, pool) for pool in scenario.pools if pool.rules}
@@ -235,7 +234,7 @@ def write_rules(scenario: Scenario, folder: Path) -> None:
 
 
 def _rules_file(scenario: Scenario, pool: Pool) -> str:
-    """TOML of one pool; a tag that is not plain text is written in hex."""
+    """Return the TOML of one pool; a tag that is not plain ASCII is written in hex."""
     lines = [f"name = {_toml_string(pool.name)}", f'link = "https://pools.invalid/{pool.slug}"']
     for rule in pool.rules:
         if rule == "payout":
@@ -249,7 +248,7 @@ def _rules_file(scenario: Scenario, pool: Pool) -> str:
 
 
 def _entities_file(scenario: Scenario) -> str:
-    """TOML of all owners, each with its pools since ever."""
+    """Return the TOML of all owners, each with its pools."""
     lines: list[str] = []
     for owner in scenario.owners:
         members = [f'{{ pool = "{pool}", source = "scenario {scenario.name}" }}' for pool in owner.pools]

@@ -1,4 +1,4 @@
-"""A wallet of anyone-can-spend outputs: valid transactions by the thousand, without a signature."""
+"""A wallet of outputs that anyone can spend, so that its transactions need no signature."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class Coin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payment:
-    """A transaction with what the wallet knows of it; `change` is its first output."""
+    """A transaction with its spent coins, its fee, and its change, which is the first output."""
 
     transaction: Transaction
     spent: tuple[Coin, ...]
@@ -42,7 +42,7 @@ class Payment:
 
 
 class Wallet:
-    """Confirmed coins in a fixed order, each handed out once."""
+    """Confirmed coins in a fixed order; each is handed out once."""
 
     def __init__(self, coins: Iterable[Coin]) -> None:
         self._coins = deque(coins)
@@ -51,7 +51,7 @@ class Wallet:
         return len(self._coins)
 
     def take(self) -> Coin:
-        """Hand out the next coin; raise RegtestError when none is left."""
+        """Return the next coin; raise RegtestError if none is left."""
         if not self._coins:
             raise RegtestError("the wallet has no coin left; prepare more of them")
         return self._coins.popleft()
@@ -65,14 +65,14 @@ def pay(
     change_kind: str = "p2wsh",
     replaceable: bool = False,
 ) -> Payment:
-    """Spend `coins` on `outputs` and a change output before them, at `feerate_sat_vb` rounded up to 1 sat.
+    """Make a transaction that spends `coins` on a change output and `outputs`; round its fee up.
 
-    Raises RegtestError when the coins do not cover outputs, fee and a change above dust.
+    Raises RegtestError if the coins do not cover outputs, fee and a change above dust.
     """
     kind = COIN_KINDS[change_kind]
     inputs = tuple(coin.spend(REPLACEABLE if replaceable else FINAL) for coin in coins)
     available_sat = sum(coin.value_sat for coin in coins) - sum(output.value_sat for output in outputs)
-    # A value takes 8 bytes whatever it is, so the size is known before the fee.
+    # Every value takes 8 bytes, so the size is fixed before the fee is computed.
     vsize_vb = Transaction(inputs, (TxOutput(0, kind.script), *outputs)).vsize_vb
     fee_sat = int(-(-feerate_sat_vb * vsize_vb // 1))
     change_sat = available_sat - fee_sat
@@ -89,7 +89,7 @@ def pay(
 def fan_out(
     coin: Coin, kinds: Sequence[str], *, value_sat: int, fee_sat: int
 ) -> tuple[Transaction, list[Coin]]:
-    """Split `coin` into one output of `value_sat` per entry of `kinds`, and change."""
+    """Split `coin` into one output of `value_sat` for each of `kinds`, and change."""
     change_sat = coin.value_sat - fee_sat - value_sat * len(kinds)
     if change_sat < DUST_SAT:
         raise RegtestError(f"{coin.value_sat} sat do not split into {len(kinds)} outputs of {value_sat} sat")

@@ -1,1 +1,1 @@
-"""`pool-collector status`: what is collected, how far behind it is, and what is missing. Needs no node."""
+"""`pool-collector status`: show what a dataset holds, how old its end is, and its gaps. It asks no node."""

@@ -15,7 +15,7 @@ from collector.node.rpc import printable
 from collector.status.gather import gather
 from collector.status.model import NodeStatus, Status, TableStatus
 
-MOST_GAPS: Final = 20  # of a node, on a screen
+MOST_GAPS: Final = 20  # printed for one node
 TO_THE_MINUTE: Final = len("2024-10-04 00:00")
 UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
@@ -23,9 +23,9 @@ UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 def show_status(
     dataset: DatasetArgument = Path("data/dataset"),
     chain: ChainOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Say what is collected, how far behind it is, its gaps and rates, and whether a collector runs."""
+    """Show what is collected, how old its end is, its gaps and rates, and whether a collector runs."""
     opened = open_existing(dataset, chain)
     status = retrying(opened, lambda: gather(opened))
     if as_json:
@@ -51,7 +51,7 @@ def _print(status: Status) -> None:
         for line in _lines(node):
             print(line)
     for path in status.unreadable:
-        print(f"\n{path} cannot be read; `pool-collector check` says what to do")
+        print(f"\n{path} cannot be read; run `pool-collector check`, which says what to do")
 
 
 def _cells(table: TableStatus) -> tuple[str, ...]:
@@ -67,20 +67,20 @@ def _lines(node: NodeStatus) -> list[str]:
         f"  session {node.session}, the last of {node.n_sessions}, began {node.started_at}",
     ]
     if node.observed_until is not None:
-        lines.append(f"  on record until {node.observed_until}, {lasted(node.behind_s or 0)} ago")
+        lines.append(f"  recorded until {node.observed_until}, {lasted(node.behind_s or 0)} ago")
     stored = "none" if node.stored_height is None else node.stored_height
     lines.append(f"  node's tip {node.tip_height}, highest stored block {stored}")
     if node.rows_per_s is not None:
         lines.append(
-            f"  last hour on record: {node.rows_per_s:.1f} rows/s, {node.txs_per_s:.1f} transactions/s"
+            f"  last recorded hour: {node.rows_per_s:.1f} rows/s, {node.txs_per_s:.1f} transactions/s"
         )
     segments = "1 segment" if node.n_segments == 1 else f"{node.n_segments} segments"
     lines.append(f"  journal: {segments}, {node.journal_bytes / 1e6:.1f} MB not sealed yet")
-    if node.live is not None:
-        step = "in step with the mempool" if node.live.get("in_step") else "out of step with the mempool"
-        away = ", its RPC does not answer" if node.live.get("rpc_away") else ""
-        queued = int(node.live.get("queued_messages", 0))
-        waiting = int(node.live.get("waiting_messages", 0))
+    if node.metrics is not None:
+        step = "in step with the mempool" if node.metrics.get("in_step") else "out of step with the mempool"
+        away = ", its RPC does not answer" if node.metrics.get("rpc_away") else ""
+        queued = int(node.metrics.get("queued_messages", 0))
+        waiting = int(node.metrics.get("waiting_messages", 0))
         lines.append(f"  now: {step}{away}; {queued} messages queued, {waiting} waiting for their rows")
     lines.append(f"  gaps in the last day: {len(node.gaps) or 'none'}")
     newest = sorted(node.gaps, key=lambda gap: gap.from_at)[-MOST_GAPS:]
@@ -93,7 +93,7 @@ def _lines(node: NodeStatus) -> list[str]:
 
 
 def lasted(duration_s: float) -> str:
-    """Write a duration in the unit that people would use."""
+    """Write a duration in the largest unit of which it has at least two."""
     for unit_s, name in UNITS:
         if duration_s >= 2 * unit_s:
             return f"{duration_s / unit_s:.1f} {name}"

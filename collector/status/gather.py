@@ -1,4 +1,4 @@
-"""Gather the status of a dataset from its files' footers, a few queries, its journals and /metrics."""
+"""Gather the status of a dataset from the footers of its files, queries, its journals and /metrics."""
 
 import datetime as dt
 import json
@@ -29,7 +29,7 @@ RATE_US: Final = 3_600_000_000
 
 
 def gather(dataset: Dataset) -> Status:
-    """Read what there is to say. FileNotFoundError or duckdb.IOException when a listed file was compacted."""
+    """Gather the status. Raises FileNotFoundError or duckdb.IOException if compaction removed a file."""
     files = take_files(dataset)
     sound: dict[str, list[Path]] = {name: [] for name in files.by_table}
     unreadable: list[str] = []
@@ -106,14 +106,14 @@ def _nodes(view: View, now_us: int) -> list[NodeStatus]:
         status.is_running = locks.is_held(_journal(view.dataset, name) / locks.FOLDER_LOCK)
         status.tip_height = max(tips.get(name) or 0, tip_height)
         status.stored_height = stored
-        _observed(view, status, now_us)
-        _rates(view, status)
-        _backlog(view.files, status)
+        _add_gaps(view, status, now_us)
+        _add_rates(view, status)
+        _add_backlog(view.files, status)
         address = _metrics_address(settings)
         if status.is_running and address:
             if address not in metrics:
                 metrics[address] = ask_metrics(address)
-            status.live = metrics[address].get(name)
+            status.metrics = metrics[address].get(name)
         nodes.append(status)
     return nodes
 
@@ -122,8 +122,8 @@ def _journal(dataset: Dataset, node: str) -> Path:
     return journal_folder(dataset.root, dataset.chain, node)
 
 
-def _observed(view: View, status: NodeStatus, now_us: int) -> None:
-    """Say until when a node was observed, and which holes the last day has."""
+def _add_gaps(view: View, status: NodeStatus, now_us: int) -> None:
+    """Set until when a node was observed, and the gaps of the last day."""
     intervals = view.connection.execute(
         """
         SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM coverage_known
@@ -154,8 +154,8 @@ def _observed(view: View, status: NodeStatus, now_us: int) -> None:
         )
 
 
-def _rates(view: View, status: NodeStatus) -> None:
-    """Count what came in the last hour that has anything, per second of it."""
+def _add_rates(view: View, status: NodeStatus) -> None:
+    """Set the rates of rows and transactions over the last recorded hour."""
     last_us = view.connection.execute(
         "SELECT epoch_us(max(to_at)) FROM coverage_known WHERE node = ?", [status.name]
     ).fetchall()[0][0]
@@ -177,7 +177,7 @@ def _rates(view: View, status: NodeStatus) -> None:
     status.txs_per_s = round(counts["mempool_txs"] / duration_s, 3)
 
 
-def _backlog(files: Files, status: NodeStatus) -> None:
+def _add_backlog(files: Files, status: NodeStatus) -> None:
     for segment in files.journals.segments:
         if segment.parent.name == status.name:
             status.n_segments += 1
@@ -185,7 +185,7 @@ def _backlog(files: Files, status: NodeStatus) -> None:
 
 
 def _metrics_address(settings: str) -> str | None:
-    """Find the address of /metrics in the settings of a session."""
+    """Return the address of /metrics from the settings of a session."""
     try:
         address = json.loads(settings).get("metrics")
     except (ValueError, AttributeError):

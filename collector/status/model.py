@@ -1,11 +1,11 @@
-"""What a status says. Times are UTC, as text."""
+"""The data that `pool-collector status` shows. Times are UTC, as text."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class TableStatus:
-    """One table, by the footers of its files; `first` and `last` are times or heights."""
+    """One table, counted by the footers of its files; `first` and `last` are times or heights."""
 
     name: str
     n_files: int = 0
@@ -17,44 +17,44 @@ class TableStatus:
 
 @dataclass
 class Gap:
-    """A time in which a topic was not observed, in the last day."""
+    """A span of the last day in which a topic was not observed."""
 
     topic: str
     from_at: str
-    to_at: str | None  # None: it goes on
+    to_at: str | None  # None: the gap is not over
     duration_s: float
     reason: str
 
 
 @dataclass
 class NodeStatus:
-    """One node, as the dataset and its journal have it; `live` is what /metrics says now, if it answers."""
+    """One node, by the dataset and its journal. `metrics` holds its gauges of /metrics, if that answers."""
 
     name: str
     session: str
     n_sessions: int
     started_at: str
-    software: str  # user agent: chosen by the node
-    is_running: bool  # a collector holds its journal
+    software: str  # user agent, which the node chooses itself
+    is_running: bool  # a collector holds the lock of its journal
     observed_until: str | None = None
-    behind_s: float | None = None  # now minus that
-    tip_height: int | None = None  # the highest that the node was seen to connect
-    stored_height: int | None = None  # the highest block of the dataset
-    rows_per_s: float | None = None  # over the last hour that has any
+    behind_s: float | None = None  # now minus `observed_until`
+    tip_height: int | None = None  # the highest block that the node connected
+    stored_height: int | None = None  # the highest block in the dataset
+    rows_per_s: float | None = None  # over the last recorded hour
     txs_per_s: float | None = None
     gaps: list[Gap] = field(default_factory=list)
-    n_segments: int = 0  # of the journal: received and not sealed
+    n_segments: int = 0  # segments of the journal, not sealed yet
     journal_bytes: int = 0
-    live: dict[str, float] | None = None
+    metrics: dict[str, float] | None = None
 
 
 @dataclass
 class Status:
-    """A dataset at one moment."""
+    """The status of a dataset at one moment."""
 
     dataset: str
     chain: str
     is_running: bool
     tables: list[TableStatus]
     nodes: list[NodeStatus]
-    unreadable: list[str]  # files that were left out
+    unreadable: list[str]  # files that could not be read

@@ -1,4 +1,4 @@
-"""Ask a running collector's /metrics how its nodes stand."""
+"""Ask /metrics of a running collector for the state of its nodes."""
 
 from typing import Final
 
@@ -21,16 +21,16 @@ SHOWN: Final = (
 
 
 def ask_metrics(address: str) -> dict[str, dict[str, float]]:
-    """Return metrics by node and name, without our prefix; nothing when nobody answers there.
+    """Return metrics by node and name, without their prefix; an empty dict if nobody answers.
 
-    The address is from the dataset, which may be from elsewhere: only this machine is asked.
+    The address comes from the dataset, which a stranger may have made. So only this machine is asked.
     """
     url = metrics_url(address)
     if url is None:
         return {}
     try:
         with requests.Session() as session:
-            session.trust_env = False  # what is on this machine is not behind its proxy
+            session.trust_env = False  # a proxy cannot reach this machine's own loopback
             answer = session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
         answer.raise_for_status()
         families = list(text_string_to_metric_families(answer.text))
@@ -43,12 +43,12 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
             continue
         for sample in family.samples:
             node = found.setdefault(sample.labels.get("node", ""), {})
-            node[name] = max(sample.value, node.get(name, sample.value))  # of several topics the newest
+            node[name] = max(sample.value, node.get(name, sample.value))  # of several topics, the newest
     return found
 
 
 def metrics_url(address: str) -> str | None:
-    """Return the URL of the metrics at `address`; None unless that is a port of this machine and no more."""
+    """Return the URL of /metrics at `address`, or None unless `address` is a loopback host and a port."""
     host, _, port = address.rpartition(":")
     is_ours = is_loopback(host.strip("[]")) and port.isascii() and port.isdigit()
     return f"http://{address}/metrics" if is_ours else None

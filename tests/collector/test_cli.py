@@ -1,4 +1,4 @@
-"""The command line without a node: the contract, the version, and how signals end it."""
+"""The command line without a node: printing the contract and the version, and ending on signals."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ sys.exit(0 if stop.wait(0.5) else 3)
 
 
 def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Name and number."""
+    """`--version` prints the name and the version."""
     assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.startswith("pool-collector ")
 
@@ -54,13 +54,13 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     ("signals", "status"), [("SIGTERM", 0), ("SIGINT", 0), ("SIGHUP", 0), ("SIGTERM SIGINT", 1)]
 )
 def test_the_second_signal_ends_at_once(signals: str, status: int) -> None:
-    """The first asks for an orderly end; who does not want to wait sends another."""
+    """The first signal sets the stop event; the second one ends the process with status 1."""
     heard = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # also under nohup
     assert subprocess.run([sys.executable, "-c", heard + STOPPED, signals], check=False).returncode == status
 
 
 def test_what_began_under_nohup_outlives_its_terminal() -> None:
-    """SIGHUP was ignored before, and is not taken for a stop."""
+    """Under nohup SIGHUP is ignored, and stays ignored."""
     command = ["nohup", sys.executable, "-c", STOPPED, "SIGHUP"]
     ended = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
     assert ended.returncode == 3
@@ -69,7 +69,7 @@ def test_what_began_under_nohup_outlives_its_terminal() -> None:
 def test_a_missing_settings_file_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Status 1, on stderr, without a traceback."""
+    """A missing file gives status 1 and one line on stderr, without a traceback."""
     assert run(monkeypatch, "run", "--config", str(tmp_path / "none.toml")) == 1
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -1,4 +1,4 @@
-"""Steps of the wall clock, told from the time that passes."""
+"""Detection of steps of the wall clock."""
 
 import time
 
@@ -22,7 +22,7 @@ class Clock:
 
 @pytest.mark.parametrize("by_s", [-3600.0, -0.6, 0.6, 86400.0])
 def test_a_step_is_noticed_once_with_its_size(by_s: float) -> None:
-    """Ahead and back, and what the clock shows after it is no second step."""
+    """Steps ahead and back are found once each, with their size."""
     clock = Clock()
     detector = StepDetector(500_000, clock)
     assert detector.step() is None
@@ -35,7 +35,7 @@ def test_a_step_is_noticed_once_with_its_size(by_s: float) -> None:
 
 @pytest.mark.parametrize("by_s", [-0.4, 0.4, 0.0])
 def test_less_than_the_threshold_is_no_step(by_s: float) -> None:
-    """A clock that is slewed is left in peace."""
+    """A slewed clock is no step."""
     clock = Clock()
     detector = StepDetector(500_000, clock)
     clock.set_by_ns += round(by_s * SECOND_NS)

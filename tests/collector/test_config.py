@@ -1,4 +1,4 @@
-"""Settings: their sources, their order, and what is said when one is wrong."""
+"""Settings: their sources, which source overrides which, and the errors of wrong ones."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_flags_go_before_environment_before_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each source fills what those above it leave open."""
+    """A flag overrides a variable, and a variable overrides the file."""
     file = write(tmp_path / "c.toml", 'chain = "signet"\nqueue_limit = 5000\nfee_batch = 7\n')
     monkeypatch.setenv("POOL_COLLECTOR_QUEUE_LIMIT", "6000")
     monkeypatch.setenv("POOL_COLLECTOR_CHAIN", "testnet4")
@@ -62,17 +62,17 @@ def test_node_flags_are_those_of_the_one_node(tmp_path: Path) -> None:
         ('chain = "doge"', "chain: "),
         ("queue_limit = 1", "queue_limit: "),
         ('metrics = "0.0.0.0:9000"', "loopback"),
-        ('[[node]]\nname = "../up"', r"node\.0\.name: '\.\./up' would be no good name of a folder"),
+        ('[[node]]\nname = "../up"', r"node\.0\.name: '\.\./up' cannot be the name of a folder"),
         ("node = []", "node: "),
-        ('[node]\nname = "a"', r"node: this is a list of tables.*\[\[node\]\]"),
-        ('node = ["a"]', r"node: this is a list of tables"),
+        ('[node]\nname = "a"', r"node: this must be a list of tables.*\[\[node\]\]"),
+        ('node = ["a"]', r"node: this must be a list of tables"),
         ("seal_interval_s = inf", "seal_interval_s: .*86400"),
         ("clock_step_s = nan", "clock_step_s: "),
         ("queue_limit = 99999999999999999999", "queue_limit: "),
-        ('dataset = ""', "dataset: '' is no path"),
-        ('dataset = "a\\u0000b"', "dataset: .* is no path"),
-        ('dataset = "~nobody-of-this-name/d"', "dataset: nobody has the home folder"),
-        ("[[node]]\ndatadir = 7", r"node\.0\.datadir: 7 is no path"),
+        ('dataset = ""', "dataset: '' is not a path"),
+        ('dataset = "a\\u0000b"', "dataset: .* is not a path"),
+        ('dataset = "~nobody-of-this-name/d"', "dataset: there is no home folder"),
+        ("[[node]]\ndatadir = 7", r"node\.0\.datadir: 7 is not a path"),
         ("chain = ", "is not TOML"),
     ],
 )
@@ -103,13 +103,13 @@ def test_a_path_that_is_not_utf8_is_refused() -> None:
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
-    """A settings file that is named must be there."""
+    """A missing settings file is an error that names it."""
     with pytest.raises(SettingsError, match="there is no settings file"):
         load_settings(tmp_path / "none.toml")
 
 
 def test_the_example_loads(repo_root: Path) -> None:
-    """The committed example is valid, and says what holds without it."""
+    """The example file is valid, and its values are the defaults."""
     settings = load_settings(repo_root / "collector" / "config.example.toml")
     assert settings.node
     assert settings.metrics
@@ -118,7 +118,7 @@ def test_the_example_loads(repo_root: Path) -> None:
 
 
 def test_the_example_has_every_setting(repo_root: Path, tmp_path: Path) -> None:
-    """What stands there as a comment is valid too; so nobody has to look for a name elsewhere."""
+    """Every setting is in the example file, some as a comment, and the comments are valid too."""
     text = (repo_root / "collector" / "config.example.toml").read_text()
     lines = re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE)
     settings = load_settings(write(tmp_path / "c.toml", lines))

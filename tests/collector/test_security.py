@@ -1,4 +1,4 @@
-"""What no code of ours does (run a shell, evaluate text, unpickle), and who may read what it writes."""
+"""Rules of the source (no shell, no eval, no pickle) and permissions of the files it writes."""
 
 import ast
 import datetime as dt
@@ -54,7 +54,7 @@ FORBIDDEN_CALLS = {
 
 
 def breaches(source: str) -> list[str]:
-    """Name every call or import that a reviewer would have to think about."""
+    """Return every dangerous call and import of a module."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -129,7 +129,7 @@ def test_only_the_owner_writes_and_only_the_group_reads(tmp_path: Path) -> None:
 
 
 def test_a_log_line_controls_no_terminal() -> None:
-    """Escape codes lose their escape; what is no text is left alone."""
+    """Control characters are removed from the texts of a log event; other values stay."""
     event = {"event": "a\x1b[2Jb\x07", "n": 3, "trace": "one\n\ttwo"}
     assert without_controls(None, "", event) == {"event": "a[2Jb", "n": 3, "trace": "one\n\ttwo"}
 

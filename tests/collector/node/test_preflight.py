@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from collector.config import load_settings
 from collector.errors import SettingsError
-from collector.node.preflight import reachable, refuse_twins, warn_of_unwise
+from collector.node.preflight import reachable, refuse_same_node_twice, warn_of_settings
 
 
 def notifiers(**limits: int) -> list[dict[str, Any]]:
@@ -21,8 +21,8 @@ def notifiers(**limits: int) -> list[dict[str, Any]]:
 def test_the_settings_of_the_readme_are_not_warned_of() -> None:
     """Limits as in the README, or none at all (0), leave nothing to say."""
     with capture_logs() as said:
-        warn_of_unwise("alpha", {}, notifiers(sequence=100_000, rawtx=100_000, rawblock=1000))
-        warn_of_unwise("alpha", {}, notifiers(sequence=0, rawtx=0, rawblock=0))
+        warn_of_settings("alpha", {}, notifiers(sequence=100_000, rawtx=100_000, rawblock=1000))
+        warn_of_settings("alpha", {}, notifiers(sequence=0, rawtx=0, rawblock=0))
     assert said == []
 
 
@@ -30,7 +30,7 @@ def test_the_settings_of_the_readme_are_not_warned_of() -> None:
 def test_a_small_queue_is_named_with_the_setting_that_mends_it(topic: str) -> None:
     """The default of 1,000 drops messages at a block of some thousand transactions."""
     with capture_logs() as said:
-        warn_of_unwise("alpha", {}, notifiers(**{"sequence": 10_000, "rawtx": 10_000, topic: 1000}))
+        warn_of_settings("alpha", {}, notifiers(**{"sequence": 10_000, "rawtx": 10_000, topic: 1000}))
     (warning,) = said
     assert warning["event"] == "zmq.small_queue"
     assert warning["advice"] == f"set zmqpub{topic}hwm=100000 in bitcoin.conf"
@@ -39,7 +39,7 @@ def test_a_small_queue_is_named_with_the_setting_that_mends_it(topic: str) -> No
 def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:
     """Blocks below that height cannot be fetched."""
     with capture_logs() as said:
-        warn_of_unwise("alpha", {"pruned": True, "pruneheight": 700}, notifiers())
+        warn_of_settings("alpha", {"pruned": True, "pruneheight": 700}, notifiers())
     assert [(warning["event"], warning["from_height"]) for warning in said] == [("node.pruned", 700)]
 
 
@@ -48,10 +48,10 @@ def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     table = '[[node]]\nname = "{}"\ndatadir = "{}"\nrpc_url = "http://127.0.0.1:{}"\n'
     file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 1))
-    with pytest.raises(SettingsError, match=r"nodes a and b are the same one, at http://127\.0\.0\.1:1"):
-        refuse_twins(load_settings(file))
+    with pytest.raises(SettingsError, match=r"nodes a and b are the same node, at http://127\.0\.0\.1:1"):
+        refuse_same_node_twice(load_settings(file))
     file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 2))
-    refuse_twins(load_settings(file))
+    refuse_same_node_twice(load_settings(file))
 
 
 @pytest.mark.parametrize("wildcard", ["*", "0.0.0.0", "[::]"])  # noqa: S104 - read, not bound

@@ -1,4 +1,4 @@
-"""The RPC client against a real HTTP server that behaves as nodes do, well and badly."""
+"""The RPC client against a real HTTP server that behaves as a node or as a hostile peer."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ Script = Callable[[Any, str], Answer]
 
 
 class Server:
-    """Answers what the test tells it to, and counts."""
+    """An HTTP server that answers by a script of the test and keeps every request."""
 
     def __init__(self) -> None:
         self.script: Script = lambda body, _: (200, json.dumps(reply(body)).encode())
@@ -89,13 +89,13 @@ def test_amounts_are_exact(server: Server, cookie: Path) -> None:
 
 @given(st.integers(0, 21_000_000 * 10**8))
 def test_every_amount_makes_the_round_trip(value_sat: int) -> None:
-    """Satoshi written in BTC as the node writes them come back as they were."""
+    """A number of satoshi, written in BTC as the node writes it, is read back unchanged."""
     written = f"{value_sat // 10**8}.{value_sat % 10**8:08d}"
     assert satoshi(json.loads(written, parse_float=Decimal)) == value_sat
 
 
 def test_names_that_nobody_reads_are_left_out(server: Server, cookie: Path) -> None:
-    """At every depth, and nothing else."""
+    """The names are left out of objects at every depth, and nothing else is."""
     told = {"tx": [{"txid": "ab", "hex": "00" * 99, "vin": [{"value": 1, "scriptSig": {"hex": ""}}]}]}
     server.script = lambda body, _: (200, json.dumps({"id": body["id"], "result": told}).encode())
     client = RpcClient(server.url, cookie_file=cookie)
@@ -105,7 +105,7 @@ def test_names_that_nobody_reads_are_left_out(server: Server, cookie: Path) -> N
 
 
 def test_part_of_a_satoshi_is_refused() -> None:
-    """Nine decimals are no amount."""
+    """An amount with nine decimals is refused."""
     with pytest.raises(ValueError, match="whole number"):
         satoshi(Decimal("0.000000001"))
 
@@ -129,7 +129,7 @@ def test_a_batch_is_split_and_keeps_its_order(server: Server, cookie: Path) -> N
 
 
 def test_a_new_cookie_is_read_when_the_old_one_is_refused(server: Server, cookie: Path) -> None:
-    """A restarted node has a new cookie; the client finds it without being told."""
+    """After HTTP 401 the client reads the cookie file again, because a restarted node has a new cookie."""
     accepted = ["__cookie__:first-secret"]
     server.script = lambda body, login: (
         (200, json.dumps(reply(body)).encode()) if login == accepted[0] else (401, b"")
@@ -164,7 +164,7 @@ def test_a_new_cookie_is_read_when_the_old_one_is_refused(server: Server, cookie
 def test_each_failure_has_its_error(
     server: Server, cookie: Path, answer: Answer, error: type[Exception], words: str
 ) -> None:
-    """Warm-up and overload may pass, the rest does not."""
+    """Warm-up and overload are NodeUnavailable; other failures are not."""
     server.script = lambda *_: answer
     with pytest.raises(error, match=words):
         RpcClient(server.url, cookie_file=cookie).call("getblockcount")
@@ -172,7 +172,7 @@ def test_each_failure_has_its_error(
 
 @pytest.mark.parametrize("password", ["naïve", "пароль €", "caf\udce9", "a:b='\"%"])
 def test_a_password_is_sent_as_the_bytes_of_its_file(server: Server, password: str) -> None:
-    """Whatever its alphabet, and also where it is not UTF-8."""
+    """Any bytes work, also those that are not UTF-8."""
     logins: list[str] = []
     server.script = lambda body, login: (logins.append(login), (200, json.dumps(reply(body)).encode()))[1]
     assert RpcClient(server.url, user="ü", password=password).call("uptime") == ["uptime"]
@@ -214,7 +214,7 @@ def test_a_hanging_node_is_given_up(server: Server, cookie: Path) -> None:
 
 
 def test_a_missing_or_odd_cookie_is_said(server: Server, tmp_path: Path) -> None:
-    """No file means the node is not running there; a file of something else is refused, unread aloud."""
+    """No cookie file means that no node runs; one without `user:password` is refused and not shown."""
     with pytest.raises(NodeUnavailable, match="there is no cookie file"):
         RpcClient(server.url, cookie_file=tmp_path / "none").call("uptime")
     odd = tmp_path / "odd"
@@ -226,7 +226,7 @@ def test_a_missing_or_odd_cookie_is_said(server: Server, tmp_path: Path) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
 def test_a_cookie_of_others_is_said_with_what_opens_it(server: Server, cookie: Path) -> None:
-    """Bitcoin Core opens it to its user alone unless told otherwise."""
+    """A cookie file without read permission is refused with the setting that grants it."""
     cookie.chmod(0o600)
     os.seteuid(65534)
     try:
@@ -240,13 +240,13 @@ def test_a_cookie_of_others_is_said_with_what_opens_it(server: Server, cookie: P
     "url", ["http://192.0.2.1:8332", "http://node.example:8332", "ftp://127.0.0.1", "127.0.0.1:8332"]
 )
 def test_credentials_stay_on_this_machine(url: str) -> None:
-    """Plain HTTP to another machine, and what is no address, are settings errors."""
+    """Plain HTTP to another machine is a settings error, and so is a wrong address."""
     with pytest.raises(SettingsError):
         RpcClient(url, user="u", password="p")  # noqa: S106 - no real password
 
 
 def test_a_password_is_never_shown() -> None:
-    """Not in the address, which is refused without being repeated, and not in the representation."""
+    """Neither an error about an address nor the representation of a client contains a password."""
     with pytest.raises(SettingsError) as refusal:
         RpcClient("http://me:hunter2@127.0.0.1:8332", user="u", password="x")  # noqa: S106 - see above
     assert "hunter2" not in str(refusal.value)

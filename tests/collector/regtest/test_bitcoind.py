@@ -1,4 +1,4 @@
-"""Where a bitcoind is looked for, in which order, and what is said when there is none."""
+"""The search for a bitcoind: the places, their order, and the error if there is none."""
 
 import hashlib
 import io

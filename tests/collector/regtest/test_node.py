@@ -1,4 +1,4 @@
-"""A node of our own starts, says where it is, and is gone afterwards in every case."""
+"""A private node starts, has the addresses it names, and is gone afterwards in every case."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A played scenario: its truth is what the node says, and every pool did what its policy promises."""
+"""A played scenario: its truth agrees with the node, and every pool followed its policy."""
 
 import csv
 import threading

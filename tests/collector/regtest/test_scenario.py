@@ -1,4 +1,4 @@
-"""Scenarios: what a file must say, how mistakes are named, and that those we ship keep their promise."""
+"""Scenario files: their rules, the errors of wrong ones, and the scenarios that are shipped."""
 
 import tomllib
 from collections import Counter
@@ -52,8 +52,12 @@ def coins(count: int) -> Wallet:
         ),
         ('policy = "first_come"', 'policy = "empty_after_fast"', r"pools 4: .*goes with policy"),
         ("missing_share = 0.25", "missing_share = 0.8", r"labels: .*add up to 1\.05, which is above 1"),
-        ('pool = "queue"', 'pool = "quay"', r"scenario: .*fork at block 5 names no pool of ours: 'quay'"),
-        ("at_block = 5", "at_block = 11", r"scenario: .*12 blocks are too few for depth 2"),
+        (
+            'pool = "queue"',
+            'pool = "quay"',
+            r"scenario: .*fork at block 5 names a pool that does not exist: 'quay'",
+        ),
+        ("at_block = 5", "at_block = 11", r"scenario: .*12 blocks are too few to outgrow its depth of 2"),
         (
             "[prices]",
             '[[forks]]\nat_block = 5\ndepth = 1\npool = "queue"\n[prices]',
@@ -62,7 +66,7 @@ def coins(count: int) -> Wallet:
         (
             "[prices]",
             '[[owners]]\nslug = "hill"\nname = "Hill"\npools = ["queue", "quay"]\n[prices]',
-            r"scenario: .*owner hill has no pool of ours with rules: 'quay'",
+            r"scenario: .*owner hill lists a pool that does not exist or has no rules: 'quay'",
         ),
         ("[interval]", "[interval", r"cannot be read as TOML"),
     ],

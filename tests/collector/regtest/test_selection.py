@@ -1,4 +1,4 @@
-"""Orders of transactions: what each promises, and that ours by feerate is the node's own."""
+"""Orders of transactions: the rule of each, and a comparison of the feerate order with the node's own."""
 
 import random
 from collections.abc import Callable

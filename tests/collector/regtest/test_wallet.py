@@ -1,4 +1,4 @@
-"""Every kind of transaction the wallet makes is one that a real node takes, at the feerate asked for."""
+"""A real node accepts every kind of transaction that the wallet makes, at the feerate asked for."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A server of metrics for the tests of the status."""
+"""A metrics server for the tests of `status`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from collector.monitor.metrics import Metrics
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Metrics]]:
-    """Serve metrics at a port that was free; gives the address too."""
+    """Serve metrics on a free port and return them with the address."""
     metrics = Metrics()
     listener = MonitorServer("127.0.0.1:0", metrics, Health(metrics, {"n": tmp_path}))
     yield f"127.0.0.1:{listener.port}", metrics

@@ -1,4 +1,4 @@
-"""What is collected, how far behind it is and what is missing, without a node."""
+"""`pool-collector status`: counts, rates, gaps and the state of a running collector, without a node."""
 
 import json
 import time
@@ -119,7 +119,7 @@ def test_what_metrics_say_now_is_shown_per_node(
     ],
 )
 def test_a_dataset_from_elsewhere_makes_nobody_else_be_asked(address: str, url: str | None) -> None:
-    """An address in a dataset is what somebody wrote."""
+    """An address in a dataset that is not a loopback host and a port is never asked."""
     assert metrics_url(address) == url
 
 
@@ -128,7 +128,7 @@ def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> Non
     shown = CliRunner().invoke(app, ["status", str(dataset.root)])
     assert shown.exit_code == 0
     assert "no collector is running" in shown.stdout
-    assert "on record until 2024-10-04 00:00:07" in shown.stdout
+    assert "recorded until 2024-10-04 00:00:07" in shown.stdout
     assert max(map(len, shown.stdout.splitlines()[1:])) <= 80  # the first has a path
     said = CliRunner().invoke(app, ["status", str(dataset.root), "--json"])
     assert json.loads(said.stdout)["nodes"][0]["tip_height"] == 102
@@ -151,6 +151,6 @@ def test_many_gaps_do_not_fill_the_screen(tmp_path: Path) -> None:
     assert "gaps in the last day: 30\n    the last 20 of them; --json has all" in shown
     assert shown.count(", 15.0 min (gap)") == 19
     assert "to now, 5.0 min (gap)" in shown
-    assert "on record until" in shown
+    assert "recorded until" in shown
     said = json.loads(CliRunner().invoke(app, ["status", str(root), "--json"]).stdout)
     assert len(said["nodes"][0]["gaps"]) == 30
