@@ -224,9 +224,7 @@ def _describe(settings: Settings) -> None:
         for topic, endpoint in facts.endpoints.items():
             print(f"  would subscribe to {topic} at {printable(endpoint)}")
     if settings.dataset.is_dir() and any(settings.dataset.iterdir()):
-        Dataset.open(
-            settings.dataset, settings.chain
-        )  # raises an error if it is not a dataset
+        Dataset.open(settings.dataset, settings.chain)  # raises an error if it is not a dataset
         print(f"would add to the dataset {settings.dataset}")
     else:
         print(f"would create the dataset {settings.dataset}")
