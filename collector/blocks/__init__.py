@@ -1,1 +1,1 @@
-"""Follow blocks: their bodies, arrivals and fees, and which of them the dataset holds."""
+"""Follow the blocks of a node: their bytes, arrivals and fees, and which of them the dataset holds."""

@@ -1,1 +1,1 @@
-"""Follow one node's mempool: what is in it, what entered, what left and why, and what each pays."""
+"""Follow one node's mempool: what it contains, what enters, what leaves and why, and the fees."""

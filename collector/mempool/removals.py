@@ -1,9 +1,9 @@
-"""Why a transaction left the mempool: derived from what happens next, since the node does not say.
+"""Derive why a transaction left the mempool from the events that follow, because the node does not say.
 
-The node sends R before its cause: the replacing transaction's A follows the R of what it replaces, and a
-block's C follows the R of what conflicts with it. So an R waits, for at most a second of quiet, until the
-events behind it explain it. In a reorganisation the order is D, R, A, then C. Where an operator invalidates
-the tip no C may follow, and what is removed long after the D has nothing to do with it.
+The node sends an R before its cause: the A of a replacing transaction follows the R of what it replaces, and
+the C of a block follows the R of what conflicts with it. So an R waits until the events after it explain it,
+or until nothing has come for a second. In a reorganisation the order is D, R, A, then C. When an operator
+invalidates the tip, no C may follow; then what is removed long after the D has nothing to do with it.
 
 A pure module: events, the outpoints they spend and monotonic time go in, settled reasons come out.
 """
@@ -12,17 +12,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from collector.codec.decode import TXID_BYTES
 from collector.mempool.sync import Event
 
 QUIET_US: Final = 1_000_000
-REORGANISATION_US: Final = 60_000_000  # behind a D the other branch is connected, or there is none
-ADDITIONS_SEEN: Final = 2  # a replacing package is two transactions, and either may be the one that conflicts
+REORGANISATION_US: Final = 60_000_000  # so long after a D the other branch is connected, or there is none
+ADDITIONS_SEEN: Final = 2  # a package that replaces is two transactions, and either may conflict
 
 Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, index little-endian
 
 
 class Settled(NamedTuple):
-    """An R and its reason, one of schema.REMOVAL_REASONS."""
+    """An R with its reason, one of schema.REMOVAL_REASONS."""
 
     event: Event
     reason: str
@@ -30,50 +31,52 @@ class Settled(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRemoval:
+    """An R whose reason is not known yet."""
+
     event: Event
-    spent: Outpoints | None  # None: we never saw this transaction's body
+    spent: Outpoints | None  # None: we never had the bytes of this transaction
     since_us: int
     n_additions: int = 0
 
 
 class Removals:
-    """The removals of one node that are not explained yet. Give it every event, in order."""
+    """The removals of one node whose reasons are not known yet; it must get every event, in order."""
 
     def __init__(self) -> None:
-        self._open: list[_Open] = []
+        self._open: list[_OpenRemoval] = []
         self._reorganising = False
         self._disconnected_us = 0  # when the last D was received
-        self._connecting = False  # a C was the last event: the next block may explain what is open still
+        self._connecting = False  # a C was the last event: the next block may explain what is still open
 
     def __len__(self) -> int:
         return len(self._open)
 
     def removed(self, event: Event, spent: Outpoints | None, now_us: int) -> list[Settled]:
-        """Take an R and the outpoints its transaction spends, if they are known."""
+        """Take an R, and the outpoints that its transaction spends if they are known."""
         settled = self._end_of_blocks()
         if self._reorganising and event.received_us - self._disconnected_us > REORGANISATION_US:
             settled += self._settle(lambda _: True)
             self._reorganising = False
-        self._open.append(_Open(event, spent, now_us))
+        self._open.append(_OpenRemoval(event, spent, now_us))
         return settled
 
     def added(self, event: Event, spent: Outpoints | None) -> list[Settled]:
-        """Take an A: what spends the same outpoints as it, and what descends from that, was replaced."""
+        """Take an A: open removals that spend the same outpoints, and their descendants, were replaced."""
         settled = self._end_of_blocks()
         if not self._open:
             return settled
         settled += [Settled(gone.event, "replaced", event.hash) for gone in self._take(spent or frozenset())]
         for gone in self._open:
             gone.n_additions += 1
-        if self._reorganising:  # additions are then the transactions of the disconnected block
+        if self._reorganising:  # the additions are then transactions of the disconnected block
             return settled
         return settled + self._settle(lambda gone: gone.n_additions >= ADDITIONS_SEEN)
 
     def connected(self, spent_in_block: Callable[[], Collection[bytes]]) -> list[Settled]:
-        """Take a C and a way to learn which outpoints its block spends.
+        """Take a C, and a function that returns which outpoints its block spends.
 
-        Several blocks that a node connects in one step follow all that they conflict with.
+        When a node connects several blocks in one step, their Cs follow the Rs of all conflicts.
         """
         self._connecting = True
         if not self._open:
@@ -81,23 +84,23 @@ class Removals:
         return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
 
     def disconnected(self, event: Event) -> list[Settled]:
-        """Take a D: what was open is settled, and what follows belongs to a reorganisation."""
+        """Take a D: settle what is open; what follows belongs to a reorganisation."""
         settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
         self._disconnected_us = event.received_us
         return settled
 
     def tick(self, now_us: int) -> list[Settled]:
-        """Settle what nothing has explained for a second."""
+        """Settle the removals that nothing has explained for a second."""
         return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
 
     def flush(self) -> list[Settled]:
-        """Settle everything: no more events will come."""
+        """Settle every removal: no more events will come."""
         return self._settle(lambda _: True)
 
-    def _take(self, spent: Outpoints) -> list[_Open]:
-        """Take out what conflicts with `spent`, and all that descends from it."""
-        taken: list[_Open] = []
+    def _take(self, spent: Outpoints) -> list[_OpenRemoval]:
+        """Take out the removals that conflict with `spent`, and all that descend from them."""
+        taken: list[_OpenRemoval] = []
         txids: set[bytes] = set()
         while True:
             found = [
@@ -105,7 +108,8 @@ class Removals:
                 for gone in self._open
                 if gone.spent is not None
                 and (
-                    not gone.spent.isdisjoint(spent) or any(outpoint[:32] in txids for outpoint in gone.spent)
+                    not gone.spent.isdisjoint(spent)
+                    or any(spent_[:TXID_BYTES] in txids for spent_ in gone.spent)
                 )
             ]
             if not found:
@@ -115,14 +119,15 @@ class Removals:
             self._open = [gone for gone in self._open if gone.event.hash not in txids]
 
     def _end_of_blocks(self) -> list[Settled]:
-        """Settle what no block has explained, at the first event behind the last of them."""
+        """Settle what no block has explained, at the first event after the last block."""
         if not self._connecting:
             return []
         settled = self._settle(lambda _: True)
         self._connecting = self._reorganising = False
         return settled
 
-    def _settle(self, ready: Callable[[_Open], bool]) -> list[Settled]:
+    def _settle(self, ready: Callable[[_OpenRemoval], bool]) -> list[Settled]:
+        """Settle the removals for which `ready` is true, by the reason that is left."""
         settled = []
         for gone in self._open:
             if ready(gone):

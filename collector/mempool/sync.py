@@ -1,15 +1,16 @@
 """Follow one node's mempool by its ZMQ `sequence` topic: a state machine without sockets or clocks.
 
-Events, RPC answers and the passing of time go in; what happened and what is needed comes out, as a list.
-Each `now_us` is of the monotonic clock: no wait hangs on a wall clock that someone sets. The rules are
+Events, RPC answers and the passing of time go in. A list of what happened and what is needed comes out. Each
+`now_us` is of the monotonic clock, so that nobody who sets the wall clock changes a wait. The rules are
 Bitcoin Core's own (`interface_zmq.py`, test_mempool_sync; `doc/zmq.md`):
 
-- subscribe first, keep events back, take `getrawmempool` with its mempool sequence number S, apply the events
-  below S, correct our set by the snapshot, then go on from S;
-- A and R carry consecutive numbers; a block uses up one number, unsaid, for each of its transactions that was
-  in the mempool. Evictions of what conflicts with a block, and the additions of a reorganisation, come before
-  its C: the numbers they skip are a debt that the next blocks must pay exactly;
-- anything else is a loss: we are out of step until the next snapshot.
+- Subscribe first and hold events back. Take `getrawmempool` with its mempool sequence number S. Apply the
+  events below S, correct our set by the snapshot, then go on from S.
+- A and R carry consecutive numbers. A block uses up one number, without a message, for each of its
+  transactions that was in the mempool. The removals of what conflicts with a block, and the additions of a
+  reorganisation, come before the block's C. The numbers that they skip are a debt, which the next blocks must
+  pay exactly.
+- Anything else is a loss: we are out of step until the next snapshot.
 
 Every event comes out again, in order, whether we are in step or not.
 """
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple
 
 from collector.errors import DecodeError
 
-CATCH_UP_US: Final = 500_000  # how long events older than a snapshot may still be under way
+CATCH_UP_US: Final = 500_000  # how long events older than a snapshot may still be on their way
 DEBT_LIMIT_US: Final = 5_000_000  # a block's C follows its evictions within milliseconds
 BLOCK_BODY_BYTES: Final = 33
 TX_BODY_BYTES: Final = 41
@@ -37,45 +38,45 @@ class Event(NamedTuple):
 
 
 class TxEntered(NamedTuple):
-    """A transaction is in the mempool; `event` is None when a snapshot told us."""
+    """A transaction entered the mempool; `event` is None when only a snapshot shows it."""
 
     txid: bytes
     kind: str  # pushed, pulled or at_start
     event: Event | None
-    at_us: int  # wall clock: of the event, or between those before and behind the snapshot
+    at_us: int  # wall clock: time of the event, or a time between the events before and after the snapshot
 
 
 class TxLeft(NamedTuple):
-    """A transaction is no longer in the mempool."""
+    """A transaction left the mempool."""
 
     txid: bytes
     cause: str  # removed (R), mined (C) or resync (it is not in the snapshot)
     event: Event | None
     block_hash: bytes | None = None
-    at_us: int = 0  # wall clock, where a snapshot told us; else the event has it
+    at_us: int = 0  # wall clock, when only a snapshot shows it; else the event has the time
 
 
 class WantSnapshot(NamedTuple):
-    """Take getrawmempool with mempool_sequence and answer with `snapshot`, giving the same number."""
+    """A request for getrawmempool with mempool_sequence; `snapshot` takes the answer and this number."""
 
     request: int
 
 
 class WantBlock(NamedTuple):
-    """Find the txids of this block and answer with `block`."""
+    """A request for the txids of a block; `block` takes the answer."""
 
     block_hash: bytes
 
 
 class InStep(NamedTuple):
-    """From here on our copy of the mempool is the node's."""
+    """Our copy of the mempool equals the node's from here on."""
 
     mempool_sequence: int
     at_us: int  # wall clock
 
 
 class OutOfStep(NamedTuple):
-    """Our copy can no longer be trusted; a snapshot is asked for."""
+    """Our copy may differ from the node's mempool from here on; a snapshot is requested."""
 
     reason: str  # a value of schema.END_REASONS
     detail: str
@@ -94,9 +95,10 @@ class MempoolSnapshot(NamedTuple):
 
 
 def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
-    """Decode a body of the `sequence` topic; raises DecodeError.
+    """Decode a message of the `sequence` topic; raise DecodeError when it is wrong.
 
-    32 bytes of hash in display order, one letter; for A and R the mempool sequence, 8 bytes little-endian.
+    It has 32 bytes of hash in display order and one letter. A and R are followed by the mempool sequence
+    number, 8 bytes little-endian.
     """
     letter = body[32:33]
     if len(body) == TX_BODY_BYTES and letter in (b"A", b"R"):
@@ -104,12 +106,12 @@ def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
     elif len(body) == BLOCK_BODY_BYTES and letter in (b"C", b"D"):
         number = None
     else:
-        raise DecodeError(f"a sequence message of {len(body)} bytes with label {letter!r} is none we know")
+        raise DecodeError(f"a sequence message of {len(body)} bytes with label {letter!r} has no known form")
     return Event(letter.decode(), body[31::-1], number, sequence, received_us)
 
 
 class MempoolSync:
-    """The set of txids in one node's mempool, and whether it is to be trusted."""
+    """Our copy of the txids in one node's mempool, and whether it is in step with the node."""
 
     def __init__(self) -> None:
         self.txids: set[bytes] = set()
@@ -120,25 +122,27 @@ class MempoolSync:
         self._blocks_wanted: set[bytes] = set()
         self._snapshot: MempoolSnapshot | None = None
         self._request = 0
-        self._n_before_request = 0  # so many of the waiting events came before the snapshot was asked for
-        self._floor = 0  # numbers below are part of the last snapshot
-        self._late_in: set[bytes] = set()  # as events below it had it, which came behind it; else as `txids`
+        self._n_before_request = 0  # waiting events that came before the snapshot was requested
+        self._floor = 0  # the last snapshot contains the events with numbers below this
+        # Events below the floor that come after the snapshot: who follows the events believes them, so these
+        # are the differences between what the events say and `txids`.
+        self._late_in: set[bytes] = set()
         self._late_out: set[bytes] = set()
-        self._expected = 0
-        self._debt = 0
+        self._expected = 0  # the next mempool sequence number
+        self._debt = 0  # numbers that were skipped and that the next blocks must explain
         self._debt_since_us = 0
         self._reorganising = False
         self._settling = False  # a C was the last thing seen
-        self._last_seen = -1  # newest number that reached us
-        self._heard_us = 0  # when the last event was taken
+        self._last_seen = -1  # the latest number that reached us
+        self._heard_us = 0  # when the last event came
         self._now_us = 0
 
     def start(self) -> list[Output]:
-        """Ask for the first snapshot. The subscription must be in place."""
+        """Request the first snapshot. The subscription must be in place."""
         return [self._want_snapshot()]
 
     def event(self, event: Event, now_us: int) -> list[Output]:
-        """Take one event, in the order of its topic."""
+        """Take the next event of the topic."""
         if event.mempool_sequence is not None:
             self._last_seen = event.mempool_sequence
         self._now_us = self._heard_us = now_us
@@ -152,35 +156,35 @@ class MempoolSync:
         return self._advance()
 
     def block(self, block_hash: bytes, txids: Collection[bytes]) -> list[Output]:
-        """Take the answer to WantBlock, coinbase included or not."""
+        """Take the txids of a block, the answer to WantBlock; the coinbase may be among them or not."""
         if block_hash in self._blocks_wanted:
             self._blocks[block_hash] = txids
         return self._advance()
 
     def lose_step(self, reason: str, detail: str) -> list[Output]:
-        """Note that messages were or may have been lost just before the next event."""
+        """Go out of step, because messages were or may have been lost just before the next event."""
         lost: list[Output] = [OutOfStep(reason, detail)] if self.in_step else []
         self.in_step = False
         self._snapshot = None
-        # What was given out is what the next snapshot must correct.
+        # The next snapshot must correct what was given out.
         self.txids = (self.txids | self._late_in) - self._late_out
         self._late_in, self._late_out = set(), set()
         return [*lost, self._want_snapshot()]
 
     def tick(self, now_us: int) -> list[Output]:
-        """Let time pass."""
+        """Let time pass: apply a snapshot that waited long enough, or notice a debt that no block paid."""
         self._now_us = now_us
         if self._snapshot is not None:
             return self._advance()
-        is_unpaid = self.in_step and self._debt and not self._waiting  # what waits may be the block
+        is_unpaid = self.in_step and self._debt and not self._waiting  # the block may be among what waits
         if is_unpaid and now_us - self._debt_since_us > DEBT_LIMIT_US:
             return self._out_of_step(f"{self._debt} mempool sequence numbers are missing and no block came")
         return []
 
     def flush(self, txids_of: Callable[[bytes], Collection[bytes]]) -> list[Output]:
-        """Give out what is kept back, unverified: no more answers will come. We are out of step after it.
+        """Give out the events that are held back, without checking them, and be out of step.
 
-        `txids_of` returns what is known of a block's transactions.
+        No more answers will come. `txids_of` returns the txids of a block as far as they are known.
         """
         out: list[Output] = []
         while self._waiting:
@@ -195,10 +199,11 @@ class MempoolSync:
 
     @property
     def n_waiting(self) -> int:
-        """Events kept back until a snapshot or a block is there."""
+        """Events that are held back until a snapshot or a block comes."""
         return len(self._waiting)
 
     def _advance(self) -> list[Output]:
+        """Apply the snapshot if it is ready, then every event that waits for nothing more."""
         out: list[Output] = []
         if not self.in_step:
             if self._snapshot is None or not self._caught_up(self._snapshot):
@@ -215,31 +220,31 @@ class MempoolSync:
         return out
 
     def _caught_up(self, snapshot: MempoolSnapshot) -> bool:
-        """Whether every event below the snapshot has reached us, or had its time to: it is silent."""
+        """Return whether every event below the snapshot has come, or the topic was silent for long enough."""
         has_come = self._last_seen >= snapshot.mempool_sequence - 1
         return has_come or self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US
 
     def _want_blocks(self) -> list[WantBlock]:
-        """Ask for the blocks that wait, each once."""
+        """Request the blocks that waiting events name, each once."""
         hashes = dict.fromkeys(event.hash for event in self._waiting if event.event == "C")
         new = [hash_ for hash_ in hashes if hash_ not in self._blocks and hash_ not in self._blocks_wanted]
         self._blocks_wanted.update(new)
         return [WantBlock(hash_) for hash_ in new]
 
     def _apply_snapshot(self, snapshot: MempoolSnapshot, out: list[Output]) -> None:
-        """Apply what is older than the snapshot, correct our set by it, and be in step."""
+        """Apply the events that are older than the snapshot, correct our set by it, and be in step."""
         n_older = self._n_before_request
         for position, event in enumerate(self._waiting, start=1):
             if event.mempool_sequence is not None and event.mempool_sequence < snapshot.mempool_sequence:
                 n_older = max(n_older, position)
-        # A C behind the last older event may be older or newer than the snapshot. It is applied after it: if
-        # it was older, none of its transactions is left in the set and it does nothing.
+        # A C after the last older event may be older or newer than the snapshot. It is applied after the
+        # snapshot: if it is older, none of its transactions is left in the set and it does nothing.
         at_us = snapshot.taken_wall_us
         for _ in range(n_older):
             event = self._waiting.popleft()
             self._apply(event, out)
             at_us = max(at_us, event.received_us + 1)
-        if self._waiting:  # what the snapshot tells was before them
+        if self._waiting:  # what the snapshot shows happened before them
             at_us = min(at_us, self._waiting[0].received_us)
         for event in self._waiting:
             if event.event == "C":
@@ -263,7 +268,7 @@ class MempoolSync:
         self._snapshot = None
 
     def _apply_checked(self, event: Event, out: list[Output]) -> None:
-        """Apply an event in step, and see whether its number is the one that must come."""
+        """Apply an event while in step; go out of step when its number is not the one that must come."""
         number = event.mempool_sequence
         if number is not None and number < self._floor:
             self._apply_late(event, out)
@@ -289,7 +294,7 @@ class MempoolSync:
             self._reorganising = True
 
     def _check_number(self, letter: str, number: int) -> str:
-        """Say what is wrong with a number, or nothing; keep account of what a block must explain."""
+        """Return what is wrong with a number, or "", and count the numbers that a block must explain."""
         jump = number - self._expected
         if jump < 0:
             return f"the mempool sequence went back from {self._expected} to {number}"
@@ -302,7 +307,7 @@ class MempoolSync:
         return ""
 
     def _apply(self, event: Event, out: list[Output]) -> int:
-        """Change the set as the event says; return how many transactions a block took from it."""
+        """Change our set as the event says; return how many transactions a block took out of it."""
         out.append(event)
         if event.event == "A":
             if event.hash not in self.txids:
@@ -324,9 +329,9 @@ class MempoolSync:
         return 0
 
     def _apply_late(self, event: Event, out: list[Output]) -> None:
-        """Report an event that the last snapshot already contains, without changing the set.
+        """Report an event that the last snapshot already contains, without changing our set.
 
-        Who follows the events believes it, until the late ones behind it say otherwise.
+        Who follows the events believes it until a later event says otherwise, so the difference is kept.
         """
         out.append(event)
         if event.event == "A":
@@ -341,9 +346,11 @@ class MempoolSync:
             self._late_out.add(event.hash)
 
     def _out_of_step(self, detail: str) -> list[Output]:
+        """Go out of step because the numbers do not fit."""
         return self.lose_step("resync", detail)
 
     def _want_snapshot(self) -> WantSnapshot:
+        """Request a snapshot; an answer to an earlier request is ignored from now on."""
         self._request += 1
         self._n_before_request = len(self._waiting)
         return WantSnapshot(self._request)

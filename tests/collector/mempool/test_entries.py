@@ -1,4 +1,4 @@
-"""A row per entry: complete at once, from its block, from what it spent, or given up."""
+"""PendingEntries: a row gets its fee from the mempool, a block or what was spent, or is given up."""
 
 from decimal import Decimal
 from typing import Any
@@ -28,7 +28,7 @@ COIN = bytes(31) + b"\x07"
 
 
 def body(*inputs: tuple[bytes, int], value_sat: int = 900) -> Transaction:
-    """Make a transaction that spends these outputs."""
+    """Return a transaction that spends these outputs."""
     spent = tuple(TxInput(txid, index, b"", (), FINAL) for txid, index in inputs)
     return decode_transaction(Made(spent, (TxOutput(value_sat, SCRIPT),)).raw)
 
@@ -44,7 +44,7 @@ def entered(
 
 
 def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> dict[str, Any]:
-    """Write an answer of getmempoolentry."""
+    """Return an answer of getmempoolentry."""
     return {
         "wtxid": transaction.wtxid[::-1].hex(),
         "time": 77,
@@ -60,13 +60,13 @@ def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> d
 
 
 def setup() -> tuple[PendingEntries, MempoolContents]:
-    """Begin with nothing."""
+    """Return empty PendingEntries and the mempool contents behind them."""
     contents = MempoolContents()
     return PendingEntries("alpha", "s", contents), contents
 
 
 def test_the_mempool_entry_completes_the_row() -> None:
-    """Fee, sizes and ancestors come from the answer; the histogram knows the transaction then."""
+    """Fee, sizes and ancestors come from the answer, and the histogram counts the transaction."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -86,7 +86,7 @@ def test_the_mempool_entry_completes_the_row() -> None:
 
 
 def test_what_was_pushed_is_asked_before_what_was_there() -> None:
-    """The backlog of the start waits for the gaps between new pending."""
+    """Transactions that were there at the start are requested when there is room."""
     pending, contents = setup()
     old = [body((COIN, number)) for number in range(5)]
     for each in old:
@@ -98,7 +98,7 @@ def test_what_was_pushed_is_asked_before_what_was_there() -> None:
 
 
 def test_a_body_that_was_not_published_is_asked_for() -> None:
-    """With the body in the answer the row has its sizes, and the mempool its outpoints."""
+    """The bytes in the answer give the row its sizes and the mempool the outpoints."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     contents.enter(transaction.txid, None)
@@ -113,7 +113,7 @@ def test_a_body_that_was_not_published_is_asked_for() -> None:
 
 
 def test_a_mined_transaction_has_the_fee_of_its_block() -> None:
-    """It waits for the block's fees, whichever comes first, absence or event."""
+    """Its row waits for the fees of the block that the event names."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -127,8 +127,8 @@ def test_a_mined_transaction_has_the_fee_of_its_block() -> None:
     assert (done.row["fee_sat"], done.row["fee_source"]) == (321, "block")
 
 
-def test_a_block_that_came_before_the_answer_has_told_the_fee() -> None:
-    """No event says that it left, and the block is forgotten when the node says that it is gone."""
+def test_a_block_that_came_before_the_answer_gives_the_fee() -> None:
+    """The fee is kept until the node says that the transaction is gone, even without an event."""
     pending, contents = setup()
     gone, there, waiting = (body((COIN, number)) for number in range(3))
     for each in (gone, there, waiting):
@@ -147,7 +147,7 @@ def test_a_block_that_came_before_the_answer_has_told_the_fee() -> None:
 
 
 def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
-    """It need not be kept until somebody looks: many may come in one turn."""
+    """The fees of a block finish rows at once when the node has said that the transaction is gone."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -160,7 +160,7 @@ def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
 
 
 def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
-    """Values come from parents that we know and from gettxout; together they give the fee."""
+    """The values of what it spent come from parents in the mempool and from gettxout."""
     pending, contents = setup()
     parent = body((COIN, 0), value_sat=700)
     entered(pending, contents, parent)
@@ -179,7 +179,7 @@ def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
 
 
 def test_the_block_that_spent_an_output_tells_its_value() -> None:
-    """A replacement was mined before gettxout was asked: the value is that of the block's input."""
+    """A replacement was mined before gettxout was asked, so its block gives the value of the input."""
     pending, contents = setup()
     transaction = body((COIN, 0), (COIN, 1), value_sat=900)
     entered(pending, contents, transaction)
@@ -196,7 +196,7 @@ def test_the_block_that_spent_an_output_tells_its_value() -> None:
 
 
 def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
-    """When neither gettxout nor a block has it, the row is there without a fee after a while."""
+    """When neither gettxout nor a block has the value, the row is given out without a fee after a limit."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -212,7 +212,7 @@ def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
 
 
 def test_an_absence_that_nothing_explains_is_given_up() -> None:
-    """After a while; a block that has it in the meantime explains it."""
+    """A row is given up after a limit, unless a recent block contains the transaction."""
     pending, contents = setup()
     first, second = body((COIN, 0)), body((COIN, 1))
     for each in (first, second):
@@ -244,7 +244,7 @@ def test_an_answer_to_an_earlier_entry_is_not_taken_for_a_later_one() -> None:
 
 
 def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
-    """A reorganisation brings it back before its block's fees are here; its next block tells them both."""
+    """A transaction enters twice before its fee is known: its second block gives the fee of both rows."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     owners = [Batch(), Batch()]
@@ -267,7 +267,7 @@ def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
 
 
 def test_flush_leaves_nothing_open() -> None:
-    """Every entry has a row in the end, in whatever state it was."""
+    """A flush finishes every row, whatever it waits for."""
     pending, contents = setup()
     made = [body((COIN, number)) for number in range(4)]
     for each in made:
@@ -282,7 +282,7 @@ def test_flush_leaves_nothing_open() -> None:
 
 
 def test_what_left_is_remembered_for_its_children() -> None:
-    """For half a minute the values of its outputs can be asked for."""
+    """The values of its outputs are known for half a minute after it left."""
     contents = MempoolContents()
     transaction = body((COIN, 0), value_sat=42)
     contents.enter(transaction.txid, transaction)
@@ -295,7 +295,7 @@ def test_what_left_is_remembered_for_its_children() -> None:
 
 
 def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flood that goes through the mempool does not make memory grow; the newest are kept."""
+    """Of many transactions that left, only the latest are remembered."""
     monkeypatch.setattr("collector.mempool.contents.MOST_DEPARTED", 3)
     contents = MempoolContents()
     made = [body((COIN, number), value_sat=number) for number in range(5)]

@@ -1,4 +1,4 @@
-"""Rows of entries, from the desk that asks for their fees to the batches that wait for them."""
+"""FeeLookup: rows of `mempool_txs`, from the request for the fee to the batch that waits for the row."""
 
 import queue
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ TXID = b"\x11" * 32
 BLOCK = b"\x22" * 32
 
 
-class Desk:
-    """A fee desk beside blocks that note what they are asked."""
+class Rig:
+    """A FeeLookup with its batches, a request thread and a BlockTracker whose requests are noted."""
 
     def __init__(self, folder: Path) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.lane = RequestThread(
+        self.thread = RequestThread(
             "test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox
         )
         self.journal = Journal(folder / "journal")
@@ -40,7 +40,7 @@ class Desk:
             ORIGIN,
             MempoolContents(),
             recent,
-            requests=self.lane,
+            requests=self.thread,
             batches=self.batches,
             n_per_request=10,
             interval_s=0.0,
@@ -52,65 +52,65 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    """Make a desk whose node is never asked."""
-    made = Desk(tmp_path)
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """Make a FeeLookup whose node cannot be reached."""
+    made = Rig(tmp_path)
     yield made
-    made.lane.stop()
+    made.thread.stop()
     made.journal.close()
 
 
-def test_a_block_that_is_known_no_longer_is_asked_for_again(desk: Desk) -> None:
-    """An entry that waits for a block's fees does not wait for ever: the block is wanted, once."""
-    owner = desk.batches.current
-    desk.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+def test_a_block_that_was_dropped_is_requested_again(rig: Rig) -> None:
+    """A row that waits for the fees of a block that is not a recent one has the block requested, once."""
+    owner = rig.batches.current
+    rig.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     for _ in range(3):
-        desk.fees.tick(monotonic_us(), desk.blocks)
-    assert desk.requests.asked == [BLOCK]
-    assert desk.batches.waiting_s > 0
-    desk.fees.block_resolved(BLOCK, RecentBlock(1, bytes(32), 0, {TXID: 77}, {}))
+        rig.fees.tick(monotonic_us(), rig.blocks)
+    assert rig.requests.asked == [BLOCK]
+    assert rig.batches.waiting_s > 0
+    rig.fees.block_resolved(BLOCK, RecentBlock(1, bytes(32), 0, {TXID: 77}, {}))
     assert [row["fee_sat"] for row in owner.rows["mempool_txs"]] == [77]
-    assert (owner.n_pending_rows, desk.batches.waiting_s) == (0, 0.0)
+    assert (owner.n_pending_rows, rig.batches.waiting_s) == (0, 0.0)
 
 
-def test_a_block_that_never_comes_holds_no_batch_for_ever(desk: Desk) -> None:
-    """After a time the row is given out without a fee."""
-    owner = desk.batches.current
-    desk.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
+def test_a_batch_does_not_wait_for_ever_for_a_block(rig: Rig) -> None:
+    """After a limit the row is given out without a fee."""
+    owner = rig.batches.current
+    rig.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     now_us = monotonic_us()
-    desk.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, desk.blocks)
+    rig.fees.tick(now_us + GIVE_UP_BLOCK_US // 2, rig.blocks)
     assert owner.n_pending_rows == 1
-    desk.fees.tick(now_us + 2 * GIVE_UP_BLOCK_US, desk.blocks)
+    rig.fees.tick(now_us + 2 * GIVE_UP_BLOCK_US, rig.blocks)
     assert owner.n_pending_rows == 0
     assert "fee_sat" not in owner.rows["mempool_txs"][0]
 
 
-def test_a_desk_is_behind_while_more_wait_than_are_asked_for(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+def test_a_lookup_is_behind_while_many_transactions_are_not_requested(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above a number of new entries, and no longer than an answer may take: a node that hangs holds none."""
+    """It is behind above a number of new transactions, but not when the node takes too long to answer."""
     for number in range(MOST_NEW + 21):
         entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
-        desk.fees.add(entry, desk.batches.current)
-    assert not desk.fees.is_behind  # nothing was asked yet
-    desk.fees.tick(monotonic_us(), desk.blocks)  # asks for 20
-    assert desk.fees.is_behind
+        rig.fees.add(entry, rig.batches.current)
+    assert not rig.fees.is_behind  # nothing was requested yet
+    rig.fees.tick(monotonic_us(), rig.blocks)  # requests 20
+    assert rig.fees.is_behind
     later_us = monotonic_us() + PATIENCE_US
     monkeypatch.setattr("collector.mempool.fee_lookup.monotonic_us", lambda: later_us)
-    assert not desk.fees.is_behind
+    assert not rig.fees.is_behind
 
 
-def test_two_questions_at_most_are_on_their_way(desk: Desk) -> None:
-    """While the node answers one the next is there; the rest waits, and is asked for in full batches."""
+def test_at_most_two_requests_are_open(rig: Rig) -> None:
+    """The other transactions wait; a request that a stop cuts off is put back."""
     for number in range(25):
         entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
-        desk.fees.add(entry, desk.batches.current)
+        rig.fees.add(entry, rig.batches.current)
     for _ in range(3):
-        desk.fees.tick(monotonic_us(), desk.blocks)
-    assert desk.lane.n_open == MOST_ASKED
-    assert len(desk.fees) == 25
-    desk.lane.end()
-    while desk.lane.n_open:
-        desk.inbox.get(timeout=10).deliver()  # nobody answers: the questions go back
-    desk.fees.tick(monotonic_us(), desk.blocks)
-    assert desk.lane.n_open == MOST_ASKED
+        rig.fees.tick(monotonic_us(), rig.blocks)
+    assert rig.thread.n_open == MOST_ASKED
+    assert len(rig.fees) == 25
+    rig.thread.end()
+    while rig.thread.n_open:
+        rig.inbox.get(timeout=10).deliver()  # nobody answers: the requests are put back
+    rig.fees.tick(monotonic_us(), rig.blocks)
+    assert rig.thread.n_open == MOST_ASKED

@@ -1,4 +1,4 @@
-"""Why something left the mempool, from what comes after it."""
+"""Removals: the reason of an R, derived from the events after it."""
 
 from collector.mempool.removals import QUIET_US, REORGANISATION_US, Outpoints, Removals, Settled
 from collector.mempool.sync import Event
@@ -15,7 +15,7 @@ def spends(*numbers: int, vout: int = 0) -> Outpoints:
 
 
 def test_a_replacement_is_named_with_all_it_drives_out() -> None:
-    """The removed transaction, its child and its grandchild are replaced by the one A behind them."""
+    """The removed transaction, its child and its grandchild are replaced by the one A after them."""
     removals = Removals()
     removals.removed(event("R", 3), spends(2), 0)  # descendants may come first
     removals.removed(event("R", 2), spends(1), 0)
@@ -37,7 +37,7 @@ def test_a_replacing_package_is_found_by_its_child() -> None:
 
 
 def test_an_eviction_conflicts_with_nothing_that_follows() -> None:
-    """After two additions that spend something else, it was expired or evicted."""
+    """After two additions that spend other outputs, the reason is expired_or_evicted."""
     removals = Removals()
     gone = event("R", 1)
     removals.removed(gone, spends(100), 0)
@@ -46,7 +46,7 @@ def test_an_eviction_conflicts_with_nothing_that_follows() -> None:
 
 
 def test_an_eviction_is_settled_by_quiet() -> None:
-    """Without any event behind it, a second of quiet decides."""
+    """Without an event after it, the reason is expired_or_evicted after a second."""
     removals = Removals()
     gone = event("R", 1)
     removals.removed(gone, spends(100), 5)
@@ -56,7 +56,7 @@ def test_an_eviction_is_settled_by_quiet() -> None:
 
 
 def test_a_block_explains_its_conflicts_and_their_children() -> None:
-    """What spends the same as a transaction of a block, and its child, are conflicts; others are not."""
+    """What spends the same outputs as a block, and its children, are conflicts; others are not."""
     removals = Removals()
     removals.removed(event("R", 1), spends(100), 0)
     removals.removed(event("R", 2), spends(1), 0)
@@ -70,7 +70,7 @@ def test_a_block_explains_its_conflicts_and_their_children() -> None:
 
 
 def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
-    """With nothing open, a block is not looked into."""
+    """When no removal is open, the outpoints of a block are not read."""
 
     def read() -> list[bytes]:
         raise AssertionError
@@ -79,7 +79,7 @@ def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
 
 
 def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
-    """Between D and C: what no block conflicts with went because of the reorganisation."""
+    """Between D and C, the reason of what conflicts with no block is reorged."""
     removals = Removals()
     assert removals.disconnected(event("D", 0)) == []
     removals.removed(event("R", 1), spends(100), 0)
@@ -93,7 +93,7 @@ def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
 
 
 def test_a_reorganisation_without_a_new_block_ends_all_the_same() -> None:
-    """An operator invalidated the tip: what leaves soon after it left because of it, a minute later not."""
+    """When an operator invalidates the tip, removals are reorged for a minute and not later."""
     removals = Removals()
     removals.disconnected(event("D", 0, 5))
     removals.removed(event("R", 1, 5 + REORGANISATION_US), spends(100), 0)
@@ -105,7 +105,7 @@ def test_a_reorganisation_without_a_new_block_ends_all_the_same() -> None:
 
 
 def test_a_body_never_seen_leaves_the_reason_unknown() -> None:
-    """Without its inputs nothing can be said, but a known child still shows that it was replaced."""
+    """Without the bytes of a transaction its reason is unknown."""
     removals = Removals()
     removals.removed(event("R", 1), None, 0)
     assert removals.added(event("A", 9), spends(100)) == []

@@ -1,4 +1,4 @@
-"""The sync by itself, case by case; in any interleaving and with all around it: test_spine."""
+"""MempoolSync alone, case by case; `test_sync_against_node` plays whole stories."""
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +31,7 @@ def snapshot(number: int, *txids: bytes) -> MempoolSnapshot:
 
 
 class Follower:
-    """Drives a sync against a node, with answers that take their time."""
+    """Gives a MempoolSync what a modelled node publishes, and answers its requests later."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -42,12 +42,12 @@ class Follower:
         self.n_lost = 0
 
     def take(self, outputs: list[Output]) -> None:
-        """Note what came out."""
+        """Keep outputs and requests apart."""
         self.out += [each for each in outputs if not isinstance(each, WantSnapshot | WantBlock)]
         self.wants += [each for each in outputs if isinstance(each, WantSnapshot | WantBlock)]
 
     def deliver(self, count: int) -> None:
-        """Let the next published events arrive."""
+        """Deliver the next published events."""
         for event in self.node.published[self.delivered : self.delivered + count]:
             self.delivered += 1
             if self.n_lost:
@@ -56,13 +56,13 @@ class Follower:
             self.take(self.sync.event(event, event.sequence * 1000))
 
     def lose(self, count: int) -> None:
-        """Lose the next published events; the topic's counter shows it at the next one."""
+        """Lose the next published events; the next delivery reports the gap."""
         lost = min(count, len(self.node.published) - self.delivered)
         self.delivered += lost
         self.n_lost += lost
 
     def answer(self) -> None:
-        """Answer the oldest question with the node's state of now."""
+        """Answer the oldest request with the node's present state."""
         if self.wants:
             want = self.wants.pop(0)
             if isinstance(want, WantSnapshot):
@@ -77,7 +77,7 @@ class Follower:
                 self.take(self.sync.block(want.block_hash, self.node.blocks[want.block_hash]))
 
     def settle(self) -> None:
-        """Let everything arrive and every question be answered."""
+        """Deliver every event and answer every request."""
         for _ in range(6):
             self.deliver(len(self.node.published))
             while self.wants:
@@ -114,7 +114,7 @@ def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], 
 
 
 def test_kinds_tell_how_an_entry_was_learnt() -> None:
-    """Before the first snapshot at_start, by an A pushed, found by a later snapshot pulled."""
+    """The first snapshot gives at_start, an A gives pushed, a later snapshot gives pulled."""
     node = Node(1)
     node.add()
     node.published.clear()
@@ -131,7 +131,7 @@ def test_kinds_tell_how_an_entry_was_learnt() -> None:
 
 
 def test_a_backlog_is_not_taken_for_silence() -> None:
-    """However late older events are taken, the snapshot waits for those that follow at once."""
+    """When older events come late, the snapshot also waits for those that follow them."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(10, name(1), name(9)))
@@ -145,7 +145,7 @@ def test_a_backlog_is_not_taken_for_silence() -> None:
 
 
 def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
-    """After the catch-up time the snapshot stands; older events only become rows."""
+    """After the catch-up time the snapshot is applied; older events that come then only become rows."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(10, name(1), name(2)))
@@ -160,7 +160,7 @@ def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
 
 
 def test_a_stale_snapshot_is_not_used() -> None:
-    """An answer to a question that a later loss has overtaken is ignored."""
+    """An answer to a request from before a loss is ignored."""
     sync = MempoolSync()
     sync.start()
     sync.lose_step("gap", "again")
@@ -172,7 +172,7 @@ def test_a_stale_snapshot_is_not_used() -> None:
 
 
 def test_a_debt_that_no_block_pays_is_a_loss() -> None:
-    """A jump before an R is excused only for as long as a block may be on its way."""
+    """Numbers that are missing before an R are a loss when no block comes in time."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(5, name(1), name(2)))
@@ -183,7 +183,7 @@ def test_a_debt_that_no_block_pays_is_a_loss() -> None:
 
 
 def test_a_number_that_goes_back_is_a_loss() -> None:
-    """The node has begun to count anew, or an event came twice."""
+    """A number that came before is a loss: the node counts anew, or an event came twice."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(5))
@@ -194,7 +194,7 @@ def test_a_number_that_goes_back_is_a_loss() -> None:
 
 
 def test_flush_gives_out_what_waits() -> None:
-    """At the end, events that wait for a snapshot come out with what they say; blocks as far as known."""
+    """Events that wait for a snapshot come out at the end, and the transactions of known blocks as mined."""
     sync = MempoolSync()
     sync.start()
     events = [Event("A", name(1), 1, 0, 1), Event("A", name(2), 2, 1, 2), Event("C", name(9), None, 2, 3)]
@@ -207,7 +207,7 @@ def test_flush_gives_out_what_waits() -> None:
 
 
 def test_a_snapshot_that_waits_is_dropped_by_a_flush() -> None:
-    """What it would have corrected has been given out: the time that passes then changes nothing."""
+    """After a flush the waiting snapshot is not applied, however much time passes."""
     sync = MempoolSync()
     sync.start()
     sync.event(Event("A", name(1), 1, 0, 1), 1)
@@ -218,7 +218,7 @@ def test_a_snapshot_that_waits_is_dropped_by_a_flush() -> None:
 
 
 def test_a_block_that_is_asked_for_may_pay_a_debt_late() -> None:
-    """While a C waits for its transactions, the numbers it explains are no loss."""
+    """While a C waits for its txids, the numbers that it explains are no loss."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(5, name(1), name(2)))
@@ -241,7 +241,7 @@ def test_parses_what_the_node_sends() -> None:
 
 @given(st.binary(max_size=60))
 def test_refuses_what_is_no_event(body: bytes) -> None:
-    """Whatever the bytes, there is an event that has them or a DecodeError."""
+    """Any bytes give an event that encodes to them, or a DecodeError."""
     try:
         event = parse_event(body, 0, 0)
     except DecodeError:
@@ -253,6 +253,6 @@ def test_refuses_what_is_no_event(body: bytes) -> None:
 
 @pytest.mark.parametrize("letter", [b"A", b"R"])
 def test_a_transaction_without_a_number_is_refused(letter: bytes) -> None:
-    """A and R carry a mempool sequence."""
+    """A and R without a mempool sequence number raise DecodeError."""
     with pytest.raises(DecodeError, match="33 bytes"):
         parse_event(bytes(32) + letter, 0, 0)

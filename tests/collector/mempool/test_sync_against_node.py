@@ -1,8 +1,7 @@
-"""The state machine with everything around it but sockets, against a model of the node, in any interleaving.
+"""MempoolSync, Removals and CoverageLedger together against a model of the node, in any order of events.
 
-What a session does with the `sequence` topic is done here by `Watcher`, with the collector's own parts: the
-spine, the reasons, the account of what was observed. Messages are late, answers too; messages are lost, the
-connection breaks, the node restarts. What must hold is in `check`.
+`Watcher` does what a session does with the `sequence` topic, without sockets. Messages and answers come late,
+messages are lost, the connection breaks, the node restarts. `check` says what must hold.
 """
 
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ class Record:
 
 
 class Taken(NamedTuple):
-    """A snapshot on its way."""
+    """A snapshot that was taken and has not arrived."""
 
     request: int
     number: int
@@ -84,7 +83,7 @@ class Watcher:
         self.begin()
 
     def tick(self) -> int:
-        """Let the watcher's clock go on: every message and answer comes at a moment of its own."""
+        """Advance the clock, so that every message and answer has a time of its own, and return the time."""
         self.now_us += STEP_US
         return self.now_us
 
@@ -95,7 +94,7 @@ class Watcher:
         self.node.do(what)
 
     def deliver(self, count: int) -> None:
-        """Let the next published messages arrive, as far as the connection is of this run."""
+        """Deliver the next published messages, or end the session when the node has restarted."""
         if self.record.run != self.node.run:
             self.end("node_restart")
             return
@@ -109,11 +108,11 @@ class Watcher:
             self.take(self.sync.event(event, event.received_us))
 
     def lose(self, count: int) -> None:
-        """Lose the next messages; the counter of the one behind them shows it."""
+        """Lose the next messages; the counter of the message after them shows it."""
         self.at = min(self.at + count, len(self.node.published))
 
     def cut(self, count: int) -> None:
-        """Lose the connection, and with it what is published until it is back."""
+        """Break the connection, lose what is published meanwhile, and connect again."""
         self.record.coverage += self.ledger.close("sequence", "reconnect")
         self.take(self.sync.lose_step("reconnect", "lost"))
         self.lose(count)
@@ -126,7 +125,7 @@ class Watcher:
         self.node.restart(with_mempool=bool(with_mempool))
 
     def answer(self, which: int) -> None:
-        """Answer a question; a snapshot is of one moment, and arrives at a later one."""
+        """Answer a request; a snapshot is taken at one step and arrives at a later one."""
         if self.record.run != self.node.run:
             self.end("node_restart")
         elif self.wants:
@@ -142,12 +141,12 @@ class Watcher:
                 self.take(self.sync.block(want.block_hash, self.node.blocks[want.block_hash]))
 
     def wait(self, _: int) -> None:
-        """Let so much time pass in silence that nothing more is expected: what comes then is late."""
+        """Let so much time pass that a snapshot waits no longer for older events."""
         self.now_us += CATCH_UP_US + 1
         self.take(self.sync.tick(self.now_us))
 
     def settle(self) -> None:
-        """Let everything arrive and every question be answered."""
+        """Deliver every message and answer every request."""
         for _ in range(8):
             self.deliver(len(self.node.published))
             while self.wants:
@@ -157,7 +156,7 @@ class Watcher:
     # --- what comes out
 
     def take(self, outputs: list[Output]) -> None:
-        """Do with what comes out what a session does."""
+        """Act on outputs as a session does."""
         for output in outputs:
             self.move(output)
             match output:
@@ -183,7 +182,7 @@ class Watcher:
                     self.record.coverage += self.ledger.close("mempool", output.reason)
 
     def move(self, output: Output) -> None:
-        """Keep account of what is inside: one entry is one row, pushed or pulled."""
+        """Note who entered and left; nobody may enter twice."""
         if isinstance(output, TxEntered):
             assert output.txid not in self.inside
             self.inside.add(output.txid)
@@ -191,7 +190,7 @@ class Watcher:
             self.inside.discard(output.txid)
 
     def explain(self, event: Event) -> list[Settled]:
-        """Give an event to the reasons."""
+        """Give an event to Removals."""
         spent = self.node.spends.get(event.hash, frozenset())
         if event.event == "R":
             return self.removals.removed(event, spent, event.received_us)
@@ -205,14 +204,14 @@ class Watcher:
         )
 
     def settled(self, settled: list[Settled]) -> None:
-        """Note reasons."""
+        """Note the reasons of removals."""
         for event, reason, replaced_by in settled:
             assert event.sequence not in self.record.reasons
             self.record.reasons[event.sequence] = (reason, replaced_by)
 
 
 def replayed(record: Record) -> set[bytes]:
-    """Replay the rows of a session in the order of their stamps: what must be in the mempool at its end."""
+    """Replay the rows of a session by their times, and return what is in the mempool at its end."""
     inside: set[bytes] = set()
     rows = [(event.received_us, event.sequence, event.event, event.hash) for event in record.pushed]
     rows += [(at_us, -1, letter, txid) for at_us, letter, txid in record.pulled]
@@ -228,7 +227,7 @@ def replayed(record: Record) -> set[bytes]:
 
 
 def check(watcher: Watcher) -> None:
-    """Check what must hold whatever happened."""
+    """Check what must hold, whatever happened."""
     node, record = watcher.node, watcher.record
     assert watcher.sync.in_step
     assert watcher.sync.txids == watcher.inside == set(node.mempool)
@@ -265,7 +264,7 @@ Steps = list[tuple[str, int]]
 
 
 def steps(*kinds: str) -> st.SearchStrategy[Steps]:
-    """Draw steps, those that the node makes most often."""
+    """Draw steps; the steps of the node are the most frequent."""
     return st.lists(st.one_of(*[STEP["do"]] * 2, *(STEP[kind] for kind in kinds)), max_size=60)
 
 
@@ -286,7 +285,7 @@ def play(seed: int, n_before: int, story: Steps) -> Watcher:
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 2**16), st.integers(0, 12), steps("deliver", "answer"))
 def test_nothing_lost_every_reason_is_the_nodes(seed: int, n_before: int, story: Steps) -> None:
-    """Without a loss: in step once and never out of it, each reason true, one interval without a hole."""
+    """Without a loss every reason is the node's, and one coverage interval spans everything."""
     watcher = play(seed, n_before, story)
     record = watcher.record
     check(watcher)
@@ -314,5 +313,5 @@ LATE += " lose3 do2 lose2 do1 do7 do6 lose1 deliver7"
 @given(st.integers(0, 2**16), st.integers(0, 12), steps(*ALL))
 @example(29144, 2, [(each[:-1], int(each[-1])) for each in LATE.split()])
 def test_whatever_is_lost_is_named_and_made_good(seed: int, n_before: int, story: Steps) -> None:
-    """Gaps, cut connections and restarts anywhere: the rows replay to the node's mempool, holes are named."""
+    """After gaps, cuts and restarts the rows replay to the node's mempool, and coverage names the gaps."""
     check(play(seed, n_before, story))
