@@ -30,7 +30,15 @@ from collector.dataset.open import Dataset
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
-ATTRIBUTED: Final = "SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks"
+# Every coinbase that the dataset or a block table of others has; a table of others has no outputs.
+ATTRIBUTED: Final = """
+    SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
+    UNION ALL
+    SELECT block_hash, min(height), arg_min(coinbase_script, source), []
+    FROM stg_external_blocks ANTI JOIN stg_blocks USING (block_hash)
+    GROUP BY block_hash
+    ORDER BY height, block_hash
+"""
 
 Progress = Callable[[str], None]
 

@@ -68,3 +68,15 @@ create macro work_of(bits) as
 try_cast(pow(2.0, 280 - 8 * (bits >> 24)) as hugeint) // nullif(bits & 8388607, 0);
 -- Test
 select work_of(486604799) = 4295032833 and work_of(545259519) = 2;
+
+-- Stands for the hash of a block of which only the height is known. A real hash ends in zeros in internal byte order.
+create macro label_block_key(block_height) as
+unhex(printf('%08x', block_height) || repeat('ff', 28));
+-- Test
+select octet_length(label_block_key(610683)) = 32 and label_block_key(1) != label_block_key(2);
+
+-- The sources that a result rests on, each once and in order, from a list of sources.
+create macro sources_of(sources) as
+list_sort(list_distinct(sources));
+-- Test
+select sources_of(['observed', 'a', 'observed', null]) = ['a', 'observed'];

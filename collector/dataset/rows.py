@@ -293,6 +293,7 @@ class ExternalPoolLabelRow(TypedDict):
     source: str
     height: int
     label: str
+    header_time: NotRequired[int | None]
 
 
 class ExternalPriceRow(TypedDict):

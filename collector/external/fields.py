@@ -1,5 +1,6 @@
 """Read single values of other people's files; ValueError, with what was expected, for anything else."""
 
+import datetime as dt
 import math
 import re
 import time
@@ -45,13 +46,21 @@ def time_us(text: str) -> int:
 
 
 def time_s(text: str) -> int:
-    """Read a date and time, UTC, as seconds since 1970."""
+    """Read a date and time as seconds since 1970; one without a zone is UTC."""
     try:
-        value_s = timegm(time.strptime(text, "%Y-%m-%d %H:%M:%S"))
+        moment = dt.datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no time like 2018-02-25 12:00:00") from None
+    if len(text) < len("2018-02-25 12:00:00"):
+        raise ValueError(f"{text!r} is no time like 2018-02-25 12:00:00")
+    value_s = int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())
     _check_time(value_s)
     return value_s
+
+
+def time_s_or_none(text: str) -> int | None:
+    """Read a date and time as `time_s` does; nothing gives None."""
+    return time_s(text) if text else None
 
 
 def day_s(text: str) -> int:

@@ -4,11 +4,13 @@ A file is taken whole or not at all. Columns are found by name; the names are th
 """
 
 import csv
+import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +34,8 @@ OHLC_FIRST_S: Final = fields.FIRST_DAY_S
 OHLC_SECOND_S: Final = OHLC_FIRST_S + 5 * DAY_S
 I32: Final = (1 << 31) - 1
 U32: Final = (1 << 32) - 1
+# bitcoin-data/block-arrival-times has no line of names: height, hash, milliseconds since 1970.
+HEADLESS_ARRIVAL: Final = re.compile(r"\d+,[0-9a-f]{64},\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ ARRIVALS: Final = {
 LABELS: Final = {
     "height": Field(("height", "blockid", "block_height", "id"), fields.height),
     "label": Field(("label", "pool", "pool_slug", "miningpool", "guessed_miner"), fields.label),
+    "header_time": Field(("date", "time", "block_time", "header_time"), fields.time_s_or_none, may_lack=True),
 }
 PRICES: Final = {
     "day_at": Field(("day", "date", "date_UTC"), fields.day_s),
@@ -130,10 +135,14 @@ def _from_text(path: Path, lines: TextIO, wanted: Mapping[str, Field]) -> Iterat
         raise DecodeError(f"{path} is empty")
     delimiter = "\t" if "\t" in first else ","
     header = next(csv.reader([first], delimiter=delimiter))
+    n_header_lines = 1
+    if wanted is ARRIVALS and HEADLESS_ARRIVAL.fullmatch(first.strip()):
+        header, n_header_lines = ["height", "hash", "timestamp_ms"], 0
+        lines = cast(TextIO, itertools.chain([first], lines))
     places = _places(path, header, wanted)
     rows = csv.reader(lines, delimiter=delimiter)
     for values in rows:
-        line = rows.line_num + 1
+        line = rows.line_num + n_header_lines
         if len(values) != len(header):
             raise DecodeError(f"{path}:{line} has {len(values)} fields, the header {len(header)}")
         yield _row(f"{path}:{line}", {name: values[at] for name, at in places.items()}, wanted)

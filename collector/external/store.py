@@ -46,6 +46,8 @@ def import_file(
     table = KINDS[kind][0]
     now_us = time.time_ns() // 1000
     rows = [{"source": origin.source, **row} for row in read_rows(kind, path)]
+    if kind == "arrivals":
+        rows = _earliest(rows)
     if kind == "prices":
         rows = [{"currency": currency, "imported_at": now_us, **row} for row in rows]
     digest = hashlib.sha256(path.read_bytes()).digest()
@@ -64,6 +66,16 @@ def import_file(
             EXTERNAL_SOURCES, [{**about, "imported_at": now_us, "n_rows": len(new)}], stem=f"{stem}-{kind}"
         )
     return Imported(table.name, len(rows), len(new))
+
+
+def _earliest(arrivals: Sequence[Row]) -> list[Row]:
+    """Keep the first arrival of each block: a node connects a block again after a reorganisation."""
+    first: dict[bytes, Row] = {}
+    for row in arrivals:
+        kept = first.setdefault(row["block_hash"], row)
+        if row["arrived_at"] < kept["arrived_at"]:
+            first[row["block_hash"]] = row
+    return list(first.values())
 
 
 def _check_origin(origin: Origin) -> None:

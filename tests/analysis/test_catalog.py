@@ -106,7 +106,14 @@ def test_some_marts_come_with_all_that_they_read(catalog: Catalog) -> None:
     part = catalog.restricted_to(["pool_share", "mempool_cuts"])
 
     marts = {model.name for model in part.layer("marts")}
-    assert marts == {"pool_share", "block_pool", "chain_blocks", "mempool_cuts", "coverage_intervals"}
+    assert marts == {
+        "pool_share",
+        "block_pool",
+        "block_facts",
+        "chain_blocks",
+        "mempool_cuts",
+        "coverage_intervals",
+    }
     assert part.layer("staging") == catalog.layer("staging")
     checks = {model.name for model in part.layer("checks")}
     assert "one_active_block_per_height" in checks

@@ -1,8 +1,9 @@
 /*
 summary = "Time from each block's parent to the block, on our clock and by header."
 method = """
-interval_s is the block's arrival minus its parent's, both the first `seen` that a node pushed to us, so both on
-one clock; null where either was only fetched. header_interval_s is the difference of the header times, which
+interval_s is the block's arrival minus its parent's, both by one clock. Our own clock comes first: the first `seen`
+that a node pushed to us. Where it lacks either block, interval_s is by the first source, by name, whose imported
+arrivals have both; clock names it. header_interval_s is the difference of the header times, which
 miners choose: it may be negative, and it is never used in place of interval_s.
 """
 grain = ["block_hash"]
@@ -16,9 +17,11 @@ is_active = "BOOLEAN  on the active chain; false: stale"
 is_empty = "BOOLEAN  has a coinbase and nothing else"
 header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner"
 arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us; null when we only fetched it"
-interval_s = "DOUBLE  s since the parent's arrival; null where either arrival is unknown"
+interval_s = "DOUBLE  s since the parent's arrival; null where no clock has both"
+clock = "VARCHAR  whose arrivals interval_s is between: own, or the source; null without an interval"
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
 n_mempool = "BIGINT  transactions waiting as it arrived, most of any node; null where not measured"
+told_by = "VARCHAR  who tells of the block: observed, backfilled, or the source"
 */
 with
 
@@ -28,6 +31,28 @@ waiting as (
         max(n_mempool) as n_mempool
     from block_mempool
     group by block_hash
+),
+
+-- Worked out before the next step: else the planner may join on the source alone, every arrival with every other.
+parent_arrivals as materialized (
+    select
+        block.block_hash,
+        arrival.source,
+        arrival.arrived_at
+    from chain_blocks as block
+    inner join stg_external_arrivals as arrival
+        on block.prev_hash = arrival.block_hash
+),
+
+told_intervals as (
+    select
+        arrival.block_hash,
+        arg_min(seconds_between(parent_arrivals.arrived_at, arrival.arrived_at), arrival.source) as interval_s,
+        min(arrival.source) as source
+    from stg_external_arrivals as arrival
+    inner join parent_arrivals
+        on arrival.block_hash = parent_arrivals.block_hash and arrival.source = parent_arrivals.source
+    group by arrival.block_hash
 )
 
 select
@@ -40,9 +65,14 @@ select
     block.is_empty,
     block.header_time,
     block.arrived_at,
-    seconds_between(parent.arrived_at, block.arrived_at) as interval_s,
+    coalesce(seconds_between(parent.arrived_at, block.arrived_at), told_intervals.interval_s) as interval_s,
+    case
+        when seconds_between(parent.arrived_at, block.arrived_at) is not null then 'own'
+        else told_intervals.source
+    end as clock,
     seconds_between(parent.header_time, block.header_time) as header_interval_s,
-    waiting.n_mempool
+    waiting.n_mempool,
+    block.told_by
 from chain_blocks as block
 inner join block_pool
     on block.block_hash = block_pool.block_hash
@@ -52,4 +82,6 @@ left join block_pool as parent_block_pool
     on parent.block_hash = parent_block_pool.block_hash
 left join waiting
     on block.block_hash = waiting.block_hash
+left join told_intervals
+    on block.block_hash = told_intervals.block_hash
 order by block.height, block.block_hash

@@ -19,6 +19,7 @@ epoch = "INTEGER  height / 2,016, rounded down"
 owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches"
 owner_name = "VARCHAR  its name"
 is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+told_by = "VARCHAR  who tells of the block: observed, backfilled, or the source"
 */
 with
 
@@ -31,11 +32,12 @@ blocks as (
         cast(chain_blocks.height // getvariable('epoch_blocks') as integer) as epoch,
         block_pool.pool,
         block_pool.pool_name,
-        block_pool.is_unknown
+        block_pool.is_unknown,
+        block_pool.told_by
     from chain_blocks
     inner join block_pool
         on chain_blocks.block_hash = block_pool.block_hash
-    where chain_blocks.is_active
+    where chain_blocks.is_active and block_pool.is_attributable
 ),
 
 kinds as (
@@ -51,7 +53,8 @@ select
     blocks.epoch,
     coalesce(entities.entity, blocks.pool) as owner,
     coalesce(entities.name, blocks.pool_name) as owner_name,
-    blocks.is_unknown
+    blocks.is_unknown,
+    blocks.told_by
 from blocks
 cross join kinds
 left join entities

@@ -3,7 +3,9 @@ summary = "Which pool mined each block, by which rule, and which other pools als
 method = """
 All rules are evaluated on the raw coinbase (analysis/attribution/match.py). A payout match beats a tag match; among
 payouts the larger output wins, among tags the longest, then the earliest position. Every other pool with a
-matching rule is a conflict and is listed. A block that no rule matches is 'unknown', which is not a pool.
+matching rule is a conflict and is listed. A block that no rule matches is 'unknown', which is not a pool. Where
+only a list of labels has the block, there is no coinbase: the pool is the one whose name or alias in data/pools is
+the label, and method is 'label'.
 """
 grain = ["block_hash"]
 [columns]
@@ -12,12 +14,14 @@ height = "INTEGER  blocks between this one and genesis"
 pool = "VARCHAR  slug in data/pools; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
 is_unknown = "BOOLEAN  no rule matches"
-method = "VARCHAR  payout or tag; null when unknown"
-rule_id = "VARCHAR  the rule that decided; null when unknown"
+is_attributable = "BOOLEAN  there is a coinbase or a label to judge by; false: the block counts in no share"
+method = "VARCHAR  payout, tag or label; null when unknown"
+rule_id = "VARCHAR  the rule that decided; null when unknown, and for a label"
 n_candidates = "BIGINT  rules that match"
 conflicts = "VARCHAR[]  slugs of the other pools that match, sorted"
 coinbase_text = "VARCHAR  the coinbase script; bytes that are not printable ASCII as \\\\xNN"
 rules_hash = "VARCHAR  SHA-256 of the rule set"
+told_by = "VARCHAR  whose coinbase or label this rests on: observed, backfilled, or the source"
 */
 with
 
@@ -49,21 +53,25 @@ rule_set as (
 )
 
 select
-    stg_blocks.block_hash,
-    stg_blocks.height,
-    coalesce(candidates.pool, 'unknown') as pool,
+    block_facts.block_hash,
+    block_facts.height,
+    coalesce(candidates.pool, pool_names.slug, 'unknown') as pool,
     coalesce(pools.name, 'unknown') as pool_name,
-    candidates.pool is null as is_unknown,
-    candidates.method,
+    coalesce(candidates.pool, pool_names.slug) is null as is_unknown,
+    block_facts.coinbase_script is not null or block_facts.label is not null as is_attributable,
+    coalesce(candidates.method, case when pool_names.slug is not null then 'label' end) as method,
     candidates.rule_id,
     coalesce(candidates.n_candidates, 0) as n_candidates,
     coalesce(candidates.conflicts, []) as conflicts,
-    cast(stg_blocks.coinbase_script as varchar) as coinbase_text,
-    rule_set.rules_hash
-from stg_blocks
+    cast(block_facts.coinbase_script as varchar) as coinbase_text,
+    rule_set.rules_hash,
+    block_facts.told_by
+from block_facts
 cross join rule_set
 left join candidates
-    on stg_blocks.block_hash = candidates.block_hash
+    on block_facts.block_hash = candidates.block_hash
+left join pool_names
+    on lower(block_facts.label) = pool_names.name
 left join pools
-    on candidates.pool = pools.slug
-order by stg_blocks.height, stg_blocks.block_hash
+    on coalesce(candidates.pool, pool_names.slug) = pools.slug
+order by block_facts.height, block_facts.block_hash

@@ -13,10 +13,11 @@ day = "DATE  UTC day of the header time"
 subsidy_sat = "BIGINT  new coins this height allows"
 fees_sat = "BIGINT  sum of the fees; null while unknown"
 revenue_sat = "BIGINT  subsidy and fees; null while the fees are unknown"
-claimed_sat = "BIGINT  value of the coinbase's outputs"
+claimed_sat = "BIGINT  value of the coinbase's outputs; null where nobody gives it"
 price_usd = "DOUBLE  USD per bitcoin on that day; null without one"
 revenue_usd = "DOUBLE  USD, revenue at that price"
 expected_hashes = "DOUBLE  hashes, mean number of tries at the block's difficulty"
+told_by = "VARCHAR  whose fees these are: observed, backfilled, or the source; who tells of the block while they are unknown"
 */
 with
 
@@ -27,12 +28,13 @@ blocks as (
         cast(chain_blocks.header_time as date) as day,
         chain_blocks.subsidy_sat,
         chain_blocks.fees_sat,
+        coalesce(chain_blocks.fees_told_by, chain_blocks.told_by) as told_by,
         chain_blocks.subsidy_sat + chain_blocks.fees_sat as revenue_sat,
-        stg_blocks.coinbase_value_sat as claimed_sat,
+        block_facts.coinbase_value_sat as claimed_sat,
         block_work.expected_hashes
     from chain_blocks
-    inner join stg_blocks
-        on chain_blocks.block_hash = stg_blocks.block_hash
+    inner join block_facts
+        on chain_blocks.block_hash = block_facts.block_hash
     inner join block_work
         on chain_blocks.block_hash = block_work.block_hash
     where chain_blocks.is_active
@@ -48,7 +50,8 @@ select
     blocks.claimed_sat,
     price_day.price_usd,
     blocks.revenue_sat / 1e8 * price_day.price_usd as revenue_usd,
-    blocks.expected_hashes
+    blocks.expected_hashes,
+    blocks.told_by
 from blocks
 left join price_day
     on blocks.day = price_day.day

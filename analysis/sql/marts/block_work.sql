@@ -12,7 +12,7 @@ block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  blocks between this one and genesis"
 difficulty = "DOUBLE  1 is the target of the first blocks; null for a header without a target"
 expected_hashes = "DOUBLE  hashes, mean number of tries"
-header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
+header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent or the target"
 */
 with
 
@@ -22,10 +22,11 @@ blocks as (
         chain_blocks.prev_hash,
         chain_blocks.height,
         chain_blocks.header_time,
-        difficulty_of(stg_blocks.bits) as difficulty
+        block_facts.bits,
+        difficulty_of(block_facts.bits) as difficulty
     from chain_blocks
-    inner join stg_blocks
-        on chain_blocks.block_hash = stg_blocks.block_hash
+    inner join block_facts
+        on chain_blocks.block_hash = block_facts.block_hash
     where chain_blocks.is_active
 )
 
@@ -34,7 +35,10 @@ select
     blocks.height,
     blocks.difficulty,
     blocks.difficulty * 281474976710656.0 / 65535.0 as expected_hashes,
-    seconds_between(parents.header_time, blocks.header_time) as header_interval_s
+    -- Only of blocks with a known target: time without the hashes that it took would make a rate too low.
+    case
+        when blocks.bits is not null then seconds_between(parents.header_time, blocks.header_time)
+    end as header_interval_s
 from blocks
 left join blocks as parents
     on blocks.prev_hash = parents.block_hash

@@ -1,5 +1,5 @@
 /*
-summary = "Every valid block: whether it is on the active chain, and when it came."
+summary = "Every valid block: whether it is on the active chain, when it came, and who tells of it."
 method = """
 The active chain is the one of most work that the dataset shows, as a node takes it; of branches of the same
 work, the longest one, and of those the one whose tip reached us first. At a height with one block whose hash
@@ -23,7 +23,9 @@ n_tx = "INTEGER  transactions, coinbase included"
 size_bytes = "BIGINT  serialised size"
 weight_wu = "BIGINT  BIP141 weight"
 fees_sat = "BIGINT  sum of the fees; null while unknown"
-subsidy_sat = "BIGINT  new coins this height allows"
+subsidy_sat = "BIGINT  new coins this height allows; null where nobody gives it"
+told_by = "VARCHAR  observed, backfilled, or the source that tells of the block, as in block_facts"
+fees_told_by = "VARCHAR  the same of its fees; null while they are unknown"
 */
 with recursive
 
@@ -39,14 +41,14 @@ arrivals as (
 
 valid_blocks as (
     select
-        stg_blocks.*,
+        block_facts.*,
         arrivals.arrived_at,
         arrivals.known_at,
-        work_of(stg_blocks.bits) as work
-    from stg_blocks
+        work_of(block_facts.bits) as work
+    from block_facts
     left join arrivals
-        on stg_blocks.block_hash = arrivals.block_hash
-    where stg_blocks.verdict = 'valid'
+        on block_facts.block_hash = arrivals.block_hash
+    where block_facts.verdict in ('valid', 'not verified')
 ),
 
 heights as (
@@ -169,7 +171,9 @@ select
     valid_blocks.size_bytes,
     valid_blocks.weight_wu,
     valid_blocks.fees_sat,
-    valid_blocks.subsidy_sat
+    valid_blocks.subsidy_sat,
+    valid_blocks.told_by,
+    valid_blocks.fees_told_by
 from valid_blocks
 inner join longest
     on valid_blocks.block_hash = longest.block_hash

@@ -42,6 +42,7 @@ entropy_bits_low = "DOUBLE  lower bound of the 95 % interval"
 entropy_bits_high = "DOUBLE  upper bound of the 95 % interval"
 entropy_bits_if_apart = "DOUBLE  of all blocks, each unknown one from a miner of its own"
 entropy_bits_if_largest = "DOUBLE  of all blocks, every unknown one from the largest owner"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -53,6 +54,7 @@ counts as (
         first_height,
         cast(sum(block_count) as bigint) as block_count,
         cast(coalesce(sum(block_count) filter (where is_unknown), 0) as bigint) as unknown_block_count,
+        sources_of(flatten(list(told_by))) as told_by,
         count(*) filter (where not is_unknown) as n_owners,
         coalesce(list(block_count order by position) filter (where not is_unknown), []) as owner_counts
     from owner_share
@@ -103,6 +105,7 @@ select
     bounds.entropy_bits_low,
     bounds.entropy_bits_high,
     apart.entropy_bits as entropy_bits_if_apart,
-    largest.entropy_bits as entropy_bits_if_largest
+    largest.entropy_bits as entropy_bits_if_largest,
+    told_by
 from indices
 order by grouped_by, period_kind, first_height

@@ -24,6 +24,7 @@ empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 fillable_empty_ratio = "DOUBLE  0..1, the same without blocks at which nothing was waiting; null when none is left"
 fillable_empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 fillable_empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -35,6 +36,7 @@ blocks as (
     from owner_periods
     inner join block_intervals
         on owner_periods.block_hash = block_intervals.block_hash
+    where block_intervals.is_empty is not null
 ),
 
 counts as (
@@ -46,6 +48,7 @@ counts as (
         owner_name,
         is_unknown,
         min(height) as owner_first_height,
+        sources_of(list(told_by)) as told_by,
         count(*) as n_blocks,
         count(*) filter (where is_empty) as n_empty,
         count(*) filter (where is_nothing_waiting) as n_nothing_waiting,
@@ -80,6 +83,7 @@ select
     empty_interval.high as empty_high_ratio,
     (n_empty - n_empty_nothing_waiting) / nullif(n_blocks - n_nothing_waiting, 0) as fillable_empty_ratio,
     fillable_interval.low as fillable_empty_low_ratio,
-    fillable_interval.high as fillable_empty_high_ratio
+    fillable_interval.high as fillable_empty_high_ratio,
+    told_by
 from judged
 order by grouped_by, period_kind, first_height, is_unknown, n_blocks desc, owner

@@ -21,6 +21,7 @@ placebo_low_ratio = "DOUBLE  the same at placebo dates, 2.5 % quantile; 0..1 is 
 placebo_high_ratio = "DOUBLE  the same at placebo dates, 97.5 % quantile; 0..1 is a fall, above 1 a rise"
 n_placebos = "BIGINT  placebo dates"
 p_value = "DOUBLE  0..1, small: a change like this is rare at other dates"
+told_by = "VARCHAR[]  who tells of the blocks behind the series: observed, backfilled, or names of sources; empty for a price"
 */
 with
 
@@ -54,7 +55,8 @@ series as (
     select
         day,
         'price_usd' as metric,
-        price_usd as amount
+        price_usd as amount,
+        cast([] as varchar[]) as told_by
     from price_day
     union all
     select
@@ -65,14 +67,16 @@ series as (
             revenue_sat_per_day,
             revenue_usd_per_day,
             hashprice_usd_per_ph_day
-        ]) as amount
+        ]) as amount,
+        told_by
     from revenue
     where grouped_by = 'network' and period_kind = 'day'
     union all
     select
         cast(period as date) as day,
         'hashrate' as metric,
-        observed_hashes_per_s as amount
+        observed_hashes_per_s as amount,
+        told_by
     from hashrate
     where grouped_by = 'network' and period_kind = 'day'
 ),
@@ -80,6 +84,7 @@ series as (
 lists as (
     select
         metric,
+        sources_of(flatten(list(told_by))) as told_by,
         list(cast(day - date '1970-01-01' as double) order by day) as days,
         list(amount order by day) as amounts
     from series
@@ -96,6 +101,7 @@ effects as (
     select
         halvings.halving_day,
         lists.metric,
+        lists.told_by,
         event_effect(
             lists.days,
             lists.amounts,
@@ -115,6 +121,7 @@ select
     exp(effect.placebo_low) as placebo_low_ratio,
     exp(effect.placebo_high) as placebo_high_ratio,
     cast(effect.n_placebos as bigint) as n_placebos,
-    effect.p_value
+    effect.p_value,
+    told_by
 from effects
 order by halving_day, metric

@@ -26,6 +26,7 @@ paper_hashes_per_s = "DOUBLE  hashes/s, from difficulty alone, times the share o
 observed_hashes_per_s = "DOUBLE  hashes/s, from the blocks found; null without a timed block or without time"
 observed_low_hashes_per_s = "DOUBLE  hashes/s, lower bound of the 95 % interval"
 observed_high_hashes_per_s = "DOUBLE  hashes/s, upper bound of the 95 % interval"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -61,6 +62,7 @@ counts as (
         owner,
         owner_name,
         is_unknown,
+        sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         count(header_interval_s) as timed_block_count,
         sum(timed_hashes) as timed_hashes,
@@ -103,6 +105,7 @@ select
     mean_difficulty * 281474976710656.0 / (65535.0 * 600) * block_count / total_block_count as paper_hashes_per_s,
     observed_hashes_per_s,
     bounds.low * unit_hashes_per_s as observed_low_hashes_per_s,
-    bounds.high * unit_hashes_per_s as observed_high_hashes_per_s
+    bounds.high * unit_hashes_per_s as observed_high_hashes_per_s,
+    told_by
 from rates
 order by grouped_by, period_kind, first_height, is_unknown, block_count desc, owner

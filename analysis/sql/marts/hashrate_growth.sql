@@ -27,6 +27,7 @@ adjusted_r_squared = "DOUBLE  the same, allowing for the number of parameters"
 residual_sd = "DOUBLE  standard deviation of the residuals of ln H"
 durbin_watson = "DOUBLE  0..4, 2 for independent residuals, 0 when neighbours are alike"
 normality_p_value = "DOUBLE  0..1, small: residuals are not normal"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -38,6 +39,7 @@ days as (
         min(cast(period as date)) as first_day,
         max(cast(period as date)) as last_day,
         count(*) as n_days,
+        sources_of(flatten(list(told_by))) as told_by,
         growth_fit(
             list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
             list(observed_hashes_per_s order by period)
@@ -64,6 +66,7 @@ select
     fit.adjusted_r_squared,
     fit.residual_sd,
     fit.durbin_watson,
-    fit.normality_p_value
+    fit.normality_p_value,
+    told_by
 from days
 order by grouped_by, owner

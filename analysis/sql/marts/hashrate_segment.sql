@@ -22,6 +22,7 @@ n_days = "BIGINT  days fitted"
 lambda_per_day = "DOUBLE  1/day, growth rate within the segment"
 intercept = "DOUBLE  c, ln of hashes/s on 1970-01-01"
 r_squared = "DOUBLE  0..1, part of the variance of ln H that the line explains"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -29,6 +30,7 @@ series as (
     select
         grouped_by,
         owner,
+        sources_of(flatten(list(told_by))) as told_by,
         growth_segments(
             list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
             list(observed_hashes_per_s order by period)
@@ -43,6 +45,7 @@ pieces as (
     select
         grouped_by,
         owner,
+        told_by,
         unnest(segments) as piece
     from series
 )
@@ -58,6 +61,7 @@ select
     cast(piece.n_days as bigint) as n_days,
     piece.lambda_per_day,
     piece.intercept,
-    piece.r_squared
+    piece.r_squared,
+    told_by
 from pieces
 order by grouped_by, owner, segment

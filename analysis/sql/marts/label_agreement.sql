@@ -23,11 +23,14 @@ with
 
 ours as (
     select
-        block_hash,
-        height,
-        owner as pool
+        block_owner.block_hash,
+        block_owner.height,
+        block_owner.owner as pool
     from block_owner
-    where grouped_by = 'pool'
+    inner join block_facts
+        on block_owner.block_hash = block_facts.block_hash
+    -- A block that only a list of labels has would agree with itself.
+    where block_owner.grouped_by = 'pool' and block_facts.coinbase_script is not null
 ),
 
 labels as (

@@ -16,6 +16,7 @@ owner_name = "VARCHAR  its name"
 is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
 block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  blocks between this one and genesis"
+told_by = "VARCHAR  who tells of the block: observed, backfilled, or the source"
 */
 with
 
@@ -32,7 +33,8 @@ owners as (
         block_hash,
         height,
         day,
-        epoch
+        epoch,
+        told_by
     from block_owner
     union all
     select
@@ -43,7 +45,8 @@ owners as (
         block_hash,
         height,
         day,
-        epoch
+        epoch,
+        told_by
     from block_owner
     where grouped_by = 'pool'
 )
@@ -60,6 +63,8 @@ select
     owners.owner_name,
     owners.is_unknown,
     owners.block_hash,
-    owners.height
+    owners.height,
+    owners.told_by
 from owners
 cross join kinds
+where kinds.period_kind != 'day' or owners.day is not null

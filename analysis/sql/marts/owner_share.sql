@@ -30,6 +30,7 @@ cumulative_ratio = "DOUBLE  0..1, share of the top n; null for unknown"
 cumulative_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 cumulative_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 cumulative_if_largest_ratio = "DOUBLE  0..1, share of the top n if all unknown blocks were theirs"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -42,6 +43,7 @@ counts as (
         owner_name,
         is_unknown,
         min(height) as owner_first_height,
+        sources_of(list(told_by)) as told_by,
         count(*) as block_count
     from owner_periods
     where grouped_by != 'network'
@@ -110,6 +112,7 @@ select
     cumulative_block_count / total_block_count as cumulative_ratio,
     cumulative_interval.low as cumulative_low_ratio,
     cumulative_interval.high as cumulative_high_ratio,
-    (cumulative_block_count + unknown_block_count) / total_block_count as cumulative_if_largest_ratio
+    (cumulative_block_count + unknown_block_count) / total_block_count as cumulative_if_largest_ratio,
+    told_by
 from shares
 order by grouped_by, period_kind, first_height, is_unknown, position

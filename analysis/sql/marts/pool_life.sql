@@ -28,6 +28,7 @@ silent_after_count = "BIGINT  blocks of the window after its last"
 silent_after_p_value = "DOUBLE  0..1, chance of such a silence for a pool of constant share"
 silent_after_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_death = "BOOLEAN  it ended inside the window"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -45,6 +46,7 @@ lives as (
         owner as pool,
         owner_name as pool_name,
         total_block_count,
+        sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         min(height) as first_height,
         arg_min(day, height) as first_day,
@@ -93,6 +95,7 @@ select
     silent_after_count,
     silent_after_p_value,
     adjusted[n_pools + place] as silent_after_adjusted_p_value,
-    adjusted[n_pools + place] < getvariable('max_p_value') as is_death
+    adjusted[n_pools + place] < getvariable('max_p_value') as is_death,
+    told_by
 from corrected
 order by first_height, pool

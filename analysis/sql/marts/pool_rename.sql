@@ -17,6 +17,7 @@ n_blocks = "BIGINT  blocks of both that pay such a script; declared: blocks unde
 first_height = "INTEGER  first of these blocks"
 last_height = "INTEGER  last of these blocks"
 is_succession = "BOOLEAN  the first pool ends before the other begins; null for declared"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -24,10 +25,11 @@ outputs as (
     select
         block_owner.owner as pool,
         block_owner.height,
-        unnest(stg_blocks.coinbase_outputs) as output
+        block_owner.told_by,
+        unnest(block_facts.coinbase_outputs) as output
     from block_owner
-    inner join stg_blocks
-        on block_owner.block_hash = stg_blocks.block_hash
+    inner join block_facts
+        on block_owner.block_hash = block_facts.block_hash
     where block_owner.grouped_by = 'pool' and not block_owner.is_unknown
 ),
 
@@ -35,6 +37,7 @@ payouts as (
     select distinct
         pool,
         height,
+        told_by,
         output.script
     from outputs
     where output.value_sat > 0
@@ -45,6 +48,7 @@ payees as (
         script,
         pool,
         count(*) as n_blocks,
+        sources_of(list(told_by)) as told_by,
         min(height) as first_height,
         max(height) as last_height
     from payouts
@@ -57,6 +61,7 @@ shared as (
         other_life.pool as other,
         count(*) as n_scripts,
         cast(sum(payee.n_blocks + other_payee.n_blocks) as bigint) as n_blocks,
+        sources_of(flatten(list(list_concat(payee.told_by, other_payee.told_by)))) as told_by,
         least(min(payee.first_height), min(other_payee.first_height)) as first_height,
         greatest(max(payee.last_height), max(other_payee.last_height)) as last_height,
         any_value(life.last_height < other_life.first_height) as is_succession
@@ -75,6 +80,7 @@ declared as (
         block_owner.owner as pool,
         entities.name as other,
         count(*) as n_blocks,
+        sources_of(list(block_owner.told_by)) as told_by,
         min(block_owner.height) as first_height,
         max(block_owner.height) as last_height
     from block_owner
@@ -95,7 +101,8 @@ select
     n_blocks,
     first_height,
     last_height,
-    is_succession
+    is_succession,
+    told_by
 from shared
 union all
 select
@@ -106,6 +113,7 @@ select
     n_blocks,
     first_height,
     last_height,
-    cast(null as boolean) as is_succession
+    cast(null as boolean) as is_succession,
+    told_by
 from declared
 order by pool, other, evidence

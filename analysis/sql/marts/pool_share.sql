@@ -18,6 +18,7 @@ share_ratio = "DOUBLE  0..1"
 share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 share_if_theirs_ratio = "DOUBLE  0..1, share if all unknown blocks were its own; null for unknown"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -26,12 +27,13 @@ counts as (
         block_pool.pool,
         block_pool.pool_name,
         block_pool.is_unknown,
+        sources_of(list(block_pool.told_by)) as told_by,
         count(*) as block_count,
         cast(sum(count(*)) over () as bigint) as total_block_count
     from chain_blocks
     inner join block_pool
         on chain_blocks.block_hash = block_pool.block_hash
-    where chain_blocks.is_active
+    where chain_blocks.is_active and block_pool.is_attributable
     group by block_pool.pool, block_pool.pool_name, block_pool.is_unknown
 ),
 
@@ -53,6 +55,7 @@ select
     block_count / total_block_count as share_ratio,
     share_interval.low as share_low_ratio,
     share_interval.high as share_high_ratio,
-    case when not is_unknown then (block_count + unknown_block_count) / total_block_count end as share_if_theirs_ratio
+    case when not is_unknown then (block_count + unknown_block_count) / total_block_count end as share_if_theirs_ratio,
+    told_by
 from shares
 order by is_unknown, block_count desc, pool

@@ -19,6 +19,7 @@ share_ratio = "DOUBLE  0..1"
 share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 share_if_theirs_ratio = "DOUBLE  0..1, share if all unknown blocks were its own; null for unknown"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -27,11 +28,12 @@ blocks_by_day as (
         cast(chain_blocks.header_time as date) as day,
         block_pool.pool,
         block_pool.pool_name,
-        block_pool.is_unknown
+        block_pool.is_unknown,
+        block_pool.told_by
     from chain_blocks
     inner join block_pool
         on chain_blocks.block_hash = block_pool.block_hash
-    where chain_blocks.is_active
+    where chain_blocks.is_active and block_pool.is_attributable
 ),
 
 counts as (
@@ -40,6 +42,7 @@ counts as (
         pool,
         pool_name,
         is_unknown,
+        sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         cast(sum(count(*)) over (partition by day) as bigint) as total_block_count
     from blocks_by_day
@@ -65,6 +68,7 @@ select
     block_count / total_block_count as share_ratio,
     share_interval.low as share_low_ratio,
     share_interval.high as share_high_ratio,
-    case when not is_unknown then (block_count + unknown_block_count) / total_block_count end as share_if_theirs_ratio
+    case when not is_unknown then (block_count + unknown_block_count) / total_block_count end as share_if_theirs_ratio,
+    told_by
 from shares
 order by day, is_unknown, block_count desc, pool

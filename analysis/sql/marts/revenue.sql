@@ -33,6 +33,7 @@ revenue_sat_per_day = "DOUBLE  sat per day; null without a timed block"
 revenue_usd_per_day = "DOUBLE  USD per day; null without a timed block or a priced one"
 hashprice_sat_per_ph_day = "DOUBLE  sat for 1 PH/s during a day; null without difficulty"
 hashprice_usd_per_ph_day = "DOUBLE  USD for 1 PH/s during a day; null without difficulty or price"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -40,6 +41,7 @@ blocks as (
     select
         owner_periods.*,
         case when block_revenue.fees_sat is not null then block_revenue.subsidy_sat end as subsidy_sat,
+        block_revenue.told_by as fees_told_by,
         block_revenue.fees_sat,
         block_revenue.revenue_sat,
         block_revenue.revenue_usd,
@@ -59,6 +61,7 @@ sums as (
         owner_name,
         is_unknown,
         min(height) as owner_first_height,
+        sources_of(list(fees_told_by)) as told_by,
         count(*) as block_count,
         count(fees_sat) as fee_block_count,
         count(revenue_usd) as priced_block_count,
@@ -108,6 +111,7 @@ select
     revenue_sat / nullif(fee_block_count, 0) * blocks_per_day as revenue_sat_per_day,
     revenue_usd / nullif(priced_block_count, 0) * blocks_per_day as revenue_usd_per_day,
     revenue_sat * 8.64e19 / nullif(paid_hashes, 0) as hashprice_sat_per_ph_day,
-    revenue_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day
+    revenue_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day,
+    told_by
 from timed
 order by grouped_by, period_kind, first_height, is_unknown, block_count desc, owner

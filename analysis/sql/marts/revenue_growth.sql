@@ -19,6 +19,7 @@ lambda_per_day = "DOUBLE  1/day, growth rate"
 lambda_low_per_day = "DOUBLE  1/day, lower bound of the 95 % interval"
 lambda_high_per_day = "DOUBLE  1/day, upper bound of the 95 % interval"
 r_squared = "DOUBLE  0..1, part of the variance of the logarithm that the line explains"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -28,7 +29,8 @@ daily as (
         owner,
         period,
         'hashrate' as metric,
-        observed_hashes_per_s as amount
+        observed_hashes_per_s as amount,
+        told_by
     from hashrate
     where period_kind = 'day' and not is_unknown
     union all
@@ -42,7 +44,8 @@ daily as (
             revenue_usd_per_day,
             hashprice_sat_per_ph_day,
             hashprice_usd_per_ph_day
-        ]) as amount
+        ]) as amount,
+        told_by
     from revenue
     where period_kind = 'day' and not is_unknown
 ),
@@ -53,6 +56,7 @@ fits as (
         owner,
         metric,
         count(*) as n_days,
+        sources_of(flatten(list(told_by))) as told_by,
         growth_fit(
             list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
             list(amount order by period)
@@ -71,6 +75,7 @@ select
     fit.lambda_per_day,
     fit.lambda_low_per_day,
     fit.lambda_high_per_day,
-    fit.r_squared
+    fit.r_squared,
+    told_by
 from fits
 order by grouped_by, owner, metric

@@ -25,6 +25,7 @@ later_threshold_per_ph_day = "DOUBLE  threshold of the growth one epoch later; n
 later_below_growth = "DOUBLE  mean of that growth, ln, at or below its threshold"
 later_above_growth = "DOUBLE  mean of that growth, ln, above it"
 later_p_value = "DOUBLE  0..1, small: that growth has a threshold"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -40,7 +41,8 @@ levels as (
     select
         cast(period as integer) as epoch,
         unnest(['usd', 'sat']) as unit,
-        unnest([hashprice_usd_per_ph_day, hashprice_sat_per_ph_day]) as hashprice
+        unnest([hashprice_usd_per_ph_day, hashprice_sat_per_ph_day]) as hashprice,
+        told_by
     from revenue
     where grouped_by = 'network' and period_kind = 'epoch'
 ),
@@ -50,6 +52,7 @@ pairs as (
         levels.epoch,
         levels.unit,
         levels.hashprice,
+        levels.told_by,
         ln(following.mean_difficulty / difficulties.mean_difficulty) as growth,
         ln(later.mean_difficulty / following.mean_difficulty) as later_growth
     from levels
@@ -66,6 +69,7 @@ fits as (
     select
         unit,
         count(*) as n_epochs,
+        sources_of(flatten(list(told_by))) as told_by,
         threshold_fit(list(hashprice order by epoch), list(growth order by epoch)) as fit,
         threshold_fit(
             list(hashprice order by epoch) filter (where later_growth is not null),
@@ -88,6 +92,7 @@ select
     later.threshold as later_threshold_per_ph_day,
     later.below_mean as later_below_growth,
     later.above_mean as later_above_growth,
-    later.p_value as later_p_value
+    later.p_value as later_p_value,
+    told_by
 from fits
 order by unit

@@ -25,6 +25,7 @@ most_gained_owner = "VARCHAR  whose share rose most"
 most_gained_share = "DOUBLE  -1..1, by how much"
 most_lost_owner = "VARCHAR  whose share fell most"
 most_lost_share = "DOUBLE  -1..1, by how much, negative"
+told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
 */
 with
 
@@ -35,8 +36,10 @@ periods as (
         period,
         first_height,
         total_block_count,
+        sources_of(flatten(list(told_by))) as period_told_by,
         lag(period) over in_order as previous_period,
-        lag(total_block_count) over in_order as previous_total_block_count
+        lag(total_block_count) over in_order as previous_total_block_count,
+        lag(sources_of(flatten(list(told_by)))) over in_order as previous_told_by
     from owner_share
     where period_kind != 'all'
     group by grouped_by, period_kind, period, first_height, total_block_count
@@ -119,6 +122,7 @@ numbered as (
         periods.first_height,
         periods.total_block_count,
         periods.previous_total_block_count,
+        sources_of(list_concat(periods.period_told_by, periods.previous_told_by)) as told_by,
         row_number() over (
             partition by tested.grouped_by, tested.period_kind order by periods.first_height
         ) as number
@@ -155,7 +159,8 @@ select
     numbered.most_gained_owner,
     numbered.most_gained_share,
     numbered.most_lost_owner,
-    numbered.most_lost_share
+    numbered.most_lost_share,
+    numbered.told_by
 from numbered
 inner join adjusted
     on numbered.grouped_by = adjusted.grouped_by and numbered.period_kind = adjusted.period_kind

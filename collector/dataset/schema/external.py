@@ -68,7 +68,12 @@ EXTERNAL_POOL_LABELS = Table(
     doc="Who mined a block, as others say.",
     grain=("source", "height"),
     sort=("height", "source"),
-    columns=(SOURCE, HEIGHT, col("label", TEXT, "The source's name of the pool, as it writes it.")),
+    columns=(
+        SOURCE,
+        HEIGHT,
+        col("label", TEXT, "The source's name of the pool, as it writes it."),
+        col("header_time", HEADER_TIME, "Time of the block, where the source gives one.", nullable=True),
+    ),
 )
 
 EXTERNAL_PRICES = Table(

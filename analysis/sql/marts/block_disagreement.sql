@@ -1,0 +1,92 @@
+/*
+summary = "Blocks of which two sources tell different things."
+method = """
+For each block that our dataset or a block table has, each fact is compared with the same fact in every block table,
+by block hash. A height at which a block table or a list of arrivals names a block that block_facts does not have is
+the fact 'block_hash'. A pool that a label names and our rules do not is in label_agreement.
+"""
+grain = ["height", "fact", "source", "value"]
+[columns]
+height = "INTEGER  height of the block"
+fact = "VARCHAR  block_hash, header_time, bits, n_tx, size_bytes, weight_wu, fees_sat or subsidy_sat"
+told_by = "VARCHAR  the source that block_facts follows: observed, backfilled, or its name"
+told_value = "VARCHAR  what that source says"
+source = "VARCHAR  the source that says otherwise"
+value = "VARCHAR  what it says"
+*/
+with
+
+theirs as (
+    select
+        source,
+        block_hash,
+        unnest(['header_time', 'bits', 'n_tx', 'size_bytes', 'weight_wu', 'fees_sat', 'subsidy_sat']) as fact,
+        unnest([
+            cast(epoch(header_time) as bigint), bits, n_tx, size_bytes, weight_wu, fees_sat, subsidy_sat
+        ]) as amount
+    from stg_external_blocks
+),
+
+ours as (
+    select
+        block_hash,
+        height,
+        told_by,
+        fees_told_by,
+        unnest(['header_time', 'bits', 'n_tx', 'size_bytes', 'weight_wu', 'fees_sat', 'subsidy_sat']) as fact,
+        unnest([
+            cast(epoch(header_time) as bigint), bits, n_tx, size_bytes, weight_wu, fees_sat, subsidy_sat
+        ]) as amount
+    from block_facts
+),
+
+named as (
+    select
+        source,
+        height,
+        block_hash
+    from stg_external_blocks
+    union
+    select
+        source,
+        height,
+        block_hash
+    from stg_external_arrivals
+),
+
+-- Heights at which the dataset has a block, but not this one. A stale block of ours at the height is no disagreement.
+strangers as (
+    select
+        named.height,
+        any_value(block_facts.told_by) as told_by,
+        min(block_facts.block_hash) as told_hash,
+        named.source,
+        named.block_hash
+    from named
+    inner join block_facts
+        on named.height = block_facts.height
+    group by named.height, named.source, named.block_hash
+    having not bool_or(named.block_hash = block_facts.block_hash)
+)
+
+select
+    ours.height,
+    ours.fact,
+    case when ours.fact = 'fees_sat' then ours.fees_told_by else ours.told_by end as told_by,
+    cast(ours.amount as varchar) as told_value,
+    theirs.source,
+    cast(theirs.amount as varchar) as value
+from ours
+inner join theirs
+    on ours.block_hash = theirs.block_hash and ours.fact = theirs.fact
+where ours.amount != theirs.amount
+union all
+select
+    height,
+    'block_hash' as fact,
+    told_by,
+    hash_hex(told_hash) as told_value,
+    source,
+    hash_hex(block_hash) as value
+from strangers
+order by height, fact, source, value

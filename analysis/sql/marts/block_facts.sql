@@ -1,0 +1,224 @@
+/*
+summary = "Every block that any source tells of, with the best source of each fact."
+method = """
+Sources stand in a fixed order. First comes our own dataset: blocks that a node sent us ('observed'), then blocks
+from a node's block files ('backfilled'). Then come the block tables of others, then lists of pool labels, then lists
+of arrivals, each kind by the name of the source. A kind further down adds a block only at a height where none above
+it has a block. Where several sources of a kind name different blocks for a height, the block that most of them name
+counts, then the source whose name comes first. A block of ours whose fees are unknown takes them from a block table
+that has the same hash; fees_told_by then names that table.
+
+The sources of others do not name the parent: it is the block that this table has one height below. A list of labels
+does not give the hash; a list of arrivals with that height does. Where neither does, block_hash is a key made of the
+height (label_block_key), which no real hash can equal.
+"""
+grain = ["block_hash"]
+[columns]
+block_hash = "BLOB  header hash, internal byte order; a key made of the height where nobody gives the hash"
+height = "INTEGER  blocks between this one and genesis"
+prev_hash = "BLOB  hash of the parent, internal byte order; null where it is not known"
+header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner; null where nobody gives it"
+bits = "BIGINT  compact target; null where nobody gives it"
+n_tx = "INTEGER  transactions, coinbase included; null where nobody gives it"
+size_bytes = "BIGINT  serialised size; null where nobody gives it"
+weight_wu = "BIGINT  BIP141 weight; null where nobody gives it"
+fees_sat = "BIGINT  sum of the fees; null where nobody gives it"
+subsidy_sat = "BIGINT  new coins this height allows; null where nobody gives it"
+coinbase_value_sat = "BIGINT  value of the coinbase's outputs; null where nobody gives it"
+coinbase_script = "BLOB  the coinbase's scriptSig, raw; null where nobody gives it"
+coinbase_outputs = "STRUCT(value_sat BIGINT, script BLOB)[]  the coinbase's outputs; null where nobody gives them"
+label = "VARCHAR  a label list's name of the pool, where only such lists have the block"
+verdict = "VARCHAR  what our verification gave; 'not verified' for a block that others tell of"
+told_by = "VARCHAR  observed, backfilled, or the source that tells of the block"
+fees_told_by = "VARCHAR  the same of its fees; null while they are unknown"
+*/
+with
+
+own as (
+    select
+        *,
+        case when source = 'blkfile' then 'backfilled' else 'observed' end as told_by
+    from stg_blocks
+),
+
+table_votes as (
+    select
+        height,
+        block_hash,
+        count(*) as n_sources,
+        min(source) as first_source
+    from stg_external_blocks
+    where not exists (select 1 from own where own.height = stg_external_blocks.height and own.verdict = 'valid')
+    group by height, block_hash
+),
+
+table_choices as (
+    select
+        height,
+        block_hash,
+        first_source
+    from table_votes
+    qualify row_number() over (partition by height order by n_sources desc, first_source, block_hash) = 1
+),
+
+table_blocks as (
+    select stg_external_blocks.*
+    from stg_external_blocks
+    inner join table_choices
+        on
+            stg_external_blocks.block_hash = table_choices.block_hash
+            and stg_external_blocks.source = table_choices.first_source
+),
+
+table_fees as (
+    select
+        block_hash,
+        arg_min(fees_sat, source) as fees_sat,
+        min(source) as source
+    from stg_external_blocks
+    group by block_hash
+),
+
+held_heights as (
+    select height from own
+    where verdict = 'valid'
+    union
+    select height from table_blocks
+),
+
+labels as (
+    select
+        source,
+        height,
+        label,
+        header_time
+    from stg_external_pool_labels
+    where not exists (select 1 from held_heights where held_heights.height = stg_external_pool_labels.height)
+    qualify row_number() over (partition by height order by source) = 1
+),
+
+arrivals as (
+    select
+        height,
+        block_hash,
+        min(source) as source
+    from stg_external_arrivals
+    where not exists (select 1 from held_heights where held_heights.height = stg_external_arrivals.height)
+    group by height, block_hash
+    qualify row_number() over (partition by height order by count(*) desc, min(source), block_hash) = 1
+),
+
+listed_blocks as (
+    select
+        coalesce(arrivals.block_hash, label_block_key(coalesce(labels.height, arrivals.height))) as block_hash,
+        coalesce(labels.height, arrivals.height) as height,
+        labels.header_time,
+        labels.label,
+        coalesce(labels.source, arrivals.source) as source
+    from labels
+    full join arrivals
+        on labels.height = arrivals.height
+),
+
+-- The one block of each height, for those below which a source that names no parents goes on.
+single_blocks as (
+    select
+        height,
+        min(block_hash) as block_hash
+    from (
+        select
+            height,
+            block_hash
+        from own
+        where verdict = 'valid'
+        union all
+        select
+            height,
+            block_hash
+        from table_blocks
+        union all
+        select
+            height,
+            block_hash
+        from listed_blocks
+    )
+    group by height
+    having count(*) = 1
+),
+
+told as (
+    select
+        table_blocks.block_hash,
+        table_blocks.height,
+        table_blocks.header_time,
+        table_blocks.bits,
+        table_blocks.n_tx,
+        table_blocks.size_bytes,
+        table_blocks.weight_wu,
+        table_blocks.fees_sat,
+        table_blocks.subsidy_sat,
+        table_blocks.coinbase_script,
+        cast(null as varchar) as label,
+        table_blocks.source as told_by
+    from table_blocks
+    union all
+    select
+        listed_blocks.block_hash,
+        listed_blocks.height,
+        listed_blocks.header_time,
+        null as bits,
+        null as n_tx,
+        null as size_bytes,
+        null as weight_wu,
+        null as fees_sat,
+        null as subsidy_sat,
+        null as coinbase_script,
+        listed_blocks.label,
+        listed_blocks.source as told_by
+    from listed_blocks
+)
+
+select
+    own.block_hash,
+    own.height,
+    own.prev_hash,
+    own.header_time,
+    own.bits,
+    own.n_tx,
+    own.size_bytes,
+    own.weight_wu,
+    coalesce(own.fees_sat, table_fees.fees_sat) as fees_sat,
+    own.subsidy_sat,
+    own.coinbase_value_sat,
+    own.coinbase_script,
+    own.coinbase_outputs,
+    cast(null as varchar) as label,
+    own.verdict,
+    own.told_by,
+    case when own.fees_sat is not null then own.told_by else table_fees.source end as fees_told_by
+from own
+left join table_fees
+    on own.block_hash = table_fees.block_hash
+union all
+select
+    told.block_hash,
+    told.height,
+    single_blocks.block_hash as prev_hash,
+    told.header_time,
+    told.bits,
+    told.n_tx,
+    told.size_bytes,
+    told.weight_wu,
+    told.fees_sat,
+    told.subsidy_sat,
+    cast(null as bigint) as coinbase_value_sat,
+    told.coinbase_script,
+    null as coinbase_outputs,
+    told.label,
+    'not verified' as verdict,
+    told.told_by,
+    case when told.fees_sat is not null then told.told_by end as fees_told_by
+from told
+left join single_blocks
+    on told.height - 1 = single_blocks.height
+order by height, block_hash
