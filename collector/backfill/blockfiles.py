@@ -1,9 +1,9 @@
 """Read a node's block files: `blk?????.dat`, plain or obfuscated with the key in `xor.dat`.
 
 A file is a series of records: magic of the chain, length (uint32, little-endian), block. Blocks stand in the
-order in which they came, zeros may follow (the node reserves space), and a crash may have left anything.
-A record is believed when a header with enough work follows its length; what is no record is named, never
-passed over in silence. Source: Bitcoin Core, src/node/blockstorage.cpp.
+order in which they came. Zeros may follow (the node reserves space), and a crash may leave anything.
+A record counts when a header with enough work follows its length. All other bytes are reported as debris,
+never skipped in silence. Source: Bitcoin Core, src/node/blockstorage.cpp.
 """
 
 import os
@@ -41,28 +41,33 @@ _NAME = re.compile(r"(blk|rev)(\d{5,})\.dat")
 _length = Struct("<I")
 
 
-class Record(NamedTuple):
-    """A block in a file."""
+class BlockRecord(NamedTuple):
+    """The position of a block in a file, with its header."""
 
     file: int
-    at: int  # where the block begins, behind magic and length
+    at: int  # where the block begins, after magic and length
     size_bytes: int
     header: bytes
-    n_tx: int  # as it claims
-    is_last: bool  # nothing but reserved space follows it in the newest file: it may still be being written
+    n_tx: int  # as the bytes after the header state
+    is_last: (
+        bool  # the newest file ends with it, or only reserved space follows: a node may still be writing it
+    )
 
 
 class Debris(NamedTuple):
-    """Bytes in a file that are no record."""
+    """Bytes in a file that are not a block record."""
 
     file: int
     at: int
     size_bytes: int
-    is_last: bool  # the same as of a record
+    is_last: bool  # as in BlockRecord
 
 
-class Folder:
-    """The block files of one chain. Raises SettingsError when the folder holds none."""
+class BlockFolder:
+    """Reads the block and undo files of one chain.
+
+    Raises SettingsError when the folder holds no block file.
+    """
 
     def __init__(self, path: Path, chain: str | None = None) -> None:
         self.path = path
@@ -75,7 +80,7 @@ class Folder:
             )
         self._newest = max(self.numbers["blk"])
         self._key = _key(path)
-        self.chain = self._known_chain(chain)
+        self.chain = self._find_chain(chain)
         self.magic = MAGIC[self.chain]
 
     def close(self) -> None:
@@ -85,35 +90,35 @@ class Folder:
         self._handles.clear()
 
     def name(self, file: int, kind: str = "blk") -> str:
-        """Name of a file."""
+        """Return the name of a file."""
         return f"{kind}{file:05d}.dat"
 
     def size_bytes(self, file: int, kind: str = "blk") -> int:
-        """Size of a file now; a node may be writing it. 0 when there is none."""
+        """Return the present size of a file, which a node may be writing; 0 when there is no such file."""
         if file not in self.numbers[kind] or not self.is_there(file, kind):
             return 0
         return os.fstat(self._handle(file, kind)).st_size
 
     def is_there(self, file: int, kind: str = "blk") -> bool:
-        """Whether a file is still there: a node that prunes removes files while they are read."""
+        """Return whether a file still exists: a pruning node removes files while they are read."""
         return (kind, file) in self._handles or (self.path / self.name(file, kind)).exists()
 
     def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
-        """Read bytes, without the obfuscation; fewer when the file ends before."""
+        """Read bytes and remove the obfuscation; return fewer when the file ends before."""
         data = bytearray(os.pread(self._handle(file, kind), size_bytes, at))
         if self._key.any():
             self._clear(np.frombuffer(data, np.uint8), at)
         return bytes(data)
 
     def read_into(self, target: Bytes, file: int, at: int, kind: str = "blk") -> int:
-        """Fill target with bytes, without the obfuscation; returns how many there were."""
+        """Fill target with bytes and remove the obfuscation; return how many bytes there were."""
         got = os.preadv(self._handle(file, kind), [target.data], at)
         if self._key.any():
             self._clear(target[:got], at)
         return got
 
-    def scan(self, file: int) -> Iterator[Record | Debris]:
-        """Every record of a block file, and everything that is none, in order."""
+    def scan(self, file: int) -> Iterator[BlockRecord | Debris]:
+        """Yield every record of a block file, and everything that is not a record, in order."""
         end = self.size_bytes(file)
         pos = 0
         while pos < end:
@@ -128,7 +133,8 @@ class Folder:
             pos = here.at + here.size_bytes
             yield here._replace(is_last=file == self._newest and self._is_reserved(file, pos, end))
 
-    def _record(self, file: int, pos: int, end: int) -> Record | None:
+    def _record(self, file: int, pos: int, end: int) -> BlockRecord | None:
+        """Read the record that begins at pos; return None when there is none."""
         head = self.read(file, pos, HEAD_BYTES)
         if head[: len(self.magic)] != self.magic or len(head) < FRAME_BYTES + HEADER_BYTES + 1:
             return None
@@ -139,10 +145,10 @@ class Folder:
         if not is_worked_for(header, self.chain):
             return None
         n_tx = _count(head, FRAME_BYTES + HEADER_BYTES)
-        return Record(file, pos + FRAME_BYTES, size, header, n_tx, is_last=False)
+        return BlockRecord(file, pos + FRAME_BYTES, size, header, n_tx, is_last=False)
 
     def _next_record(self, file: int, start: int, end: int) -> int:
-        """Where the next record begins, or the end of the file."""
+        """Return where the next record begins, or the end of the file."""
         pos = start
         while pos < end:
             part = self.read(file, pos, SEARCH_BYTES)
@@ -151,21 +157,21 @@ class Folder:
                 if self._record(file, pos + found, end) is not None:
                     return pos + found
                 found = part.find(self.magic, found + 1)
-            # The magic may lie across the border of two parts.
+            # The magic may cross the border between two parts.
             pos += max(len(part) - len(self.magic) + 1, 1)
         return end
 
-    def _is_followed(self, file: int, record: Record, end: int) -> bool:
-        """Whether a record ends where another begins or nothing is: else its length may be wrong."""
+    def _is_followed(self, file: int, record: BlockRecord, end: int) -> bool:
+        """Return whether another record, or reserved space, follows: otherwise the length may be wrong."""
         pos = record.at + record.size_bytes
         return self.read(file, pos, len(self.magic)) == self.magic or self._is_reserved(file, pos, end)
 
     def _is_reserved(self, file: int, pos: int, end: int) -> bool:
-        """Whether the file has nothing but zeros from here to its end, or to far beyond any block."""
+        """Return whether the file has only zeros from pos to its end, or to far beyond any block."""
         return self._is_empty(file, pos, min(end, pos + SEARCH_BYTES))
 
     def _is_empty(self, file: int, pos: int, end: int) -> bool:
-        """Whether there are zeros only; reserved space is zero before the obfuscation is taken off."""
+        """Return whether the bytes are zeros, with the obfuscation or without: reserved space has none."""
         raw = os.pread(self._handle(file, "blk"), end - pos, pos)
         return not raw.strip(b"\x00") or not self.read(file, pos, end - pos).strip(b"\x00")
 
@@ -173,24 +179,28 @@ class Folder:
         if not self._is_empty(file, pos, there):
             yield Debris(file, pos, there - pos, there == end and file == self._newest)
 
-    def _known_chain(self, wanted: str | None) -> str:
-        """Tell the chain by the first file, or take the wanted one unless the file is of another."""
+    def _find_chain(self, wanted: str | None) -> str:
+        """Find the chain by the magic of the first file.
+
+        Raise SettingsError when it is not the wanted one.
+        """
         first = min(self.numbers["blk"])
         magic = self.read(first, 0, FRAME_BYTES)[: len(MAGIC["main"])]
-        found = next((chain for chain, known in MAGIC.items() if known == magic), None)
+        found = next((chain for chain, its_magic in MAGIC.items() if its_magic == magic), None)
         if wanted is not None and found not in (None, wanted):
             raise SettingsError(
-                f"{self.path / self.name(first)} is of {found}, not of {wanted}; set --chain or --blocks-dir"
+                f"{self.path / self.name(first)} is of chain {found}, not of {wanted}; "
+                "set --chain or --blocks-dir"
             )
         if wanted is None and found is None:
             raise SettingsError(
-                f"{self.path / self.name(first)} begins with {magic.hex()}: the mark of no chain we know; "
+                f"{self.path / self.name(first)} begins with {magic.hex()}, not the magic of a known chain; "
                 "set --chain, or look for a missing xor.dat"
             )
         return wanted or str(found)
 
     def _clear(self, data: Bytes, at: int) -> None:
-        """Take the obfuscation off, in place; data are the bytes of a file from `at` on."""
+        """Remove the obfuscation in place; data holds the bytes of a file from `at` on."""
         key = np.roll(self._key, -(at % KEY_BYTES))
         whole = len(data) // KEY_BYTES * KEY_BYTES
         words = data[:whole].view(np.uint64)
@@ -198,7 +208,7 @@ class Folder:
         data[whole:] ^= key[: len(data) - whole]
 
     def _handle(self, file: int, kind: str) -> int:
-        """Open a file, or take one that is open; a chain has more files than a process may have open."""
+        """Return an open handle of a file; close the oldest one when too many are open."""
         handle = self._handles.pop((kind, file), None)
         if handle is None:
             while len(self._handles) >= OPEN_FILES:
@@ -208,12 +218,12 @@ class Folder:
                 handle = os.open(path, os.O_RDONLY)
             except OSError as error:
                 raise SettingsError(f"cannot read {path}: {error.strerror}") from None
-        self._handles[kind, file] = handle  # now the last to be closed
+        self._handles[kind, file] = handle  # now the newest
         return handle
 
 
 def is_worked_for(header: bytes, chain: str) -> bool:
-    """Whether a header's hash meets a target that its chain could have set."""
+    """Return whether the hash of a header meets a target that its chain could have set."""
     fields, block_hash = decode_header(header)
     head = Block(
         header=fields,
@@ -235,7 +245,7 @@ def _numbers(path: Path, kind: str) -> frozenset[int]:
 
 
 def _key(path: Path) -> Bytes:
-    """Read the key of the obfuscation: 8 bytes, zeros when there is none."""
+    """Read the key of the obfuscation: 8 bytes, zeros when there is no key file."""
     file = path / KEY_FILE
     if not file.exists():
         return np.zeros(KEY_BYTES, np.uint8)
@@ -244,12 +254,14 @@ def _key(path: Path) -> Bytes:
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
     if len(key) != KEY_BYTES:
-        raise SettingsError(f"{file} has {len(key)} bytes; the node writes {KEY_BYTES}")
+        raise SettingsError(
+            f"{file} has {len(key)} bytes, but a node writes {KEY_BYTES}; copy the file again from the node"
+        )
     return np.frombuffer(key, np.uint8)
 
 
 def _count(head: bytes, at: int) -> int:
-    """Read the number of transactions; whether it is sound shows when the block is walked."""
+    """Read the number of transactions; the walk over the block checks it later."""
     first = head[at]
     width = {0xFD: 2, 0xFE: 4, 0xFF: 8}.get(first, 0)
     return int.from_bytes(head[at + 1 : at + 1 + width], "little") if width else first

@@ -1,6 +1,6 @@
-"""Take stock of a folder of block files: every block with its place and height, and everything else.
+"""List the blocks in a folder of block files, with position and height, and the bytes that are not blocks.
 
-Reading it costs one small read per block. What it holds is arrays, so that a whole chain fits.
+Making the list costs one small read per block. It is held in arrays, so that a whole chain fits in memory.
 """
 
 from array import array
@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 import gpuhash
-from collector.backfill.blockfiles import Debris, Folder, Record
-from collector.backfill.headertree import NO_PARENT, Tree, grow
+from collector.backfill.blockfiles import BlockFolder, BlockRecord, Debris
+from collector.backfill.headertree import NO_PARENT, HeaderTree, build_tree
 from collector.codec.arrays import Bytes, Integers
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode import HEADER_BYTES, decode_block
@@ -23,7 +23,7 @@ TIME_AT: Final = 68  # where a header has its time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The blocks of a folder, by position in these arrays; each block once."""
+    """The blocks of a folder. Each block has one position, the same in all arrays."""
 
     files: Integers
     at: Integers
@@ -31,29 +31,29 @@ class Catalogue:
     n_tx: Integers
     headers: Bytes  # uint8[n, 80]
     hashes: Bytes  # uint8[n, 32]
-    undo_ranks: Integers  # among the blocks of the file with as many transactions, by height
-    tree: Tree
-    unfinished: int  # position of a block that may still be being written; NO_PARENT when there is none
+    undo_ranks: Integers  # rank by height among the blocks of the file with as many transactions
+    tree: HeaderTree
+    unfinished: int  # position of a block that a node may still be writing; NO_PARENT when there is none
     debris: list[Debris]
-    copies: dict[int, list[tuple[int, int, int, int]]]  # file, at, size, n_tx of the same block once more
+    copies: dict[int, list[tuple[int, int, int, int]]]  # file, at, size, n_tx of each further copy of a block
 
     @property
     def heights(self) -> Integers:
-        """Height of each block; UNKNOWN_HEIGHT where none could be found."""
+        """Return the height of each block, UNKNOWN_HEIGHT where it could not be found."""
         return self.tree.heights
 
     @property
     def times_s(self) -> Integers:
-        """Header time of each block, seconds since 1970 UTC."""
+        """Return the header time of each block, in seconds since 1970 UTC."""
         return np.ascontiguousarray(self.headers[:, TIME_AT : TIME_AT + 4]).view("<u4")[:, 0].astype(np.int64)
 
 
-def take_stock(folder: Folder, watch: Callable[[int, int], None]) -> Catalogue:
-    """Read the headers in every block file; calls watch with the number of files read and of all."""
+def read_catalogue(folder: BlockFolder, watch: Callable[[int, int], None]) -> Catalogue:
+    """Read the headers in every block file; call watch with the number of files read and of all files."""
     columns = [array("q") for _ in range(4)]
     headers = bytearray()
     debris: list[Debris] = []
-    last: Record | None = None
+    last: BlockRecord | None = None
     files = sorted(folder.numbers["blk"])
     for n_read, file in enumerate(files):
         watch(n_read, len(files))
@@ -72,17 +72,17 @@ def take_stock(folder: Folder, watch: Callable[[int, int], None]) -> Catalogue:
 
 
 def _catalogue(
-    folder: Folder,
+    folder: BlockFolder,
     columns: Sequence["array[int]"],
     headers: bytearray,
     debris: list[Debris],
-    last: Record | None,
+    last: BlockRecord | None,
 ) -> Catalogue:
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER_BYTES)
     hashes = gpuhash.sha256d_headers(rows)
-    places = np.array(columns, np.int64)
-    once, copies = _without_copies(hashes, places)
-    files, at, sizes_bytes, n_tx = places[:, once]
+    positions = np.array(columns, np.int64)
+    once, copies = _without_copies(hashes, positions)
+    files, at, sizes_bytes, n_tx = positions[:, once]
 
     def stated_height(i: int) -> int | None:
         try:
@@ -91,7 +91,7 @@ def _catalogue(
             return None
         return bip34_height(block)
 
-    tree = grow(rows[once], hashes[once], stated_height)
+    tree = build_tree(rows[once], hashes[once], stated_height)
     is_unfinished = (
         (files == last.file) & (at == last.at) if last and last.is_last else np.zeros(len(at), bool)
     )
@@ -111,27 +111,27 @@ def _catalogue(
 
 
 def _without_copies(
-    hashes: Bytes, places: Integers
+    hashes: Bytes, positions: Integers
 ) -> tuple[Integers, dict[int, list[tuple[int, int, int, int]]]]:
-    """Keep the first of each block, which may be there again after a crash; name the places of the others."""
+    """Keep the first copy of each block, and list the others, which a crash may leave behind."""
     _, first, block = np.unique(
         np.ascontiguousarray(hashes).view("V32")[:, 0], return_index=True, return_inverse=True
     )
     once = np.sort(first)
     copies: dict[int, list[tuple[int, int, int, int]]] = {}
     for row in np.flatnonzero(first[block] != np.arange(len(hashes))):
-        file, at, size_bytes, n_tx = map(int, places[:, row])
+        file, at, size_bytes, n_tx = map(int, positions[:, row])
         kept = int(np.searchsorted(once, first[block[row]]))
         copies.setdefault(kept, []).append((file, at, size_bytes, n_tx))
     return once, copies
 
 
 def _ranks(files: Integers, n_tx: Integers, heights: Integers) -> Integers:
-    """Rank by height of each block among those of the same file with the same number of transactions."""
+    """Rank each block by height among the blocks of its file with the same number of transactions."""
     order = np.lexsort((heights, n_tx, files))
     is_new = np.ones(len(order), bool)
     is_new[1:] = (np.diff(files[order]) != 0) | (np.diff(n_tx[order]) != 0)
-    places = np.arange(len(order))
+    numbers = np.arange(len(order))
     ranks = np.empty(len(order), np.int64)
-    ranks[order] = places - np.maximum.accumulate(np.where(is_new, places, 0))
+    ranks[order] = numbers - np.maximum.accumulate(np.where(is_new, numbers, 0))
     return ranks

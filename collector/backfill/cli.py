@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from collector.backfill.blockfiles import MAGIC, Folder
-from collector.backfill.progress import Watcher
+from collector.backfill.blockfiles import MAGIC, BlockFolder
+from collector.backfill.progress import ProgressView
 from collector.backfill.report import Report
 from collector.backfill.run import default_report_path, from_files, from_node
-from collector.backfill.units import Wish
+from collector.backfill.selection import BlockSelection
 from collector.config import Settings, load_settings
 from collector.dataset.open import Dataset
 from collector.errors import SettingsError
@@ -33,7 +33,9 @@ DatadirOption = Annotated[Path | None, typer.Option(help="The node's datadir; ~/
 ConfOption = Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")]
 RpcUrlOption = Annotated[str | None, typer.Option(help="Address of the node's RPC.")]
 CookieFileOption = Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")]
-DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")]
+DatasetOption = Annotated[
+    Path | None, typer.Option(help="BlockFolder of the dataset; data/dataset unless set.")
+]
 
 
 def backfill(  # noqa: PLR0917 - typer passes every option by name
@@ -66,8 +68,8 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
         raise typer.BadParameter(f"no file in a folder that is there: --report {report}")
-    wish = parse_wish(first, last)
-    folder = Folder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
+    selection = parse_wish(first, last)
+    folder = BlockFolder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
     settings = load_settings(
         config,
         chain=folder.chain if folder else chain,
@@ -78,7 +80,7 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         cookie_file=cookie_file,
     )
     configure_logging(settings.log_format, settings.log_level)
-    result = _run(settings, folder, wish, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
+    result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
     target = report or default_report_path(settings.dataset, settings.chain)
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
@@ -86,19 +88,24 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _run(
-    settings: Settings, folder: Folder | None, wish: Wish, workers: int, *, is_node_asked: bool
+    settings: Settings,
+    folder: BlockFolder | None,
+    selection: BlockSelection,
+    workers: int,
+    *,
+    is_node_asked: bool,
 ) -> Report:
     access = _access(settings) if is_node_asked else None
     into = Dataset.open(settings.dataset, settings.chain, create=True)
     _end_in_order_on_sigterm()
-    with Watcher(Console(stderr=True), workers) as watcher:
+    with ProgressView(Console(stderr=True), workers) as progress:
         if folder is not None:
-            return from_files(folder, into, wish, workers=workers, watcher=watcher, access=access)
+            return from_files(folder, into, selection, workers=workers, progress=progress, access=access)
         assert access is not None  # noqa: S101 - the command has demanded one of the two
-        return from_node(access, into, wish, workers=workers, watcher=watcher)
+        return from_node(access, into, selection, workers=workers, progress=progress)
 
 
-def parse_wish(first: str | None, last: str | None) -> Wish:
+def parse_wish(first: str | None, last: str | None) -> BlockSelection:
     """Read --from and --to, each a height or a date; typer.BadParameter when one is neither."""
     first_height, from_time_s = _height_or_time(first, "--from")
     last_height, to_time_s = _height_or_time(last, "--to")
@@ -107,7 +114,7 @@ def parse_wish(first: str | None, last: str | None) -> Wish:
             raise typer.BadParameter(f"--from {first} is behind --to {last}")
     if to_time_s is not None:
         to_time_s += DAY_S  # the last day belongs to it
-    return Wish(
+    return BlockSelection(
         first_height=first_height, last_height=last_height, from_time_s=from_time_s, to_time_s=to_time_s
     )
 

@@ -1,7 +1,7 @@
-"""Find the height of every block from the headers alone: the tree they make, and its branch of most work.
+"""Find the height of every block from the headers: build their tree and find its branch of most work.
 
-Where a branch does not reach down to the first block of the chain, because files are missing, the coinbases
-of its lowest blocks say where it stands (BIP 34); a few of them are asked and the majority decides.
+When files are missing, a branch may not reach down to the first block of the chain. Then the coinbases of
+some of its lowest blocks state the height (BIP 34), and the majority decides.
 """
 
 from bisect import bisect_right
@@ -16,22 +16,22 @@ import numpy as np
 import gpuhash
 from collector.codec.arrays import Bytes, Flags, Integers
 
-ASKED: Final = 11  # blocks whose coinbase is asked per branch
+VOTES: Final = 11  # blocks per branch whose coinbase is read
 UNKNOWN_HEIGHT: Final = -1
 NO_PARENT: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
-    """What the headers say of each block, by position in the input."""
+class HeaderTree:
+    """What the headers tell about each block, by position in the input."""
 
-    heights: Integers  # UNKNOWN_HEIGHT where none could be found
+    heights: Integers  # UNKNOWN_HEIGHT where it could not be found
     is_whole: Flags  # its branch reaches down to the first block
     is_active: Flags  # on the branch of most work
     tip: int  # the last block of that branch; NO_PARENT when there are no blocks
 
 
-def grow(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | None]) -> Tree:
+def build_tree(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | None]) -> HeaderTree:
     """Build the tree of headers uint8[n, 80], whose hashes are uint8[n, 32] and distinct.
 
     stated_height gives the height in the coinbase of the block at a position. The branch of most work is
@@ -52,11 +52,11 @@ def grow(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | Non
             is_active[at] = True
             at = int(parents[at])
     highest = max(tips, key=lambda i: heights[i], default=NO_PARENT)
-    return Tree(heights=heights, is_whole=is_whole, is_active=is_active, tip=highest)
+    return HeaderTree(heights=heights, is_whole=is_whole, is_active=is_active, tip=highest)
 
 
 def _parents(headers: Bytes, hashes: Bytes) -> Integers:
-    """Position of each block's parent, or NO_PARENT."""
+    """Return the position of each block's parent, or NO_PARENT."""
     # Sorted by the first eight bytes, of which no two hashes that cost work have ever been the same.
     keys = np.ascontiguousarray(hashes[:, :8]).view(np.uint64)[:, 0]
     wanted = np.ascontiguousarray(headers[:, 4:12]).view(np.uint64)[:, 0]
@@ -67,7 +67,7 @@ def _parents(headers: Bytes, hashes: Bytes) -> Integers:
 
 
 def _from_the_roots(parents: Integers) -> tuple[list[int], Integers, Integers]:
-    """Order positions so that parents come first; also the root and the depth of each."""
+    """Return the positions in an order with parents first, and the root and depth of each block."""
     by_parent = np.argsort(parents, kind="stable")
     limits = np.searchsorted(parents[by_parent], np.arange(-1, len(parents) + 1)).tolist()
     children = by_parent.tolist()
@@ -87,13 +87,13 @@ def _bases(
     is_first: Flags,
     stated_height: Callable[[int], int | None],
 ) -> Integers:
-    """Height of each root, by position; meaningless for others."""
+    """Return the height of each root, by position; the other entries mean nothing."""
     bases = np.where(is_first, 0, UNKNOWN_HEIGHT)
     votes: dict[int, Counter[int]] = {}
     for i in order:
         root = int(roots[i])
         own = votes.setdefault(root, Counter())
-        if not is_first[root] and own.total() < ASKED:
+        if not is_first[root] and own.total() < VOTES:
             stated = stated_height(i)
             depth = int(depths[i])
             own[stated - depth if stated is not None and stated >= depth else UNKNOWN_HEIGHT] += 1
@@ -107,7 +107,7 @@ def _bases(
 def _branches(
     headers: Bytes, parents: Integers, order: list[int], roots: Integers
 ) -> list[tuple[int, int, int]]:
-    """Work, position of the last block and root of the heaviest branch above each root."""
+    """Return, for each root, the heaviest branch above it: its work, its last block and the root."""
     bits = np.ascontiguousarray(headers[:, 72:76]).view("<u4")[:, 0].tolist()
     above, bases = parents.tolist(), roots.tolist()
     work = [0] * len(headers)
@@ -121,7 +121,7 @@ def _branches(
 
 
 def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights: Integers) -> list[int]:
-    """Positions of the last blocks of the branches that make the active chain.
+    """Return the positions of the last blocks of the branches that make up the active chain.
 
     The heaviest that reaches the first block comes first. Where blocks are missing, what stands above them is
     made of branches without ancestors, the heaviest first, each only where it overlaps none.
@@ -146,5 +146,5 @@ def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights:
 
 @cache
 def _work(bits: int) -> int:
-    """Hashes that a header with this target takes on average; the target has been checked before."""
+    """Return how many hashes a header with this target takes on average; the target was checked before."""
     return (1 << 256) // (gpuhash.target_from_bits(bits) + 1)

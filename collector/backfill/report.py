@@ -1,4 +1,4 @@
-"""Say what a backfill did: as JSON for programs, in a few lines for people."""
+"""Report what a backfill did: as JSON for programs, in a few lines for people."""
 
 import json
 import platform
@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from collector.backfill.work import Done
+from collector.backfill.store import WorkResult
 from collector.errors import SettingsError
 
 MILLION: Final = 1_000_000
@@ -18,7 +18,7 @@ MOST_SHOWN: Final = 10
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """One run. Heights are spans with both ends included."""
+    """What one run found and wrote. A span of heights includes both ends."""
 
     chain: str
     source: str  # the folder, or the node's address
@@ -28,43 +28,43 @@ class Report:
     tip_height: int | None = None
     tip_hash: str | None = None
     n_found: int = 0  # blocks in the files
-    n_repeated: int = 0  # that were in the files once more
-    n_stale: int = 0  # of those found, not on the branch of most work
+    n_repeated: int = 0  # further copies of blocks in the files
+    n_stale: int = 0  # blocks that are not on the branch of most work
     n_without_height: int = 0
-    without_height: list[str] = field(
-        default_factory=list
-    )  # hashes of the first of them; they are not written
+    without_height: list[str] = field(default_factory=list)  # hashes of the first ones; they are not written
     n_wanted: int = 0
     n_present_before: int = 0
-    n_left_to_live: int = 0  # above where a running live collector began
+    n_left_to_collector: int = 0  # above the height at which a running collector began
     missing_heights: list[tuple[int, int]] = field(default_factory=list)
     unknown_to_node: list[str] = field(default_factory=list)  # on our active branch, not on the node's
     scan_s: float = 0.0
     work_s: float = 0.0
-    done: Done = field(default_factory=Done)
+    result: WorkResult = field(default_factory=WorkResult)
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, with rates and with each stage's share of the workers' time."""
-        done = self.done
-        seconds = done.stages.seconds
+        """Return everything for JSON, with rates and each stage's share of the workers' time."""
+        result = self.result
+        seconds = result.times.seconds
         total_s = sum(seconds.values())
-        facts = {name: value for name, value in asdict(self).items() if name != "done"}
+        facts = {name: value for name, value in asdict(self).items() if name != "result"}
         return facts | {
-            "n_blocks": done.n_blocks,
-            "n_tx": done.n_tx,
-            "n_without_fees": done.n_without_fees,
-            "n_present_meanwhile": done.n_present,
-            "block_bytes": done.block_bytes,
-            "file_bytes": done.file_bytes,
-            "bytes_per_tx": round(done.file_bytes / done.n_tx, 1) if done.n_tx else None,
-            "tx_per_s": round(done.n_tx / self.work_s) if self.work_s else None,
-            "block_bytes_per_s": round(done.block_bytes / self.work_s) if self.work_s else None,
-            "worker_memory_bytes": done.memory_bytes,
+            "n_blocks": result.n_blocks,
+            "n_tx": result.n_tx,
+            "n_without_fees": result.n_without_fees,
+            "n_present_meanwhile": result.n_present,
+            "block_bytes": result.block_bytes,
+            "file_bytes": result.file_bytes,
+            "bytes_per_tx": round(result.file_bytes / result.n_tx, 1) if result.n_tx else None,
+            "tx_per_s": round(result.n_tx / self.work_s) if self.work_s else None,
+            "block_bytes_per_s": round(result.block_bytes / self.work_s) if self.work_s else None,
+            "worker_memory_bytes": result.memory_bytes,
             "stage_seconds": {stage: round(spent, 3) for stage, spent in seconds.items()},
             "stage_ratio": {stage: round(spent / total_s, 3) for stage, spent in seconds.items()},
-            "rejects": [{"origin": bad.place.origin, "reason": bad.reason} for bad in done.bad],
-            "unfinished": done.unfinished,
-            "unavailable": done.unavailable,
+            "rejects": [
+                {"origin": rejected.ref.origin, "reason": rejected.reason} for rejected in result.rejected
+            ],
+            "unfinished": result.unfinished,
+            "unavailable": result.unavailable,
             "software": {
                 "pool-measurement": metadata.version("pool-measurement"),
                 "python": platform.python_version(),
@@ -74,48 +74,56 @@ class Report:
         }
 
     def write(self, path: Path) -> None:
-        """Write it as JSON. Raises SettingsError when it cannot be put there."""
+        """Write the report as JSON. Raises SettingsError when the file cannot be written."""
         try:
             path.write_text(json.dumps(self.as_data(), indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise SettingsError(
-                f"cannot write the report {path}: {error.strerror}; set --report, the rows are written"
+                f"cannot write the report {path}: {error.strerror}; "
+                "the rows are written; set --report to another file"
             ) from None
 
     def lines(self) -> list[str]:
-        """Tell people what was done, and what was not."""
-        done = self.done
-        rate = f" ({done.n_tx / self.work_s:,.0f} tx/s, " if self.work_s else " ("
-        rate += f"{done.block_bytes / MILLION / self.work_s:,.0f} MB/s)" if self.work_s else "nothing to do)"
+        """Return the lines for people: what was written, and what was not."""
+        result = self.result
+        rate = f" ({result.n_tx / self.work_s:,.0f} tx/s, " if self.work_s else " ("
+        rate += (
+            f"{result.block_bytes / MILLION / self.work_s:,.0f} MB/s)" if self.work_s else "nothing to do)"
+        )
         lines = [
-            f"wrote {done.n_blocks:,} blocks and {done.n_tx:,} transactions in {self.work_s:.1f} s{rate}",
-            f"found {self.n_found:,} blocks, {self.n_wanted:,} wanted, {self.n_present_before:,} were there",
+            f"wrote {result.n_blocks:,} blocks and {result.n_tx:,} transactions in {self.work_s:.1f} s{rate}",
+            (
+                f"found {self.n_found:,} blocks, {self.n_wanted:,} wanted, "
+                f"{self.n_present_before:,} already stored"
+            ),
         ]
         lines += [f"tip: height {self.tip_height}, {self.tip_hash}"] if self.tip_hash else []
         for count, text in (
-            (self.n_left_to_live, "blocks left to the live collector that is running"),
-            (done.n_present, "blocks were stored by another in the meantime"),
-            (done.n_without_fees, "blocks without all their fees: no undo data found"),
-            (self.n_without_height, "blocks whose height cannot be known, not written"),
-            (len(done.unfinished), "record that the node was still writing; run again for it"),
-            (len(self.unknown_to_node), "blocks that the node does not have on its chain"),
+            (self.n_left_to_collector, "blocks left to the running collector"),
+            (result.n_present, "blocks were stored by another process in the meantime"),
+            (result.n_without_fees, "blocks lack some fees: no undo data found"),
+            (self.n_without_height, "blocks not written: their height cannot be found"),
+            (len(result.unfinished), "block that the node was still writing; run again to add it"),
+            (len(self.unknown_to_node), "blocks that the chain of the node lacks"),
         ):
             lines += [f"{count:,} {text}"] if count else []
-        if done.unavailable:
-            heights = _spans(_runs(int(each.partition(":")[0]) for each in done.unavailable))
-            lines.append(f"{len(done.unavailable):,} blocks were pruned or are not given: heights {heights}")
-            lines.append(f"such as {done.unavailable[0]}")
+        if result.unavailable:
+            heights = _spans(_runs(int(each.partition(":")[0]) for each in result.unavailable))
+            lines.append(
+                f"{len(result.unavailable):,} blocks were pruned or not given by the node: heights {heights}"
+            )
+            lines.append(f"for example {result.unavailable[0]}")
         if self.missing_heights:
-            lines.append(f"no block to be had for heights {_spans(self.missing_heights)}")
-        for bad in done.bad[:MOST_SHOWN]:
-            lines.append(f"rejected {bad.place.origin}: {bad.reason}")
-        if len(done.bad) > MOST_SHOWN:
-            lines.append(f"and {len(done.bad) - MOST_SHOWN} more in the table `rejects`")
+            lines.append(f"no block found for heights {_spans(self.missing_heights)}")
+        for rejected in result.rejected[:MOST_SHOWN]:
+            lines.append(f"rejected {rejected.ref.origin}: {rejected.reason}")
+        if len(result.rejected) > MOST_SHOWN:
+            lines.append(f"and {len(result.rejected) - MOST_SHOWN} more in the table `rejects`")
         return lines
 
 
 def _runs(heights: Iterable[int]) -> list[tuple[int, int]]:
-    """Put heights together into spans with both ends included."""
+    """Group heights into spans with both ends included."""
     runs: list[tuple[int, int]] = []
     for height in sorted(set(heights)):
         if runs and runs[-1][1] == height - 1:

@@ -1,32 +1,82 @@
-"""Write what a backfill reads: the rows of blocks, and what is bad.
+"""Make rows of the raw blocks of one unit, write them, and count what came of it.
 
-A unit of work becomes one file of `transactions` and then one of `blocks`, both named after the blocks in
-them. `collector.journal.present_blocks` tells the next run which blocks it need not write again.
+A unit becomes one file of `transactions` and then one of `blocks`, both named after the blocks in them.
+`collector.journal.present_blocks` tells the next run which blocks it need not write again.
 """
 
 import hashlib
+import resource
+import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow.compute as pc
 
-from collector.codec.chunk import Bad, Chunk
-from collector.codec.encode import blocks_table, transactions_table
-from collector.codec.timing import Stages
+from collector.codec.chunk import Chunk, RawBlocks, RejectedBlock, make_chunk
+from collector.codec.feerates import UNKNOWN
+from collector.codec.rows import blocks_table, transactions_table
+from collector.codec.timing import StageTimes
+from collector.codec.verify import backend_name
 from collector.dataset.open import Dataset
 from collector.dataset.rows import RejectRow
 from collector.dataset.schema import BACKFILL_NODE, BLOCKS, REJECTS, TRANSACTIONS
 
 DIGEST_BYTES: Final = 8
+KIB: Final = 1024
 
 
-def write_chunk(dataset: Dataset, chunk: Chunk, verified_by: str, stages: Stages) -> int:
-    """Write the rows of blocks of one span of heights; returns the bytes of the files."""
-    with stages.time("encode"):
+@dataclass(slots=True, kw_only=True)
+class WorkResult:
+    """Counts and problems of one unit of work, or the sum over many."""
+
+    n_blocks: int = 0
+    n_tx: int = 0
+    n_without_fees: int = 0  # blocks in which some fee is unknown
+    n_present: int = 0  # blocks that another process has written in the meantime
+    block_bytes: int = 0
+    file_bytes: int = 0
+    memory_bytes: int = 0  # peak of one process
+    last_height: int = -1
+    rejected: list[RejectedBlock] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)  # places of blocks that a node is still writing
+    unavailable: list[str] = field(default_factory=list)  # `height: reason` of blocks that were not given
+    times: StageTimes = field(default_factory=StageTimes)
+
+    def add(self, other: "WorkResult") -> None:
+        """Add the result of another unit."""
+        for name in ("n_blocks", "n_tx", "n_without_fees", "n_present", "block_bytes", "file_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
+        self.last_height = max(self.last_height, other.last_height)
+        self.rejected += other.rejected
+        self.unfinished += other.unfinished
+        self.unavailable += other.unavailable
+        self.times.add(other.times)
+
+
+def store_blocks(dataset_root: Path, chain: str, raw_blocks: RawBlocks, result: WorkResult) -> None:
+    """Verify blocks, write the rows of the valid ones, and enter counts and rejected blocks in result."""
+    chunk, result.rejected = make_chunk(raw_blocks, chain, result.times)
+    if chunk is not None:
+        result.file_bytes = _write_chunk(Dataset.open(dataset_root, chain), chunk, result.times)
+        result.n_blocks, result.n_tx = len(chunk.heads), len(chunk.layout.txs)
+        result.block_bytes = sum(head.size_bytes for head in chunk.heads)
+        result.last_height = max(ref.height for ref in chunk.refs)
+        is_unknown = (chunk.fee_sat == UNKNOWN) & ~chunk.layout.txs["is_coinbase"]
+        result.n_without_fees = int(np.logical_or.reduceat(is_unknown, chunk.layout.blocks["first_tx"]).sum())
+    result.memory_bytes = peak_memory_bytes()
+
+
+def _write_chunk(dataset: Dataset, chunk: Chunk, times: StageTimes) -> int:
+    """Write the rows of blocks of one span of heights; return the size of the files in bytes."""
+    with times.measure("encode"):
         transactions = transactions_table(chunk)
-        blocks = blocks_table(chunk, chain=dataset.chain, verified_by=verified_by)
-    with stages.time("write"):
+        blocks = blocks_table(chunk, chain=dataset.chain, verified_by=backend_name())
+    with times.measure("write"):
         stem = _stem(chunk)
         paths = dataset.write(TRANSACTIONS, transactions, stem=stem, is_sorted=True)
         paths += dataset.write(BLOCKS, blocks, stem=stem, is_sorted=True)
@@ -34,27 +84,27 @@ def write_chunk(dataset: Dataset, chunk: Chunk, verified_by: str, stages: Stages
 
 
 class Rejects:
-    """Writes what is bad into `rejects`, each once however often it is met."""
+    """Writes rejected blocks into the table `rejects`, each of them once, also over several runs."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         found = dataset.read(REJECTS).select(["node", "topic", "body"])
         own = found.filter(pc.equal(found["node"], BACKFILL_NODE)).to_pylist()
-        self._known = {_identity(row["topic"], row["body"]) for row in own}
+        self._written = {_identity(row["topic"], row["body"]) for row in own}
 
-    def add(self, bad: Sequence[Bad]) -> None:
-        """Write those that are new."""
+    def add(self, rejected: Sequence[RejectedBlock]) -> None:
+        """Write the blocks that are not in the table yet."""
         rows: list[RejectRow] = []
-        for each in bad:
-            identity = _identity(each.place.origin, each.body)
-            if identity not in self._known:
-                self._known.add(identity)
+        for each in rejected:
+            identity = _identity(each.ref.origin, each.body)
+            if identity not in self._written:
+                self._written.add(identity)
                 rows.append(
                     {
                         "node": BACKFILL_NODE,
                         "session": BACKFILL_NODE,
                         "received_at": time.time_ns() // 1000,
-                        "topic": each.place.origin,
+                        "topic": each.ref.origin,
                         "reason": each.reason,
                         "body": each.body,
                     }
@@ -65,6 +115,7 @@ class Rejects:
 
 
 def _identity(topic: str, body: bytes) -> bytes:
+    """Return a hash of the origin and the bytes of a rejected block."""
     return hashlib.sha256(topic.encode() + b"\x00" + body).digest()
 
 
@@ -73,6 +124,13 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def _stem(chunk: Chunk) -> str:
-    heights = [place.height for place in chunk.places]
+    """Name the files after the heights and hashes of the blocks in them."""
+    heights = [ref.height for ref in chunk.refs]
     digest = _digest(head.block_hash for head in chunk.heads)
     return f"backfill-{min(heights)}-{max(heights)}-{digest}"
+
+
+def peak_memory_bytes() -> int:
+    """Return the peak memory of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * KIB

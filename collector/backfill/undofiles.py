@@ -1,8 +1,8 @@
 """Find the undo data of blocks in `rev?????.dat`, the files beside the block files of the same number.
 
 A record is magic, length, undo data, and the double SHA-256 of the parent's hash and the undo data. Records
-stand in the order in which blocks were connected, not in that of the block file, and carry no name: the
-checksum is what says that they belong to a block. Source: Bitcoin Core, src/node/blockstorage.cpp.
+stand in the order in which blocks were connected, not in that of the block file, and carry no block hash:
+only the checksum shows to which block a record belongs. Source: Bitcoin Core, src/node/blockstorage.cpp.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 import gpuhash
-from collector.backfill.blockfiles import FRAME_BYTES, SEARCH_BYTES, Folder
+from collector.backfill.blockfiles import FRAME_BYTES, SEARCH_BYTES, BlockFolder
 from collector.codec.arrays import Bytes, Integers
 
 CHECKSUM_BYTES: Final = 32
@@ -25,8 +25,8 @@ COUNT_BYTES: Final = 9
 _length = Struct("<I")
 
 
-class Wanted(NamedTuple):
-    """A block whose undo data are looked for."""
+class UndoRequest(NamedTuple):
+    """The block whose undo data is searched."""
 
     file: int
     prev_hash: bytes
@@ -34,8 +34,8 @@ class Wanted(NamedTuple):
     rank: int  # among the blocks of the same file with as many transactions, by height
 
 
-class Undo(NamedTuple):
-    """Undo data in a file."""
+class UndoRecord(NamedTuple):
+    """The position of undo data in a file."""
 
     at: int
     size_bytes: int
@@ -43,58 +43,59 @@ class Undo(NamedTuple):
 
 @dataclass(slots=True)
 class UndoFinder:
-    """Finds undo data; the places in the files asked for last are kept."""
+    """Finds undo data, and remembers the records of the files that it searched last."""
 
-    folder: Folder
+    folder: BlockFolder
     kept_files: int = 8
-    _places: dict[int, dict[int, list[Undo]]] = field(default_factory=dict)
+    _records: dict[int, dict[int, list[UndoRecord]]] = field(default_factory=dict)
 
-    def find(self, wanted: Sequence[Wanted]) -> tuple[Bytes, Integers]:
-        """Return undo data back to back and their limits; nothing where there are none for a block.
+    def find(self, requests: Sequence[UndoRequest]) -> tuple[Bytes, Integers]:
+        """Return the undo data of all blocks back to back, and their limits; empty where a block has none.
 
-        The likeliest record of each block is checked in one batch; where it is another block's, the records
-        with the same number of transactions are tried one after the other.
+        The likeliest record of each block is checked in one batch. Where it belongs to another block, the
+        records with the same number of transactions are tried one after the other.
         """
-        parts = [self._likeliest(each) for each in wanted]
-        is_right = _match([each.prev_hash for each in wanted], parts)
+        parts = [self._likeliest(each) for each in requests]
+        is_match = _match([each.prev_hash for each in requests], parts)
         found = [
             part[:-CHECKSUM_BYTES] if right else self._search(each)
-            for each, part, right in zip(wanted, parts, is_right, strict=True)
+            for each, part, right in zip(requests, parts, is_match, strict=True)
         ]
         limits = np.cumsum([0, *map(len, found)])
         return np.frombuffer(b"".join(found), np.uint8), limits
 
-    def _likeliest(self, wanted: Wanted) -> bytes:
-        """Undo data and checksum of the record that has the block's rank; nothing when there is none."""
-        group = self._group(wanted)
-        return self._read(wanted.file, group[min(wanted.rank, len(group) - 1)]) if group else b""
+    def _likeliest(self, request: UndoRequest) -> bytes:
+        """Read undo data and checksum of the record with the rank of the block; empty when there is none."""
+        group = self._group(request)
+        return self._read(request.file, group[min(request.rank, len(group) - 1)]) if group else b""
 
-    def _search(self, wanted: Wanted) -> bytes:
-        group = self._group(wanted)
-        for _, place in sorted(enumerate(group), key=lambda item: abs(item[0] - wanted.rank)):
-            part = self._read(wanted.file, place)
-            if _match([wanted.prev_hash], [part])[0]:
+    def _search(self, request: UndoRequest) -> bytes:
+        """Try the records with the right number of transactions, those of a near rank first."""
+        group = self._group(request)
+        for _, record in sorted(enumerate(group), key=lambda item: abs(item[0] - request.rank)):
+            part = self._read(request.file, record)
+            if _match([request.prev_hash], [part])[0]:
                 return part[:-CHECKSUM_BYTES]
         return b""
 
-    def _group(self, wanted: Wanted) -> list[Undo]:
-        if wanted.n_tx <= 1:  # nothing but a coinbase spends nothing
+    def _group(self, request: UndoRequest) -> list[UndoRecord]:
+        if request.n_tx <= 1:  # a block that has only a coinbase spends nothing
             return []
-        if wanted.file not in self._places:
-            while len(self._places) >= self.kept_files:
-                del self._places[next(iter(self._places))]
-            places: dict[int, list[Undo]] = {}
-            for count, place in scan(self.folder, wanted.file):
-                places.setdefault(count, []).append(place)
-            self._places[wanted.file] = places
-        return self._places[wanted.file].get(wanted.n_tx - 1, [])
+        if request.file not in self._records:
+            while len(self._records) >= self.kept_files:
+                del self._records[next(iter(self._records))]
+            records: dict[int, list[UndoRecord]] = {}
+            for count, record in scan(self.folder, request.file):
+                records.setdefault(count, []).append(record)
+            self._records[request.file] = records
+        return self._records[request.file].get(request.n_tx - 1, [])
 
-    def _read(self, file: int, place: Undo) -> bytes:
-        return self.folder.read(file, place.at, place.size_bytes + CHECKSUM_BYTES, "rev")
+    def _read(self, file: int, record: UndoRecord) -> bytes:
+        return self.folder.read(file, record.at, record.size_bytes + CHECKSUM_BYTES, "rev")
 
 
-def scan(folder: Folder, file: int) -> Iterator[tuple[int, Undo]]:
-    """Every record of an undo file, with the number of transactions that it is for."""
+def scan(folder: BlockFolder, file: int) -> Iterator[tuple[int, UndoRecord]]:
+    """Yield every record of an undo file, with the number of transactions that it covers."""
     end = folder.size_bytes(file, "rev")
     pos = 0
     while pos < end:
@@ -103,13 +104,13 @@ def scan(folder: Folder, file: int) -> Iterator[tuple[int, Undo]]:
             (size,) = _length.unpack_from(head, len(folder.magic))
             after = pos + FRAME_BYTES + size + CHECKSUM_BYTES
             if 0 < size <= MAX_UNDO_BYTES and after <= end:
-                yield _count(head), Undo(pos + FRAME_BYTES, size)
+                yield _count(head), UndoRecord(pos + FRAME_BYTES, size)
                 pos = after
                 continue
         pos = _next_magic(folder, file, pos + 1, end)
 
 
-def _next_magic(folder: Folder, file: int, pos: int, end: int) -> int:
+def _next_magic(folder: BlockFolder, file: int, pos: int, end: int) -> int:
     while pos < end:
         part = folder.read(file, pos, SEARCH_BYTES, "rev")
         found = part.find(folder.magic)
@@ -126,7 +127,7 @@ def _count(head: bytes) -> int:
 
 
 def _match(prev_hashes: Sequence[bytes], parts: Sequence[bytes]) -> list[bool]:
-    """Tell which undo data, with their checksum behind, belong to the child of which block."""
+    """Return which undo data, followed by its checksum, belongs to the child of the block with that hash."""
     messages = [
         prev_hash + part[:-CHECKSUM_BYTES] for prev_hash, part in zip(prev_hashes, parts, strict=True)
     ]

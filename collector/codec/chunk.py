@@ -1,7 +1,7 @@
-"""Take some blocks from bytes to checked arrays: parse, hash, verify, fees, families, effective feerates.
+"""Turn the bytes of some blocks into arrays: positions, hashes, verdicts, fees, parents, effective feerates.
 
-A chunk holds sound blocks only, and those of a backfill are valid too: one that is not is set aside with the
-reason, and the chunk is made again without it; that is rare, and everything after it stays simple.
+A chunk holds valid blocks only. A block that is not valid is set aside with the reason, and the chunk is made
+again from the others. That is rare, and every later step may then trust its input.
 """
 
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ from collector.codec.decode import (
     decode_header,
     decode_transaction,
 )
+from collector.codec.decode_many import stripped_bytes, transaction_ids
 from collector.codec.feerates import UNKNOWN, effective_feerates
-from collector.codec.hashes import failed_blocks, stripped_bytes, transaction_ids
 from collector.codec.parents import in_block_parents
 from collector.codec.scripts import output_types
-from collector.codec.timing import Stages
-from collector.codec.verify import verify_block
-from collector.codec.walk import Walked, walk
+from collector.codec.timing import StageTimes
+from collector.codec.verify import invalid_blocks, verify_block
+from collector.codec.walk import Layout, walk_blocks
 from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
 
 WEIGHT_PER_VB: Final = 4
 
 
-class Place(NamedTuple):
-    """What is known of a block before it is read."""
+class BlockRef(NamedTuple):
+    """Which block some bytes should be, and where they come from."""
 
     block_hash: bytes  # internal byte order
     height: int
@@ -43,56 +43,56 @@ class Place(NamedTuple):
     origin: str  # where a person finds the bytes: file and position, or the node
 
 
-class Bad(NamedTuple):
-    """A block that is not what it should be, with its bytes."""
+class RejectedBlock(NamedTuple):
+    """A block that is not valid, with the reason and its bytes."""
 
-    place: Place
+    ref: BlockRef
     reason: str
     body: bytes
 
 
 @dataclass(slots=True, kw_only=True)
-class Bodies:
-    """Blocks as bytes: block i is data[limits[i]:limits[i + 1]], what it spent undo[undo_limits[i]:...].
+class RawBlocks:
+    """Blocks as bytes: block i is data[limits[i]:limits[i + 1]], its undo data undo[undo_limits[i]:...].
 
-    `fees_sat` is given by sources that know fees without undo data: one array per block, or None, with one
-    entry per transaction, UNKNOWN for a coinbase.
+    `fees_sat` comes from a source that states fees without undo data. It has one array per block, or None,
+    and each array has one entry per transaction, UNKNOWN for the coinbase.
     """
 
-    places: list[Place]
+    refs: list[BlockRef]
     data: Bytes
     limits: Integers
     undo: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     undo_limits: Integers | None = None  # None: no undo data
     fees_sat: list[Integers | None] | None = None
 
-    def body(self, i: int) -> bytes:
-        """Bytes of block i."""
+    def raw(self, i: int) -> bytes:
+        """Return the bytes of block i."""
         return self.data[self.limits[i] : self.limits[i + 1]].tobytes()
 
-    def only(self, kept: Sequence[int]) -> "Bodies":
-        """Return the same with no blocks but these."""
-        data, limits = _gather(self.data, self.limits, kept)
-        less = Bodies(places=[self.places[i] for i in kept], data=data, limits=limits)
+    def select(self, positions: Sequence[int]) -> "RawBlocks":
+        """Return the blocks at these positions."""
+        data, limits = _select_bytes(self.data, self.limits, positions)
+        selected = RawBlocks(refs=[self.refs[i] for i in positions], data=data, limits=limits)
         if self.undo_limits is not None:
-            less.undo, less.undo_limits = _gather(self.undo, self.undo_limits, kept)
+            selected.undo, selected.undo_limits = _select_bytes(self.undo, self.undo_limits, positions)
         if self.fees_sat is not None:
-            less.fees_sat = [self.fees_sat[i] for i in kept]
-        return less
+            selected.fees_sat = [self.fees_sat[i] for i in positions]
+        return selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Blocks as arrays; transactions block by block in their order."""
+    """Valid blocks as arrays. Transactions stand block by block, in the order of their block."""
 
-    places: list[Place]
-    heads: list[Block]  # with at least their coinbase
-    walked: Walked
+    refs: list[BlockRef]
+    heads: list[Block]  # header and coinbase of each block, perhaps with more transactions
+    layout: Layout
     txids: Bytes
     wtxids: Bytes
     size_bytes: Integers
     stripped_bytes: Integers
-    input_value_sat: Integers  # UNKNOWN where it is
+    input_value_sat: Integers  # UNKNOWN for a coinbase, and where the source does not say
     fee_sat: Integers  # the same
     output_types: Bytes  # positions in schema.OUTPUT_TYPES
     parent_limits: Integers
@@ -100,51 +100,54 @@ class Chunk:
     effective_feerates: Floats  # NaN where unknown
 
 
-def make_chunk(bodies: Bodies, chain: str, stages: Stages) -> tuple[Chunk | None, list[Bad]]:
-    """Make a chunk of what is good in bodies; None when nothing is. Bad blocks come with their reasons."""
-    bad: list[Bad] = []
-    while bodies.places:
-        with stages.time("parse"):
-            walked = walk(bodies.data, bodies.limits)
-            faults = np.flatnonzero(~walked.blocks["is_sound"]).tolist()
+def make_chunk(
+    raw_blocks: RawBlocks, chain: str, times: StageTimes
+) -> tuple[Chunk | None, list[RejectedBlock]]:
+    """Make a chunk of the valid blocks, None when there are none; return it with the rejected blocks."""
+    rejected: list[RejectedBlock] = []
+    while raw_blocks.refs:
+        with times.measure("parse"):
+            layout = walk_blocks(raw_blocks.data, raw_blocks.limits)
+            faults = np.flatnonzero(~layout.blocks["is_sound"]).tolist()
         if not faults:
-            with stages.time("hash"):
-                heads = _heads(bodies, walked)
-                txids, wtxids = transaction_ids(bodies.data, walked)
-                heights = [place.height for place in bodies.places]
-                failed = failed_blocks(
-                    bodies.data, walked, txids, wtxids, heads=heads, heights=heights, chain=chain
+            with times.measure("hash"):
+                heads = _heads(raw_blocks, layout)
+                txids, wtxids = transaction_ids(raw_blocks.data, layout)
+                heights = [ref.height for ref in raw_blocks.refs]
+                invalid = invalid_blocks(
+                    raw_blocks.data, layout, txids, wtxids, heads=heads, heights=heights, chain=chain
                 )
-                faults = np.flatnonzero(failed).tolist()
+                faults = np.flatnonzero(invalid).tolist()
         if not faults:
-            return finish(bodies, walked, heads, (txids, wtxids), stages), bad
-        bad += [_explain(bodies.places[i], bodies.body(i), chain) for i in faults]
-        bodies = bodies.only([i for i in range(len(bodies.places)) if i not in faults])
-    return None, bad
+            return complete_chunk(raw_blocks, layout, heads, (txids, wtxids), times), rejected
+        rejected += [_reject(raw_blocks.refs[i], raw_blocks.raw(i), chain) for i in faults]
+        raw_blocks = raw_blocks.select([i for i in range(len(raw_blocks.refs)) if i not in faults])
+    return None, rejected
 
 
-def finish(
-    bodies: Bodies, walked: Walked, heads: list[Block], ids: tuple[Bytes, Bytes], stages: Stages
+def complete_chunk(
+    raw_blocks: RawBlocks, layout: Layout, heads: list[Block], ids: tuple[Bytes, Bytes], times: StageTimes
 ) -> Chunk:
-    """Add what follows from the transactions of the same block and from what they spend.
+    """Make a chunk of blocks that were walked and hashed: add fees, output types, parents and feerates.
 
-    heads are the blocks with at least their coinbase; ids are what `transaction_ids` gives.
+    heads are the blocks with at least their coinbase; ids are txids and wtxids, as `transaction_ids` gives
+    them.
     """
-    txs, (txids, wtxids) = walked.txs, ids
+    txs, (txids, wtxids) = layout.txs, ids
     size_bytes, stripped = txs["end"] - txs["begin"], stripped_bytes(txs)
-    with stages.time("parse"):
-        types = output_types(bodies.data, walked.scripts)
-    with stages.time("fees"):
-        spent_sat = _input_values(bodies, walked)
+    with times.measure("parse"):
+        types = output_types(raw_blocks.data, layout.scripts)
+    with times.measure("fees"):
+        spent_sat = _input_values(raw_blocks, layout)
         fee_sat = np.where(spent_sat == UNKNOWN, UNKNOWN, spent_sat - txs["output_value_sat"])
-    with stages.time("feerate"):
-        limits, parents = in_block_parents(bodies.data, walked, txids)
+    with times.measure("feerate"):
+        limits, parents = in_block_parents(raw_blocks.data, layout, txids)
         vsize_vb = (3 * stripped + size_bytes + WEIGHT_PER_VB - 1) // WEIGHT_PER_VB
-        rates = effective_feerates(walked.blocks, vsize_vb, fee_sat, limits, parents)
+        rates = effective_feerates(layout.blocks, vsize_vb, fee_sat, limits, parents)
     return Chunk(
-        places=bodies.places,
+        refs=raw_blocks.refs,
         heads=heads,
-        walked=walked,
+        layout=layout,
         txids=txids,
         wtxids=wtxids,
         size_bytes=size_bytes,
@@ -158,56 +161,58 @@ def finish(
     )
 
 
-def _input_values(bodies: Bodies, walked: Walked) -> Integers:
-    """Value that each transaction spends, by undo data or by the fees that the source knows."""
-    if bodies.undo_limits is None:
-        values: Integers = np.full(len(walked.txs), UNKNOWN, np.int64)
+def _input_values(raw_blocks: RawBlocks, layout: Layout) -> Integers:
+    """Return the value that each transaction spends, from undo data or from stated fees."""
+    if raw_blocks.undo_limits is None:
+        values: Integers = np.full(len(layout.txs), UNKNOWN, np.int64)
     else:
-        values = undo.input_values(bodies.undo, bodies.undo_limits, walked.blocks, walked.txs)
-    for block, fees_sat in zip(walked.blocks, bodies.fees_sat or [None] * len(walked.blocks), strict=True):
+        values = undo.input_values(raw_blocks.undo, raw_blocks.undo_limits, layout.blocks, layout.txs)
+    all_fees = raw_blocks.fees_sat or [None] * len(layout.blocks)
+    for block, fees_sat in zip(layout.blocks, all_fees, strict=True):
         if fees_sat is not None:
             first, end = block["first_tx"], block["first_tx"] + block["n_tx"]
-            known = fees_sat != UNKNOWN
-            values[first:end][known] = fees_sat[known] + walked.txs["output_value_sat"][first:end][known]
+            has_fee = fees_sat != UNKNOWN
+            outputs_sat = layout.txs["output_value_sat"][first:end]
+            values[first:end][has_fee] = fees_sat[has_fee] + outputs_sat[has_fee]
     return values
 
 
-def _heads(bodies: Bodies, walked: Walked) -> list[Block]:
-    """Decode header and coinbase of every block; sizes are those of the whole block."""
+def _heads(raw_blocks: RawBlocks, layout: Layout) -> list[Block]:
+    """Decode header and coinbase of every block; the sizes are those of the whole block."""
     heads = []
-    stripped = stripped_bytes(walked.txs)
-    for block in walked.blocks:
+    stripped = stripped_bytes(layout.txs)
+    for block in layout.blocks:
         begin, first = int(block["begin"]), int(block["first_tx"])
-        tx = walked.txs[first]
-        header, block_hash = decode_header(bodies.data[begin : begin + HEADER_BYTES].tobytes())
-        around_bytes = int(block["transactions_at"]) - begin
+        tx = layout.txs[first]
+        header, block_hash = decode_header(raw_blocks.data[begin : begin + HEADER_BYTES].tobytes())
+        before_txs_bytes = int(block["transactions_at"]) - begin
         heads.append(
             Block(
                 header=header,
                 block_hash=block_hash,
-                transactions=(decode_transaction(bodies.data[tx["begin"] : tx["end"]].tobytes()),),
+                transactions=(decode_transaction(raw_blocks.data[tx["begin"] : tx["end"]].tobytes()),),
                 size_bytes=int(block["end"]) - begin,
-                stripped_bytes=around_bytes + int(stripped[first : first + block["n_tx"]].sum()),
+                stripped_bytes=before_txs_bytes + int(stripped[first : first + block["n_tx"]].sum()),
                 coinbase_witness=(),
             )
         )
     return heads
 
 
-def _explain(place: Place, body: bytes, chain: str) -> Bad:
-    """Ask the decoder and the verifier what is wrong with a block that the fast way refuses."""
+def _reject(ref: BlockRef, raw: bytes, chain: str) -> RejectedBlock:
+    """Find out with the slow decoder and verifier why a block is not valid."""
     try:
-        block = decode_block(body)
+        block = decode_block(raw)
     except DecodeError as error:
-        return Bad(place, str(error), body)
-    if place.block_hash not in (block.block_hash, NO_HASH):
-        return Bad(place, f"bytes of another block: {hash_hex(block.block_hash)}", body)
-    verdict = verify_block(block, chain, height=place.height)
-    return Bad(place, f"{verdict} (block {hash_hex(block.block_hash)})", body)
+        return RejectedBlock(ref, str(error), raw)
+    if ref.block_hash not in (block.block_hash, NO_HASH):
+        return RejectedBlock(ref, f"bytes of another block: {hash_hex(block.block_hash)}", raw)
+    verdict = verify_block(block, chain, height=ref.height)
+    return RejectedBlock(ref, f"{verdict} (block {hash_hex(block.block_hash)})", raw)
 
 
-def _gather(data: Bytes, limits: Integers, kept: Sequence[int]) -> tuple[Bytes, Integers]:
-    parts = [data[limits[i] : limits[i + 1]] for i in kept]
+def _select_bytes(data: Bytes, limits: Integers, positions: Sequence[int]) -> tuple[Bytes, Integers]:
+    parts = [data[limits[i] : limits[i + 1]] for i in positions]
     new_limits = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=new_limits[1:])
     return (np.concatenate(parts) if parts else data[:0]), new_limits

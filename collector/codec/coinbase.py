@@ -1,4 +1,4 @@
-"""What a coinbase says: height, commitment; and the subsidy that it may take."""
+"""Read height and witness commitment from a coinbase, and compute the subsidy that it may take."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -27,9 +27,9 @@ def subsidy_sat(height: int, chain: str) -> int:
 
 
 def bip34_height(block: Block) -> int | None:
-    """Height that the coinbase states, BIP 34; None when it states none.
+    """Return the height that the coinbase states, BIP 34; None when it states none.
 
-    Blocks of version 1 are older than the rule: what their coinbase begins with means nothing.
+    Blocks of version 1 are older than the rule: the first bytes of their coinbase mean nothing.
     """
     script = block.coinbase.inputs[0].script
     if block.header.version < 2 or not script:  # noqa: PLR2004 - BIP 34 came with version 2
@@ -46,7 +46,7 @@ def bip34_height(block: Block) -> int | None:
 
 
 def witness_commitment(outputs: Sequence[TxOut]) -> bytes | None:
-    """Find the commitment to the witness data among a coinbase's outputs, BIP 141: the last one counts."""
+    """Return the commitment to the witness data among a coinbase's outputs, BIP 141: the last one counts."""
     for output in reversed(outputs):
         if output.script.startswith(_COMMITMENT) and len(output.script) >= _COMMITMENT_BYTES:
             return output.script[len(_COMMITMENT) : _COMMITMENT_BYTES]

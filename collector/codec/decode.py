@@ -1,13 +1,13 @@
 """Turn the bytes of transactions and blocks, as the network carries them, into records.
 
-This is the decoder for one at a time, and the one that says what is wrong. What comes in numbers goes through
-`collector.codec.decode_many`, which makes the same records and accepts the same bytes; the tests hold both
-against python-bitcoinlib. Hashes are in internal byte order. Nothing but DecodeError comes out of a decoder,
-whatever the bytes are, and a count is believed only as far as the bytes that are left could hold it.
+This decoder takes one transaction or block at a time and says what is wrong with it. Many at once go through
+`collector.codec.decode_many`, which makes the same records and accepts the same bytes; the tests compare both
+with python-bitcoinlib. Hashes are in internal byte order. A decoder raises nothing but DecodeError, whatever
+the bytes are, and refuses a count that the remaining bytes cannot hold.
 
-Beyond the format itself this demands what every transaction and block that a node passes on fulfils: at
-least one input and one output, amounts of 0 to 21 million coins, lengths in their shortest form, and a
-coinbase in front of a block and nowhere else.
+The decoder also demands what holds for every transaction and block that a node relays: at least one input and
+one output, amounts of 0 to 21 million coins, lengths in their shortest form, and a coinbase as the first
+transaction of a block and nowhere else.
 Format: https://developer.bitcoin.org/reference/transactions.html and BIP 144.
 """
 
@@ -28,7 +28,7 @@ TXID_BYTES: Final = 32
 OUTPOINT_BYTES: Final = 36
 VALUE_BYTES: Final = 8
 
-# The least that one of each takes, to refuse counts that the remaining bytes cannot hold.
+# The smallest size of each, to refuse counts that the remaining bytes cannot hold.
 _INPUT_BYTES: Final = 41
 _OUTPUT_BYTES: Final = 9
 _TRANSACTION_BYTES: Final = 60
@@ -44,7 +44,7 @@ _input = Struct(
 ).unpack_from  # with an empty script; else the size of the script, and not the sequence
 _output = Struct("<qB").unpack_from
 _outpoint = Struct("<32sI").pack
-_new = tuple.__new__  # a named tuple without the call of a function in Python
+_new = tuple.__new__  # makes a named tuple without a call of a Python function
 _header = Struct("<i32s32sIII").unpack_from
 _long_sizes: Final = {
     0xFD: (Struct("<H"), 0xFD),
@@ -75,7 +75,10 @@ class TxOut(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """One transaction, hashes in internal byte order; inputs and outputs are read when they are asked for."""
+    """One transaction, hashes in internal byte order.
+
+    Its inputs and outputs are decoded when they are read.
+    """
 
     txid: bytes
     wtxid: bytes  # of the serialisation with witness; equals txid when there is none
@@ -91,17 +94,17 @@ class Transaction(NamedTuple):
     signals_rbf: bool  # that it may be replaced, BIP 125; a coinbase never does
     spent: bytes  # its outpoints back to back, 36 bytes each as in `outpoint`
     values_sat: bytes  # of its outputs back to back, 8 bytes each, little-endian
-    source: bytes  # what it was read from, and where in it
+    source: bytes  # the bytes it was read from, and its position in them
     begin: int
 
     @property
     def inputs(self) -> tuple[TxIn, ...]:
-        """Its inputs."""
+        """Decode its inputs."""
         return _inputs(self.source, self._inputs_at)[0]
 
     @property
     def outputs(self) -> tuple[TxOut, ...]:
-        """Its outputs."""
+        """Decode its outputs."""
         _, pos = _inputs(self.source, self._inputs_at)
         return _outputs(self.source, pos)[0]
 
@@ -116,12 +119,12 @@ class Transaction(NamedTuple):
 
     @property
     def weight_wu(self) -> int:
-        """Weight, BIP 141."""
+        """Return the weight, BIP 141."""
         return self.stripped_bytes * 3 + self.size_bytes
 
     @property
     def vsize_vb(self) -> int:
-        """Weight / 4, rounded up; sigops not counted."""
+        """Return weight / 4, rounded up; sigops are not counted."""
         return (self.stripped_bytes * 3 + self.size_bytes + 3) // 4
 
 
@@ -138,36 +141,38 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block and everything in it. Hashes in internal byte order."""
+    """A block and all its transactions. Hashes are in internal byte order."""
 
     header: Header
     block_hash: bytes
     transactions: tuple[Transaction, ...]
     size_bytes: int  # with witness
     stripped_bytes: int  # without witness
-    coinbase_witness: tuple[bytes, ...]  # the stack of its one input; BIP 141 keeps the reserved value there
+    coinbase_witness: tuple[
+        bytes, ...
+    ]  # the witness stack of its one input, where BIP 141 keeps the reserved value
 
     @property
     def coinbase(self) -> Transaction:
-        """The first transaction."""
+        """Return the first transaction."""
         return self.transactions[0]
 
     @property
     def weight_wu(self) -> int:
-        """Weight, BIP 141."""
+        """Return the weight, BIP 141."""
         return self.stripped_bytes * 3 + self.size_bytes
 
 
 def decode_header(raw: bytes) -> tuple[Header, bytes]:
-    """Read the first 80 bytes: the header and its hash. Raises DecodeError when there are fewer."""
+    """Read the first 80 bytes; return the header and its hash. Raises DecodeError when there are fewer."""
     if len(raw) < HEADER_BYTES:
-        raise DecodeError(f"{len(raw)} bytes are no block: a header alone has {HEADER_BYTES}")
+        raise DecodeError(f"{len(raw)} bytes are not a block: the header alone has {HEADER_BYTES}")
     return Header(*_header(raw)), _sha256d(raw[:HEADER_BYTES])
 
 
 def decode_transaction(raw: bytes) -> Transaction:
     """Decode one serialised transaction, with or without witness. Raises DecodeError."""
-    walk = _guarded(raw, 0)
+    walk = _walk_checked(raw, 0)
     if walk.end != len(raw):
         raise DecodeError(f"{len(raw) - walk.end} bytes follow the transaction of {walk.end} bytes")
     return walk.transaction(raw)
@@ -176,7 +181,7 @@ def decode_transaction(raw: bytes) -> Transaction:
 def decode_block(raw: bytes) -> Block:
     """Decode one serialised block. Raises DecodeError.
 
-    Whether the header commits to what was decoded is another question: see `verify.verify_block`.
+    It does not check that the header commits to the transactions: `verify.verify_block` does.
     """
     header, block_hash = decode_header(raw)
     walks, transactions_at = _walk_block(raw)
@@ -193,7 +198,7 @@ def decode_block(raw: bytes) -> Block:
 
 
 class _Walk(NamedTuple):
-    """What one pass over a transaction finds; positions are in the bytes it was found in."""
+    """What one pass over a transaction finds; positions are in the bytes walked over."""
 
     start: int
     end: int
@@ -202,7 +207,7 @@ class _Walk(NamedTuple):
     inputs: tuple[TxIn, ...]
     outputs: tuple[TxOut, ...]
     output_value_sat: int
-    witness_at: int  # where the first witness stack begins, and with it the end of the outputs; 0: none
+    witness_at: int  # where the outputs end and the first witness stack begins; 0: no witness
 
     def _stripped(self, raw: bytes) -> bytes:
         """Return the serialisation without witness, whose hash is the txid."""
@@ -212,7 +217,7 @@ class _Walk(NamedTuple):
         return raw[start : start + 4] + raw[start + 6 : self.witness_at] + raw[end - 4 : end]
 
     def transaction(self, raw: bytes) -> Transaction:
-        """Make the record; raw is what was walked."""
+        """Make the record; raw is the bytes walked over."""
         stripped = self._stripped(raw)
         txid = _sha256d(stripped)
         first = self.inputs[0]
@@ -237,8 +242,8 @@ class _Walk(NamedTuple):
         )
 
 
-def _guarded(raw: bytes, pos: int) -> _Walk:
-    """Walk one transaction and turn every way of running out of bytes into a DecodeError."""
+def _walk_checked(raw: bytes, pos: int) -> _Walk:
+    """Walk one transaction; raise DecodeError when the bytes end inside it."""
     try:
         return _walk(raw, pos)
     except (IndexError, StructError):
@@ -246,7 +251,7 @@ def _guarded(raw: bytes, pos: int) -> _Walk:
 
 
 def _walk_block(raw: bytes) -> tuple[list[_Walk], int]:
-    """Walk the transactions of a block; also where the first begins."""
+    """Walk the transactions of a block; return what was found and where the first one begins."""
     try:
         count, pos = _size(raw, HEADER_BYTES)
     except (IndexError, StructError):
@@ -258,7 +263,7 @@ def _walk_block(raw: bytes) -> tuple[list[_Walk], int]:
     transactions_at = pos
     walks = []
     for _ in range(count):
-        walk = _guarded(raw, pos)
+        walk = _walk_checked(raw, pos)
         walks.append(walk)
         pos = walk.end
     if pos != len(raw):
@@ -267,9 +272,10 @@ def _walk_block(raw: bytes) -> tuple[list[_Walk], int]:
 
 
 def _check_contents(transactions: tuple[Transaction, ...], block_hash: bytes) -> None:
+    """Raise DecodeError unless only the first transaction is a coinbase and the outputs fit 64 bits."""
     where = f"block {hash_hex(block_hash)}"
     if not transactions[0].is_coinbase:
-        raise DecodeError(f"{where}: the first transaction is no coinbase")
+        raise DecodeError(f"{where}: the first transaction is not a coinbase")
     for index, transaction in enumerate(transactions[1:], start=1):
         if transaction.is_coinbase:
             raise DecodeError(f"{where}: transaction {index} is a second coinbase")
@@ -278,7 +284,7 @@ def _check_contents(transactions: tuple[Transaction, ...], block_hash: bytes) ->
 
 
 def _walk(raw: bytes, start: int) -> _Walk:
-    """Walk one transaction; IndexError or struct.error when the bytes end inside it."""
+    """Walk one transaction; raise IndexError or struct.error when the bytes end inside it."""
     (version,) = _u32(raw, start)
     pos = start + 4
     # An input count of 0 is BIP 144's marker; the byte after it is the flag.
@@ -313,7 +319,7 @@ def _inputs(raw: bytes, pos: int) -> tuple[tuple[TxIn, ...], int]:
             if size > _SHORT_SIZE:
                 size, begin = _size(raw, begin - 1)
             pos = begin + size
-            # Reading what follows the script is also the check that the script is all there.
+            # Reading the sequence, which follows the script, also checks that the script is complete.
             (sequence,) = _u32(raw, pos)
             inputs.append(_new(TxIn, (prev_txid, prev_index, raw[begin:pos], sequence)))
             pos += 4
@@ -339,7 +345,7 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
         begin = pos + 9
         if size > _SHORT_SIZE:
             size, begin = _size(raw, begin - 1)
-        # A script that is cut off leaves no bytes for the lock time, which is read next in any case.
+        # A script that is cut off is noticed later: no bytes are left for the lock time.
         pos = begin + size
         outputs.append(_new(TxOut, (value_sat, raw[begin:pos])))
         total_sat += value_sat
@@ -349,7 +355,10 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
 
 
 def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
-    """Step over the witness stacks; a transaction that has none must not use the witness format."""
+    """Step over the witness stacks.
+
+    Raise DecodeError when all are empty, which must be written without them.
+    """
     begin = pos
     for _ in range(n_inputs):
         count = raw[pos]
@@ -372,7 +381,7 @@ def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
 
 
 def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
-    """Read the witness stack of a coinbase that was found sound; 0 is no place: it has none."""
+    """Read the witness stack of a sound coinbase at a position; 0 means that it has none."""
     if not pos:
         return ()
     count, pos = _size(raw, pos)
@@ -385,7 +394,7 @@ def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
 
 
 def _size(raw: bytes, pos: int) -> tuple[int, int]:
-    """Read a compact size: its value and the position after it."""
+    """Read a compact size; return its value and the position after it."""
     first = raw[pos]
     if first <= _SHORT_SIZE:
         return first, pos + 1

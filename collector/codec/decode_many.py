@@ -1,6 +1,7 @@
-"""Decode many transactions at once, or a block, by compiled loops and hashing in batches.
+"""Decode many transactions at once, or a whole block, with compiled loops and batch hashing.
 
-The records are those of `collector.codec.decode`, which takes what is refused here and says why.
+The records are those of `collector.codec.decode`. Bytes that the compiled walk refuses go to that decoder,
+which says what is wrong with them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,9 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 import gpuhash
-from collector.codec.arrays import Bytes, Integers
+from collector.codec.arrays import Bytes, Integers, Records
 from collector.codec.decode import (
     OUTPOINT_BYTES,
+    TXID_BYTES,
     VALUE_BYTES,
     Block,
     Transaction,
@@ -21,77 +23,124 @@ from collector.codec.decode import (
     decode_header,
     decode_transaction,
 )
-from collector.codec.hashes import HASH_BYTES, stripped_bytes, transaction_ids, txids_beside
-from collector.codec.walk import FAIL, Walked, walk, walk_transactions
+from collector.codec.walk import FAIL, Layout, walk_blocks, walk_transactions
 from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
 from gpuhash.compiled import compiler
+from gpuhash.packing import Offsets
 
 compiled = compiler(__package__)
 
-FEW: Final = 8  # up to so many take longer together than one by one
-_new = tuple.__new__  # a named tuple without the call of a function in Python
+FEW: Final = 8  # up to this many transactions decode faster one by one
+_new = tuple.__new__  # makes a named tuple without a call of a Python function
+
+
+class ParsedBlock(NamedTuple):
+    """A block: its record, its bytes, the positions of its parts, and the hashes of its transactions."""
+
+    block: Block
+    raw: bytes
+    layout: Layout
+    txids: Bytes  # uint8[n_txs, 32], internal byte order
+    wtxids: Bytes  # the same
 
 
 def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError]:
-    """Decode serialised transactions; in the place of one that cannot be decoded stands the error."""
+    """Decode serialised transactions; return the error in the place of one that cannot be decoded."""
     if len(raws) <= FEW:
-        return [_alone(raw) for raw in raws]
+        return [_decode_one(raw) for raw in raws]
     data, limits = gpuhash.join(raws)
-    walked = walk_transactions(data, limits)
-    is_faulty = (walked.txs["end"] == FAIL).tolist()
+    layout = walk_transactions(data, limits)
+    is_faulty = (layout.txs["end"] == FAIL).tolist()
     if any(is_faulty):
         sound = iter(
             decode_transactions([raw for raw, fault in zip(raws, is_faulty, strict=True) if not fault])
         )
-        return [_alone(raw) if fault else next(sound) for raw, fault in zip(raws, is_faulty, strict=True)]
+        return [
+            _decode_one(raw) if fault else next(sound) for raw, fault in zip(raws, is_faulty, strict=True)
+        ]
     wtxids = gpuhash.txids(data, limits)
-    txids = txids_beside(wtxids, data, walked.txs)
-    return list(_records(data, walked, txids, wtxids, sources=raws, begins=repeat(0)))
-
-
-class ParsedBlock(NamedTuple):
-    """A block: its record, its bytes, and where everything is in them."""
-
-    block: Block
-    raw: bytes
-    walked: Walked
-    txids: Bytes  # uint8[n_txs, 32], internal byte order
-    wtxids: Bytes  # the same
+    txids = _txids(wtxids, data, layout.txs)
+    return list(_records(data, layout, txids, wtxids, sources=raws, begins=repeat(0)))
 
 
 def parse_block(raw: bytes) -> ParsedBlock:
     """Decode one serialised block, as `decode.decode_block` does; raises DecodeError."""
     data = np.frombuffer(raw, np.uint8)
-    walked = walk(data, np.array([0, len(raw)]))
-    if not walked.blocks[0]["is_sound"]:
-        block_hash = decode_block(raw).block_hash  # says what is wrong with it
-        raise DecodeError(f"block {hash_hex(block_hash)} is refused by the compiled walk alone: report this")
+    layout = walk_blocks(data, np.array([0, len(raw)]))
+    if not layout.blocks[0]["is_sound"]:
+        block_hash = decode_block(raw).block_hash  # raises an error that says what is wrong
+        raise DecodeError(
+            f"block {hash_hex(block_hash)}: the compiled walk refuses it and the decoder does not; "
+            "this is a fault of ours, please report it"
+        )
     header, block_hash = decode_header(raw)
-    begins = walked.txs["begin"].tolist()
-    txids, wtxids = transaction_ids(data, walked)
-    records = _records(data, walked, txids, wtxids, sources=repeat(raw), begins=begins)
+    begins = layout.txs["begin"].tolist()
+    txids, wtxids = transaction_ids(data, layout)
+    records = _records(data, layout, txids, wtxids, sources=repeat(raw), begins=begins)
     block = Block(
         header=header,
         block_hash=block_hash,
         transactions=tuple(records),
         size_bytes=len(raw),
-        stripped_bytes=begins[0] + int(stripped_bytes(walked.txs).sum()),
-        coinbase_witness=coinbase_stack(raw, int(walked.txs[0]["witness_at"])),
+        stripped_bytes=begins[0] + int(stripped_bytes(layout.txs).sum()),
+        coinbase_witness=coinbase_stack(raw, int(layout.txs[0]["witness_at"])),
     )
-    return ParsedBlock(block, raw, walked, txids, wtxids)
+    return ParsedBlock(block, raw, layout, txids, wtxids)
 
 
-def _alone(raw: bytes) -> Transaction | DecodeError:
+def transaction_ids(data: Bytes, layout: Layout) -> tuple[Bytes, Bytes]:
+    """Return txids and wtxids, uint8[n_txs, 32] each, in internal byte order. Every block must be sound.
+
+    Transactions stand back to back in the data, so all are hashed where they are. What stands between the
+    transactions of two blocks is hashed with them, and its hashes are dropped.
+    """
+    blocks, txs = layout.blocks, layout.txs
+    block_of_tx = np.repeat(np.arange(len(blocks)), blocks["n_tx"])
+    rows = np.arange(len(txs)) + block_of_tx + 1
+    limits = np.empty(len(txs) + len(blocks) + 1, np.int64)
+    limits[rows] = txs["begin"]
+    limits[blocks["first_tx"] + np.arange(len(blocks))] = blocks["begin"]
+    limits[-1] = len(data)
+    wtxids = np.take(gpuhash.txids(data, limits), rows, axis=0)
+    return _txids(wtxids, data, txs), wtxids
+
+
+def stripped_bytes(txs: Records) -> Integers:
+    """Return the size without witness of each transaction: version, inputs and outputs, lock time."""
+    whole: Integers = txs["end"] - txs["begin"]
+    without: Integers = txs["witness_at"] - txs["begin"] + 2
+    return np.where(txs["witness_at"] > 0, without, whole)
+
+
+def _decode_one(raw: bytes) -> Transaction | DecodeError:
     try:
         return decode_transaction(raw)
     except DecodeError as error:
         return error
 
 
+def _txids(wtxids: Bytes, data: Bytes, txs: Records) -> Bytes:
+    """Return txids, uint8[n_txs, 32]: hash what has witness data without it; for the rest wtxid is txid."""
+    with_witness = np.flatnonzero(txs["witness_at"])
+    txids = wtxids.copy()
+    if len(with_witness):
+        txids[with_witness] = gpuhash.txids(*_without_witness(data, txs[with_witness]))
+    return txids
+
+
+def _without_witness(data: Bytes, txs: Records) -> tuple[Bytes, Offsets]:
+    """Return the serialisations without witness, back to back, and their limits."""
+    limits = np.zeros(len(txs) + 1, np.int64)
+    np.cumsum(stripped_bytes(txs), out=limits[1:])
+    flat = np.empty(limits[-1], np.uint8)
+    _copy_stripped(data, txs, flat, limits)
+    return flat, limits
+
+
 def _records(
     data: Bytes,
-    walked: Walked,
+    layout: Layout,
     txids: Bytes,
     wtxids: Bytes,
     *,
@@ -99,14 +148,14 @@ def _records(
     begins: Iterable[int],
 ) -> "map[Transaction]":
     """Make the record of each transaction."""
-    txs, n_inputs, n_outputs = walked.txs, len(walked.spends), len(walked.scripts)
+    txs, n_inputs, n_outputs = layout.txs, len(layout.spends), len(layout.scripts)
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
     values_sat = np.empty(VALUE_BYTES * n_outputs, np.uint8)
-    copy_outpoints(data, walked.spends, walked.scripts, outpoints, values_sat)
-    places = np.arange(0, HASH_BYTES * len(txs) + 1, HASH_BYTES)
+    copy_outpoints(data, layout.spends, layout.scripts, outpoints, values_sat)
+    id_limits = np.arange(0, TXID_BYTES * len(txs) + 1, TXID_BYTES)
     columns = zip(
-        _cut(txids, places),
-        _cut(wtxids, places),
+        _cut(txids, id_limits),
+        _cut(wtxids, id_limits),
         txs["version"].tolist(),
         txs["locktime"].tolist(),
         (txs["end"] - txs["begin"]).tolist(),
@@ -135,7 +184,7 @@ def _cut(values: Bytes, limits: Integers) -> list[bytes]:
 def copy_outpoints(
     data: Bytes, spends: Integers, scripts: Integers, outpoints: Bytes, values_sat: Bytes
 ) -> None:
-    """Copy the outpoint of each input, and the value of each output: it stands before its script's size."""
+    """Copy the outpoint of each input, and the value of each output, which precedes the script's size."""
     for k in range(len(spends)):
         for i in range(OUTPOINT_BYTES):
             outpoints[OUTPOINT_BYTES * k + i] = data[spends[k] + i]
@@ -146,3 +195,18 @@ def copy_outpoints(
             width = 3 if size <= 0xFFFF else 5  # noqa: PLR2004 - two bytes hold it, or four
         for i in range(VALUE_BYTES):
             values_sat[VALUE_BYTES * k + i] = data[scripts[k, 0] - width - VALUE_BYTES + i]
+
+
+@compiled
+def _copy_stripped(data: Bytes, txs: Records, flat: Bytes, limits: Integers) -> None:
+    """Copy each transaction without its witness data."""
+    for k in range(len(txs)):
+        begin, end, stripped = txs[k].begin, txs[k].end, limits[k + 1] - limits[k]
+        # In the source, inputs and outputs stand two bytes later: marker and flag follow the version.
+        # A loop from 0 over the whole compiles to wide moves; then both ends are put right.
+        source, target = data[begin + 2 : begin + 2 + stripped], flat[limits[k] : limits[k + 1]]
+        for i in range(stripped):
+            target[i] = source[i]
+        for i in range(4):
+            target[i] = data[begin + i]
+            target[stripped - 4 + i] = data[end - 4 + i]

@@ -1,10 +1,11 @@
 """The feerate at which a miner took each transaction of a block: the ancestor-set template algorithm.
 
-Until it gave way to clusters, Bitcoin Core built blocks by repeatedly taking the transaction that together
-with its unconfirmed ancestors pays most per vbyte, ancestors first. Running that on the transactions of one
-block tells at which package feerate each was worth taking: a parent that a child paid for (CPFP) gets the
-package's rate, and no child gets more than a parent that was taken before it. This is the second algorithm
-of mempool/mempool (backend/src/api/mini-miner.ts, makeBlockTemplate), without sigops.
+Before it used clusters, Bitcoin Core built a block as follows. It repeatedly took the transaction that pays
+most per vbyte together with its ancestors that are not taken yet: the package. Here the same is done with the
+transactions of one finished block. The rate of the package is then the effective feerate of its transactions:
+a parent that a child paid for (CPFP) gets the rate of the package, and no child gets a higher rate than a
+parent that was taken before it. This is the second algorithm of mempool/mempool
+(backend/src/api/mini-miner.ts, makeBlockTemplate), without sigops.
 """
 
 from typing import Final, NamedTuple
@@ -23,15 +24,15 @@ WORK: Final = np.dtype(
         ("package_fee_sat", np.int64),  # of it and its ancestors that are not taken yet
         ("package_vsize_vb", np.int64),
         ("bound", np.float64),  # lowest rate at which an ancestor was taken
-        ("stamp", np.int64),  # the last search that came by
-        ("is_seen", np.bool_),  # its cluster is done
+        ("stamp", np.int64),  # number of the last search that visited it
+        ("is_seen", np.bool_),  # it belongs to a cluster that was collected
         ("is_taken", np.bool_),
     ]
 )
 
 
-class Family(NamedTuple):
-    """The transactions of one block, by position in it, and room to work."""
+class BlockGraph(NamedTuple):
+    """The transactions of one block, with edges to parents and children, and scratch arrays."""
 
     vsizes_vb: Integers
     fees_sat: Integers
@@ -41,22 +42,22 @@ class Family(NamedTuple):
     child_limits: Integers
     children: Integers
     work: Records
-    members: Integers  # of the cluster at hand
-    package: Integers  # what is being taken together
-    below: Integers  # descendants of one of these
+    members: Integers  # scratch: the transactions of one cluster
+    package: Integers  # scratch: the transactions of one package
+    descendants: Integers  # scratch: the descendants of one transaction, itself first
 
 
 def effective_feerates(
     blocks: Records, vsizes_vb: Integers, fees_sat: Integers, limits: Integers, parents: Integers
 ) -> Floats:
-    """Feerate in sat/vB at which each transaction is taken; NaN where it or its cluster has an UNKNOWN fee.
+    """Return the feerate in sat/vB at which each transaction is taken; NaN where its cluster lacks a fee.
 
-    limits and parents are those of `families.in_block_parents`. Of two packages with equal feerate the one of
-    the earlier transaction is taken first.
+    limits and parents come from `parents.in_block_parents`. Of two packages with equal feerate, the package
+    of the earlier transaction is taken first.
     """
     rates = np.full(len(vsizes_vb), np.nan)
     largest = int(blocks["n_tx"].max(initial=1))
-    room = Family(
+    graph = BlockGraph(
         vsizes_vb,
         fees_sat,
         rates,
@@ -67,200 +68,207 @@ def effective_feerates(
         work=np.empty(largest, WORK),
         members=np.empty(largest, np.int64),
         package=np.empty(largest, np.int64),
-        below=np.empty(largest, np.int64),
+        descendants=np.empty(largest, np.int64),
     )
-    rate_blocks(blocks, room)
+    rate_blocks(blocks, graph)
     return rates
 
 
 @compiled
-def rate_blocks(blocks: Records, room: Family) -> None:
-    """Fill in `room.rates`, block by block."""
+def rate_blocks(blocks: Records, graph: BlockGraph) -> None:
+    """Fill `graph.rates`, block by block."""
     for i in range(len(blocks)):
         first = blocks[i].first_tx
         end = first + blocks[i].n_tx
         _rate_block(
-            Family(
-                room.vsizes_vb[first:end],
-                room.fees_sat[first:end],
-                room.rates[first:end],
-                room.limits[first : end + 1],
-                room.parents,
-                room.child_limits,
-                room.children,
-                room.work,
-                room.members,
-                room.package,
-                room.below,
+            BlockGraph(
+                graph.vsizes_vb[first:end],
+                graph.fees_sat[first:end],
+                graph.rates[first:end],
+                graph.limits[first : end + 1],
+                graph.parents,
+                graph.child_limits,
+                graph.children,
+                graph.work,
+                graph.members,
+                graph.package,
+                graph.descendants,
             )
         )
 
 
 @compiled
-def _rate_block(block: Family) -> None:
-    """Rate lone transactions at once, the others cluster by cluster."""
-    n_tx = len(block.rates)
-    _turn(block)
+def _rate_block(graph: BlockGraph) -> None:
+    """Rate the transactions of one block: those without relatives directly, the others cluster by cluster."""
+    n_tx = len(graph.rates)
+    _invert_edges(graph)
     for k in range(n_tx):
-        block.work[k].is_seen = block.work[k].is_taken = False
-        block.work[k].bound = np.inf
-        block.work[k].stamp = -1
+        graph.work[k].is_seen = graph.work[k].is_taken = False
+        graph.work[k].bound = np.inf
+        graph.work[k].stamp = -1
     stamp = 0
     for k in range(n_tx):
-        has_parents = block.limits[k] < block.limits[k + 1]
-        if not has_parents and block.child_limits[k] == block.child_limits[k + 1]:
-            if block.fees_sat[k] != UNKNOWN:
-                block.rates[k] = block.fees_sat[k] / block.vsizes_vb[k]
-        elif not block.work[k].is_seen:
-            n_members = _collect(block, k)
-            if _is_known(block, n_members):
-                stamp = _mine(block, n_members, stamp)
+        has_parents = graph.limits[k] < graph.limits[k + 1]
+        if not has_parents and graph.child_limits[k] == graph.child_limits[k + 1]:
+            if graph.fees_sat[k] != UNKNOWN:
+                graph.rates[k] = graph.fees_sat[k] / graph.vsizes_vb[k]
+        elif not graph.work[k].is_seen:
+            n_members = _collect_cluster(graph, k)
+            if _has_all_fees(graph, n_members):
+                stamp = _rate_cluster(graph, n_members, stamp)
 
 
 @compiled
-def _turn(block: Family) -> None:
-    """Turn the edges from child to parents into edges from parent to children."""
-    n_tx = len(block.rates)
-    limits, child_limits = block.limits, block.child_limits
+def _invert_edges(graph: BlockGraph) -> None:
+    """Make the edges from parent to children out of the edges from child to parents."""
+    n_tx = len(graph.rates)
+    limits, child_limits = graph.limits, graph.child_limits
     child_limits[: n_tx + 1] = 0
     if limits[0] == limits[n_tx]:
         return
     for edge in range(limits[0], limits[n_tx]):
-        child_limits[block.parents[edge]] += 1
+        child_limits[graph.parents[edge]] += 1
     for k in range(1, n_tx + 1):
         child_limits[k] += child_limits[k - 1]
-    # Each limit is the end of its part now; filling the part from behind brings it to the beginning.
+    # Each limit is the end of its part now. Filling each part from its end moves the limit to the beginning.
     for child in range(n_tx - 1, -1, -1):
         for edge in range(limits[child], limits[child + 1]):
-            parent = block.parents[edge]
+            parent = graph.parents[edge]
             child_limits[parent] -= 1
-            block.children[child_limits[parent]] = child
+            graph.children[child_limits[parent]] = child
 
 
 @compiled
-def _collect(block: Family, start: int) -> int:
-    """Collect the cluster of start in members, which is also the queue of what is still to visit."""
-    block.members[0] = start
-    block.work[start].is_seen = True
+def _collect_cluster(graph: BlockGraph, start: int) -> int:
+    """Collect the cluster of start in `members`, which is also the queue of this search; return its size."""
+    graph.members[0] = start
+    graph.work[start].is_seen = True
     n_members, at = 1, 0
     while at < n_members:
-        here = block.members[at]
+        here = graph.members[at]
         at += 1
-        n_members = _join(block, block.limits, block.parents, here, n_members)
-        n_members = _join(block, block.child_limits, block.children, here, n_members)
+        n_members = _add_neighbours(graph, graph.limits, graph.parents, here, n_members)
+        n_members = _add_neighbours(graph, graph.child_limits, graph.children, here, n_members)
     return n_members
 
 
 @compiled
-def _join(block: Family, limits: Integers, edges: Integers, here: int, n_members: int) -> int:
+def _add_neighbours(graph: BlockGraph, limits: Integers, edges: Integers, here: int, n_members: int) -> int:
+    """Add the unseen neighbours of one transaction to `members`; return the number of members."""
     for edge in range(limits[here], limits[here + 1]):
         there = edges[edge]
-        if not block.work[there].is_seen:
-            block.work[there].is_seen = True
-            block.members[n_members] = there
+        if not graph.work[there].is_seen:
+            graph.work[there].is_seen = True
+            graph.members[n_members] = there
             n_members += 1
     return n_members
 
 
 @compiled
-def _is_known(block: Family, n_members: int) -> bool:
+def _has_all_fees(graph: BlockGraph, n_members: int) -> bool:
+    """Return whether the fee of every member is known."""
     n_unknown = 0
     for m in range(n_members):
-        n_unknown += block.fees_sat[block.members[m]] == UNKNOWN
+        n_unknown += graph.fees_sat[graph.members[m]] == UNKNOWN
     return n_unknown == 0
 
 
 @compiled
-def _ancestors(block: Family, start: int, stamp: int) -> int:
-    """Collect in package start and its ancestors that are not taken: those of a taken one are all taken."""
-    block.package[0] = start
-    block.work[start].stamp = stamp
+def _collect_ancestors(graph: BlockGraph, start: int, stamp: int) -> int:
+    """Collect start and its ancestors that are not taken in `package`; return how many.
+
+    The search stops at a taken transaction: all its ancestors are taken.
+    """
+    graph.package[0] = start
+    graph.work[start].stamp = stamp
     n_found, at = 1, 0
     while at < n_found:
-        here = block.package[at]
+        here = graph.package[at]
         at += 1
-        for edge in range(block.limits[here], block.limits[here + 1]):
-            there = block.parents[edge]
-            if block.work[there].stamp != stamp and not block.work[there].is_taken:
-                block.work[there].stamp = stamp
-                block.package[n_found] = there
+        for edge in range(graph.limits[here], graph.limits[here + 1]):
+            there = graph.parents[edge]
+            if graph.work[there].stamp != stamp and not graph.work[there].is_taken:
+                graph.work[there].stamp = stamp
+                graph.package[n_found] = there
                 n_found += 1
     return n_found
 
 
 @compiled
-def _descendants(block: Family, start: int, stamp: int) -> int:
-    """Collect in below start and its descendants."""
-    block.below[0] = start
-    block.work[start].stamp = stamp
+def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
+    """Collect start and its descendants in `descendants`; return how many."""
+    graph.descendants[0] = start
+    graph.work[start].stamp = stamp
     n_found, at = 1, 0
     while at < n_found:
-        here = block.below[at]
+        here = graph.descendants[at]
         at += 1
-        for edge in range(block.child_limits[here], block.child_limits[here + 1]):
-            there = block.children[edge]
-            if block.work[there].stamp != stamp:
-                block.work[there].stamp = stamp
-                block.below[n_found] = there
+        for edge in range(graph.child_limits[here], graph.child_limits[here + 1]):
+            there = graph.children[edge]
+            if graph.work[there].stamp != stamp:
+                graph.work[there].stamp = stamp
+                graph.descendants[n_found] = there
                 n_found += 1
     return n_found
 
 
 @compiled
-def _mine(block: Family, n_members: int, stamp: int) -> int:
-    """Take every transaction of one cluster, best package first; returns the last stamp used."""
+def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
+    """Rate every transaction of one cluster, best package first; return the last stamp used."""
     for m in range(n_members):
         stamp += 1
-        _sum_package(block, block.members[m], stamp)
+        _sum_package(graph, graph.members[m], stamp)
     n_left = n_members
     while True:
-        best, n_left, best_rate = _best(block, n_left)
+        best, n_left, best_rate = _best_package(graph, n_left)
         if not n_left:
             return stamp
-        rate = min(best_rate, block.work[best].bound)
+        rate = min(best_rate, graph.work[best].bound)
         stamp += 1
-        n_package = _ancestors(block, best, stamp)
+        n_package = _collect_ancestors(graph, best, stamp)
         for p in range(n_package):
-            block.work[block.package[p]].is_taken = True
-            block.rates[block.package[p]] = rate
+            graph.work[graph.package[p]].is_taken = True
+            graph.rates[graph.package[p]] = rate
         for p in range(n_package):
             stamp += 1
-            _take_from_below(block, block.package[p], rate, stamp)
+            _subtract_from_descendants(graph, graph.package[p], rate, stamp)
 
 
 @compiled
-def _sum_package(block: Family, start: int, stamp: int) -> None:
-    n_found = _ancestors(block, start, stamp)
+def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
+    """Sum fee and size of a transaction and its ancestors that are not taken."""
+    n_found = _collect_ancestors(graph, start, stamp)
     fee_sat = vsize_vb = 0
     for a in range(n_found):
-        fee_sat += block.fees_sat[block.package[a]]
-        vsize_vb += block.vsizes_vb[block.package[a]]
-    block.work[start].package_fee_sat = fee_sat
-    block.work[start].package_vsize_vb = vsize_vb
+        fee_sat += graph.fees_sat[graph.package[a]]
+        vsize_vb += graph.vsizes_vb[graph.package[a]]
+    graph.work[start].package_fee_sat = fee_sat
+    graph.work[start].package_vsize_vb = vsize_vb
 
 
 @compiled
-def _take_from_below(block: Family, taken: int, rate: float, stamp: int) -> None:
-    for b in range(1, _descendants(block, taken, stamp)):
-        below = block.work[block.below[b]]
-        below.package_fee_sat -= block.fees_sat[taken]
-        below.package_vsize_vb -= block.vsizes_vb[taken]
-        below.bound = min(below.bound, rate)
+def _subtract_from_descendants(graph: BlockGraph, taken: int, rate: float, stamp: int) -> None:
+    """Subtract a taken transaction from the packages of its descendants, and bound their rate."""
+    for d in range(1, _collect_descendants(graph, taken, stamp)):
+        work = graph.work[graph.descendants[d]]
+        work.package_fee_sat -= graph.fees_sat[taken]
+        work.package_vsize_vb -= graph.vsizes_vb[taken]
+        work.bound = min(work.bound, rate)
 
 
 @compiled
-def _best(block: Family, n_left: int) -> tuple[int, int, float]:
-    """Find the package that pays most, the earliest of equals; drops what is taken from members.
+def _best_package(graph: BlockGraph, n_left: int) -> tuple[int, int, float]:
+    """Find the package that pays most, the earliest of equals; drop taken transactions from `members`.
 
-    Returns its transaction, how many members are left, and its rate.
+    Returns the transaction of that package, the number of members left, and the rate.
     """
     best, best_rate, kept = -1, -np.inf, 0
     for m in range(n_left):
-        here = block.members[m]
-        work = block.work[here]
+        here = graph.members[m]
+        work = graph.work[here]
         if work.is_taken:
             continue
-        block.members[kept] = here
+        graph.members[kept] = here
         kept += 1
         rate = work.package_fee_sat / work.package_vsize_vb
         if rate > best_rate or (rate == best_rate and here < best):

@@ -1,11 +1,11 @@
-"""Find the parents that transactions have inside their block."""
+"""Find the parents of transactions inside their block: the earlier transactions that they spend from."""
 
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from collector.codec.arrays import Bytes, Integers
-from collector.codec.walk import Walked
+from collector.codec.walk import Layout
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
@@ -14,48 +14,52 @@ FREE: Final = -1
 WORDS: Final = 4  # a txid is four words of 8 bytes
 
 
-class Table(NamedTuple):
-    """A hash table of the txids of one block."""
+class TxidTable(NamedTuple):
+    """A hash table from txid to position in the block."""
 
     words: Integers  # uint64[n, 4]: the txids
-    slots: Integers  # int32[2^k]: position in the block, or FREE; searched from where the first word points
+    slots: (
+        Integers  # int32[2^k]: position in the block, or FREE; a search begins at the slot of the first word
+    )
 
 
-def in_block_parents(data: Bytes, walked: Walked, txids: Bytes) -> tuple[Integers, Integers]:
-    """Find, for each transaction, the distinct earlier ones of its block that it spends from.
+def in_block_parents(data: Bytes, layout: Layout, txids: Bytes) -> tuple[Integers, Integers]:
+    """Find the distinct parents of each transaction inside its block.
 
-    Returns limits int32[n_txs + 1] and parents int32: those of transaction k are
-    parents[limits[k]:limits[k + 1]], positions in the block, ascending.
+    Returns limits int32[n_txs + 1] and parents int32. The parents of transaction k are
+    parents[limits[k]:limits[k + 1]]: positions in the block, ascending.
     """
-    limits = np.zeros(len(walked.txs) + 1, np.int32)
-    parents = np.empty(len(walked.spends), np.int32)
-    largest = int(walked.blocks["n_tx"].max(initial=1))
-    table = Table(
+    limits = np.zeros(len(layout.txs) + 1, np.int32)
+    parents = np.empty(len(layout.spends), np.int32)
+    largest = int(layout.blocks["n_tx"].max(initial=1))
+    table = TxidTable(
         np.ascontiguousarray(txids).view(np.uint64).reshape(-1, WORDS),
         np.empty(1 << (2 * largest - 1).bit_length(), np.int32),
     )
-    n_parents = _find_parents(data, walked, table, limits, parents)
+    n_parents = _find_parents(data, layout, table, limits, parents)
     return limits, parents[:n_parents]
 
 
 @compiled
-def _find_parents(data: Bytes, walked: Walked, all_ids: Table, limits: Integers, parents: Integers) -> int:
+def _find_parents(
+    data: Bytes, layout: Layout, all_ids: TxidTable, limits: Integers, parents: Integers
+) -> int:
     used = 0
-    for i in range(len(walked.blocks)):
-        first, n_tx = walked.blocks[i].first_tx, walked.blocks[i].n_tx
-        # As many slots as this block needs: clearing them all for a small block would take longer than it.
+    for i in range(len(layout.blocks)):
+        first, n_tx = layout.blocks[i].first_tx, layout.blocks[i].n_tx
+        # Use as few slots as the block needs: a small block must not clear the slots of the largest.
         n_slots = 2
         while n_slots < 2 * n_tx:
             n_slots *= 2
-        table = Table(all_ids.words[first : first + n_tx], all_ids.slots[:n_slots])
+        table = TxidTable(all_ids.words[first : first + n_tx], all_ids.slots[:n_slots])
         if n_tx > 1:
             _fill(table)
         for k in range(n_tx):
             begin = used
-            tx = walked.txs[first + k]
+            tx = layout.txs[first + k]
             if n_tx > 1:
                 for spend in range(tx.first_input, tx.first_input + tx.n_inputs):
-                    found = _find(table, data, walked.spends[spend])
+                    found = _find(table, data, layout.spends[spend])
                     if 0 <= found < k:
                         used = _insert(parents, begin, used, found)
             limits[first + k + 1] = used
@@ -63,8 +67,8 @@ def _find_parents(data: Bytes, walked: Walked, all_ids: Table, limits: Integers,
 
 
 @compiled
-def _fill(table: Table) -> None:
-    """Enter the txids of a block; of equal ones the last stays."""
+def _fill(table: TxidTable) -> None:
+    """Enter the txids of a block; of equal txids the last one stays."""
     slots, words = table.slots, table.words
     slots[:] = FREE
     mask = len(slots) - 1
@@ -76,8 +80,8 @@ def _fill(table: Table) -> None:
 
 
 @compiled
-def _find(table: Table, data: Bytes, pos: int) -> int:
-    """Position in the block of the transaction whose id stands at pos, or FREE."""
+def _find(table: TxidTable, data: Bytes, pos: int) -> int:
+    """Return the position in the block of the transaction whose txid stands at pos, or FREE."""
     mask = len(table.slots) - 1
     word = _word(data, pos)
     slot = np.int64(word & np.uint64(mask))
@@ -91,6 +95,7 @@ def _find(table: Table, data: Bytes, pos: int) -> int:
 
 @compiled
 def _is_same(words: Integers, k: int, other: int) -> bool:
+    """Return whether two transactions have the same txid."""
     n_same = 0
     for i in range(WORDS):
         n_same += words[k, i] == words[other, i]
@@ -99,6 +104,7 @@ def _is_same(words: Integers, k: int, other: int) -> bool:
 
 @compiled
 def _is_at(words: Integers, k: int, data: Bytes, pos: int) -> bool:
+    """Return whether the txid of transaction k stands at pos in the data."""
     n_same = 0
     for i in range(WORDS):
         n_same += words[k, i] == _word(data, pos + 8 * i)
@@ -107,6 +113,7 @@ def _is_at(words: Integers, k: int, data: Bytes, pos: int) -> bool:
 
 @compiled
 def _word(data: Bytes, pos: int) -> Any:
+    """Read 8 bytes as a little-endian number."""
     word = np.uint64(0)
     for i in range(8):
         word |= np.uint64(data[pos + i]) << np.uint64(8 * i)
@@ -115,7 +122,7 @@ def _word(data: Bytes, pos: int) -> Any:
 
 @compiled
 def _insert(values: Integers, begin: int, end: int, value: int) -> int:
-    """Put value into the rising values[begin:end] unless it is there; returns the new end."""
+    """Insert value into the sorted values[begin:end] unless it is there; return the new end."""
     at = end
     while at > begin and values[at - 1] > value:
         at -= 1

@@ -1,29 +1,34 @@
-"""Make the rows of `blocks` and `transactions` out of a block that was read, and its fees."""
+"""Make the rows of `blocks` and `transactions`, without a Python object per transaction."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from collector.codec import verify
 from collector.codec.amounts import satoshi
-from collector.codec.arrays import Integers
-from collector.codec.chunk import Bodies, Place, finish
-from collector.codec.decode import HEADER_BYTES, NO_HASH, Block
+from collector.codec.arrays import Bytes, Integers
+from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, complete_chunk
+from collector.codec.coinbase import subsidy_sat, witness_commitment
+from collector.codec.decode import HEADER_BYTES, NO_HASH, Block, TxOut
 from collector.codec.decode_many import FEW, ParsedBlock, decode_transactions, parse_block
-from collector.codec.encode import blocks_table, transactions_table
 from collector.codec.feerates import UNKNOWN
-from collector.codec.timing import Stages
-from collector.dataset.schema import hash_hex
+from collector.codec.timing import StageTimes
+from collector.codec.verify import warm_up_hashing
+from collector.dataset.rows import BlockRow, CoinbaseOutputItem
+from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex
+from collector.dataset.schema.model import HASH
+from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
 
 Fees = Sequence[int | None]
 
 
 def block_rows(
-    body: ParsedBlock,
+    parsed: ParsedBlock,
     *,
     chain: str,
     height: int,
@@ -33,27 +38,102 @@ def block_rows(
     verified_by: str,
     fees: Fees | None,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the row of `blocks` and the rows of `transactions`.
+    """Return the row of `blocks` and the rows of `transactions` of one block.
 
     fees has one entry per transaction in block order, in satoshi; that of the coinbase is not read. None, for
     one or for all, is a fee that is not known. Raises DecodeError when there are more or fewer fees than
-    transactions: they are of another block.
+    transactions: they belong to another block.
     """
-    block = body.block
-    bodies = Bodies(
-        places=[Place(block.block_hash, height, height_source, source, source)],
-        data=np.frombuffer(body.raw, np.uint8),
-        limits=np.array([0, len(body.raw)]),
+    block = parsed.block
+    raw_blocks = RawBlocks(
+        refs=[BlockRef(block.block_hash, height, height_source, source, source)],
+        data=np.frombuffer(parsed.raw, np.uint8),
+        limits=np.array([0, len(parsed.raw)]),
         fees_sat=[None if fees is None else _checked_fees(block, fees)],
     )
-    chunk = finish(bodies, body.walked, [block], (body.txids, body.wtxids), Stages())
+    chunk = complete_chunk(raw_blocks, parsed.layout, [block], (parsed.txids, parsed.wtxids), StageTimes())
     row = blocks_table(chunk, chain=chain, verified_by=verified_by, verdict=verdict)
     return row.to_batches()[0], transactions_table(chunk).to_batches()[0]
 
 
+def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "valid") -> pa.Table:
+    """Make the rows of `blocks`."""
+    sums = _sums(chunk)
+    rows: list[BlockRow] = []
+    for i, (ref, head) in enumerate(zip(chunk.refs, chunk.heads, strict=True)):
+        header, coinbase = head.header, head.coinbase
+        rows.append(
+            {
+                "block_hash": head.block_hash,
+                "height": ref.height,
+                "height_source": ref.height_source,
+                "prev_hash": header.prev_hash,
+                "version": header.version,
+                "merkle_root": header.merkle_root,
+                "header_time": header.time_s,
+                "bits": header.bits,
+                "nonce": header.nonce,
+                "size_bytes": head.size_bytes,
+                "stripped_bytes": head.stripped_bytes,
+                "weight_wu": head.weight_wu,
+                "n_tx": sums["n_tx"][i],
+                "n_segwit_tx": sums["n_segwit_tx"][i],
+                "n_inputs": sums["n_inputs"][i],
+                "n_outputs": sums["n_outputs"][i],
+                "output_value_sat": sums["output_value_sat"][i],
+                "fees_sat": sums["fees_sat"][i],
+                "subsidy_sat": subsidy_sat(ref.height, chain),
+                "coinbase_txid": coinbase.txid,
+                "coinbase_value_sat": coinbase.output_value_sat,
+                "coinbase_script": coinbase.inputs[0].script,
+                "coinbase_outputs": [_output_item(output) for output in coinbase.outputs],
+                "witness_commitment": witness_commitment(coinbase.outputs),
+                "verdict": verdict,
+                "verified_by": verified_by,
+                "source": ref.source,
+            }
+        )
+    return pa.Table.from_batches([to_batch(BLOCKS, rows)])
+
+
+def transactions_table(chunk: Chunk) -> pa.Table:
+    """Make the rows of `transactions`, by block and then by position in it."""
+    txs, n_tx = chunk.layout.txs, chunk.layout.blocks["n_tx"]
+    hashes = np.frombuffer(b"".join(head.block_hash for head in chunk.heads), np.uint8).reshape(-1, 32)
+    weight_wu = 3 * chunk.stripped_bytes + chunk.size_bytes
+    columns = {
+        "block_hash": _hashes(np.repeat(hashes, n_tx, axis=0)),
+        "height": np.repeat([ref.height for ref in chunk.refs], n_tx),
+        "tx_index": np.arange(len(txs)) - np.repeat(chunk.layout.blocks["first_tx"], n_tx),
+        "txid": _hashes(chunk.txids),
+        "wtxid": _hashes(chunk.wtxids),
+        "version": txs["version"],
+        "locktime": txs["locktime"],
+        "size_bytes": chunk.size_bytes,
+        "weight_wu": weight_wu,
+        "vsize_vb": (weight_wu + WEIGHT_PER_VB - 1) // WEIGHT_PER_VB,
+        "n_inputs": txs["n_inputs"],
+        "n_outputs": txs["n_outputs"],
+        "input_value_sat": _null_unknown(chunk.input_value_sat),
+        "output_value_sat": txs["output_value_sat"],
+        "fee_sat": _null_unknown(chunk.fee_sat),
+        "is_coinbase": txs["is_coinbase"],
+        "has_witness": txs["witness_at"] > 0,
+        "signals_rbf": txs["signals_rbf"],
+        "output_types": _lists(np.append(txs["first_output"], len(chunk.output_types)), _type_names(chunk)),
+        "parents": _lists(chunk.parent_limits, pa.array(chunk.parents, pa.int32())),
+        "effective_feerate_sat_vb": pa.array(
+            chunk.effective_feerates, mask=np.isnan(chunk.effective_feerates)
+        ),
+    }
+    schema = TRANSACTIONS.arrow
+    arrays = [_column(columns[field.name], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
 def warm_up() -> None:
-    """Compile what is needed from bytes to rows, some seconds at the first use; later calls cost nothing."""
-    verify.warm_up()
+    """Compile or load every compiled function between bytes and rows: seconds at first, nothing later."""
+    warm_up_hashing()
     # A coinbase with a witness: one input, one output, neither with a script, and one item of one byte.
     parts = (bytes(4), b"\0\1\1", NO_HASH, b"\xff" * 4, bytes(5), b"\1", bytes(9), b"\1\1\0", bytes(4))
     coinbase = b"".join(parts)
@@ -73,8 +153,8 @@ def warm_up() -> None:
 def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
     """Read the fee of each transaction, in satoshi, from the answer of `getblock <hash> 3`.
 
-    The coinbase's is None. The fees are what the spent outputs in the answer come to, minus the outputs;
-    amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no spent outputs
+    The coinbase's is None. A fee is the sum of the spent outputs in the answer minus the sum of the outputs.
+    Amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no spent outputs
     (verbosity below 3, or the node has pruned the undo data).
     """
     return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
@@ -86,7 +166,7 @@ def fee_array(fees: Fees) -> Integers:
 
 
 def _checked_fees(block: Block, fees: Fees) -> Integers:
-    """Give one fee per transaction; raises DecodeError for those of another block."""
+    """Make the array of fees; raise DecodeError when there is not one per transaction."""
     n_tx = len(block.transactions)
     if len(fees) != n_tx:
         raise DecodeError(
@@ -104,3 +184,63 @@ def _fee_sat(transaction: Mapping[str, Any]) -> int:
         ) from None
     made = [made["value"] for made in transaction["vout"]]
     return satoshi(sum(spent, Decimal()) - sum(made, Decimal()))
+
+
+def _output_item(output: TxOut) -> CoinbaseOutputItem:
+    return {"value_sat": output.value_sat, "script": output.script}
+
+
+def _sums(chunk: Chunk) -> dict[str, list[Any]]:
+    """Sum over the transactions of each block what `blocks` has as columns; most sums omit the coinbase."""
+    txs, first = chunk.layout.txs, chunk.layout.blocks["first_tx"]
+    is_other = ~txs["is_coinbase"]
+    is_unknown = is_other & (chunk.fee_sat == UNKNOWN)
+    fees_sat = np.add.reduceat(np.where(is_other & ~is_unknown, chunk.fee_sat, 0), first).tolist()
+    has_unknown = np.logical_or.reduceat(is_unknown, first).tolist()
+    return {
+        "n_tx": chunk.layout.blocks["n_tx"].tolist(),
+        "n_segwit_tx": _sum_per_block(is_other & (txs["witness_at"] > 0), first),
+        "n_inputs": _sum_per_block(np.where(is_other, txs["n_inputs"], 0), first),
+        "n_outputs": _sum_per_block(txs["n_outputs"], first),
+        "output_value_sat": _sum_per_block(np.where(is_other, txs["output_value_sat"], 0), first),
+        "fees_sat": [None if lacks else fee for fee, lacks in zip(fees_sat, has_unknown, strict=True)],
+    }
+
+
+def _sum_per_block(values: npt.NDArray[Any], first: Integers) -> list[int]:
+    return list(np.add.reduceat(values.astype(np.int64), first).tolist())
+
+
+def _column(values: pa.Array | npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    if pa.types.is_boolean(type_):
+        return pa.array(np.ascontiguousarray(values))
+    return pa.array(np.ascontiguousarray(values, type_.to_pandas_dtype()), type_)
+
+
+def _hashes(values: Bytes) -> pa.Array:
+    return pa.FixedSizeBinaryArray.from_buffers(HASH, len(values), [None, pa.py_buffer(values)])
+
+
+def _null_unknown(values: Integers) -> pa.Array:
+    """Make an Arrow array with a null in the place of UNKNOWN."""
+    return pa.array(values, pa.int64(), mask=values == UNKNOWN)
+
+
+def _lists(limits: Integers, values: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(limits.astype(np.int32)), values)
+
+
+def _type_names(chunk: Chunk) -> pa.Array:
+    return _all_type_names().take(pa.array(chunk.output_types))
+
+
+@cache
+def _all_type_names() -> pa.Array:
+    """Return the names of output types by number.
+
+    They are made at the first call, not at import: Arrow loads pandas with the first array it makes, unless
+    `memory.avoid_pandas` has run.
+    """
+    return pa.array(OUTPUT_TYPES, pa.string())

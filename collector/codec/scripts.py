@@ -1,6 +1,6 @@
-"""Output types of scripts, as the node's Solver names them, for the compiled walk.
+"""Find the output type of a script, as the node's Solver does, with compiled functions.
 
-Returned is the position in `schema.OUTPUT_TYPES`. Source: Bitcoin Core, src/script/solver.cpp.
+A type is a number here: its position in `schema.OUTPUT_TYPES`. Source: Bitcoin Core, src/script/solver.cpp.
 """
 
 from typing import Final
@@ -55,7 +55,7 @@ FAIL: Final = -1
 
 
 def output_types(data: Bytes, scripts: Integers) -> Bytes:
-    """Types of the scripts data[scripts[k, 0]:scripts[k, 1]], uint8[n]."""
+    """Return the types of the scripts data[scripts[k, 0]:scripts[k, 1]], uint8[n]."""
     types = np.empty(len(scripts), np.uint8)
     _fill_types(data, scripts, types)
     return types
@@ -69,7 +69,7 @@ def _fill_types(data: Bytes, scripts: Integers, types: Bytes) -> None:
 
 @compiled
 def output_type(data: Bytes, begin: int, end: int) -> int:  # noqa: PLR0911 - one return per type reads best
-    """Type of the script data[begin:end]."""
+    """Return the type of the script data[begin:end]."""
     size = end - begin
     if size == 0:
         return NONSTANDARD
@@ -105,6 +105,7 @@ def output_type(data: Bytes, begin: int, end: int) -> int:  # noqa: PLR0911 - on
 
 @compiled
 def _witness_type(data: Bytes, begin: int, size: int) -> int:
+    """Return the type of a witness program, BIP 141."""
     version, program_bytes = data[begin], size - 2
     if version == 0:
         if program_bytes == KEY_HASH_BYTES:
@@ -124,7 +125,10 @@ def _witness_type(data: Bytes, begin: int, size: int) -> int:
 
 @compiled
 def _operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
-    """Read an opcode: it, where its pushed data begin, and what follows; FAIL for the last when cut off."""
+    """Read an opcode.
+
+    Return it, where its pushed data begins, and where that ends or FAIL when it is cut off.
+    """
     if pos >= end:
         return 0, pos, FAIL
     opcode = int(data[pos])
@@ -145,6 +149,7 @@ def _operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def _is_push_only(data: Bytes, pos: int, end: int) -> bool:
+    """Return whether a script only pushes data."""
     while pos < end:
         opcode, _, pos = _operation(data, pos, end)
         if pos == FAIL or opcode > OP_16:
@@ -154,7 +159,7 @@ def _is_push_only(data: Bytes, pos: int, end: int) -> bool:
 
 @compiled
 def _is_key(data: Bytes, begin: int, size: int) -> bool:
-    """Whether the size is that which the first byte of a public key announces."""
+    """Return whether the first byte is that of a public key of this size."""
     if size == COMPRESSED_KEY_BYTES:
         return bool(EVEN_KEY <= data[begin] <= ODD_KEY)
     if size == PLAIN_KEY_BYTES:
@@ -164,7 +169,7 @@ def _is_key(data: Bytes, begin: int, size: int) -> bool:
 
 @compiled
 def _key_count(data: Bytes, opcode: int, at: int, least: int) -> int:
-    """Read the number of keys or signatures that an operation pushes in its shortest form, or FAIL."""
+    """Return the number of keys or signatures that an operation pushes in the shortest form, or FAIL."""
     count = FAIL
     if OP_1 <= opcode <= OP_16:
         count = opcode - OP_1 + 1
@@ -175,6 +180,7 @@ def _key_count(data: Bytes, opcode: int, at: int, least: int) -> int:
 
 @compiled
 def _is_multisig(data: Bytes, begin: int, end: int) -> bool:
+    """Return whether a script is a bare multisig: m, n keys, n, OP_CHECKMULTISIG."""
     if data[end - 1] != OP_CHECKMULTISIG:
         return False
     opcode, at, pos = _operation(data, begin, end)

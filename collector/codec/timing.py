@@ -1,4 +1,4 @@
-"""Measure where the time goes."""
+"""Measure how long each stage of the work takes."""
 
 import time
 from collections.abc import Iterator
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Stages:
-    """Seconds spent per stage of the work, by name."""
+class StageTimes:
+    """Seconds spent in each stage of the work, by name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def time(self, stage: str) -> Iterator[None]:
-        """Add the time that the block takes to a stage."""
+    def measure(self, stage: str) -> Iterator[None]:
+        """Add the time that the `with` block takes to a stage."""
         begun_s = time.perf_counter()
         try:
             yield
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begun_s
 
-    def add(self, other: "Stages") -> None:
-        """Add another's seconds."""
+    def add(self, other: "StageTimes") -> None:
+        """Add the seconds of another measurement."""
         for stage, seconds in other.seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds

@@ -1,9 +1,9 @@
-"""Read what a block spent out of the node's undo data.
+"""Read the values that a block spends from the node's undo data.
 
-Undo data of a block: for each transaction but the coinbase, for each input, the spent output: its height
-and whether it came from a coinbase, its value and its script, in the compressed forms of Bitcoin Core
-(src/undo.h, src/compressor.h, VARINT in src/serialize.h). Only the values become rows; the rest is stepped
-over.
+The undo data of a block has one record for each input of each transaction but the coinbase: the height of the
+spent output, whether it came from a coinbase, its value and its script. All are in compressed forms of
+Bitcoin Core (src/undo.h, src/compressor.h, VARINT in src/serialize.h). The reader keeps the values and steps
+over the rest.
 """
 
 from typing import Final
@@ -28,10 +28,10 @@ LONG_SIZE: Final = 0xFD
 
 
 def input_values(undo: Bytes, limits: Integers, blocks: Records, txs: Records) -> Integers:
-    """Return the value of what each transaction spends, in satoshi, UNKNOWN for a coinbase: int64[n_txs].
+    """Return the value that each transaction spends, in satoshi, UNKNOWN for a coinbase: int64[n_txs].
 
-    The undo data of block i are undo[limits[i]:limits[i + 1]]; where they are empty, or do not fit the block,
-    its values are UNKNOWN. A block of nothing but a coinbase needs none.
+    The undo data of block i is undo[limits[i]:limits[i + 1]]. Where it is empty, or does not fit the block,
+    the values of the block are UNKNOWN. A block that has only a coinbase needs none.
     """
     values = np.full(len(txs), UNKNOWN, np.int64)
     _read_blocks(undo, limits, blocks, txs, values)
@@ -49,7 +49,7 @@ def _read_blocks(undo: Bytes, limits: Integers, blocks: Records, txs: Records, v
 
 @compiled
 def _read_block(undo: Bytes, pos: int, end: int, txs: Records, values: Integers) -> bool:
-    """Read the undo data of one block; False when they do not fit it."""
+    """Read the undo data of one block; return False when it does not fit the block."""
     count, pos = _count(undo, pos, end)
     if pos == FAIL or count != len(txs) - 1:
         return False
@@ -69,9 +69,9 @@ def _read_block(undo: Bytes, pos: int, end: int, txs: Records, values: Integers)
 
 @compiled
 def _spent_output(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read one spent output: its value, and the position after it or FAIL."""
+    """Read one spent output; return its value, and the position after it or FAIL."""
     code, pos = varint(undo, pos, end)
-    if pos != FAIL and code > 1:  # a height, for which an old version put the transaction's version behind
+    if pos != FAIL and code > 1:  # a height; after it old versions of Core wrote the transaction's version
         _, pos = varint(undo, pos, end)
     amount = 0
     if pos != FAIL:
@@ -84,7 +84,7 @@ def _spent_output(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def skip_script(undo: Bytes, pos: int, end: int) -> int:
-    """Step over a compressed script: the position after it, or FAIL."""
+    """Step over a compressed script; return the position after it, or FAIL."""
     code, pos = varint(undo, pos, end)
     if pos == FAIL:
         return FAIL
@@ -99,7 +99,7 @@ def skip_script(undo: Bytes, pos: int, end: int) -> int:
 
 @compiled
 def decompress_amount(compressed: int) -> int:
-    """Undo CompressAmount; FAIL for what is more than there can be."""
+    """Decompress an amount (CompressAmount of Core); return FAIL when it is above 21 million coins."""
     if compressed == 0:
         return 0
     rest, exponent = (compressed - 1) // 10, (compressed - 1) % 10
@@ -114,7 +114,10 @@ def decompress_amount(compressed: int) -> int:
 
 @compiled
 def varint(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a VARINT: its value, and the position after it or FAIL when it is cut off or beyond 63 bits."""
+    """Read a VARINT.
+
+    Return its value, and the position after it or FAIL when it is cut off or beyond 63 bits.
+    """
     value = 0
     while pos < end:
         byte = int(undo[pos])
@@ -130,7 +133,7 @@ def varint(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _count(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a compact size of at most four bytes."""
+    """Read a compact size of at most four bytes; return its value, and the position after it or FAIL."""
     if pos >= end:
         return 0, FAIL
     first = int(undo[pos])

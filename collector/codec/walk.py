@@ -1,8 +1,7 @@
-"""Walk the bytes of many blocks, or transactions, at once and note where everything is.
+"""Walk over the bytes of many blocks or transactions at once and note the position of each part.
 
-The walk accepts exactly what `collector.codec.decode` accepts; it says of a block or a transaction that it is
-at fault, and the decoder, asked again, says why. Positions are in the one array that holds all that is
-walked.
+The walk accepts exactly what `collector.codec.decode` accepts. It only marks a block or transaction as
+faulty; the decoder says why. All positions are in the one byte array that holds everything walked.
 """
 
 from typing import Final, NamedTuple
@@ -57,48 +56,48 @@ SIGNALS: Final = 1
 SPENDS_NOTHING: Final = 2
 
 
-class Walked(NamedTuple):
-    """What a walk found. Faulty blocks have no transactions here."""
+class Layout(NamedTuple):
+    """Positions of all parts, as the walk found them. A faulty block has no transactions here."""
 
     blocks: Records  # BLOCK[n]
     txs: Records  # TX[n], block by block in their order
-    spends: Integers  # int64[n]: where the outpoint of each input is
+    spends: Integers  # int64[n]: where the outpoint of each input begins
     scripts: Integers  # int64[n, 2]: where the script of each output begins and ends
 
 
-def walk(data: Bytes, limits: Integers) -> Walked:
+def walk_blocks(data: Bytes, limits: Integers) -> Layout:
     """Walk the blocks data[limits[i]:limits[i + 1]]."""
     n_blocks = len(limits) - 1
-    # Upper bounds; memory that is not touched costs nothing.
-    room = Walked(
+    # Upper bounds of what there can be; memory that is never touched costs nothing.
+    layout = Layout(
         np.zeros(n_blocks, BLOCK),
         np.empty(len(data) // TRANSACTION_BYTES + 1, TX),
         np.empty(len(data) // INPUT_BYTES + 1, np.int64),
         np.empty((len(data) // OUTPUT_BYTES + 1, 2), np.int64),
     )
-    n_txs, n_inputs, n_outputs = _walk_blocks(data, limits, room)
-    return Walked(room.blocks, room.txs[:n_txs], room.spends[:n_inputs], room.scripts[:n_outputs])
+    n_txs, n_inputs, n_outputs = _walk_all_blocks(data, limits, layout)
+    return Layout(layout.blocks, layout.txs[:n_txs], layout.spends[:n_inputs], layout.scripts[:n_outputs])
 
 
-def walk_transactions(data: Bytes, limits: Integers) -> Walked:
-    """Walk the transactions data[limits[i]:limits[i + 1]], of no block; FAIL is the `end` of a faulty one."""
-    room = Walked(
+def walk_transactions(data: Bytes, limits: Integers) -> Layout:
+    """Walk the transactions data[limits[i]:limits[i + 1]] outside a block; a faulty one has the end FAIL."""
+    layout = Layout(
         np.empty(0, BLOCK),
         np.empty(len(limits) - 1, TX),
         np.empty(len(data) // INPUT_BYTES + 1, np.int64),
         np.empty((len(data) // OUTPUT_BYTES + 1, 2), np.int64),
     )
-    n_inputs, n_outputs = _walk_transactions(data, limits, room)
-    return Walked(room.blocks, room.txs, room.spends[:n_inputs], room.scripts[:n_outputs])
+    n_inputs, n_outputs = _walk_all_transactions(data, limits, layout)
+    return Layout(layout.blocks, layout.txs, layout.spends[:n_inputs], layout.scripts[:n_outputs])
 
 
 @compiled
-def _walk_transactions(data: Bytes, limits: Integers, room: Walked) -> tuple[int, int]:
+def _walk_all_transactions(data: Bytes, limits: Integers, layout: Layout) -> tuple[int, int]:
     n_inputs = n_outputs = 0
-    for k in range(len(room.txs)):
-        tx = room.txs[k]
+    for k in range(len(layout.txs)):
+        tx = layout.txs[k]
         tx.first_input, tx.first_output = n_inputs, n_outputs
-        if _walk_transaction(data, limits[k], limits[k + 1], tx, room) == limits[k + 1]:
+        if _walk_transaction(data, limits[k], limits[k + 1], tx, layout) == limits[k + 1]:
             n_inputs += tx.n_inputs
             n_outputs += tx.n_outputs
         else:
@@ -107,13 +106,13 @@ def _walk_transactions(data: Bytes, limits: Integers, room: Walked) -> tuple[int
 
 
 @compiled
-def _walk_blocks(data: Bytes, limits: Integers, room: Walked) -> tuple[int, int, int]:
+def _walk_all_blocks(data: Bytes, limits: Integers, layout: Layout) -> tuple[int, int, int]:
     n_txs = n_inputs = n_outputs = 0
-    for i in range(len(room.blocks)):
-        block = room.blocks[i]
+    for i in range(len(layout.blocks)):
+        block = layout.blocks[i]
         block.begin, block.end = limits[i], limits[i + 1]
         block.first_tx, block.first_input, block.first_output = n_txs, n_inputs, n_outputs
-        if _walk_block(data, block, room):
+        if _walk_block(data, block, layout):
             block.is_sound = True
             n_txs += block.n_tx
             n_inputs += block.n_inputs
@@ -124,8 +123,8 @@ def _walk_blocks(data: Bytes, limits: Integers, room: Walked) -> tuple[int, int,
 
 
 @compiled
-def _walk_block(data: Bytes, block: Record, room: Walked) -> bool:
-    """Walk one block into the free places after those in use; False when something is wrong with it."""
+def _walk_block(data: Bytes, block: Record, layout: Layout) -> bool:
+    """Walk one block and fill the free part of the layout; return False when the block is faulty."""
     end = block.end
     count, pos = _size(data, block.begin + HEADER_BYTES, end)
     if pos == FAIL or count == 0 or count * TRANSACTION_BYTES > end - pos:
@@ -134,9 +133,9 @@ def _walk_block(data: Bytes, block: Record, room: Walked) -> bool:
     at_input, at_output = block.first_input, block.first_output
     value_sat = 0
     for k in range(count):
-        tx = room.txs[block.first_tx + k]
+        tx = layout.txs[block.first_tx + k]
         tx.first_input, tx.first_output = at_input, at_output
-        pos = _walk_transaction(data, pos, end, tx, room)
+        pos = _walk_transaction(data, pos, end, tx, layout)
         if pos == FAIL or tx.is_coinbase != (k == 0) or tx.output_value_sat > MAX_INT64 - value_sat:
             return False
         at_input += tx.n_inputs
@@ -148,8 +147,8 @@ def _walk_block(data: Bytes, block: Record, room: Walked) -> bool:
 
 
 @compiled
-def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, room: Walked) -> int:
-    """Walk one transaction; returns where it ends, or FAIL."""
+def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, layout: Layout) -> int:
+    """Walk one transaction; return where it ends, or FAIL."""
     pos = begin + 4
     if pos + 2 > end:
         return FAIL
@@ -158,10 +157,10 @@ def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, room: Walke
         if data[pos + 1] != 1:
             return FAIL
         pos += 2
-    n_inputs, flags, pos = _walk_inputs(data, pos, end, room.spends, tx.first_input)
+    n_inputs, flags, pos = _walk_inputs(data, pos, end, layout.spends, tx.first_input)
     if pos == FAIL:
         return FAIL
-    n_outputs, value_sat, pos = _walk_outputs(data, pos, end, room.scripts, tx.first_output)
+    n_outputs, value_sat, pos = _walk_outputs(data, pos, end, layout.scripts, tx.first_output)
     if pos == FAIL:
         return FAIL
     tx.witness_at = 0
@@ -181,7 +180,7 @@ def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, room: Walke
 
 @compiled
 def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> tuple[int, int, int]:
-    """Note where each outpoint is; returns how many, flags, and where the inputs end or FAIL."""
+    """Note where each outpoint is; return the number of inputs, flags, and where the inputs end or FAIL."""
     count, pos = _size(data, pos, end)
     if pos == FAIL or count == 0 or count * INPUT_BYTES > end - pos:
         return 0, 0, FAIL
@@ -200,7 +199,7 @@ def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> 
 
 @compiled
 def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -> tuple[int, int, int]:
-    """Note where each script is; returns how many, their value, and where they end or FAIL."""
+    """Note where each script is; return the number of outputs, their value, and where they end or FAIL."""
     count, pos = _size(data, pos, end)
     if pos == FAIL or count == 0 or count * OUTPUT_BYTES > end - pos:
         return 0, 0, FAIL
@@ -222,7 +221,7 @@ def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -
 
 @compiled
 def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
-    """Step over the witness stacks; FAIL when they are cut off or all empty."""
+    """Step over the witness stacks; return where they end, FAIL when they are cut off or all empty."""
     begin = pos
     for _ in range(n_inputs):
         count, pos = _size(data, pos, end)
@@ -238,7 +237,7 @@ def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
 
 @compiled
 def _size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a compact size: its value, and the position after it or FAIL."""
+    """Read a compact size; return its value, and the position after it or FAIL."""
     if pos >= end:
         return 0, FAIL
     first = int(data[pos])
@@ -261,6 +260,7 @@ def _size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _spends_nothing(data: Bytes, pos: int) -> bool:
+    """Return whether the outpoint at pos is that of a coinbase."""
     for i in range(32):
         if data[pos + i] != 0:
             return False

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from collector.compaction.run import PartitionResult, compact
+from collector.compaction.run import Outcome, compact
 from collector.dataset.open import ChainOption, DatasetArgument, open_existing
 
 
@@ -33,7 +33,7 @@ def compact_dataset(
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _as_text(outcome: PartitionResult) -> str:
+def _as_text(outcome: Outcome) -> str:
     if outcome.merged is None:
         return f"{outcome.partition}: left as it is: {outcome.error}"
     merged = outcome.merged
@@ -50,7 +50,7 @@ def _as_text(outcome: PartitionResult) -> str:
     return text
 
 
-def _as_json(outcome: PartitionResult) -> str:
+def _as_json(outcome: Outcome) -> str:
     merged = {} if outcome.merged is None else outcome.merged._asdict()
     return json.dumps(
         {"partition": outcome.partition, "n_files": outcome.n_files, **merged, "error": outcome.error or None}

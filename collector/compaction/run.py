@@ -45,7 +45,7 @@ _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _SPAN = re.compile(r"height=(\d+)-\d+")
 
 
-class PartitionResult(NamedTuple):
+class Outcome(NamedTuple):
     """What came of one partition."""
 
     partition: str  # <table>/<folder>
@@ -54,7 +54,7 @@ class PartitionResult(NamedTuple):
     error: str = ""  # why it was left as it is
 
 
-def compact(dataset: Dataset, *, today: dt.date) -> Iterator[PartitionResult]:
+def compact(dataset: Dataset, *, today: dt.date) -> Iterator[Outcome]:
     """Merge the files of every day before `today` and of every closed span of heights; yields as it goes.
 
     A partition that cannot be merged is left as it is. Raises DatasetError when another compaction is
@@ -106,7 +106,7 @@ def _is_full(span: Path) -> bool:
 
 def _compact_folder(
     dataset: Dataset, table: Table, folder: Path, connection: duckdb.DuckDBPyConnection, work: Path
-) -> tuple[PartitionResult, list[tuple[float, Path]]] | None:
+) -> tuple[Outcome, list[tuple[float, Path]]] | None:
     """Merge the files of a folder; None when there is nothing to merge, else also the folder to remove."""
     partition = f"{table.name}/{folder.name}"
     token = secrets.token_hex(8)  # a name that no earlier file had: a reader may still look for that one
@@ -129,10 +129,10 @@ def _compact_folder(
             _swap(dataset, folder, staged, sources)
     except DatasetError as error:
         shutil.rmtree(staged, ignore_errors=True)
-        return PartitionResult(partition, n_files, None, str(error)), []
+        return Outcome(partition, n_files, None, str(error)), []
     except OSError as error:  # both folders are whole, and only the next run removes one
-        return PartitionResult(partition, n_files, None, f"{folder}: {error.strerror or error}"), []
-    return PartitionResult(partition, n_files, merged), [(time.monotonic(), staged)]
+        return Outcome(partition, n_files, None, f"{folder}: {error.strerror or error}"), []
+    return Outcome(partition, n_files, merged), [(time.monotonic(), staged)]
 
 
 def _make_staged(staged: Path, folder: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from collector.backoff import Backoff
 from collector.errors import NoSpace
 
 RETRY_S: Final = (0.1, 5.0)  # the first and the longest wait between two tries
@@ -31,10 +30,11 @@ class DiskSpace:
 
     def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
         """Call `act` until it finds space; return its result. Raises NoSpace once `stop` is set."""
-        pauses = Backoff(*RETRY_S)
+        wait_s = RETRY_S[0]
         while (done := self.try_once(what, act)) is None:
             assert self._stop is not None  # noqa: S101 - else `try_once` raises
-            pauses.wait(self._stop)
+            self._stop.wait(wait_s)
+            wait_s = min(2 * wait_s, RETRY_S[1])
         return done
 
     def try_once(self, what: str, act: Callable[[], T]) -> T | None:

@@ -28,12 +28,12 @@ from bench_limits import stage_limits
 from rich.console import Console
 
 from collector.backfill import run as backfill_run
-from collector.backfill.blockfiles import Folder
-from collector.backfill.progress import Watcher
+from collector.backfill.blockfiles import BlockFolder
+from collector.backfill.progress import ProgressView
 from collector.backfill.report import Report
 from collector.backfill.run import from_files, from_node
-from collector.backfill.units import Wish
-from collector.backfill.worker_pool import Workers
+from collector.backfill.selection import BlockSelection
+from collector.backfill.workers import WorkerPool
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.node.access import Access
@@ -52,12 +52,12 @@ def main() -> None:
     """Make the chain, measure, write JSON."""
     options = parse()
     make_chain(CHAIN, options.transactions)
-    backfill_run.open_pool = Workers  # one worker is a process too: the same work, one core
-    part = Wish(first_height=FIRST_FULL, last_height=FIRST_FULL + PART_BLOCKS - 1)
+    backfill_run.open_pool = WorkerPool  # one worker is a process too: the same work, one core
+    part = BlockSelection(first_height=FIRST_FULL, last_height=FIRST_FULL + PART_BLOCKS - 1)
     rounds: dict[str, list[dict[str, Any]]] = {"one": [], "two": []}
     for number in range(options.rounds):
         for name, workers in (("one", 1), ("two", 2)):
-            facts = measured(lambda dataset, n=workers: by_files(dataset, Wish(), n))
+            facts = measured(lambda dataset, n=workers: by_files(dataset, BlockSelection(), n))
             rounds[name].append(facts)
             say(f"round {number + 1}, {workers} workers: {facts['tx_per_s']:,} tx/s")
     facts = {
@@ -87,11 +87,11 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def by_files(dataset: Dataset, wish: Wish, workers: int) -> Report:
+def by_files(dataset: Dataset, selection: BlockSelection, workers: int) -> Report:
     """Backfill from the block files."""
-    folder = Folder(CHAIN / "regtest" / "blocks")
-    with Watcher(Console(quiet=True), workers) as watcher:
-        return from_files(folder, dataset, wish, workers=workers, watcher=watcher)
+    folder = BlockFolder(CHAIN / "regtest" / "blocks")
+    with ProgressView(Console(quiet=True), workers) as progress:
+        return from_files(folder, dataset, selection, workers=workers, progress=progress)
 
 
 def measured(backfill: Callable[[Dataset], Report]) -> dict[str, Any]:
@@ -117,13 +117,13 @@ def memory_by_length(n_tx: int) -> list[dict[str, float]]:
     n_blocks = -(-n_tx // TX_PER_BLOCK)
     found = []
     for share in (0.1, 1 / 3, 1.0):
-        wish = Wish(first_height=FIRST_FULL, last_height=FIRST_FULL + int(n_blocks * share))
-        facts = measured(lambda dataset, wish=wish: by_files(dataset, wish, 2))
+        selection = BlockSelection(first_height=FIRST_FULL, last_height=FIRST_FULL + int(n_blocks * share))
+        facts = measured(lambda dataset, selection=selection: by_files(dataset, selection, 2))
         found.append({"n_tx": facts["n_tx"], "worker_memory_bytes": facts["worker_memory_bytes"]})
     return found
 
 
-def against_others(part: Wish, etl: Path, rate: float) -> dict[str, Any]:
+def against_others(part: BlockSelection, etl: Path, rate: float) -> dict[str, Any]:
     """Measure the same blocks by RPC, and with bitcoin-etl, against a node on the chain."""
     facts: dict[str, Any] = {}
     with RegtestNode(find_bitcoind(), datadir=CHAIN, options=OPTIONS) as node:
@@ -131,8 +131,8 @@ def against_others(part: Wish, etl: Path, rate: float) -> dict[str, Any]:
         access = Access(node.rpc_url, node.cookie_path, None, None)
 
         def by_node(dataset: Dataset) -> Report:
-            with Watcher(Console(quiet=True), 2) as watcher:
-                return from_node(access, dataset, part, workers=2, watcher=watcher)
+            with ProgressView(Console(quiet=True), 2) as progress:
+                return from_node(access, dataset, part, workers=2, progress=progress)
 
         rates = [measured(by_node)["tx_per_s"] for _ in range(3)]
         facts["node_tx_per_s"] = statistics.median(rates)

@@ -13,7 +13,7 @@ from shutil import which
 
 import pytest
 
-from collector.backfill.node_fees import connect
+from collector.backfill.node_work import connect
 from collector.compaction.run import compact
 from collector.config import NodeSettings
 from collector.dataset.open import Dataset

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from collector.backfill.blockfiles import Folder
-from collector.backfill.progress import Watcher
+from collector.backfill.blockfiles import BlockFolder
+from collector.backfill.progress import ProgressView
 from collector.backfill.report import Report
 from collector.backfill.run import from_files
-from collector.backfill.units import Wish
+from collector.backfill.selection import BlockSelection
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.regtest import RegtestNode, find_bitcoind
@@ -64,10 +64,18 @@ def dataset(tmp_path: Path) -> Dataset:
 def backfill(dataset: Dataset) -> Callable[..., Report]:
     """Run a backfill from a folder into the dataset."""
 
-    def run(path: Path, wish: Wish | None = None, *, workers: int = 1, chain: str | None = None) -> Report:
+    def run(
+        path: Path, selection: BlockSelection | None = None, *, workers: int = 1, chain: str | None = None
+    ) -> Report:
         into = dataset if chain in (None, "regtest") else Dataset.open(dataset.root, chain or "")
-        with Watcher(Console(quiet=True), workers) as watcher:
-            return from_files(Folder(path, chain), into, wish or Wish(), workers=workers, watcher=watcher)
+        with ProgressView(Console(quiet=True), workers) as progress:
+            return from_files(
+                BlockFolder(path, chain),
+                into,
+                selection or BlockSelection(),
+                workers=workers,
+                progress=progress,
+            )
 
     return run
 

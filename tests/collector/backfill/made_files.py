@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from collector.backfill.blockfiles import MAGIC, Folder, Record
+from collector.backfill.blockfiles import MAGIC, BlockFolder, BlockRecord
 from collector.backfill.undofiles import CHECKSUM_BYTES
 from collector.backfill.undofiles import scan as scan_undo
 
@@ -28,9 +28,9 @@ def write_files(
 
 def read_blocks(path: Path) -> list[bytes]:
     """Every block in a folder, in the order of the files."""
-    folder = Folder(path)
+    folder = BlockFolder(path)
     found = [each for file in sorted(folder.numbers["blk"]) for each in folder.scan(file)]
-    assert all(isinstance(each, Record) for each in found)
+    assert all(isinstance(each, BlockRecord) for each in found)
     blocks = [folder.read(each.file, each.at, each.size_bytes) for each in found]
     folder.close()
     return blocks
@@ -38,7 +38,7 @@ def read_blocks(path: Path) -> list[bytes]:
 
 def make_plain(path: Path) -> None:
     """Take the obfuscation off every file of a folder; the space that the node has reserved stays zero."""
-    folder = Folder(path)
+    folder = BlockFolder(path)
     for kind, numbers in folder.numbers.items():
         for number in numbers:
             file = path / folder.name(number, kind)
@@ -51,7 +51,7 @@ def make_plain(path: Path) -> None:
 
 def read_undo(path: Path) -> list[bytes]:
     """Every undo record in a folder, with its checksum, in the order of the files."""
-    folder = Folder(path)
+    folder = BlockFolder(path)
     found = [
         folder.read(file, place.at, place.size_bytes + CHECKSUM_BYTES, "rev")
         for file in sorted(folder.numbers["rev"])

@@ -45,7 +45,7 @@ def node_options(node: RegtestNode) -> Sequence[object]:
 
 
 def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dataset, tmp_path: Path) -> None:
-    """All blocks of the node's chain, with heights and bodies by RPC, and a report as JSON."""
+    """All blocks of the node's chain, with heights and raw_blocks by RPC, and a report as JSON."""
     rpc = node.client()
     height = rpc.call("getblockcount")
     hashes = [rpc.call("getblockhash", i) for i in range(height + 1)]
@@ -60,7 +60,7 @@ def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dat
     facts = json.loads(report.read_text())
     assert (facts["n_blocks"], facts["tip_height"], facts["tip_hash"]) == (height + 1, height, hashes[-1])
     assert f"wrote {height + 1:,} blocks" in result.stdout
-    assert f"no block to be had for heights {height + 1}-{height + 5}" in result.stdout
+    assert f"no block found for heights {height + 1}-{height + 5}" in result.stdout
 
 
 def test_a_day_without_blocks_gives_none(node: RegtestNode, dataset: Dataset) -> None:
@@ -191,8 +191,8 @@ def test_what_a_live_collector_will_store_is_left_to_it(
     os.close(handle)
 
     assert max(rows_of(dataset).blocks["height"].to_pylist()) == 90
-    assert report.n_left_to_live == len(expected.blocks) - 91
-    assert any("left to the live collector" in line for line in report.lines())
+    assert report.n_left_to_collector == len(expected.blocks) - 91
+    assert any("left to the running collector" in line for line in report.lines())
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_what_a_live_collector_will_store_is_left_to_it(
         (("--blocks-dir", "BLOCKS", "--from", "2020-01-02", "--to", "2020-01-01"), 2, "is behind"),
         (("--blocks-dir", "BLOCKS", "--workers", "0"), 2, "workers"),
         (("--blocks-dir", "BLOCKS", "--chain", "moon"), 1, "no chain 'moon'"),
-        (("--blocks-dir", "BLOCKS", "--chain", "main"), 1, "is of regtest, not of main"),
+        (("--blocks-dir", "BLOCKS", "--chain", "main"), 1, "is of chain regtest, not of main"),
         (("--blocks-dir", "BLOCKS", "--report", "nowhere/report.json"), 2, "no file in a folder"),
         (("--blocks-dir", "BLOCKS", "--report", "BLOCKS"), 2, "no file in a folder"),
         (("--blocks-dir", "nowhere"), 1, "set --blocks-dir"),

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 import pytest
 import zstandard
 
-from collector.backfill.blockfiles import MAGIC, Folder
-from collector.backfill.catalogue import take_stock
+from collector.backfill.blockfiles import MAGIC, BlockFolder
+from collector.backfill.catalogue import read_catalogue
+from collector.backfill.file_work import FileWork, cut_units
 from collector.backfill.report import Report
-from collector.backfill.units import Wish, cut
-from collector.backfill.work import FileWork
+from collector.backfill.selection import BlockSelection
 from collector.codec.decode import decode_block
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
@@ -41,10 +41,10 @@ def test_every_row_is_what_the_node_says(
     report = backfill(blocks_dir, workers=2)
 
     assert rows_of(dataset) == expected
-    assert (report.done.bad, report.done.unfinished, report.missing_heights) == ([], [], [])
+    assert (report.result.rejected, report.result.unfinished, report.missing_heights) == ([], [], [])
     assert report.n_stale == 2
-    assert report.done.n_without_fees == 0
-    assert len(Folder(blocks_dir).numbers["blk"]) > 2
+    assert report.result.n_without_fees == 0
+    assert len(BlockFolder(blocks_dir).numbers["blk"]) > 2
     types = set(pc.unique(pc.list_flatten(expected.transactions["output_types"])).to_pylist())
     assert types == set(OUTPUT_TYPES)
 
@@ -57,7 +57,7 @@ def test_a_second_run_changes_nothing(blocks_dir: Path, dataset: Dataset, backfi
     report = backfill(blocks_dir)
 
     assert {path: path.stat().st_mtime_ns for path in dataset.root.rglob("*.parquet")} == before
-    assert report.done.n_blocks == 0
+    assert report.result.n_blocks == 0
     assert report.n_present_before == report.n_wanted > 100
 
 
@@ -65,12 +65,12 @@ def test_a_range_is_filled_and_later_the_rest(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
     """Heights first; then by time; then all: never a row twice."""
-    report = backfill(blocks_dir, Wish(first_height=20, last_height=29))
-    assert (report.done.n_blocks, report.missing_heights) == (10, [])
+    report = backfill(blocks_dir, BlockSelection(first_height=20, last_height=29))
+    assert (report.result.n_blocks, report.missing_heights) == (10, [])
     assert rows_of(dataset).blocks["height"].to_pylist() == list(range(20, 30))
 
     times = expected.blocks["header_time"].to_pylist()
-    backfill(blocks_dir, Wish(from_time_s=int(max(times).timestamp())))
+    backfill(blocks_dir, BlockSelection(from_time_s=int(max(times).timestamp())))
     backfill(blocks_dir)
 
     assert rows_of(dataset) == expected
@@ -118,7 +118,7 @@ def test_without_undo_files_only_what_needs_them_is_unknown(
     assert all(found.transactions[name].null_count == len(found.transactions) for name in lost)
     assert found.blocks.drop_columns(["fees_sat"]) == expected.blocks.drop_columns(["fees_sat"])
     with_spends = pc.greater(found.blocks["n_tx"], 1)
-    assert report.done.n_without_fees == pc.sum(with_spends).as_py() > 3
+    assert report.result.n_without_fees == pc.sum(with_spends).as_py() > 3
 
 
 def test_a_pruned_node_gives_what_it_has_and_says_what_is_missing(
@@ -156,7 +156,7 @@ def test_a_broken_block_is_rejected_once_and_the_rest_is_written(
     kept = pc.not_equal(expected.blocks["block_hash"], pa.scalar(victim["block_hash"], pa.binary(32)))
     assert rows_of(dataset).blocks == expected.blocks.filter(kept).combine_chunks()
     rejects = dataset.read(REJECTS).to_pylist()
-    assert len(rejects) == len(first.done.bad) == 1
+    assert len(rejects) == len(first.result.rejected) == 1
     assert rejects[0]["topic"].startswith("blk00000.dat@")
     assert len(rejects[0]["body"]) == victim["size_bytes"]
     assert first.missing_heights == []
@@ -186,7 +186,7 @@ def test_reading_goes_on_behind_what_is_no_record(
     assert set(rows_of(dataset).blocks["block_hash"].to_pylist()) == (
         set(expected.blocks["block_hash"].to_pylist()) - lost
     )
-    assert len(report.done.bad) == len(dataset.read(REJECTS)) == 1
+    assert len(report.result.rejected) == len(dataset.read(REJECTS)) == 1
 
 
 def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
@@ -200,8 +200,8 @@ def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
     for half in (used[:-60], used[:-60] + bytes(4096)):
         newest.write_bytes(half)
         report = backfill(blocks_dir)
-        assert len(report.done.unfinished) == 1
-        assert report.done.bad == []
+        assert len(report.result.unfinished) == 1
+        assert report.result.rejected == []
         assert len(dataset.read(REJECTS)) == 0
         assert len(rows_of(dataset).blocks) == len(expected.blocks) - 1
 
@@ -224,7 +224,11 @@ def test_a_file_is_read_while_the_node_writes_it(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "holds no blk"), (b"", "mark of no chain"), (b"\x01" * 100, "mark of no chain")],
+    [
+        (None, "holds no blk"),
+        (b"", "not the magic of a known chain"),
+        (b"\x01" * 100, "not the magic of a known chain"),
+    ],
 )
 def test_a_folder_without_blocks_is_a_clear_error(
     tmp_path: Path, content: bytes | None, message: str
@@ -234,7 +238,7 @@ def test_a_folder_without_blocks_is_a_clear_error(
         (tmp_path / "blk00000.dat").write_bytes(content)
 
     with pytest.raises(SettingsError, match=message):
-        Folder(tmp_path)
+        BlockFolder(tmp_path)
 
 
 @pytest.mark.data
@@ -253,7 +257,7 @@ def test_real_blocks_through_a_block_file(
 
     stored = Dataset.open(dataset.root, "main")
     rows = {hash_hex(row["block_hash"]): row for row in stored.read(BLOCKS).to_pylist()}
-    assert report.done.bad == []
+    assert report.result.rejected == []
     assert len(rows) + report.n_without_height == len(raws)
     assert set(report.without_height) == set(manifest) - set(rows)
     for block_hash, row in rows.items():
@@ -291,10 +295,10 @@ def test_a_block_that_a_live_collector_stores_meanwhile_is_not_written_again(
     blocks_dir: Path, dataset: Dataset, expected: Rows
 ) -> None:
     """One is in a file of its own since the units were cut, another is in a journal that is in use."""
-    folder = Folder(blocks_dir)
-    catalogue = take_stock(folder, lambda *_: None)
-    wanted = Wish(last_height=30).among(catalogue)
-    (unit,) = cut(catalogue, folder, wanted.tolist(), 1)
+    folder = BlockFolder(blocks_dir)
+    catalogue = read_catalogue(folder, lambda *_: None)
+    wanted = BlockSelection(last_height=30).among(catalogue)
+    (unit,) = cut_units(catalogue, folder, wanted.tolist(), 1)
     live = expected.blocks.slice(12, 1)
     dataset.write(BLOCKS, live, stem="live")
     with Journal(dataset.root / "journal" / "regtest" / "node") as journal:
@@ -330,18 +334,18 @@ def test_a_sound_copy_is_taken_where_the_first_is_broken(
     assert found.blocks == expected.blocks
     assert found.transactions == expected.transactions
     assert report.n_repeated == 2
-    assert [bad.reason.split()[0] for bad in report.done.bad] == ["bad_merkle_root"]
+    assert [bad.reason.split()[0] for bad in report.result.rejected] == ["bad_merkle_root"]
 
 
 def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset: Dataset) -> None:
     """A file goes between taking stock and reading."""
-    folder = Folder(blocks_dir)
-    catalogue = take_stock(folder, lambda *_: None)
-    (unit,) = cut(catalogue, folder, Wish(last_height=9).among(catalogue).tolist(), 1)
+    folder = BlockFolder(blocks_dir)
+    catalogue = read_catalogue(folder, lambda *_: None)
+    (unit,) = cut_units(catalogue, folder, BlockSelection(last_height=9).among(catalogue).tolist(), 1)
     (blocks_dir / "blk00000.dat").unlink()
 
     done = FileWork(blocks_dir, dataset.root, "regtest", 1)(unit)
 
-    assert (done.n_blocks, done.bad, len(done.unavailable)) == (0, [], 10)
-    report = Report(chain="regtest", source="", workers=1, verified_by="cpu", done=done)
-    assert "10 blocks were pruned or are not given: heights 0-9" in report.lines()
+    assert (done.n_blocks, done.rejected, len(done.unavailable)) == (0, [], 10)
+    report = Report(chain="regtest", source="", workers=1, verified_by="cpu", result=done)
+    assert "10 blocks were pruned or not given by the node: heights 0-9" in report.lines()

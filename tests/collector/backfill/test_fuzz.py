@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.backfill.blockfiles import Folder
-from collector.backfill.catalogue import take_stock
-from collector.backfill.undofiles import UndoFinder, Wanted
-from collector.codec.chunk import Bodies, Place, make_chunk
-from collector.codec.encode import transactions_table
-from collector.codec.timing import Stages
+from collector.backfill.blockfiles import BlockFolder
+from collector.backfill.catalogue import read_catalogue
+from collector.backfill.undofiles import UndoFinder, UndoRequest
+from collector.codec.chunk import BlockRef, RawBlocks, make_chunk
+from collector.codec.rows import transactions_table
+from collector.codec.timing import StageTimes
 from collector.regtest import RegtestNode
 from tests.collector.backfill import made_files
 from tests.collector.backfill.conftest import Rows
@@ -90,19 +90,19 @@ def test_no_change_to_the_files_makes_a_wrong_row(
 
 def rows_of_folder(path: Path) -> list[dict[str, object]]:
     """Read a folder the way a worker does, without a dataset."""
-    folder = Folder(path, "regtest")
-    stock = take_stock(folder, lambda *_: None)
+    folder = BlockFolder(path, "regtest")
+    stock = read_catalogue(folder, lambda *_: None)
     wanted = [
-        Wanted(0, stock.headers[i, 4:36].tobytes(), int(stock.n_tx[i]), int(stock.undo_ranks[i]))
+        UndoRequest(0, stock.headers[i, 4:36].tobytes(), int(stock.n_tx[i]), int(stock.undo_ranks[i]))
         for i in range(len(stock.at))
     ]
     if not wanted:
         return []
     undo, undo_limits = UndoFinder(folder).find(wanted)
     raws = [folder.read(0, int(stock.at[i]), int(stock.sizes_bytes[i])) for i in range(len(wanted))]
-    bodies = Bodies(
-        places=[
-            Place(stock.hashes[i].tobytes(), max(int(stock.heights[i]), 0), "tree", "blkfile", f"{i}")
+    raw_blocks = RawBlocks(
+        refs=[
+            BlockRef(stock.hashes[i].tobytes(), max(int(stock.heights[i]), 0), "tree", "blkfile", f"{i}")
             for i in range(len(wanted))
         ],
         data=np.frombuffer(b"".join(raws), np.uint8),
@@ -111,5 +111,5 @@ def rows_of_folder(path: Path) -> list[dict[str, object]]:
         undo_limits=undo_limits,
     )
     folder.close()
-    chunk, _ = make_chunk(bodies, "regtest", Stages())
+    chunk, _ = make_chunk(raw_blocks, "regtest", StageTimes())
     return transactions_table(chunk).to_pylist() if chunk is not None else []

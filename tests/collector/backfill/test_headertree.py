@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT, Tree, grow
+from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT, HeaderTree, build_tree
 from gpuhash.reference import sha256d
 
 EASY, HARD = 0x207FFFFF, 0x1F00FFFF  # one block of the second takes the work of thousands of the first
@@ -34,11 +34,11 @@ def chain(start: bytes, numbers: Sequence[int], bits: int = EASY) -> list[bytes]
     return made
 
 
-def tree_of(headers: Sequence[bytes], stated: dict[int, int | None] | None = None) -> Tree:
+def tree_of(headers: Sequence[bytes], stated: dict[int, int | None] | None = None) -> HeaderTree:
     """Grow a tree; stated heights are by position."""
     rows = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, 80)
     hashes = np.frombuffer(b"".join(map(sha256d, headers)), np.uint8).reshape(-1, 32)
-    return grow(rows, hashes, (stated or {}).get)
+    return build_tree(rows, hashes, (stated or {}).get)
 
 
 def test_the_branch_of_most_work_is_active_even_when_it_is_shorter() -> None:

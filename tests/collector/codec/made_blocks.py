@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from collector.codec.chunk import Bodies, Place
+from collector.codec.chunk import BlockRef, RawBlocks
 from collector.codec.decode import NO_HASH, NO_INDEX, decode_block
 from collector.codec.feerates import UNKNOWN
 from collector.codec.verify import backend_name, verify_block
@@ -138,19 +138,19 @@ def root(hashes: Sequence[bytes]) -> bytes:
     return merkle_root(np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, 32)).root
 
 
-def bodies(
+def raw_blocks(
     raws: Sequence[bytes], heights: Sequence[int], fees: Sequence[Sequence[int | None]] | None = None
-) -> Bodies:
+) -> RawBlocks:
     """Put blocks into the form that the fast way takes."""
-    places = [
-        Place(sha256d(raw[:80]), height, "tree", "blkfile", "test")
+    refs = [
+        BlockRef(sha256d(raw[:80]), height, "tree", "blkfile", "test")
         for raw, height in zip(raws, heights, strict=True)
     ]
     known = None
     if fees is not None:
         known = [np.array([UNKNOWN if fee is None else fee for fee in each], np.int64) for each in fees]
     limits = np.cumsum([0, *map(len, raws)])
-    return Bodies(places=places, data=np.frombuffer(b"".join(raws), np.uint8), limits=limits, fees_sat=known)
+    return RawBlocks(refs=refs, data=np.frombuffer(b"".join(raws), np.uint8), limits=limits, fees_sat=known)
 
 
 def plain_rows(

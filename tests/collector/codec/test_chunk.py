@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from collector.codec.chunk import make_chunk
 from collector.codec.decode import decode_block
-from collector.codec.encode import blocks_table, transactions_table
 from collector.codec.feerates import UNKNOWN, effective_feerates
+from collector.codec.rows import blocks_table, transactions_table
 from collector.codec.scripts import output_type
-from collector.codec.timing import Stages
+from collector.codec.timing import StageTimes
 from collector.codec.verify import backend_name
-from collector.codec.walk import BLOCK, walk
+from collector.codec.walk import BLOCK, walk_blocks
 from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import DecodeError
 from tests.collector.codec import made_blocks as made
@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_plain_way(raws: list[bytes], data: st.DataObject)
     fees = [[None, *data.draw(st.lists(fee, min_size=n, max_size=n))] for n in map(count_others, raws)]
     expected_blocks, expected_txs = made.plain_rows(raws, heights, fees)
 
-    chunk, bad = make_chunk(made.bodies(raws, heights, fees), "regtest", Stages())
+    chunk, bad = make_chunk(made.raw_blocks(raws, heights, fees), "regtest", StageTimes())
 
     assert bad == []
     assert chunk is not None
@@ -80,9 +80,9 @@ def test_the_walk_accepts_what_the_decoder_accepts(raw: bytes, data: st.DataObje
     except DecodeError:
         is_sound = False
 
-    walked = walk(np.frombuffer(bytes(broken), np.uint8), np.array([0, len(broken)]))
+    layout = walk_blocks(np.frombuffer(bytes(broken), np.uint8), np.array([0, len(broken)]))
 
-    assert bool(walked.blocks["is_sound"][0]) is is_sound
+    assert bool(layout.blocks["is_sound"][0]) is is_sound
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_bad_block_is_set_aside_whole_and_the_rest_goes_on(change: object, rea
     assert callable(change)
     broken = change(raws[1])
 
-    chunk, bad = make_chunk(made.bodies([raws[0], broken, raws[2]], [7, 8, 9]), "regtest", Stages())
+    chunk, bad = make_chunk(made.raw_blocks([raws[0], broken, raws[2]], [7, 8, 9]), "regtest", StageTimes())
 
     assert chunk is not None
     expected_blocks, expected_txs = made.plain_rows([raws[0], raws[2]], [7, 9])
@@ -115,7 +115,7 @@ def test_witness_data_that_is_not_committed_to_is_refused() -> None:
     raw = made.solved_block([made.Transaction((spend,), (made.TxOutput(5, b"\x51"),))], height=9)
     changed = raw.replace(b"\x51" * 30, b"\x52" * 30)
 
-    chunk, bad = make_chunk(made.bodies([changed], [9]), "regtest", Stages())
+    chunk, bad = make_chunk(made.raw_blocks([changed], [9]), "regtest", StageTimes())
 
     assert chunk is None
     assert bad[0].reason.startswith("bad_witness_commitment")
@@ -181,7 +181,7 @@ def test_real_blocks_give_the_rows_of_the_plain_way(data_dir: Path) -> None:
     heights = list(files.values())
     expected_blocks, expected_txs = made.plain_rows(raws, heights, chain="main")
 
-    chunk, bad = make_chunk(made.bodies(raws, heights), "main", Stages())
+    chunk, bad = make_chunk(made.raw_blocks(raws, heights), "main", StageTimes())
 
     assert bad == []
     assert chunk is not None

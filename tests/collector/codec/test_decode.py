@@ -177,7 +177,7 @@ def test_a_block_needs_one_coinbase_and_it_comes_first() -> None:
     assert len(decode_block(coinbase_first(payment)).transactions) == 2
     with pytest.raises(DecodeError, match="second coinbase"):
         decode_block(coinbase_first(coinbase))
-    with pytest.raises(DecodeError, match="no coinbase"):
+    with pytest.raises(DecodeError, match="not a coinbase"):
         decode_block(bytes(80) + b"\1" + payment)
     with pytest.raises(DecodeError, match="no transactions"):
         decode_block(bytes(81))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from collector.codec.decode import MAX_MONEY_SAT
 from collector.codec.feerates import UNKNOWN
 from collector.codec.undo import decompress_amount, input_values, skip_script, varint
-from collector.codec.walk import walk
+from collector.codec.walk import walk_blocks
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.made_undo import compress_amount, compress_script, undo_of, write_varint
 
@@ -81,14 +81,14 @@ def test_a_compressed_script_is_stepped_over(script: bytes) -> None:
 def test_values_are_those_that_were_spent(raw: bytes, data: st.DataObject) -> None:
     """Undo data of a block give each transaction the sum of what it spends, the coinbase nothing."""
     block = np.frombuffer(raw, np.uint8)
-    walked = walk(block, np.array([0, len(raw)]))
+    layout = walk_blocks(block, np.array([0, len(raw)]))
     spent = [
         [(data.draw(made.amounts), data.draw(made.scripts)) for _ in range(n)]
-        for n in walked.txs["n_inputs"][1:]
+        for n in layout.txs["n_inputs"][1:]
     ]
     undo = np.frombuffer(undo_of(spent, height=data.draw(st.integers(0, 10**6))), np.uint8)
 
-    values = input_values(undo, np.array([0, len(undo)]), walked.blocks, walked.txs)
+    values = input_values(undo, np.array([0, len(undo)]), layout.blocks, layout.txs)
 
     assert values.tolist() == [UNKNOWN, *(sum(value for value, _ in each) for each in spent)]
 
@@ -100,12 +100,12 @@ def test_undo_data_that_do_not_fit_give_no_values(data: st.DataObject) -> None:
     spends = [made.TxInput(bytes([i]) * 32, 0) for i in range(3)]
     body = [made.Transaction((spend,), (made.TxOutput(5, b"\x51"),)) for spend in spends]
     raw = made.solved_block(body, height=9)
-    walked = walk(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
+    layout = walk_blocks(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
     whole = undo_of([[(7, b"\x51")]] * 3, height=5)
     cut = data.draw(st.integers(0, len(whole) - 1))
     bad = data.draw(st.sampled_from([whole[:cut], whole + b"\x00", undo_of([[(7, b"\x51")]] * 2, height=5)]))
     undo = np.frombuffer(bad + b"\x00", np.uint8)
 
-    values = input_values(undo, np.array([0, len(bad)]), walked.blocks, walked.txs)
+    values = input_values(undo, np.array([0, len(bad)]), layout.blocks, layout.txs)
 
     assert set(values.tolist()) == {UNKNOWN}

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from collector.cli import app
 from collector.compaction import run
-from collector.compaction.run import PartitionResult, compact
+from collector.compaction.run import Outcome, compact
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
 from collector.errors import DatasetError
@@ -36,7 +36,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     return Dataset.open(tmp_path / "dataset", "regtest", create=True)
 
 
-def compacted(dataset: Dataset) -> dict[str, PartitionResult]:
+def compacted(dataset: Dataset) -> dict[str, Outcome]:
     """Compact, and say what came of each partition."""
     return {outcome.partition: outcome for outcome in compact(dataset, today=TODAY)}
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from collector.backfill import progress
-from collector.backfill.node import wanted_tasks
-from collector.backfill.node_fees import check_chain, find_height
-from collector.backfill.progress import Watcher
-from collector.backfill.units import Wish
-from collector.backfill.work import Done
+from collector.backfill.node_work import check_chain, find_height, select_tasks
+from collector.backfill.progress import ProgressView
+from collector.backfill.selection import BlockSelection
+from collector.backfill.store import WorkResult
 from collector.errors import WrongChain
 from collector.regtest import RegtestNode
 
@@ -43,11 +42,11 @@ def test_wishes_by_time_are_by_header_time(
 ) -> None:
     """Exactly the blocks whose header time lies within."""
     times = st.sampled_from([header["time"] for header in headers])
-    wish = Wish(from_time_s=data.draw(times), to_time_s=data.draw(times))
+    selection = BlockSelection(from_time_s=data.draw(times), to_time_s=data.draw(times))
 
-    found = [task.height for task in wanted_tasks(node.client(), wish, len(headers) - 1)]
+    found = [task.height for task in select_tasks(node.client(), selection, len(headers) - 1)]
 
-    assert found == [header["height"] for header in headers if wish.has_time(header["time"])]
+    assert found == [header["height"] for header in headers if selection.has_time(header["time"])]
 
 
 @pytest.mark.bitcoind
@@ -66,10 +65,10 @@ def test_progress_shows_height_rates_and_memory(
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
 
-    with Watcher(console, 2) as watcher:
-        watcher.scanned(1, 2)
-        watcher.begin(1000)
-        watcher.worked(Done(n_blocks=1, n_tx=5000, block_bytes=250, last_height=654_321))
+    with ProgressView(console, 2) as view:
+        view.scanned(1, 2)
+        view.begin(1000)
+        view.worked(WorkResult(n_blocks=1, n_tx=5000, block_bytes=250, last_height=654_321))
 
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "654321" in text

@@ -1,0 +1,171 @@
+"""The part of a backfill that reads block files: cut the blocks into units, and do a unit in a worker.
+
+A unit is a list of blocks that are read, checked and written together. All are of one span of heights, hence
+of one folder of the dataset.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from collector.backfill.blockfiles import BlockFolder, Debris
+from collector.backfill.catalogue import Catalogue
+from collector.backfill.headertree import UNKNOWN_HEIGHT
+from collector.backfill.node_work import PATIENCE_S, ask_fees, connect
+from collector.backfill.store import WorkResult, store_blocks
+from collector.backfill.undofiles import UndoFinder, UndoRequest
+from collector.codec.arrays import Integers
+from collector.codec.chunk import BlockRef, RawBlocks
+from collector.dataset.open import Dataset
+from collector.dataset.schema import HEIGHT_SPAN
+from collector.journal.present_blocks import PresentBlocks
+from collector.node.access import Access
+from collector.node.rpc import RpcClient
+
+MAX_UNIT_BYTES: Final = 32 << 20
+MIN_UNIT_BYTES: Final = 1 << 18
+UNITS_PER_WORKER: Final = 4  # enough that the last units end at about the same time
+PREV_HASH_AT: Final = 4
+
+
+class FileTask(NamedTuple):
+    """One block to read from the files, and what finds its undo data."""
+
+    ref: BlockRef
+    file: int
+    at: int  # where the block begins in the file
+    size_bytes: int
+    n_tx: int
+    prev_hash: bytes
+    undo_rank: int  # see Catalogue.undo_ranks
+    is_unfinished: bool  # a node may still be writing it
+
+
+FileUnit = list[FileTask]
+
+
+@dataclass(frozen=True, slots=True)
+class FileWork:
+    """What a worker does with a unit of blocks from files. It keeps open what it opens."""
+
+    blocks_dir: Path
+    dataset_root: Path
+    chain: str
+    begun_ns: int  # distinguishes this run: what an earlier run opened must not be used
+    access: Access | None = None  # to a node that tells fees where there is no undo data
+
+    def __call__(self, unit: FileUnit) -> WorkResult:
+        """Read and store one unit."""
+        folder, finder, present = _opened(self)
+        result = WorkResult()
+        present.refresh(task.ref.height for task in unit)
+        tasks = [task for task in unit if task.ref.block_hash not in present]
+        result.n_present = len(unit) - len(tasks)
+        gone = [task for task in tasks if not folder.is_there(task.file)]
+        result.unavailable = [f"{task.ref.height}: {task.ref.origin} was pruned" for task in gone]
+        tasks = [task for task in tasks if task not in gone]
+        with result.times.measure("read"):
+            raw_blocks = read_blocks(folder, finder, tasks)
+            if self.access is not None:
+                raw_blocks.fees_sat = _fees_from_node(connect(self.access, PATIENCE_S), tasks, raw_blocks)
+        store_blocks(self.dataset_root, self.chain, raw_blocks, result)
+        unfinished = {task.ref.origin for task in tasks if task.is_unfinished}
+        result.unfinished = [each.ref.origin for each in result.rejected if each.ref.origin in unfinished]
+        result.rejected = [each for each in result.rejected if each.ref.origin not in unfinished]
+        return result
+
+
+def cut_units(
+    catalogue: Catalogue, folder: BlockFolder, missing: Sequence[int], workers: int
+) -> Iterator[FileUnit]:
+    """Cut the blocks at these positions, which are in order of height, into units for so many workers."""
+    limit_bytes = unit_limit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
+    unit: FileUnit = []
+    taken_bytes = 0
+    for i in missing:
+        task = _task(catalogue, folder, i)
+        is_other_span = bool(unit) and unit[0].ref.height // HEIGHT_SPAN != task.ref.height // HEIGHT_SPAN
+        if unit and (is_other_span or taken_bytes + task.size_bytes > limit_bytes):
+            yield unit
+            unit, taken_bytes = [], 0
+        unit.append(task)
+        taken_bytes += task.size_bytes
+    if unit:
+        yield unit
+
+
+def copy_units(catalogue: Catalogue, folder: BlockFolder, positions: Sequence[int]) -> Iterator[FileUnit]:
+    """Make a unit of each further copy that the files have of the blocks at these positions."""
+    for i in positions:
+        task = _task(catalogue, folder, i)
+        for file, at, size_bytes, n_tx in catalogue.copies[i]:
+            ref = task.ref._replace(origin=f"{folder.name(file)}@{at}")
+            yield [task._replace(ref=ref, file=file, at=at, size_bytes=size_bytes, n_tx=n_tx, undo_rank=0)]
+
+
+def unit_limit_bytes(total_bytes: int, workers: int) -> int:
+    """Return how many bytes of blocks a unit may hold: little memory, and several units for each worker."""
+    return min(max(total_bytes // (workers * UNITS_PER_WORKER), MIN_UNIT_BYTES), MAX_UNIT_BYTES)
+
+
+def debris_ref(folder: BlockFolder, debris: Debris) -> BlockRef:
+    """Name the place of bytes that are not a block record."""
+    return BlockRef(bytes(32), UNKNOWN_HEIGHT, "", "blkfile", f"{folder.name(debris.file)}@{debris.at}")
+
+
+def read_blocks(folder: BlockFolder, finder: UndoFinder, tasks: FileUnit) -> RawBlocks:
+    """Read the blocks of a unit and their undo data."""
+    limits = np.cumsum([0, *(task.size_bytes for task in tasks)])
+    data = np.empty(limits[-1], np.uint8)
+    for i, task in enumerate(tasks):
+        # Zeros replace what a shortened file lacks; the checks refuse such a block.
+        got = folder.read_into(data[limits[i] : limits[i + 1]], task.file, task.at)
+        data[limits[i] + got : limits[i + 1]] = 0
+    undo, undo_limits = finder.find(
+        [UndoRequest(task.file, task.prev_hash, task.n_tx, task.undo_rank) for task in tasks]
+    )
+    return RawBlocks(
+        refs=[task.ref for task in tasks], data=data, limits=limits, undo=undo, undo_limits=undo_limits
+    )
+
+
+def _task(catalogue: Catalogue, folder: BlockFolder, i: int) -> FileTask:
+    file, at = int(catalogue.files[i]), int(catalogue.at[i])
+    ref = BlockRef(
+        block_hash=catalogue.hashes[i].tobytes(),
+        height=int(catalogue.heights[i]),
+        height_source="tree" if catalogue.tree.is_whole[i] else "bip34",
+        source="blkfile",
+        origin=f"{folder.name(file)}@{at}",
+    )
+    return FileTask(
+        ref=ref,
+        file=file,
+        at=at,
+        size_bytes=int(catalogue.sizes_bytes[i]),
+        n_tx=int(catalogue.n_tx[i]),
+        prev_hash=catalogue.headers[i, PREV_HASH_AT : PREV_HASH_AT + 32].tobytes(),
+        undo_rank=int(catalogue.undo_ranks[i]),
+        is_unfinished=i == catalogue.unfinished,
+    )
+
+
+@lru_cache(maxsize=1)
+def _opened(work: FileWork) -> tuple[BlockFolder, UndoFinder, PresentBlocks]:
+    """Open the files of a run once per worker, not once per unit."""
+    folder = BlockFolder(work.blocks_dir, work.chain)
+    return folder, UndoFinder(folder), PresentBlocks(Dataset.open(work.dataset_root, work.chain))
+
+
+def _fees_from_node(client: RpcClient, tasks: FileUnit, raw_blocks: RawBlocks) -> list[Integers | None]:
+    """Ask a node for the fees of the blocks that have no undo data."""
+    assert raw_blocks.undo_limits is not None  # noqa: S101 - read_blocks always sets it
+    has_undo = np.diff(raw_blocks.undo_limits) > 0
+    return [
+        None if is_found or task.n_tx == 1 else ask_fees(client, task.ref.block_hash)
+        for task, is_found in zip(tasks, has_undo, strict=True)
+    ]

@@ -1,0 +1,196 @@
+"""The part of a backfill that asks a node: for whole blocks where its files are out of reach, or for fees.
+
+Each worker asks one question at a time, so the node answers as many at once as there are workers. A node that
+is out of reach or overloaded is asked again for a while. Fees come from `getblock` with verbosity 3, which
+needs no transaction index but a node that has not pruned the block.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from collector.backfill.selection import BlockSelection
+from collector.backfill.store import WorkResult, store_blocks
+from collector.codec.arrays import Integers
+from collector.codec.chunk import BlockRef, RawBlocks
+from collector.codec.rows import fee_array, fees_from_getblock
+from collector.dataset.open import Dataset
+from collector.dataset.schema import HEIGHT_SPAN, hash_bytes, hash_hex
+from collector.errors import DecodeError, RpcError, WrongChain
+from collector.journal.present_blocks import PresentBlocks
+from collector.node.access import Access
+from collector.node.rpc import RpcClient
+
+PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 120.0
+HEADERS_PER_BATCH: Final = 500
+MOST_LISTED: Final = 100
+BLOCKS_PER_UNIT: Final = 20
+DAY_S: Final = 86_400  # the most that a header's time differs from the median time of its block, generously
+
+
+class NodeTask(NamedTuple):
+    """One block to fetch from a node."""
+
+    height: int
+    block_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """What a worker does with a unit of blocks from a node."""
+
+    access: Access
+    dataset_root: Path
+    chain: str
+
+    def __call__(self, unit: Sequence[NodeTask]) -> WorkResult:
+        """Fetch and store one unit."""
+        client = connect(self.access, PATIENCE_S)
+        result = WorkResult()
+        present = PresentBlocks(Dataset.open(self.dataset_root, self.chain))
+        present.refresh(task.height for task in unit)
+        tasks = [task for task in unit if task.block_hash not in present]
+        result.n_present = len(unit) - len(tasks)
+        with result.times.measure("read"):
+            raw_blocks = _fetch_blocks(client, tasks, result)
+        store_blocks(self.dataset_root, self.chain, raw_blocks, result)
+        return result
+
+
+def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) -> Iterator[NodeTask]:
+    """Yield the selected blocks of the node's chain, from the lowest on."""
+    first, last = selection.first_height or 0, tip_height
+    if selection.last_height is not None:
+        last = min(last, selection.last_height)
+    if selection.from_time_s is not None:
+        first = max(first, find_height(client, selection.from_time_s - DAY_S, tip_height))
+    if selection.to_time_s is not None:
+        last = min(last, find_height(client, selection.to_time_s + DAY_S, tip_height) - 1)
+    heights = range(first, last + 1)
+    hashes = list(hashes_at(client, heights))
+    if selection.from_time_s is None and selection.to_time_s is None:
+        yield from map(NodeTask, heights, hashes)
+        return
+    for height, block_hash, time_s in zip(heights, hashes, header_times(client, hashes), strict=True):
+        if selection.has_time(time_s):
+            yield NodeTask(height, block_hash)
+
+
+def cut_node_units(tasks: Sequence[NodeTask]) -> Iterator[list[NodeTask]]:
+    """Cut tasks into units, each within one span of heights."""
+    unit: list[NodeTask] = []
+    for task in tasks:
+        if unit and (
+            len(unit) == BLOCKS_PER_UNIT or unit[0].height // HEIGHT_SPAN != task.height // HEIGHT_SPAN
+        ):
+            yield unit
+            unit = []
+        unit.append(task)
+    if unit:
+        yield unit
+
+
+@cache
+def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
+    """Return a client; in one process the same arguments give the same client."""
+    return RpcClient(
+        access.rpc_url,
+        cookie_file=access.cookie_file,
+        user=access.user,
+        password=access.password,
+        timeout_s=TIMEOUT_S,
+        patience_s=patience_s,
+        allow_remote=True,  # the settings decided this when the access was found
+        ca_file=access.ca_file,
+    )
+
+
+def ask_fees(client: RpcClient, block_hash: bytes) -> Integers | None:
+    """Ask for the fees of a block, in satoshi, UNKNOWN for the coinbase.
+
+    Return None when the node cannot tell.
+    """
+    try:
+        return fee_array(fees_from_getblock(client.call("getblock", hash_hex(block_hash), 3)))
+    except (RpcError, DecodeError):
+        return None
+
+
+def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
+    """Return height and hash of the node's tip; raise WrongChain when the node is on another chain."""
+    answer = client.call("getblockchaininfo")
+    if answer["chain"] != chain:
+        raise WrongChain(
+            f"the node at {client.url} is on {answer['chain']}, not on {chain}; set --chain or --rpc-url"
+        )
+    return answer["blocks"], hash_bytes(answer["bestblockhash"])
+
+
+def hashes_at(client: RpcClient, heights: Sequence[int]) -> Iterator[bytes]:
+    """Ask for the hashes of the blocks at these heights on the node's chain."""
+    for answer in client.batch([("getblockhash", height) for height in heights], size=HEADERS_PER_BATCH):
+        if isinstance(answer, RpcError):
+            raise answer
+        yield hash_bytes(answer)
+
+
+def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
+    """Return the lowest height whose median time is time_s or later; the median time never falls."""
+    low, high = 0, tip_height + 1
+    while low < high:
+        middle = (low + high) // 2
+        block_hash = next(hashes_at(client, [middle]))
+        if client.call("getblockheader", hash_hex(block_hash))["mediantime"] < time_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def header_times(client: RpcClient, hashes: Sequence[bytes]) -> list[int]:
+    """Ask for the header times of blocks, seconds since 1970 UTC."""
+    calls = [("getblockheader", hash_hex(block_hash)) for block_hash in hashes]
+    return [int(answer["time"]) for answer in client.batch(calls, size=HEADERS_PER_BATCH)]
+
+
+def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[str]:
+    """Return hashes of our active branch (by height) that the node's chain lacks, at most MOST_LISTED."""
+    tip_height = client.call("getblockcount")
+    heights = sorted(height for height in active if height <= tip_height)
+    low, high = 0, len(heights)
+    # The two chains agree up to one height and differ above it: search for that height.
+    while low < high:
+        middle = (low + high) // 2
+        if next(hashes_at(client, [heights[middle]])) == active[heights[middle]]:
+            low = middle + 1
+        else:
+            high = middle
+    return [hash_hex(active[height]) for height in heights[low : low + MOST_LISTED]]
+
+
+def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResult) -> RawBlocks:
+    """Fetch blocks and their fees; enter the blocks that the node does not give in result."""
+    refs: list[BlockRef] = []
+    raws: list[bytes] = []
+    fees: list[Integers | None] = []
+    for task in tasks:
+        name = hash_hex(task.block_hash)
+        try:
+            raw = bytes.fromhex(client.call("getblock", name, 0))
+        except RpcError as error:
+            result.unavailable.append(f"{task.height}: {error}")
+            continue
+        refs.append(BlockRef(task.block_hash, task.height, "rpc", "rpc", f"getblock {name}"))
+        raws.append(raw)
+        fees.append(ask_fees(client, task.block_hash))
+    return RawBlocks(
+        refs=refs,
+        data=np.frombuffer(b"".join(raws), np.uint8),
+        limits=np.cumsum([0, *map(len, raws)]),
+        fees_sat=fees,
+    )

@@ -1,0 +1,138 @@
+"""Run units of work in worker processes, only so many at a time that memory stays small."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from collector.backfill.store import WorkResult
+from collector.codec.decode_many import transaction_ids
+from collector.codec.feerates import effective_feerates
+from collector.codec.parents import in_block_parents
+from collector.codec.scripts import output_types
+from collector.codec.undo import input_values
+from collector.codec.walk import walk_blocks
+from collector.errors import CollectorError
+from collector.log import configure_logging
+
+QUEUED_PER_WORKER: Final = 2
+PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_work"]
+
+
+class InProcess(AbstractContextManager["InProcess"]):
+    """Does the units in this process, for a backfill with one worker."""
+
+    count = 1
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: there is no process to end."""
+
+    def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
+        """Do the units one after the other; yield their results."""
+        return map(work, units)
+
+    def wait_until_ready(self) -> None:
+        """Compile or load the functions that the first unit needs."""
+        load_compiled_functions()
+
+
+class WorkerPool(AbstractContextManager["WorkerPool"]):
+    """Does the units in worker processes, which start at once while the caller still reads headers.
+
+    They are forked from a server process that has loaded the modules and runs no threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        self._executor = ProcessPoolExecutor(count, mp_context=context, initializer=prepare)
+        with _interrupts_blocked():
+            self._started = [self._executor.submit(int) for _ in range(count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
+        """Do the units; yield their results in any order.
+
+        When a unit raises an error, the units under way end first, then the error is raised here.
+        """
+        pending: set[Future[WorkResult]] = set()
+        todo = iter(units)
+        try:
+            while True:
+                while (
+                    len(pending) < self.count * QUEUED_PER_WORKER and (unit := next(todo, None)) is not None
+                ):
+                    pending.add(self._executor.submit(work, unit))
+                if not pending:
+                    return
+                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield future.result()
+        except BrokenProcessPool:
+            raise CollectorError(
+                "a worker process was killed, probably because memory ran out; use fewer --workers and run "
+                "again: what is written stays"
+            ) from None
+
+    def wait_until_ready(self) -> None:
+        """Return when every worker can take a unit."""
+        wait(self._started)
+
+
+def open_pool(workers: int) -> InProcess | WorkerPool:
+    """Return a pool with this many workers; one worker is this process itself."""
+    return InProcess() if workers == 1 else WorkerPool(workers)
+
+
+def prepare() -> None:
+    """Set up a worker process: one core, compiled functions loaded, an end when the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and lets units end
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    configure_logging("auto", "warning")
+    # The other cores belong to the other workers.
+    pa.set_cpu_count(1)
+    os.environ["GPUHASH_THREADS"] = "1"
+    load_compiled_functions()
+
+
+def load_compiled_functions() -> None:
+    """Compile or load every compiled function that a unit needs."""
+    data, limits = np.empty(0, np.uint8), np.zeros(1, np.int64)
+    layout = walk_blocks(data, limits)
+    output_types(data, layout.scripts)
+    ids = transaction_ids(data, layout)
+    parent_limits, parents = in_block_parents(data, layout, ids[0])
+    values = input_values(data, limits, layout.blocks, layout.txs)
+    effective_feerates(layout.blocks, values, values, parent_limits, parents)
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the parent ends, even by SIGKILL: half a unit is of no use."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in the processes that start inside the `with` block; the parent alone handles it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
