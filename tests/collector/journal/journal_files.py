@@ -1,4 +1,4 @@
-"""Messages, and the rows that they become, for the tests of the journal."""
+"""Messages, rows and recoveries that the tests of the journal share."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from collector.receive.records import Message
 
 
 def message(number: int) -> Message:
-    """Make a message that can be told from every other."""
+    """Make a message whose counter, time and body all follow from its number."""
     return Message("n", "s", "sequence", number, number * 1000, number.to_bytes(33, "big"))
 
 
 def row(made_of: Message) -> dict[str, Any]:
-    """Make the row that this message becomes."""
+    """Make the row of `mempool_events` that this message becomes."""
     return {
         "node": made_of.node,
         "session": made_of.session,
@@ -29,7 +29,7 @@ def row(made_of: Message) -> dict[str, Any]:
 
 
 def sealed(dataset: Dataset) -> list[int]:
-    """List the sequences in the dataset, in order, repeated if a row is there twice."""
+    """List the counters of the rows in the dataset, sorted; a row that is there twice is listed twice."""
     return sorted(dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist())
 
 
@@ -39,7 +39,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def recovered(journal: Journal, dataset: Dataset, session: str = "s1", *, per_turn: int = 3) -> list[Message]:
-    """Take all that an earlier run left, what is in its ring in turns, as `Session.recover` does."""
+    """Recover all messages that an earlier run left, as `Session.recover` does: its ring in turns."""
     messages = journal.recover(dataset)
     name = COVERAGE_STATE + session
     ledger = CoverageLedger("n", session)

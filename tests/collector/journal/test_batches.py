@@ -1,4 +1,4 @@
-"""Batches: rows and the mark of their messages go together, from the oldest on."""
+"""Tests of batches: rows are committed with the mark of their messages, from the oldest batch on."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +19,14 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def journal(tmp_path: Path, dataset: Dataset) -> Iterator[Journal]:
-    """Open a journal of our own."""
+    """Open a new journal."""
     with Journal(tmp_path / "journal") as opened:
         opened.recover(dataset)
         yield opened
 
 
 def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Dataset) -> None:
-    """What is complete waits for what came before it; then both are written."""
+    """A complete batch waits until the batch before it is complete; then both are written."""
     batches = Batches(journal)
     first, second = (batches.begin([message(number)]) for number in (1, 2))
     first.n_pending_rows = 1
@@ -42,21 +42,21 @@ def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Data
     assert sealed(dataset) == [1, 2]
 
 
-def test_a_row_too_many_is_an_error_not_a_standstill(journal: Journal) -> None:
-    """A batch that was let go of once too often could never be committed, nor any behind it."""
+def test_a_row_too_many_is_an_error(journal: Journal) -> None:
+    """Otherwise the batch could never be committed, nor any batch behind it."""
     batches = Batches(journal)
     batches.begin([message(1)]).n_pending_rows = -1
     with pytest.raises(RuntimeError, match="did not wait for"):
         batches.commit()
 
 
-def test_rows_that_no_message_implies_outlive_a_kill(tmp_path: Path, dataset: Dataset) -> None:
-    """What they are made of is a state until they are complete; no later batch waits for them."""
+def test_rows_made_of_a_state_survive_a_kill(tmp_path: Path, dataset: Dataset) -> None:
+    """The state stays in the journal until the rows are complete; no other batch waits for them."""
     with Journal(tmp_path / "killed") as journal:
         journal.recover(dataset)
         batches = Batches(journal)
-        aside = batches.begin_from_state("told/s/1", b"what was there")
-        aside.n_pending_rows = 1
+        from_state = batches.begin_from_state("told/s/1", b"what was there")
+        from_state.n_pending_rows = 1
         batches.begin([message(1)]).add("mempool_events", [row(message(1))])
         assert batches.commit() == {"mempool_events": 1}
     with Journal(tmp_path / "killed") as journal:

@@ -1,4 +1,4 @@
-"""The account of what was observed: no interval claims more than was received, none is lost."""
+"""Tests of the coverage ledger: no interval claims more than was received, and no interval is lost."""
 
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.receive.records import COUNTER_RANGE, Message, Notice
@@ -7,7 +7,7 @@ SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 
 def test_a_gap_ends_an_interval_at_its_last_message() -> None:
-    """The row ends at the last message before the hole; the next begins with the first behind it."""
+    """The row ends at the last message before the gap; the next begins with the first one after it."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("rawtx", 10)
     ledger.count("rawtx", 7, 20)
@@ -31,7 +31,7 @@ def test_a_gap_ends_an_interval_at_its_last_message() -> None:
 
 
 def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
-    """A sealed interval ends at its last message, and the next begins there with a count of its own."""
+    """A sealed interval ends at its last message; the next begins there and counts from zero."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.open("rawblock", 10)
@@ -48,7 +48,7 @@ def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
 
 
 def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
-    """Such messages, and what came behind them, belong to the next interval, which goes on without a hole."""
+    """Such messages, and those after them, belong to the next interval, which begins where this one ends."""
     ledger = CoverageLedger("alpha", "s")
     for topic in ("sequence", "mempool", "rawtx"):
         ledger.open(topic, 10)
@@ -70,7 +70,7 @@ def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
 
 
 def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
-    """Behind a gap, and where the counter begins anew, it is the interval's own messages that count."""
+    """The same holds after a gap, and where the counter begins again at 0."""
     ledger = CoverageLedger("alpha", "s")
     ledger.count("sequence", COUNTER_RANGE - 1, 50)
     ledger.count("sequence", 0, 60)
@@ -84,7 +84,7 @@ def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
 
 
 def test_what_was_received_after_the_last_state_is_counted() -> None:
-    """Messages and notices that a kill left in the ring extend and close what the state had open."""
+    """Messages and notices that a kill left in the ring extend and close the intervals of the state."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     late = [
@@ -101,7 +101,7 @@ def test_what_was_received_after_the_last_state_is_counted() -> None:
 
 
 def test_a_kill_closes_what_was_open_by_its_state() -> None:
-    """Another run closes the intervals at the last message that was journalled with the state."""
+    """The next run closes them at the last message that was journalled with the state."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.open("rawtx", 10)
@@ -114,7 +114,7 @@ def test_a_kill_closes_what_was_open_by_its_state() -> None:
 
 
 def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
-    """What the journal lost lies between its last state and what was received since; seals do not hide it."""
+    """Messages were lost between the last state and what came after it; a seal between does not hide that."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.count("sequence", 7, 20)
@@ -127,8 +127,8 @@ def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
     assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in whole] == [(120, 130, 2)]
 
 
-def test_what_a_cut_journal_left_open_does_not_go_on_behind_the_cut() -> None:
-    """No counter tells what was lost when the state had counted no message yet."""
+def test_an_interval_of_a_cut_journal_ends_at_the_cut() -> None:
+    """A state that has counted no message has no counter that would show the loss."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 9)]
@@ -136,8 +136,8 @@ def test_what_a_cut_journal_left_open_does_not_go_on_behind_the_cut() -> None:
     assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in rows] == [(10, 10, 0), (80, 90, 2)]
 
 
-def test_a_closed_topic_has_nothing_to_close() -> None:
-    """Closing twice gives one row."""
+def test_closing_a_topic_twice_gives_one_row() -> None:
+    """The second call returns no row."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("mempool", 1)
     assert ledger.is_open("mempool")
@@ -146,8 +146,8 @@ def test_a_closed_topic_has_nothing_to_close() -> None:
     assert not ledger.is_open("mempool")
 
 
-def test_a_row_waits_for_what_it_vouches_for() -> None:
-    """A seal gives out the part that is committed; a kill finds the rest in the state."""
+def test_a_row_is_held_back_until_its_messages_are_committed() -> None:
+    """A seal returns the committed part; after a kill, the rest is in the state."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     for number in range(5, 9):
@@ -164,7 +164,7 @@ def test_a_row_waits_for_what_it_vouches_for() -> None:
     assert ledger.release_committed({}) == []
 
 
-def test_a_state_of_an_older_version_is_understood() -> None:
-    """It was the open intervals alone."""
+def test_a_state_of_an_older_version_is_read() -> None:
+    """An older version wrote only the open intervals."""
     (row,) = CoverageLedger("alpha", "s").close_after_kill(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
     assert [row[name] for name in SPAN] == [10, 30, 7, 8, 2]

@@ -1,4 +1,4 @@
-"""Exactly once: whatever was flushed becomes rows or comes back as a message, after any crash."""
+"""Tests of the journal: after any crash, what was flushed is in the dataset once or comes back once."""
 
 import random
 from pathlib import Path
@@ -23,12 +23,12 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Name the journal's folder."""
+    """Return the path of the journal's folder."""
     return tmp_path / "journal"
 
 
 def test_a_run_without_a_crash_seals_every_row_once(folder: Path, dataset: Dataset) -> None:
-    """Rows appended in several flushes and seals lie in the dataset; the journal is empty."""
+    """Rows of several flushes and seals are in the dataset, and the journal is empty."""
     with Journal(folder) as journal:
         assert journal.recover(dataset) == []
         for first in range(0, 30, 10):
@@ -47,7 +47,7 @@ def test_a_run_without_a_crash_seals_every_row_once(folder: Path, dataset: Datas
 
 
 def test_rows_come_one_by_one_or_as_columns(folder: Path, dataset: Dataset) -> None:
-    """Both kinds, in one flush and for one table, are one frame and lie in the dataset."""
+    """Rows of both kinds, in one flush and for one table, are in one frame and then in the dataset."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append("mempool_events", [row(message(1))])
@@ -63,7 +63,7 @@ def test_rows_come_one_by_one_or_as_columns(folder: Path, dataset: Dataset) -> N
 
 
 def test_messages_without_rows_come_back_in_order(folder: Path, dataset: Dataset) -> None:
-    """After a stop, the rows are sealed and the unconsumed messages handed out, until they are consumed."""
+    """After a stop, a recovery seals the rows and returns the messages, until they are marked consumed."""
     messages = [message(number) for number in range(5)]
     with Journal(folder) as journal:
         journal.recover(dataset)
@@ -85,8 +85,8 @@ def test_messages_without_rows_come_back_in_order(folder: Path, dataset: Dataset
     assert sealed(dataset) == [0, 1, 2, 3, 4]
 
 
-def test_messages_waiting_at_a_seal_outlive_their_segment(folder: Path, dataset: Dataset) -> None:
-    """A seal removes the segment that a waiting message was written to, but not the message."""
+def test_messages_without_rows_survive_a_seal(folder: Path, dataset: Dataset) -> None:
+    """A seal removes the segment in which a waiting message stands, but not the message."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1), message(2)])
@@ -100,8 +100,8 @@ def test_messages_waiting_at_a_seal_outlive_their_segment(folder: Path, dataset:
     assert sealed(dataset) == [1]
 
 
-def test_states_are_kept_until_they_are_forgotten(folder: Path, dataset: Dataset) -> None:
-    """The last value set under a name is what the next run finds, across seals."""
+def test_states_are_kept_until_they_are_removed(folder: Path, dataset: Dataset) -> None:
+    """The next run finds the last value that was set under a name, also after a seal."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.set_state("a", b"1")
@@ -121,8 +121,8 @@ def test_states_are_kept_until_they_are_forgotten(folder: Path, dataset: Dataset
         assert journal.states == {}
 
 
-def test_what_was_not_flushed_is_not_there(folder: Path, dataset: Dataset, tmp_path: Path) -> None:
-    """A copy of the folder, as a crash leaves it, holds the flushed entries and no others."""
+def test_what_was_not_flushed_is_not_recovered(folder: Path, dataset: Dataset, tmp_path: Path) -> None:
+    """A copy of the folder, as a crash leaves it, holds what was flushed and nothing else."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1)])
@@ -145,7 +145,7 @@ def copy_of(folder: Path, target: Path) -> Path:
 def test_a_crash_between_sealing_and_removing_writes_nothing_twice(
     folder: Path, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """A segment that was sealed but is still there, beside its successor, changes nothing."""
+    """A segment that was sealed and not yet removed adds nothing to the dataset."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1), message(2)])
@@ -181,8 +181,8 @@ def test_a_row_that_breaks_the_contract_costs_no_other(folder: Path, dataset: Da
     assert sealed(dataset) == [1]
 
 
-def test_half_a_step_is_not_kept(folder: Path, dataset: Dataset) -> None:
-    """When something fails between rows and their mark, leaving the journal does not part the two."""
+def test_an_unflushed_step_is_dropped_as_a_whole(folder: Path, dataset: Dataset) -> None:
+    """After an error between rows and their mark, closing the journal writes neither."""
     journal = Journal(folder)
     journal.recover(dataset)
     journal.append_messages([message(1)])
@@ -196,14 +196,14 @@ def test_half_a_step_is_not_kept(folder: Path, dataset: Dataset) -> None:
 
 
 def append_rows_of_two_tables(journal: Journal) -> None:
-    """Take a step that fails in its middle."""
+    """Append one row of a table that exists, then one of a table that does not, which fails."""
     journal.append("mempool_events", [row(message(1))])
     journal.append("blox", [])
     journal.mark_consumed(1)
 
 
-def test_rows_of_a_newer_version_are_not_thrown_away(folder: Path, dataset: Dataset) -> None:
-    """A segment with a table that this version does not know is refused, and stays."""
+def test_rows_of_an_unknown_table_are_kept(folder: Path, dataset: Dataset) -> None:
+    """A seal refuses a segment with a table of a newer version, and the segment stays."""
     folder.mkdir()
     segment = Segment.create(folder, 1)
     segment.write({"sightings": pa.record_batch({"node": ["n"]})})
@@ -215,7 +215,7 @@ def test_rows_of_a_newer_version_are_not_thrown_away(folder: Path, dataset: Data
 
 
 def test_more_messages_than_wait_cannot_be_consumed(folder: Path, dataset: Dataset) -> None:
-    """A count beyond the waiting messages, flushed or not, is the caller's mistake."""
+    """A count above the number of waiting messages is an error of the caller."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1), message(2)])
@@ -225,7 +225,7 @@ def test_more_messages_than_wait_cannot_be_consumed(folder: Path, dataset: Datas
 
 
 def test_a_journal_has_one_owner(folder: Path, dataset: Dataset) -> None:
-    """A second process, or a second journal in this one, is told what holds the folder."""
+    """A second journal on the folder is refused, with an error that names the folder."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         with pytest.raises(DatasetError, match="in use by another process"):
@@ -234,17 +234,17 @@ def test_a_journal_has_one_owner(folder: Path, dataset: Dataset) -> None:
 
 
 def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
-    """A file where the folder should be gives one sentence with the path."""
+    """A file in the place of the folder gives an error that names the path."""
     (tmp_path / "file").write_text("")
     with pytest.raises(DatasetError, match="cannot use the journal"):
         Journal(tmp_path / "file" / "journal")
 
 
 @pytest.mark.parametrize("fsync_interval_s", [None, 0.0, 3600.0])
-def test_every_fsync_policy_keeps_the_same_entries(
+def test_every_fsync_interval_writes_the_same(
     folder: Path, dataset: Dataset, fsync_interval_s: float | None
 ) -> None:
-    """The policy decides about power cuts, not about what is written."""
+    """The interval matters for a power cut, not for what is written."""
     with Journal(folder, fsync_interval_s=fsync_interval_s) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1)])
@@ -255,7 +255,7 @@ def test_every_fsync_policy_keeps_the_same_entries(
 
 
 def test_a_dataset_that_takes_no_rows_loses_none(folder: Path, dataset: Dataset) -> None:
-    """While sealing fails, entries stay in the journal, new ones are taken, and a later seal has all."""
+    """While sealing fails, everything stays in the journal, also what is new; a later seal writes all."""
     blocker = dataset.folder / "mempool_events"
     dataset.folder.mkdir()
     blocker.write_text("in the way")
@@ -276,7 +276,7 @@ def test_a_dataset_that_takes_no_rows_loses_none(folder: Path, dataset: Dataset)
 
 
 def test_large_bodies_pass(folder: Path, dataset: Dataset) -> None:
-    """A block of several megabytes goes through journal and reject row byte for byte."""
+    """A block of several megabytes passes through the journal into a reject row, byte for byte."""
     body = random.Random(1).randbytes(4_000_000)  # noqa: S311 - test data
     with Journal(folder) as journal:
         journal.recover(dataset)
@@ -292,8 +292,8 @@ def test_large_bodies_pass(folder: Path, dataset: Dataset) -> None:
     assert dataset.read(REJECTS).column("body").to_pylist() == [body]
 
 
-def test_a_second_close_touches_no_file_of_others(folder: Path, dataset: Dataset) -> None:
-    """What was opened meanwhile may have the same number; and a node that failed is closed again."""
+def test_a_second_close_closes_no_other_file(folder: Path, dataset: Dataset) -> None:
+    """A file that was opened since the first close may have the same handle."""
     journal = Journal(folder)
     journal.recover(dataset)
     journal.append_messages([message(1)])

@@ -1,4 +1,4 @@
-"""A writer killed at random moments, again and again, on one journal: every row once, no message lost."""
+"""A writer that is killed at random moments loses no message and doubles no row."""
 
 import subprocess
 import sys
@@ -12,9 +12,9 @@ KILLS = 60
 SPAN = 1_000_000  # each run numbers its messages from a multiple of this
 PER_FLUSH = 5
 
-# Forks a writer that receives numbered messages, makes rows of them a little later and seals often. Kills it
-# shortly after it has said so many times that messages are flushed, however slow the machine is; some while
-# they start, after no word. Prints the last number that it said. Forking keeps a run short.
+# Forks a writer that receives numbered messages, makes rows of them a little later and seals often. It
+# reports each flush. After a random number of reports, which may be none, it is killed; so the moment does not
+# depend on the machine's speed. Prints the last number that was reported. Forking keeps a run short.
 KILLER = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
@@ -71,7 +71,7 @@ for first in range(0, kills * span, span):
 
 
 def test_a_writer_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """After 60 kills among appends, flushes and seals, rows and waiting messages are every number once."""
+    """After 60 kills during appends, flushes and seals, each number is a row or a waiting message, once."""
     arguments = [str(tmp_path), str(KILLS), str(SPAN), str(PER_FLUSH)]
     killed = subprocess.run(
         [sys.executable, "-c", KILLER, *arguments], capture_output=True, text=True, check=False
@@ -91,7 +91,7 @@ def test_a_writer_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: P
     found = set(rows) | set(waiting)
     for first, safe in zip(range(0, KILLS * SPAN, SPAN), flushed, strict=True):
         seen = sorted(number for number in found if first <= number < first + SPAN)
-        # All that was flushed, and at most one flush more of which the word did not get out.
+        # All that was flushed, and at most one more flush whose report did not get out.
         assert seen == list(range(first, first + len(seen)))
         assert seen[-1:] in ([safe], [safe + PER_FLUSH], [])
         assert len(seen) >= safe - first + 1

@@ -1,4 +1,4 @@
-"""Memory stays where it is, however many rows have gone through."""
+"""The journal's memory does not grow with the number of rows that pass through it."""
 
 import subprocess
 import sys

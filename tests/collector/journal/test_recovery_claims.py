@@ -1,8 +1,8 @@
-"""What coverage claims after a kill is what is there, whatever became of the journal's files in between.
+"""After a kill, `coverage` claims exactly the messages that are rows, even when the journal was damaged.
 
 A run takes messages out of a ring, makes rows of them and seals, as a session does. Its files are copied at
-some moment, as a kill leaves them, and damaged. After the next start each message that `coverage` claims must
-be a row, and each row's message must be claimed.
+some moment, as a kill leaves them, and damaged. After the next start, each message that `coverage` claims
+must be a row, and each row's message must be claimed.
 """
 
 import shutil
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from collector.check.model import BREACH
 from collector.check.run import check
 from collector.dataset.open import Dataset
+from collector.dataset.rows import CoverageRow
 from collector.dataset.schema import COVERAGE, MEMPOOL_EVENTS, REJECTS
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, LOST_WITH_JOURNAL, CoverageLedger
@@ -34,7 +35,7 @@ Claimed = dict[str, list[int]]
 
 
 class Run:
-    """One session: `sequence` messages become events, those of `rawtx` become rejects."""
+    """One session. Its `sequence` messages become events, and its `rawtx` messages become rejects."""
 
     def __init__(self, root: Path, session: str = SESSION) -> None:
         self.root = root
@@ -56,12 +57,12 @@ class Run:
         self.putting = Ring.open(self.ring.path)
 
     def close(self) -> None:
-        """End, as a kill does: nothing is flushed."""
+        """Close the files without a flush, as a kill does."""
         self.putting.close()
         self.journal.close()
 
     def put(self, count: int, topic: str = "sequence") -> None:
-        """Receive messages."""
+        """Put messages of a topic into the ring, as the receiver does."""
         for _ in range(count):
             self.now_us += 1000
             counter = self.next[topic]
@@ -69,13 +70,13 @@ class Run:
             assert self.putting.put(topic, counter, self.now_us * 1000, counter.to_bytes(33, "big"))
 
     def turn(self, count: int) -> None:
-        """Receive messages of each topic and journal them."""
+        """Put messages of both topics, take them from the ring and journal them as one batch."""
         self.put(count)
         self.put(1, "rawtx")
         self.give_out(self.ledger.release_committed(self.batches.first_uncommitted))
         items = self.ring.take(1000)
         for each in items:
-            self.account(each)
+            self.count(each)
         messages = [item for item in items if isinstance(item, Message)]
         self.give_out([])
         batch = self.batches.begin(messages)
@@ -83,7 +84,7 @@ class Run:
         self.open.append((batch, messages))
 
     def complete(self, n_left: int) -> None:
-        """Make rows of all batches but the last."""
+        """Make the rows of all open batches but the last `n_left`, and commit."""
         while len(self.open) > n_left:
             batch, messages = self.open.pop(0)
             for table, rows in rows_of(messages).items():
@@ -91,8 +92,8 @@ class Run:
             batch.n_pending_rows = 0
         self.batches.commit()
 
-    def account(self, item: Item) -> None:
-        """Count a message, or end what a notice ends."""
+    def count(self, item: Item) -> None:
+        """Count a message in the ledger, or end the intervals that a notice ends."""
         if isinstance(item, Message):
             self.ledger.count(item.topic, item.sequence, item.received_ns // 1000)
             if item.topic == "sequence" and self.ledger.is_open("mempool"):
@@ -102,21 +103,21 @@ class Run:
             self.ledger.hold_back(self.ledger.close(str(topic), item.reason))
 
     def gap(self, topic: str) -> None:
-        """Lose a message of a topic, which shows when there was one before."""
+        """Lose one message of a topic, when there was one before that makes the loss visible."""
         if not self.next[topic]:
             return
         self.next[topic] += 1
         assert self.putting.put_notice(Notice("gap", topic, self.now_us * 1000, "a jump"))
 
     def seal(self) -> None:
-        """Seal."""
+        """Commit what is complete, and seal."""
         self.batches.commit()
         self.give_out(self.ledger.seal(self.batches.first_uncommitted))
         self.journal.flush()
         self.journal.seal(self.dataset)
 
-    def seal_ended(self, table: str) -> None:
-        """Seal, and be ended before a table is written, or before the segment is removed."""
+    def seal_interrupted(self, table: str) -> None:
+        """Seal as if a kill came before `table` is written or, if it is empty, before the removal."""
         self.batches.commit()
         self.give_out(self.ledger.seal(self.batches.first_uncommitted))
         self.journal.flush()
@@ -129,8 +130,8 @@ class Run:
                 if table and later:
                     file.unlink()
 
-    def give_out(self, rows: list[dict[str, Any]]) -> None:
-        """Do as `Observation` does."""
+    def give_out(self, rows: list[CoverageRow]) -> None:
+        """Journal coverage rows and the ledger's state, as `Observation` does."""
         if rows:
             self.journal.append("coverage", rows)
         self.journal.set_state(COVERAGE_STATE + self.session, self.ledger.state())
@@ -151,9 +152,9 @@ def rows_of(messages: Sequence[Message]) -> dict[str, list[dict[str, Any]]]:
 
 
 def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Dataset:
-    """Start again after a kill, as a watch does, with so many messages in a turn.
+    """Start again after a kill, and recover `per_turn` messages in a turn; return the dataset.
 
-    Before that, start as often as `ends` says, and be ended after so many turns.
+    Each number in `ends` is an earlier start that is killed after so many turns.
     """
     dataset = Dataset.open(root, "regtest")
     for n_turns in (*ends, None):
@@ -163,7 +164,7 @@ def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Data
 
 
 def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int | None) -> None:
-    """Make rows of what was left, a seal behind each turn, as `Session.recover` does."""
+    """Make rows of what was left and seal after each turn, as `Session.recover` does."""
     left, batches = deque(journal.recover(dataset)), Batches(journal)
     batches.keep_recovered(left)
     ledger, state = CoverageLedger(NODE, SESSION), COVERAGE_STATE + SESSION
@@ -194,7 +195,7 @@ def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int |
 
 
 def claimed(dataset: Dataset) -> Claimed:
-    """List the counters that coverage claims."""
+    """List by topic the counters that `coverage` claims."""
     found: Claimed = {}
     for row in dataset.read(COVERAGE).to_pylist():
         if row["n_messages"]:
@@ -205,7 +206,7 @@ def claimed(dataset: Dataset) -> Claimed:
 
 
 def present(dataset: Dataset) -> Claimed:
-    """List the counters of the messages that are rows."""
+    """List by topic the counters of the messages that are rows."""
     tables = {"sequence": MEMPOOL_EVENTS, "rawtx": REJECTS}
     found = {
         topic: sorted(dataset.read(table).column("sequence").to_pylist()) for topic, table in tables.items()
@@ -214,7 +215,7 @@ def present(dataset: Dataset) -> Claimed:
 
 
 def verify(dataset: Dataset) -> None:
-    """Compare claims and rows; nothing is there twice, what is sealed goes on, and no interval overlaps."""
+    """Check that claims and rows agree, nothing is there twice, and no interval overlaps or breaks off."""
     there, claims = present(dataset), claimed(dataset)
     in_mempool = claims.pop("mempool", [])
     assert claims == there
@@ -232,14 +233,14 @@ def verify(dataset: Dataset) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """Begin a run."""
+    """Make a run, closed at the end."""
     begun = Run(tmp_path / "run")
     yield begun
     begun.close()
 
 
 def killed(run: Run) -> Path:
-    """Copy everything as a kill would leave it."""
+    """Copy all files as a kill would leave them, close the run, and return the copy."""
     copy = run.root.with_name("killed")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(run.root, copy)
@@ -247,14 +248,14 @@ def killed(run: Run) -> Path:
 
 
 def flip(path: Path, position: int, bits: int = 1) -> None:
-    """Flip bits of a file."""
+    """Flip bits of one byte of a file."""
     content = bytearray(path.read_bytes())
     content[position % len(content)] ^= bits
     path.write_bytes(content)
 
 
-def test_messages_lost_with_a_frame_are_a_hole_in_coverage(run: Run) -> None:
-    """Of two flushes the first is damaged; the second has the state that counts both."""
+def test_messages_lost_with_a_frame_are_a_gap_in_coverage(run: Run) -> None:
+    """The first of two flushes is damaged; the second has the state that counts the messages of both."""
     run.turn(3)
     end = run.journal.size_bytes
     run.turn(3)
@@ -275,14 +276,14 @@ def test_messages_lost_with_a_frame_are_a_hole_in_coverage(run: Run) -> None:
 
 
 def test_a_segment_cut_between_two_frames_gives_no_row_twice(run: Run) -> None:
-    """Its rows and coverage are sealed, and the segment that knows how long it was is lost.
+    """Its rows and coverage are sealed, and the later segment that states its length is lost.
 
     What is left of it are messages without the mark that they are rows.
     """
     run.turn(3)
     end = run.journal.size_bytes
     run.complete(0)
-    run.seal_ended("")
+    run.seal_interrupted("")
     root = killed(run)
     first, *later = sorted(journal_folder(root, "regtest", NODE).glob("*.journal"))
     assert (first.stat().st_size > end, len(later)) == (True, 1)
@@ -311,14 +312,17 @@ STORIES = st.lists(
 )
 
 
-def told(folder: Path, story: Story, sealing: str | None) -> Path:
-    """Play a story, and leave what a kill leaves; `sealing`: as `Run.seal_ended` takes it."""
+def played(folder: Path, story: Story, sealing: str | None) -> Path:
+    """Play the steps of a story; return a copy of the files as a kill leaves them.
+
+    With `sealing`, the kill comes in a seal, as `Run.seal_interrupted` takes it.
+    """
     run = Run(folder / "run")
     try:
         for what, number in story:
             STEPS[what](run, number)
         if sealing is not None:
-            run.seal_ended(sealing)
+            run.seal_interrupted(sealing)
         return killed(run)
     finally:
         run.close()
@@ -332,9 +336,9 @@ def test_after_a_kill_every_message_is_claimed(
     sealing: str | None,
     starts: tuple[list[int], int],
 ) -> None:
-    """Nothing that was received is lost, also when the starts that follow are killed themselves."""
+    """Nothing that was received is lost, even when the starts that follow are killed too."""
     folder = tmp_path_factory.mktemp("killed")
-    dataset = start(told(folder, story, sealing), ends=starts[0], per_turn=starts[1])
+    dataset = start(played(folder, story, sealing), ends=starts[0], per_turn=starts[1])
     verify(dataset)
     n_put = sum(number for what, number in story if what in ("turn", "put"))
     assert len(present(dataset).get("sequence", [])) == n_put
@@ -345,7 +349,7 @@ DAMAGE = st.tuples(st.integers(0, 20), st.floats(0, 1, exclude_max=True), st.int
 
 
 def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
-    """Flip bits at places of files, cut the file there or at the nearest frame before, or remove it."""
+    """Damage files: flip bits, cut the file there or at the frame before, or remove it."""
     for which, place, bits in damages:
         files = [
             path for path in sorted(journal_folder(root, "regtest", NODE).iterdir()) if path.name != "lock"
@@ -373,14 +377,14 @@ def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
 @example([("turn", 1), ("seal", 0)], None, ([0], 1000), [(0, 0.0, CUT), (1, 0.0, 1)])
 @example([("turn", 0), ("complete", 0)], "coverage", ([], 1000), [(0, 0.0, CUT), (1, 0.0, CUT)])  # but rows
 @example([("turn", 3), ("complete", 0)], "", ([], 1), [(0, 0.5, CUT_BETWEEN_FRAMES), (1, 0.0, REMOVED)])
-def test_damage_costs_what_coverage_then_does_not_claim(
+def test_coverage_does_not_claim_what_damage_lost(
     tmp_path_factory: pytest.TempPathFactory,
     story: Story,
     sealing: str | None,
     starts: tuple[list[int], int],
     damages: list[tuple[int, float, int]],
 ) -> None:
-    """Flip bits of any file of the journal, cut or remove it: nothing is twice, every hole is named."""
-    root = told(tmp_path_factory.mktemp("damaged"), story, sealing)
+    """Flipped bits, a cut or the loss of any journal file double no row, and each gap ends an interval."""
+    root = played(tmp_path_factory.mktemp("damaged"), story, sealing)
     damage(root, damages)
     verify(start(root, ends=starts[0], per_turn=starts[1]))

@@ -1,4 +1,4 @@
-"""Segments that are cut, flipped or forged: what is whole counts, what is lost is named."""
+"""Tests of damaged segments: whole frames are read, and what is lost is counted and logged."""
 
 import os
 from bisect import bisect_right
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Write one segment."""
+    """Write one segment of 6 frames."""
     folder = tmp_path_factory.mktemp("written")
     ends = []
     with Journal(folder / "journal") as journal:
@@ -45,7 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def recovered(folder: Path, name: str, content: bytes) -> tuple[list[int], list[Message], int]:
-    """Recover from one segment: sealed sequences, messages, lost bytes; and check that losses are named."""
+    """Recover from one segment; return sealed counters, messages and lost bytes. Losses must be logged."""
     (folder / "journal").mkdir()
     (folder / "journal" / name).write_bytes(content)
     dataset = Dataset.open(folder / "dataset", "regtest", create=True)
@@ -61,7 +61,7 @@ def recovered(folder: Path, name: str, content: bytes) -> tuple[list[int], list[
 def test_a_disk_that_takes_little_at_once_gets_whole_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that takes fewer bytes than it was given is gone on with, wherever it stopped."""
+    """After a write that takes fewer bytes than it was given, the rest is written, wherever it stopped."""
     sizes = cycle([1, 7, 8, 400])
     monkeypatch.setattr(os, "writev", lambda handle, parts: os.write(handle, b"".join(parts)[: next(sizes)]))
     with Journal(tmp_path / "journal") as journal:
@@ -80,7 +80,7 @@ def test_a_disk_that_takes_little_at_once_gets_whole_frames(
 def test_a_journal_cut_at_any_byte_keeps_what_is_whole(
     tmp_path_factory: pytest.TempPathFactory, written: Written, data: st.DataObject
 ) -> None:
-    """Of k whole frames come k - 1 rows and the last message; the bytes after them are named as lost."""
+    """K whole frames give k - 1 rows and the last message; the bytes after them count as lost."""
     cut = data.draw(st.integers(0, len(written.content)) | st.sampled_from(written.ends))
     whole = [0, *(end for end in written.ends if end <= cut)]
 
@@ -117,7 +117,7 @@ def test_flipped_bits_cost_their_frame_and_no_other(
 def test_bytes_that_are_no_journal_are_no_rows(
     tmp_path_factory: pytest.TempPathFactory, written: Written, content: bytes
 ) -> None:
-    """Arbitrary bytes under a segment's name give nothing and are named as lost."""
+    """Arbitrary bytes in a segment file give no rows and count as lost."""
     assert recovered(tmp_path_factory.mktemp("noise"), written.name, content) == ([], [], len(content))
 
 
@@ -129,12 +129,12 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Name the journal's folder."""
+    """Return the path of the journal's folder."""
     return tmp_path / "journal"
 
 
 def test_a_frame_inside_a_message_is_not_a_frame(folder: Path, dataset: Dataset, tmp_path: Path) -> None:
-    """A stranger's body that looks like a frame of another journal cannot smuggle rows in."""
+    """A message body that looks like a frame of another journal adds no rows."""
     with Journal(tmp_path / "other") as journal:
         journal.recover(dataset)
         journal.append("mempool_events", [row(message(99))])

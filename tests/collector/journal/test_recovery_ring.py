@@ -1,4 +1,4 @@
-"""What is in the ring when the collector is killed: taken over once, and never more than was of this run."""
+"""What is in the ring when the collector is killed is recovered once, and only what belongs to the run."""
 
 import shutil
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 class Run:
-    """A journal with a ring, and the side that puts into it."""
+    """A journal with its ring, and the other side, which puts into the ring."""
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
         self.folder = folder
@@ -34,12 +34,12 @@ class Run:
         self.putting = Ring.open(self.taking.path)
 
     def put(self, *counters: int) -> None:
-        """Receive events."""
+        """Put events with these counters into the ring, as the receiver does."""
         for counter in counters:
             assert self.putting.put("sequence", counter, counter * 1000, counter.to_bytes(33, "big"))
 
     def journalled(self, count: int) -> list[Message]:
-        """Take messages and flush them."""
+        """Take messages from the ring and flush them; return them."""
         messages = [item for item in self.taking.take(count) if isinstance(item, Message)]
         for each in messages:
             self.ledger.count(each.topic, each.sequence, each.received_ns // 1000)
@@ -49,38 +49,38 @@ class Run:
         return messages
 
     def killed(self) -> Path:
-        """Copy the folder as a kill would leave it, and end."""
+        """Copy the folder as a kill would leave it, close both sides, and return the copy."""
         copy = self.folder.with_name("killed")
         shutil.copytree(self.folder, copy)
         return copy
 
     def close(self) -> None:
-        """End both sides."""
+        """Close both sides."""
         self.putting.close()
         self.journal.close()
 
 
 @pytest.fixture
 def run(tmp_path: Path, dataset: Dataset) -> Iterator[Run]:
-    """Begin a run."""
+    """Make a run, closed at the end."""
     begun = Run(tmp_path / "journal", dataset)
     yield begun
     begun.close()
 
 
 def sequences(messages: list[Message]) -> list[int]:
-    """List the counters."""
+    """List the counters of messages."""
     return [message.sequence for message in messages]
 
 
 def claims(journal: Journal) -> list[tuple[int, int, str]]:
-    """List what the session that was killed claims to have observed."""
+    """List the intervals of the killed session: first counter, last counter and end reason."""
     rows = CoverageLedger("n", "s1").close_after_kill(journal.states["coverage/s1"])
     return [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
 
 
 def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> None:
-    """Received, flushed or not, made into rows or not: every message is there once, in order."""
+    """Every received message is there once, in order, whether it was flushed, made into a row, or neither."""
     run.put(0, 1, 2, 3, 4, 5)
     first = run.journalled(4)
     run.journal.append("mempool_events", [row(message) for message in first[:2]])
@@ -95,7 +95,7 @@ def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> No
 
 
 def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Dataset, tmp_path: Path) -> None:
-    """The ring still shows messages that a segment has."""
+    """Messages that are both in the ring and in a segment are recovered once."""
     run.put(0, 1, 2)
     before = tmp_path / "before.ring"
     shutil.copy(run.taking.path, before)
@@ -108,8 +108,8 @@ def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Datas
         assert sequences(recovered(journal, dataset)) == [0, 1, 2]
 
 
-def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: Dataset) -> None:
-    """The ring knows what had been made safe: a journal that ends before that was cut."""
+def test_messages_released_from_the_ring_and_lost_are_noted(run: Run, dataset: Dataset) -> None:
+    """The ring has the number of the last flushed message; a journal that ends before it was cut."""
     run.put(0, 1, 2, 3, 4)
     run.journalled(2)
     (segment,) = run.folder.glob("*.journal")
@@ -127,7 +127,7 @@ def test_a_journal_that_lost_what_the_ring_released_says_so(run: Run, dataset: D
 
 
 def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> None:
-    """A ring that was taken over but is still there adds nothing."""
+    """A ring that was recovered and not yet removed adds nothing."""
     run.put(0, 1, 2)
     killed = run.killed()
     with Journal(killed) as journal:
@@ -138,7 +138,7 @@ def test_a_kill_while_recovering_doubles_nothing(run: Run, dataset: Dataset) -> 
 
 
 def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: Run, dataset: Dataset) -> None:
-    """What follows a restart belongs to no session; a loss before it is told."""
+    """Messages after a restart belong to no session; a loss before it ends an interval."""
     run.put(0, 1)
     run.journalled(1)
     run.putting.put_notice(Notice("gap", "sequence", 5, "counter is 9, expected 2"))
@@ -151,15 +151,15 @@ def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: R
 
 
 def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> None:
-    """A record of the ring may be damaged: a counter that steps back is none of this session's."""
+    """Where the notice is damaged, a counter that steps back shows the restart."""
     run.put(0, 1, 2, 0, 1)
     with Journal(run.killed()) as journal:
         assert sequences(recovered(journal, dataset)) == [0, 1, 2]
         assert claims(journal) == [(0, 2, "killed")]
 
 
-def test_a_start_that_is_killed_too_knows_what_the_ring_had(run: Run, dataset: Dataset) -> None:
-    """The ring is gone then; the claim and the messages were flushed as one."""
+def test_a_second_kill_loses_nothing_of_the_ring(run: Run, dataset: Dataset) -> None:
+    """When the ring has been removed, its messages and the claim are in one frame."""
     run.put(0, 1, 2)
     run.journalled(1)
     killed = run.killed()
@@ -170,7 +170,7 @@ def test_a_start_that_is_killed_too_knows_what_the_ring_had(run: Run, dataset: D
 
 
 def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None:
-    """What was not wanted any more is not recovered."""
+    """Messages left in a removed ring are not recovered."""
     run.put(0, 1)
     run.journalled(1)
     run.journal.remove_ring()
@@ -179,8 +179,8 @@ def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None
         assert claims(journal) == [(0, 0, "killed")]
 
 
-def test_a_kill_at_the_end_of_a_session_leaves_nothing_for_ever(run: Run, dataset: Dataset) -> None:
-    """It comes when the ring has gone, and nobody has written yet that its state may go as well."""
+def test_a_kill_after_the_ring_was_removed_leaves_no_state(run: Run, dataset: Dataset) -> None:
+    """The kill comes when the ring is removed and the removal of its state is not yet written."""
     run.put(0)
     run.journalled(1)
     run.journal.mark_consumed(1)
@@ -195,8 +195,8 @@ def test_a_kill_at_the_end_of_a_session_leaves_nothing_for_ever(run: Run, datase
     assert list(killed.glob("*.journal")) == []
 
 
-def test_a_damaged_ring_is_kept_and_named(run: Run, dataset: Dataset) -> None:
-    """The records that are whole are taken; the file stays for a look."""
+def test_a_damaged_ring_is_kept_and_logged(run: Run, dataset: Dataset) -> None:
+    """Its whole records are recovered, and the file stays, with the ending `.damaged`."""
     run.put(0, 1, 2)
     killed = run.killed()
     path = killed / run.taking.path.name
