@@ -13,8 +13,8 @@ SPAN = 1_000_000  # each run numbers its messages from a multiple of this
 PER_FLUSH = 5
 
 # Forks a writer that receives numbered messages, makes rows of them a little later and seals often. It
-# reports each flush. After a random number of reports, which may be none, it is killed; so the moment does not
-# depend on the machine's speed. Prints the last number that was reported. Forking keeps a run short.
+# reports each flush. After a random number of reports, which may be none, it is killed; so the moment does
+# not depend on the speed of the machine. Prints the last number that was reported. Forking keeps a run short.
 KILLER = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
