@@ -44,13 +44,3 @@ def collector_settings() -> None:
             default = field.get_default(call_default_factory=True, validated_data={})
             shown = "" if default in (None, {}) else f"`{default}`"
             cog.out(f"| `{prefix}{name}` | {shown} | {field.description} |\n")
-
-
-def chaos_table() -> None:
-    """Put the faults and their outcomes here, from the record of the last `make chaos`."""
-    record = (ROOT / "collector" / "CHAOS.md").read_text().split("\n## ")[0].splitlines()
-    (summary,) = (line for line in record if " hold. " in line)
-    rows = [line.split(" | ")[:3] for line in record if line.startswith("| ")]
-    cog.out(summary + "\n\n")
-    for number, row in enumerate(rows):
-        cog.out(" | ".join(row) + " |\n" + "|---|---|---|\n" * (number == 0))

@@ -19,9 +19,8 @@ SOURCES = MODULES + sorted((ROOT / "tests").rglob("*.py"))
 MAX_MODULE_LINES = 600  # 400 is advice: a file holds one concept whole
 MAX_FUNCTION_LINES = 50
 MAX_SQL_LINES = 450  # 300 is advice
-GUIDES = {
-    "analysis/README.md": 250
-}  # most lines of a guide; what is generated or measured has a file of its own
+# Most lines of a guide: what is generated or measured has a file of its own.
+GUIDES = {"analysis/README.md": 250, "collector/README.md": 300}
 
 # What each package may import of the others: data flows one way.
 ALLOWED = {
