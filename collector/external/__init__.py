@@ -1,1 +1,1 @@
-"""Take in what others say about blocks and prices, each with its source and licence, in tables of its own."""
+"""Import what others say about blocks and prices, with source and licence, into tables of their own."""

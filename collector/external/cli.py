@@ -8,11 +8,11 @@ import typer
 
 from collector.config import load_settings
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, import_file
+from collector.external.store import Origin, read_import, store_import
 
 
 class Kind(StrEnum):
-    """What a file holds."""
+    """What a file holds: a kind of rows."""
 
     ARRIVALS = "arrivals"
     BLOCKS = "blocks"
@@ -33,8 +33,9 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
-    """Take in arrival times, blocks, pool labels or prices of others, into tables of their own."""
+    """Import arrival times, blocks, pool labels or prices of others, into tables of their own."""
     settings = load_settings(config, dataset=dataset, chain=chain)
-    into = Dataset.open(settings.dataset, settings.chain, create=True)
-    result = import_file(into, kind.value, file, Origin(source, licence, url), currency=currency)
+    read = read_import(kind.value, file, Origin(source, licence, url), currency=currency)
+    # Only now: a file that is refused leaves nothing behind.
+    result = store_import(Dataset.open(settings.dataset, settings.chain, create=True), read)
     print(f"{result.table}: {result.n_rows:,} rows in the file, {result.n_new:,} of them new")

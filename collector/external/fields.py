@@ -1,4 +1,4 @@
-"""Read single values of other people's files; ValueError, with what was expected, for anything else."""
+"""Read single values of other publishers' files. Each raises ValueError that says what it expected."""
 
 import datetime as dt
 import math
@@ -41,7 +41,7 @@ def block_hash(text: str) -> bytes:
 def time_us(text: str) -> int:
     """Read milliseconds since 1970 UTC as microseconds."""
     value_ms = whole(text)
-    _check_time(value_ms / MS)
+    check_time(value_ms / MS)
     return value_ms * MS
 
 
@@ -54,7 +54,7 @@ def time_s(text: str) -> int:
     if len(text) < len("2018-02-25 12:00:00"):
         raise ValueError(f"{text!r} is no time like 2018-02-25 12:00:00")
     value_s = int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())
-    _check_time(value_s)
+    check_time(value_s)
     return value_s
 
 
@@ -69,7 +69,7 @@ def day_s(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is no day like 2018-02-25")
     value_s = timegm(time.strptime(match[1], "%Y-%m-%d"))
-    _check_time(value_s)
+    check_time(value_s)
     return value_s
 
 
@@ -93,6 +93,7 @@ def label(text: str) -> str:
     return text
 
 
-def _check_time(value_s: float) -> None:
+def check_time(value_s: float) -> None:
+    """Raise ValueError for a time before the first block or in the future."""
     if not FIRST_DAY_S <= value_s <= time.time() + AHEAD_S:
         raise ValueError(f"{value_s:.0f} s since 1970 is before the first block or in the future")

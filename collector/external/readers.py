@@ -1,18 +1,21 @@
-"""Read the files of others into rows of the contract, or refuse them with file, line and reason.
+"""Read files of other publishers into rows of the contract, or refuse them with file, line and reason.
 
-A file is taken whole or not at all. Columns are found by name; the names are those that the publishers use.
+A file is read whole or not at all. Columns are found by the names that the publishers give them. A file may
+hold anything: limits on its bytes, lines and rows bound the time and the memory that reading takes.
 """
 
 import csv
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO, cast
+from typing import Final, TextIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.dataset.schema import Table
@@ -25,8 +28,16 @@ from collector.dataset.schema.external import (
 from collector.errors import DecodeError
 from collector.external import fields
 
-Row = dict[str, Any]
-Read = Callable[[str], Any]
+Value = bytes | str | int | float | None
+Values = dict[str, Value]  # of a row, by column
+Read = Callable[[str], Value]
+
+MAX_FILE_BYTES: Final = 1 << 30
+MAX_JSON_BYTES: Final = 1 << 24
+MAX_ROWS: Final = 2_000_000  # twice the blocks of the main chain
+MAX_TEXT_CHARACTERS: Final = csv.field_size_limit()  # of a value
+MAX_LINE_CHARACTERS: Final = 1 << 20
+BATCH_ROWS: Final = 10_000
 
 DAY_S: Final = 86_400
 # bitcoinresearchkit/brk: index 0 is 2009-01-03, index i from 1 on is 2009-01-08 + i days.
@@ -40,7 +51,7 @@ HEADLESS_ARRIVAL: Final = re.compile(r"\d+,[0-9a-f]{64},\d+")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a file: the names it may have, how it is read, and whether it may be missing."""
+    """A column of a file: the names it may have, how its text is read, and whether it may be missing."""
 
     names: tuple[str, ...]
     read: Read
@@ -109,18 +120,19 @@ KINDS: Final[dict[str, tuple[Table, Mapping[str, Field]]]] = {
 }
 
 
-def read_rows(kind: str, path: Path) -> list[Row]:
-    """Read a file of a kind. Raises DecodeError that names the line, and nothing else for what is in it."""
+def read_rows(kind: str, path: Path) -> list[Values]:
+    """Read a file of a kind. Whatever it holds, raises nothing but DecodeError, which names the line."""
     wanted = KINDS[kind][1]
     try:
+        _check_size(path, MAX_JSON_BYTES if path.suffix == ".json" else MAX_FILE_BYTES)
         if path.suffix == ".parquet":
-            return list(_from_parquet(path, wanted))
+            return _limited(path, _from_parquet(path, wanted))
         if path.suffix == ".json":
             if kind != "prices":
                 raise DecodeError(f"{path}: JSON is read for prices only; convert it to CSV")
-            return list(_from_ohlc(path))
+            return _limited(path, _from_ohlc(path))
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            return list(_from_text(path, lines, wanted))
+            return _limited(path, _from_text(path, lines, wanted))
     except UnicodeDecodeError:
         raise DecodeError(f"{path} is not text in UTF-8") from None
     except (csv.Error, RecursionError) as error:
@@ -129,8 +141,39 @@ def read_rows(kind: str, path: Path) -> list[Row]:
         raise DecodeError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _from_text(path: Path, lines: TextIO, wanted: Mapping[str, Field]) -> Iterator[Row]:
-    first = lines.readline()
+def _check_size(path: Path, max_bytes: int) -> None:
+    """Refuse what is no file, such as a device that never ends, and a file that is too large."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise DecodeError(f"{path} is no file that can be read to its end; copy its content into one")
+    if about.st_size > max_bytes:
+        raise DecodeError(f"{path} has {about.st_size:,} bytes, more than {max_bytes:,}; split it")
+
+
+def _limited(path: Path, rows: Iterator[Values]) -> list[Values]:
+    """Collect rows up to the limit."""
+    found: list[Values] = []
+    for row in rows:
+        if len(found) == MAX_ROWS:
+            raise DecodeError(f"{path} has more than {MAX_ROWS:,} rows; split it")
+        found.append(row)
+    return found
+
+
+def _lines(path: Path, lines: TextIO) -> Iterator[str]:
+    """Yield lines; refuse one that is too long, of which the rest may not fit into memory."""
+    while line := lines.readline(MAX_LINE_CHARACTERS):
+        if len(line) == MAX_LINE_CHARACTERS:
+            raise DecodeError(
+                f"{path} has a line of {MAX_LINE_CHARACTERS:,} characters or more: it is no table"
+            )
+        yield line
+
+
+def _from_text(path: Path, file: TextIO, wanted: Mapping[str, Field]) -> Iterator[Values]:
+    """Read rows of text whose fields are separated by commas or tabs; the first line names the columns."""
+    lines = _lines(path, file)
+    first = next(lines, "")
     if not first.strip():
         raise DecodeError(f"{path} is empty")
     delimiter = "\t" if "\t" in first else ","
@@ -138,7 +181,7 @@ def _from_text(path: Path, lines: TextIO, wanted: Mapping[str, Field]) -> Iterat
     n_header_lines = 1
     if wanted is ARRIVALS and HEADLESS_ARRIVAL.fullmatch(first.strip()):
         header, n_header_lines = ["height", "hash", "timestamp_ms"], 0
-        lines = cast(TextIO, itertools.chain([first], lines))
+        lines = itertools.chain([first], lines)
     places = _places(path, header, wanted)
     rows = csv.reader(lines, delimiter=delimiter)
     for values in rows:
@@ -148,22 +191,49 @@ def _from_text(path: Path, lines: TextIO, wanted: Mapping[str, Field]) -> Iterat
         yield _row(f"{path}:{line}", {name: values[at] for name, at in places.items()}, wanted)
 
 
-def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Row]:
+def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Values]:
+    """Read rows of a Parquet file, batch by batch: a small file may unfold to more than fits into memory."""
+    n_read = 0
     try:
-        table = pq.ParquetFile(path).read()
+        with pq.ParquetFile(path) as whole:
+            places = _places(path, whole.schema_arrow.names, wanted)
+            names = {name: whole.schema_arrow.names[at] for name, at in places.items()}
+            _check_unfolded(path, whole, names.values())
+        # A text that repeats stays in memory once.
+        with pq.ParquetFile(path, read_dictionary=list(names.values())) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(names.values())):
+                columns = {name: _texts(path, batch.column(theirs)) for name, theirs in names.items()}
+                for number in range(len(batch)):
+                    texts = {name: values[number] for name, values in columns.items()}
+                    yield _row(f"{path}, row {n_read + number + 1}", texts, wanted)
+                n_read += len(batch)
     except pa.ArrowException as error:
-        raise DecodeError(f"{path} is no Parquet file: {error}") from None
-    places = _places(path, table.column_names, wanted)
-    columns = {name: table.column(at).to_pylist() for name, at in places.items()}
-    for number in range(len(table)):
-        # A null is no text, as an empty field of a CSV file is none.
-        texts = {
-            name: "" if values[number] is None else str(values[number]) for name, values in columns.items()
-        }
-        yield _row(f"{path}, row {number + 1}", texts, wanted)
+        raise DecodeError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from None
 
 
-def _from_ohlc(path: Path) -> Iterator[Row]:
+def _check_unfolded(path: Path, file: pq.ParquetFile, names: Iterable[str]) -> None:
+    """Refuse a Parquet file whose footer announces more rows or bytes than are read, or columns of lists."""
+    metadata = file.metadata
+    n_bytes = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    if metadata.num_rows > MAX_ROWS:
+        raise DecodeError(f"{path} has {metadata.num_rows:,} rows, more than {MAX_ROWS:,}; split it")
+    if n_bytes > MAX_FILE_BYTES:
+        raise DecodeError(f"{path} unfolds to {n_bytes:,} bytes, more than {MAX_FILE_BYTES:,}; split it")
+    for name in names:
+        if pa.types.is_nested(file.schema_arrow.field(name).type):
+            raise DecodeError(f"{path}: column {name} holds several values in a row; one is needed")
+
+
+def _texts(path: Path, column: pa.Array) -> list[str]:
+    """Return the values of a column as texts; a null is an empty text, like an empty field of a CSV file."""
+    if isinstance(column, pa.DictionaryArray):
+        lengths = pc.binary_length(column.dictionary)
+        if len(lengths) and (pc.max(lengths).as_py() or 0) > MAX_TEXT_CHARACTERS:
+            raise DecodeError(f"{path} has a value of more than {MAX_TEXT_CHARACTERS:,} bytes")
+    return ["" if value is None else str(value) for value in column.to_pylist()]
+
+
+def _from_ohlc(path: Path) -> Iterator[Values]:
     """Read a list of [open, high, low, close] by day; days without a price are zeros."""
     try:
         days = json.loads(path.read_text(encoding="utf-8"))
@@ -179,9 +249,12 @@ def _from_ohlc(path: Path) -> Iterator[Row]:
         if any(prices):
             texts = dict(zip(("open", "high", "low", "close"), map(str, prices), strict=True))
             row = _row(f"{path}, day {index}", texts, {name: PRICES[name] for name in texts})
-            yield row | {
-                "day_at": OHLC_FIRST_S + index * DAY_S if index == 0 else OHLC_SECOND_S + index * DAY_S
-            }
+            day_s = OHLC_FIRST_S if index == 0 else OHLC_SECOND_S + index * DAY_S
+            try:
+                fields.check_time(day_s)
+            except ValueError as error:
+                raise DecodeError(f"{path}, day {index}: {error}") from None
+            yield row | {"day_at": day_s}
 
 
 def _places(path: Path, header: Sequence[str], wanted: Mapping[str, Field]) -> dict[str, int]:
@@ -199,24 +272,25 @@ def _places(path: Path, header: Sequence[str], wanted: Mapping[str, Field]) -> d
     return places
 
 
-def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> Row:
-    row = {}
+def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> Values:
+    """Read the texts of a row; refuse it where one is no value of its column."""
+    row: Values = {}
     for name, text in texts.items():
         try:
             row[name] = wanted[name].read(text.strip())
         except ValueError as error:
             raise DecodeError(f"{where}: {name}: {error}") from None
     if "close" in row:
-        _check_prices(where, row)
+        _check_prices(where, {name: value for name, value in row.items() if isinstance(value, float)})
     return row
 
 
-def _check_prices(where: str, row: Row) -> None:
-    """Refuse prices of a day that are not between its lowest and its highest."""
+def _check_prices(where: str, row: Mapping[str, float]) -> None:
+    """Refuse a day of which the first or last price is not between the lowest and the highest."""
     inner = [row[name] for name in ("open", "close") if name in row]
     low, high = row.get("low", min(inner)), row.get("high", max(inner))
     if not low <= min(inner) <= max(inner) <= high:
         prices = ", ".join(
             f"{name} {row[name]:g}" for name in ("open", "high", "low", "close") if name in row
         )
-        raise DecodeError(f"{where}: {prices}: not all are between lowest and highest")
+        raise DecodeError(f"{where}: {prices}: first and last must lie between lowest and highest")

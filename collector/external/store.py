@@ -1,18 +1,21 @@
-"""Put imported rows into their tables, and say where they are from."""
+"""Store imported rows in their tables, with a row that says where they are from."""
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from collector.dataset.open import Dataset
+from collector.dataset.rows import ExternalSourceRow
 from collector.dataset.schema import Table
 from collector.dataset.schema.external import EXTERNAL_SOURCES
 from collector.dataset.writer import to_batch
-from collector.errors import DatasetError, SettingsError
-from collector.external.readers import KINDS, Row, read_rows
+from collector.errors import DatasetError, DecodeError, SettingsError
+from collector.external.readers import KINDS, Value, Values, read_rows
 
 STEM_DIGITS: Final = 16
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -27,54 +30,94 @@ class Origin(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What came of an import."""
+    """How many rows an import found, and stored."""
 
     table: str
     n_rows: int  # in the file
     n_new: int
 
 
-def import_file(
-    dataset: Dataset, kind: str, path: Path, origin: Origin, *, currency: str = "USD"
-) -> Imported:
-    """Import a file; rows that are there already are left alone, and so is a file that is.
+class ImportFile(NamedTuple):
+    """A file that was read and found good, before anything of it is stored."""
 
-    Raises DecodeError when the file is not what it should be, SettingsError for an incomplete origin, and
-    DatasetError when the source says something else than it said before.
+    kind: str
+    table: Table
+    origin: Origin
+    rows: list[Values]
+    about: ExternalSourceRow
+
+
+def read_import(kind: str, path: Path, origin: Origin, *, currency: str = "USD") -> ImportFile:
+    """Read and check a file; changes nothing anywhere.
+
+    Raises DecodeError when the file is not what it should be or contradicts itself, SettingsError for an
+    incomplete origin.
     """
     _check_origin(origin)
     table = KINDS[kind][0]
     now_us = time.time_ns() // 1000
-    rows = [{"source": origin.source, **row} for row in read_rows(kind, path)]
+    added: Values = {"source": origin.source}
+    if kind == "prices":
+        added |= {"currency": currency, "imported_at": now_us}
+    rows = [added | row for row in read_rows(kind, path)]
     if kind == "arrivals":
         rows = _earliest(rows)
-    if kind == "prices":
-        rows = [{"currency": currency, "imported_at": now_us, **row} for row in rows]
-    digest = hashlib.sha256(path.read_bytes()).digest()
+    _refuse_repetitions(path, table, rows)
+    about: ExternalSourceRow = {
+        "source": origin.source,
+        "kind": kind,
+        "licence": origin.licence,
+        "url": origin.url,
+        # A name on disk is bytes, and need not be text.
+        "file_name": os.fsencode(path.name).decode(errors="replace"),
+        "file_sha256": _digest(path),
+        "imported_at": now_us,
+        "n_rows": 0,
+    }
+    return ImportFile(kind, table, origin, rows, about)
+
+
+def store_import(dataset: Dataset, file: ImportFile) -> Imported:
+    """Store the rows of a file that the dataset lacks; nothing when the file itself was stored before.
+
+    Raises DatasetError when the source says something else than it said before.
+    """
+    key = (file.origin.source, file.kind, file.about["file_sha256"])
     with dataset.backfill_lock():
-        known = dataset.read(EXTERNAL_SOURCES).to_pylist()
-        if any(
-            (row["source"], row["kind"], row["file_sha256"]) == (origin.source, kind, digest) for row in known
-        ):
-            return Imported(table.name, len(rows), 0)
-        new = _new_rows(dataset, table, rows)
-        stem = f"import-{origin.source}-{digest.hex()[:STEM_DIGITS]}"
+        sources = dataset.read(EXTERNAL_SOURCES).to_pylist()
+        if any((row["source"], row["kind"], row["file_sha256"]) == key for row in sources):
+            return Imported(file.table.name, len(file.rows), 0)
+        new = _new_rows(dataset, file.table, file.rows)
+        stem = f"import-{file.origin.source}-{file.about['file_sha256'].hex()[:STEM_DIGITS]}"
         if new:
-            dataset.write(table, new, stem=stem)
-        about = {**origin._asdict(), "kind": kind, "file_name": path.name, "file_sha256": digest}
-        dataset.write(
-            EXTERNAL_SOURCES, [{**about, "imported_at": now_us, "n_rows": len(new)}], stem=f"{stem}-{kind}"
-        )
-    return Imported(table.name, len(rows), len(new))
+            dataset.write(file.table, new, stem=stem)
+        about: ExternalSourceRow = {**file.about, "n_rows": len(new)}
+        dataset.write(EXTERNAL_SOURCES, [about], stem=f"{stem}-{file.kind}")
+    return Imported(file.table.name, len(file.rows), len(new))
 
 
-def _earliest(arrivals: Sequence[Row]) -> list[Row]:
+def import_file(
+    dataset: Dataset, kind: str, path: Path, origin: Origin, *, currency: str = "USD"
+) -> Imported:
+    """Read a file and store its rows; raises what `read_import` and `store_import` raise."""
+    return store_import(dataset, read_import(kind, path, origin, currency=currency))
+
+
+def _digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise DecodeError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _earliest(arrivals: Sequence[Values]) -> list[Values]:
     """Keep the first arrival of each block: a node connects a block again after a reorganisation."""
-    first: dict[bytes, Row] = {}
-    for row in arrivals:
-        kept = first.setdefault(row["block_hash"], row)
-        if row["arrived_at"] < kept["arrived_at"]:
-            first[row["block_hash"]] = row
+    by_time = sorted(arrivals, key=itemgetter("arrived_at"))
+    first: dict[Value, Values] = {}
+    for row in by_time:
+        first.setdefault(row["block_hash"], row)
     return list(first.values())
 
 
@@ -90,24 +133,27 @@ def _check_origin(origin: Origin) -> None:
             )
 
 
-def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Row]) -> list[Row]:
-    """Leave out what is there; refuse what contradicts it, and what a file says twice."""
-    # Through Arrow, so that what is compared has the same types on both sides.
-    stored = dataset.read(table).to_pylist()
-    given = to_batch(table, rows).to_pylist()
-    known = {_key(table, row): row for row in stored}
-    new = []
+def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> None:
+    """Refuse a file with two rows about the same."""
     seen = set()
-    for number, (row, typed) in enumerate(zip(rows, given, strict=True), start=1):
-        key = _key(table, typed)
+    for number, row in enumerate(rows, start=1):
+        key = _key(table, row)
         if key in seen:
-            raise DatasetError(
-                f"row {number} of the file is about {_named(table, typed)}, as an earlier one is"
-            )
+            raise DecodeError(f"{path}: row {number} is about {_named(table, row)}, as an earlier one is")
         seen.add(key)
-        if key not in known:
+
+
+def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Values]:
+    """Return the rows that the dataset lacks; refuse those that contradict a stored one."""
+    # Through Arrow, so that both sides have the same types.
+    stored = {_key(table, row): row for row in dataset.read(table).to_pylist()}
+    given = to_batch(table, rows).to_pylist()
+    new = []
+    for row, typed in zip(rows, given, strict=True):
+        earlier = stored.get(_key(table, typed))
+        if earlier is None:
             new.append(row)
-        elif _said(known[key]) != _said(typed):
+        elif _without_import_time(earlier) != _without_import_time(typed):
             raise DatasetError(
                 f"{typed['source']} said otherwise about {_named(table, typed)} before; "
                 "import what is new under another --source"
@@ -116,13 +162,15 @@ def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Row]) -> list[Row]:
 
 
 def _key(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values that identify a row."""
     return tuple(row[name] for name in table.grain)
 
 
-def _said(row: Mapping[str, Any]) -> Row:
+def _without_import_time(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "imported_at"}
 
 
 def _named(table: Table, row: Mapping[str, Any]) -> str:
+    """Name what a row is about, for a message; hashes in display order."""
     values = (row[name] for name in table.grain if name != "source")
     return ", ".join(value[::-1].hex() if isinstance(value, bytes) else str(value) for value in values)

@@ -1,12 +1,14 @@
-"""What others say: taken in whole with its origin, or refused with file, line and reason."""
+"""Files of other publishers are imported whole with their origin, or refused with file, line and reason."""
 
 import contextlib
 import csv
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +28,7 @@ from collector.dataset.schema import (
     hash_hex,
 )
 from collector.errors import DatasetError, DecodeError, SettingsError
+from collector.external import readers
 from collector.external.readers import KINDS, read_rows
 from collector.external.store import Origin, import_file
 
@@ -173,6 +176,83 @@ def test_nothing_but_a_refusal_comes_of_garbage(
     path.write_bytes(content)
     with contextlib.suppress(DecodeError):
         assert isinstance(read_rows(kind, path), list)
+
+
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    """A device and a pipe give bytes for ever, or none: neither is opened."""
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    for path in (Path("/dev/zero"), pipe, tmp_path):
+        with pytest.raises(DecodeError, match="no file that can be read to its end"):
+            read_rows("labels", path)
+
+
+def test_a_file_that_is_one_endless_line_is_refused_at_its_beginning(tmp_path: Path) -> None:
+    """A gigabyte of zeros takes no space on disk; its first megabyte shows that it is no table."""
+    path = written(tmp_path, "")
+    os.truncate(path, readers.MAX_FILE_BYTES)
+    with pytest.raises(DecodeError, match="has a line of 1,048,576 characters or more"):
+        read_rows("labels", path)
+    os.truncate(path, readers.MAX_FILE_BYTES + 1)
+    with pytest.raises(DecodeError, match="more than 1,073,741,824; split it"):
+        read_rows("labels", path)
+
+
+def test_a_parquet_file_that_unfolds_to_too_much_is_refused(tmp_path: Path) -> None:
+    """A few kilobytes hold millions of rows, or a long name a thousand times; lists are no values."""
+    path = tmp_path / "labels.parquet"
+    n_rows = readers.MAX_ROWS + 1
+    heights = np.zeros(n_rows, np.int32)
+    names = pa.DictionaryArray.from_arrays(np.zeros(n_rows, np.int8), ["a"])
+    pq.write_table(pa.table({"height": heights, "label": names}), path)
+    assert path.stat().st_size < 50_000
+    with pytest.raises(DecodeError, match="2,000,001 rows, more than 2,000,000; split it"):
+        read_rows("labels", path)
+    pq.write_table(pa.table({"height": range(1000), "label": ["a" * 1_000_000] * 1000}), path)
+    with pytest.raises(DecodeError, match="a value of more than"):
+        read_rows("labels", path)
+    pq.write_table(pa.table({"height": [1], "label": [["a", "b"]]}), path)
+    with pytest.raises(DecodeError, match="column label holds several values in a row"):
+        read_rows("labels", path)
+
+
+@pytest.mark.parametrize(
+    ("n_days", "message"),
+    [(20_000, "day 6.*in the future"), (1_500_000, "day 6.*in the future"), (3_000_000, "split it")],
+)
+def test_prices_of_days_to_come_are_refused(n_days: int, message: str, tmp_path: Path) -> None:
+    """Also where no calendar has a year for them."""
+    with pytest.raises(DecodeError, match=message):
+        read_rows("prices", written(tmp_path, f"[{','.join(['[1,1,1,1]'] * n_days)}]", "days.json"))
+
+
+def test_a_refused_import_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No dataset is made for a file that is refused: one sentence, and status 1."""
+    path = written(tmp_path, "height,pool\n1,a\n1,b\n")
+    options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(tmp_path / "ds")]
+    monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["file.csv"]
+
+
+def test_a_file_name_need_not_be_text(dataset: Dataset, tmp_path: Path) -> None:
+    """A name on disk is bytes; what is no UTF-8 in it is replaced in the row."""
+    path = tmp_path / os.fsdecode(b"labels-\xff.csv")
+    path.write_text("height,pool\n1,a\n")
+
+    assert import_file(dataset, "labels", path, ORIGIN).n_new == 1
+
+    (about,) = dataset.read(EXTERNAL_SOURCES).to_pylist()
+    assert about["file_name"] == "labels-\ufffd.csv"
 
 
 def test_the_command_imports_and_says_how_much(
