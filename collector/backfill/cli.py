@@ -26,36 +26,37 @@ from collector.node.access import Access, find_access
 from collector.node.rpc import checked_url
 
 DAY_S: Final = 86_400
-MAX_WORKERS: Final = 16  # of the node's default work queue each worker takes one place
+MAX_WORKERS: Final = 16  # each worker takes one place in the node's work queue, which has 16 by default
 
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings file (TOML).")]
-DatadirOption = Annotated[Path | None, typer.Option(help="The node's datadir; ~/.bitcoin unless set.")]
+DatadirOption = Annotated[Path | None, typer.Option(help="The node's datadir; by default ~/.bitcoin.")]
 ConfOption = Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")]
 RpcUrlOption = Annotated[str | None, typer.Option(help="Address of the node's RPC.")]
 CookieFileOption = Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")]
-DatasetOption = Annotated[
-    Path | None, typer.Option(help="BlockFolder of the dataset; data/dataset unless set.")
-]
+DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; by default data/dataset.")]
 
 
 def backfill(  # noqa: PLR0917 - typer passes every option by name
     blocks_dir: Annotated[
-        Path | None, typer.Option(help="The folder `blocks` of a node's datadir; it may be running.")
+        Path | None, typer.Option(help="The folder `blocks` in a node's datadir; the node may be running.")
     ] = None,
     node: Annotated[
-        bool, typer.Option("--node", help="Ask a node: for the blocks, or with --blocks-dir to check them.")
+        bool,
+        typer.Option(
+            "--node", help="Ask a node for the blocks; with --blocks-dir, ask it to check them and for fees."
+        ),
     ] = False,
-    first: Annotated[str | None, typer.Option("--from", help="First height, or date (YYYY-MM-DD).")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Last height, or date, itself included.")] = None,
+    first: Annotated[str | None, typer.Option("--from", help="First height or date (YYYY-MM-DD).")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last height or date, which is included.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=MAX_WORKERS, help="Processes; one per core unless set.")
+        int | None, typer.Option(min=1, max=MAX_WORKERS, help="Worker processes; by default one per core.")
     ] = None,
     dataset: DatasetOption = None,
     chain: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(MAGIC)}; told by the files unless set.")
+        str | None, typer.Option(help=f"One of {', '.join(MAGIC)}; by default the chain of the files.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Where the JSON report goes; in the dataset unless set.")
+        Path | None, typer.Option(help="File for the JSON report; by default in the dataset.")
     ] = None,
     config: ConfigOption = None,
     datadir: DatadirOption = None,
@@ -63,12 +64,12 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     rpc_url: RpcUrlOption = None,
     cookie_file: CookieFileOption = None,
 ) -> None:
-    """Fill `blocks` and `transactions` from block files or a node. Can be stopped and run again."""
+    """Fill `blocks` and `transactions` from block files or a node. It can be stopped and run again."""
     if blocks_dir is None and not node:
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
-        raise typer.BadParameter(f"no file in a folder that is there: --report {report}")
-    selection = parse_wish(first, last)
+        raise typer.BadParameter(f"--report {report} is a folder, or its folder does not exist")
+    selection = parse_selection(first, last)
     folder = BlockFolder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
     settings = load_settings(
         config,
@@ -101,19 +102,19 @@ def _run(
     with ProgressView(Console(stderr=True), workers) as progress:
         if folder is not None:
             return from_files(folder, into, selection, workers=workers, progress=progress, access=access)
-        assert access is not None  # noqa: S101 - the command has demanded one of the two
+        assert access is not None  # noqa: S101 - the command demands one of the two
         return from_node(access, into, selection, workers=workers, progress=progress)
 
 
-def parse_wish(first: str | None, last: str | None) -> BlockSelection:
-    """Read --from and --to, each a height or a date; typer.BadParameter when one is neither."""
+def parse_selection(first: str | None, last: str | None) -> BlockSelection:
+    """Read --from and --to, each a height or a date; raise typer.BadParameter when one is neither."""
     first_height, from_time_s = _height_or_time(first, "--from")
     last_height, to_time_s = _height_or_time(last, "--to")
     for low, high in ((first_height, last_height), (from_time_s, to_time_s)):
         if low is not None and high is not None and low > high:
-            raise typer.BadParameter(f"--from {first} is behind --to {last}")
+            raise typer.BadParameter(f"--from {first} is after --to {last}")
     if to_time_s is not None:
-        to_time_s += DAY_S  # the last day belongs to it
+        to_time_s += DAY_S  # the last day is included
     return BlockSelection(
         first_height=first_height, last_height=last_height, from_time_s=from_time_s, to_time_s=to_time_s
     )
@@ -134,12 +135,12 @@ def _height_or_time(text: str | None, option: str) -> tuple[int | None, int | No
 
 def _checked_chain(chain: str | None) -> str | None:
     if chain is not None and chain not in MAGIC:
-        raise SettingsError(f"no chain {chain!r}; choose one of {', '.join(MAGIC)}")
+        raise SettingsError(f"there is no chain {chain!r}; choose one of {', '.join(MAGIC)}")
     return chain
 
 
 def _access(settings: Settings) -> Access:
-    """Find the node's RPC; of several nodes in the settings the first is asked."""
+    """Find the RPC of the first node in the settings."""
     access = find_access(settings.node[0], settings.chain)
     checked_url(access.rpc_url, allow_remote=settings.node[0].allow_remote_rpc)
     return access
@@ -150,7 +151,7 @@ def _cores() -> int:
 
 
 def _end_in_order_on_sigterm() -> None:
-    """Let SIGTERM end the command as Ctrl-C does: what workers are at is finished, and no more begun."""
+    """Let SIGTERM end the command as Ctrl-C does: the units under way are finished, and no more begin."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + signal.SIGTERM)

@@ -45,7 +45,7 @@ def node_options(node: RegtestNode) -> Sequence[object]:
 
 
 def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dataset, tmp_path: Path) -> None:
-    """All blocks of the node's chain, with heights and raw_blocks by RPC, and a report as JSON."""
+    """All blocks of the node's chain, with heights and bytes by RPC, and a report as JSON."""
     rpc = node.client()
     height = rpc.call("getblockcount")
     hashes = [rpc.call("getblockhash", i) for i in range(height + 1)]
@@ -200,13 +200,13 @@ def test_what_a_live_collector_will_store_is_left_to_it(
     [
         ((), 2, "--blocks-dir"),
         (("--blocks-dir", "BLOCKS", "--from", "yesterday"), 2, "neither a height nor a date"),
-        (("--blocks-dir", "BLOCKS", "--from", "9", "--to", "8"), 2, "is behind"),
-        (("--blocks-dir", "BLOCKS", "--from", "2020-01-02", "--to", "2020-01-01"), 2, "is behind"),
+        (("--blocks-dir", "BLOCKS", "--from", "9", "--to", "8"), 2, "is after"),
+        (("--blocks-dir", "BLOCKS", "--from", "2020-01-02", "--to", "2020-01-01"), 2, "is after"),
         (("--blocks-dir", "BLOCKS", "--workers", "0"), 2, "workers"),
         (("--blocks-dir", "BLOCKS", "--chain", "moon"), 1, "no chain 'moon'"),
         (("--blocks-dir", "BLOCKS", "--chain", "main"), 1, "is of chain regtest, not of main"),
-        (("--blocks-dir", "BLOCKS", "--report", "nowhere/report.json"), 2, "no file in a folder"),
-        (("--blocks-dir", "BLOCKS", "--report", "BLOCKS"), 2, "no file in a folder"),
+        (("--blocks-dir", "BLOCKS", "--report", "nowhere/report.json"), 2, "--report"),
+        (("--blocks-dir", "BLOCKS", "--report", "BLOCKS"), 2, "--report"),
         (("--blocks-dir", "nowhere"), 1, "set --blocks-dir"),
         (("--node", "--rpc-url", "http://127.0.0.1:1", "--cookie-file", "nowhere"), 1, "cookie"),
     ],
