@@ -24,10 +24,9 @@ from collector.dataset.schema import TABLES, Table
 from collector.errors import CollectorError
 from collector.external.cli import import_external
 from collector.journal.segment import journal_folder
-from collector.log import configure_logging
+from collector.log import configure_logging, printable
 from collector.monitor.http import try_address
 from collector.node.preflight import client_for, examine, refuse_same_node_twice
-from collector.node.rpc import printable
 from collector.regtest import find_bitcoind, load_scenario
 from collector.regtest.demo import DATASET, claim_folder, run_demo
 from collector.regtest.progress_display import ScenarioProgress

@@ -9,6 +9,11 @@ from typing import Any, TextIO, cast
 import structlog
 
 
+def printable(text: str) -> str:
+    """Return text on one line without the characters that control a terminal, because strangers wrote it."""
+    return "".join(char for char in " ".join(text.split()) if char.isprintable())
+
+
 def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Remove control characters from every text of a log event, because strangers wrote part of it."""
     for name, value in event.items():

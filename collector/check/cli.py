@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from collector.check.model import BREACH, OK, Outcome
 from collector.check.run import check
 from collector.dataset.open import ChainOption, DatasetArgument, open_existing
-from collector.node.rpc import printable
+from collector.log import printable
 
 
 def check_dataset(

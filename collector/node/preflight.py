@@ -27,8 +27,9 @@ from collector.errors import (
     SettingsError,
     WrongChain,
 )
+from collector.log import printable
 from collector.node.access import RPC_PORTS, find_access
-from collector.node.rpc import RpcClient, printable
+from collector.node.rpc import RpcClient
 
 EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
 LEAST_VERSION: Final = 230000  # since 23.0 getblock returns the outputs that inputs spent

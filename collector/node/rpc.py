@@ -22,6 +22,7 @@ from requests.auth import HTTPBasicAuth
 
 from collector import backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
+from collector.log import printable
 from collector.loopback import is_loopback
 
 WARMING_UP: Final = -28  # RPC_IN_WARMUP in the node's rpc/protocol.h
@@ -269,11 +270,6 @@ def _without_login(url: str) -> str:
 def _as_in_file(text: str) -> bytes:
     """Return the bytes that the node read for a user or a password, and compares ours with."""
     return text.encode("utf-8", "surrogateescape")
-
-
-def printable(text: str) -> str:
-    """Leave out what would control a terminal; text of a node is written by strangers."""
-    return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
 def _result(method: str, answer: Any) -> Any:

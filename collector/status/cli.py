@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 
 from collector.check.view import retrying
 from collector.dataset.open import ChainOption, DatasetArgument, open_existing
-from collector.node.rpc import printable
+from collector.log import printable
 from collector.status.gather import gather
 from collector.status.model import NodeStatus, Status, TableStatus
 
