@@ -1,5 +1,5 @@
 /*
-summary = "Active blocks whose parent is the active block of the height below by number, not by hash."
+summary = "Active blocks whose parent is not the active block of the height below."
 severity = "warn"
 */
 select

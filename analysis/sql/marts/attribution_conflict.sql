@@ -1,9 +1,9 @@
 /*
-summary = "Pairs of pools that one coinbase speaks for: which won, by what, how often and when."
+summary = "Pairs of pools whose rules both match one coinbase: which pool was named, by which method, how often and when."
 method = """
-Blocks of the active chain for which a rule of another pool matches as well (block_pool.conflicts), by the pool
-that was named and the other. Methods are those of the strongest rule of either. The coinbase of last_height is
-the place to look first.
+Blocks of the active chain for which a rule of another pool also matches (block_pool.conflicts), counted by the pool
+that was named and the other pool. The method of each pool is that of its strongest matching rule. To study a pair,
+begin with the coinbase of last_height.
 """
 grain = ["pool", "other", "method", "other_method"]
 [columns]

@@ -1,9 +1,9 @@
 /*
-summary = "By what the blocks were attributed: payout, tag or nothing, per difficulty epoch and over all, with conflicts."
+summary = "How many blocks are named by payout, by tag, or not at all, per difficulty epoch and over all, with conflicts."
 method = """
-Blocks of the active chain by the method of the rule that decided (block_pool). A conflict is a block for which a
-rule of another pool matches as well. Ratios are of all blocks of the period, with Wilson's 95 % interval, which
-tells how sure the ratio is as a property of the chain's miners; the blocks themselves were all looked at.
+Blocks of the active chain, counted by the method of the rule that decided (block_pool). A conflict is a block for
+which a rule of another pool also matches. Ratios are of all blocks of the period. All blocks were examined, so
+Wilson's 95 % interval describes how well these blocks show what miners do, not an error of counting.
 """
 grain = ["period_kind", "period", "method"]
 [columns]

@@ -1,9 +1,9 @@
 /*
 summary = "What each rule did: blocks it matches, blocks it decided, and blocks where another rule was stronger."
 method = """
-Every candidate of every block of the active chain (pool_candidates), counted by rule. overruled_count is the
-matches that a rule of another pool beat; what is left is matches that another rule of the same pool beat. A rule that
-matches nothing in this dataset has no row.
+Every candidate of every block of the active chain (pool_candidates), counted by rule. overruled_count is the number of
+matches that a rule of another pool beat; in the remaining matches another rule of the same pool was stronger. A rule
+that matches nothing in this dataset has no row.
 """
 grain = ["rule_id"]
 [columns]

@@ -1,10 +1,10 @@
 /*
-summary = "Time from each block's parent to the block, on our clock and by header."
+summary = "Time from each block's parent to the block, on our clock and by header times."
 method = """
-interval_s is the block's arrival minus its parent's, both by one clock. Our own clock comes first: the first `seen`
-that a node pushed to us. Where it lacks either block, interval_s is by the first source, by name, whose imported
-arrivals have both; clock names it. header_interval_s is the difference of the header times, which
-miners choose: it may be negative, and it is never used in place of interval_s.
+interval_s is the arrival of the block minus the arrival of its parent, both by one clock. Our own clock comes first:
+an arrival is the first `seen` that a node pushed to us. Where our clock lacks either block, the first source, by name,
+whose imported arrivals have both is used, and clock names it. header_interval_s is the difference of the header times.
+Miners choose header times, so it may be negative, and it never replaces interval_s.
 """
 grain = ["block_hash"]
 [columns]

@@ -1,9 +1,9 @@
 /*
 summary = "How many transactions waited in a node's mempool when a block reached it."
 method = """
-Stays of mempool_residence that were waiting at the block's cut, the block's own transactions included. Only
-blocks at which the mempool is known (mempool_cuts.is_measured). Where several nodes know theirs, the one that
-connected the block first is nearest to what the pool could know: to later ones transactions have come meanwhile.
+Stays of mempool_residence that were waiting at the block's cut, including the block's own transactions. Only blocks
+at which the mempool is known have a row (mempool_cuts.is_measured). Where several nodes have a row, the node that
+connected the block first shows best what the pool could know, because more transactions have reached later nodes.
 """
 grain = ["block_hash", "node"]
 [columns]

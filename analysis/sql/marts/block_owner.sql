@@ -1,10 +1,10 @@
 /*
 summary = "Who stands behind each block of the active chain: its pool, the pool's owner, the group it shares templates with."
 method = """
-Each block appears once per grouping. 'pool' takes pools as block_pool names them; 'owner' merges pools of one
-company, 'proxy' merges pools that send out the templates of one of them, by the dated memberships of
-data/pools/entities.toml on the UTC day of the block's header time. A pool without an entity on that day stands
-for itself. 'unknown' is nobody in every grouping. An epoch is the 2,016 blocks of one difficulty.
+Each block appears once per grouping. 'pool' uses the pools of block_pool. 'owner' merges the pools of one company, and
+'proxy' merges pools that send out the templates of one of them. Memberships are dated, in data/pools/entities.toml,
+and the UTC day of the block's header time decides. A pool without an entity on that day stands for itself. 'unknown'
+is nobody in every grouping. An epoch is the 2,016 blocks of one difficulty.
 """
 grain = ["grouped_by", "block_hash"]
 [parameters]

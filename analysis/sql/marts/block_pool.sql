@@ -1,11 +1,11 @@
 /*
 summary = "Which pool mined each block, by which rule, and which other pools also match."
 method = """
-All rules are evaluated on the raw coinbase (analysis/attribution/match.py). A payout match beats a tag match; among
-payouts the larger output wins, among tags the longest, then the earliest position. Every other pool with a
-matching rule is a conflict and is listed. A block that no rule matches is 'unknown', which is not a pool. Where
-only a list of labels has the block, there is no coinbase: the pool is the one whose name or alias in data/pools is
-the label, and method is 'label'.
+All rules are evaluated on the raw coinbase (analysis/attribution/match.py). A payout match beats a tag match. Among
+payouts the larger output wins; among tags the longest wins, then the earliest position. Every other pool with a
+matching rule is listed as a conflict. A block that no rule matches is 'unknown', which is not a pool. Where only a list
+of labels has the block, there is no coinbase: the pool is the one whose name or alias in data/pools is the label, and
+method is 'label'.
 """
 grain = ["block_hash"]
 [columns]

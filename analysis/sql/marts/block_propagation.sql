@@ -1,9 +1,9 @@
 /*
-summary = "When each block reached each of our nodes, against the first of them."
+summary = "When each block reached each of our nodes, compared with the first of them."
 method = """
-The first `seen` that each node pushed to us. All nodes are stamped by one clock, ours, so lags need no correction of
-clocks; they hold the way from each node to us, which is milliseconds for nodes nearby. connect_s is the time from a
-node's `seen` to its `connected`: what the node took to validate the block, as far as its messages tell.
+The first `seen` that each node pushed to us. One clock, ours, stamps the messages of all nodes, so lags need no
+correction; they contain the way from each node to us, which takes milliseconds for nodes nearby. connect_s is the
+time from a node's `seen` to its `connected`: how long the node took to validate the block, as its messages show it.
 """
 grain = ["block_hash", "node"]
 [columns]
@@ -16,7 +16,7 @@ n_nodes = "BIGINT  nodes that pushed this block"
 seen_at = "TIMESTAMP WITH TIME ZONE  our clock"
 lag_s = "DOUBLE  s after the first node; 0 for the first"
 spread_s = "DOUBLE  s from the first to the last node; null when only one pushed it"
-connect_s = "DOUBLE  s until the node had connected it; null when it was not told or told before"
+connect_s = "DOUBLE  s until the node had connected it; null when the node did not report that, or reported it earlier"
 */
 with
 

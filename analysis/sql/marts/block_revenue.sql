@@ -1,9 +1,9 @@
 /*
-summary = "What each block of the active chain earned: subsidy, fees, and its worth on that day."
+summary = "What each block of the active chain earned: subsidy, fees, and their value in USD on that day."
 method = """
-Revenue = subsidy of the height + fees of the transactions. Fees are null while they are not known, and so is the
-revenue then; what the coinbase left unclaimed is not taken off, claimed_sat is what it took. USD at the close of
-the UTC day of the header time (price_day); null without a price of that day.
+Revenue is the subsidy of the height plus the fees of the transactions. Where the fees are not known, both are null.
+What a coinbase left unclaimed is not subtracted; claimed_sat is what it took. USD values use the close of the UTC day
+of the header time (price_day) and are null without a price of that day.
 """
 grain = ["block_hash"]
 [columns]

@@ -1,10 +1,10 @@
 /*
 summary = "Difficulty of each block of the active chain, the hashes it stands for, and the time since its parent."
 method = """
-Difficulty from the compact target in the header. A block of difficulty D takes D * 2^48 / (2^16 - 1) hashes on
-average (arXiv:1902.07549; it is 2^256 / target). The time since the parent is the difference of header times,
-which every block has; it may be negative, but differences add up, so over a day or an epoch only the two ends
-matter, each wrong by minutes. Null where the dataset lacks the parent.
+The difficulty comes from the compact target in the header. A block of difficulty D takes D * 2^48 / (2^16 - 1) hashes
+on average (arXiv:1902.07549), which is 2^256 / target. The time since the parent is the difference of header times,
+which every block has. It may be negative, but differences add up: over a day or an epoch only the two ends matter,
+each wrong by minutes. It is null where the dataset lacks the parent.
 """
 grain = ["block_hash"]
 [columns]

@@ -1,14 +1,14 @@
 /*
-summary = "Every valid block: whether it is on the active chain, when it came, and who tells of it."
+summary = "Every valid block: whether it is on the active chain, when it arrived, and which source describes it."
 method = """
-The active chain is the one of most work that the dataset shows, as a node takes it; of branches of the same
-work, the longest one, and of those the one whose tip reached us first. At a height with one block whose hash
-the next block names as its parent there is nothing to decide. Other heights are walked downwards from the block
-above them along prev_hash, so a whole history costs no more than its forks. Where the dataset lacks the block
-that the walk asks for, those it has at that height are stale, and the walk starts anew one height below. That
-gives the longest chain; a branch beside it takes over where its work is more (after a change of difficulty, or
-with the blocks of least difficulty of a test network). Blocks that failed verification are left out.
-arrived_at is the first `seen` that a node pushed to us, over all nodes: they share our clock.
+The active chain is the chain with the most work that the dataset shows, as a node chooses it. Of branches with the
+same work it is the longest, and of those the one whose tip reached us first. At a height with one block, which the
+next block names as its parent, there is nothing to decide. Other heights are walked downwards from the block above
+them along prev_hash, so a whole history costs no more than its forks. Where the dataset lacks the block that the walk
+needs, the blocks it has at that height are stale, and the walk begins again one height below. This gives the longest
+chain. A branch beside it replaces it where the branch has more work (after a change of difficulty, or with blocks of
+least difficulty on a test network). Blocks that failed verification are left out. arrived_at is the first `seen` that
+any node pushed to us; all nodes share our clock.
 """
 grain = ["block_hash"]
 [columns]

@@ -1,15 +1,15 @@
 /*
-summary = "HHI, Nakamoto coefficient, Gini and entropy per day, difficulty epoch and over all, with intervals and with unknown as a bound."
+summary = "HHI, Nakamoto coefficient, Gini and entropy per day, difficulty epoch and over all, with intervals and bounds for unknown blocks."
 method = """
-The indices (analysis/stats/concentration.py) are of the blocks that are named. The 95 % interval is a bootstrap over
-blocks: 999 seeded multinomial draws, quantiles moved by their bias; that of nakamoto is where the intervals of the
-top n reach one half. It tells how well this many blocks show the shares behind them, and is null for fewer than
-two owners. Owners without a block in the period are not seen: gini is that of the owners seen, and over few
-blocks entropy is too low. Unknown blocks give a bound instead of a pool: *_if_apart takes each as a miner of its
-own, *_if_largest gives all to the largest owner. For hhi, nakamoto and entropy_bits these two enclose every way to
-give out the unknown blocks; gini can leave that range, so gini_least and gini_most are its own bounds over every
-way. A period without a named block has nulls, one without blocks has no row.
-The draws take about 3 ms per period and grouping, nearly all of this mart's time.
+The indices (analysis/stats/concentration.py) describe the blocks that have a name. The 95 % interval is a bootstrap
+over blocks: 999 seeded multinomial draws, with quantiles moved by their bias; the interval of nakamoto is where the
+intervals of the top n reach one half. The interval says how well this many blocks show the shares behind them; it is
+null for fewer than two owners. Owners without a block in the period are missing: gini is that of the owners seen,
+and over few blocks entropy is too low. Unknown blocks give bounds instead of a pool: *_if_apart counts each as a miner
+of its own, *_if_largest gives all of them to the largest owner. For hhi, nakamoto and entropy_bits these two bounds
+hold for every possible owner of the unknown blocks. Gini can leave that range, so it has bounds of its own,
+gini_least and gini_most. A period without a named block has nulls; a period without blocks has no row. The draws take
+about 3 ms per period and grouping, which is nearly all of this mart's time.
 """
 grain = ["grouped_by", "period_kind", "period"]
 [columns]

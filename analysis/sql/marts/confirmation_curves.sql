@@ -1,14 +1,15 @@
 /*
-summary = "The waiting of users by feerate decile: survival and incidence curves, all in one row."
+summary = "How long users wait, by feerate decile: survival and incidence curves, each decile in one row."
 method = """
-competing_risks of analysis/stats/survival.py on the counted spells of confirmation_spells: the times of `delay_grid_s`, the
-Kaplan-Meier curve of not being mined yet, and the cumulative incidences of being mined, replaced, expired or gone for
-another reason. Transactions that entered between the same two blocks share their fate, so the intervals are robust
-against likeness within batches of consecutive block intervals, not those of independent transactions. confirmation_delay has one row per time, confirmation_decile the sums.
+competing_risks of analysis/stats/survival.py on the counted spells of confirmation_spells. It gives, at the times of
+`delay_grid_s`, the Kaplan-Meier curve of not being mined yet, and the cumulative incidences of being mined, replaced,
+expired or gone for another reason. Transactions that entered between the same two blocks share their fate, so the
+intervals treat batches of consecutive block intervals, not single transactions, as independent. confirmation_delay
+has a row per time, confirmation_decile has the sums.
 """
 cost = """
-All spells go to NumPy as lists, decile by decile and once more all together, where they are sorted by delay and each
-list gives four curves with intervals.
+All spells go to NumPy as lists, decile by decile and once more all together. They are sorted by delay, and each list
+gives four curves with intervals.
 """
 grain = ["decile"]
 [parameters]

@@ -1,10 +1,10 @@
 /*
 summary = "What became of the transactions of each feerate decile."
 method = """
-Counts of the counted spells of confirmation_spells. accepted_ratio is mined ones among those whose end was seen, with
-a jackknife interval over the block intervals of their entry; it is too high where many are censored, because being mined is the fastest end, and
-confirmation_delay does not have that fault. half_mined_s is the time by which half of the decile was mined, by the
-cumulative incidence, which counts those that never will be.
+Counts of the counted spells of confirmation_spells. accepted_ratio is the number of mined transactions divided by
+those whose end was seen, with a jackknife interval over the block intervals of their entry. It is too high where many
+are censored, because being mined is the fastest end; confirmation_delay does not have that fault. half_mined_s is the
+time by which half of the decile was mined, by the cumulative incidence, which includes those that are never mined.
 """
 grain = ["decile"]
 [parameters]

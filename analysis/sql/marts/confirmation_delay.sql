@@ -1,10 +1,10 @@
 /*
 summary = "How many transactions still wait, are mined, replaced or expired, by feerate decile and time."
 method = """
-The curves of confirmation_curves, time by time. waiting_ratio is the Kaplan-Meier estimate of not being mined yet if
-nothing else could happen; mined_ratio, replaced_ratio, expired_ratio and other_ratio are cumulative incidences
-(Aalen-Johansen) of what does happen, so they and those that still wait add up to 1. Null where nobody was watched for
-so long. Intervals are null for entries in fewer than 5 block intervals.
+The curves of confirmation_curves, with a row per time. waiting_ratio is the Kaplan-Meier estimate of not being mined
+yet if nothing else could happen. mined_ratio, replaced_ratio, expired_ratio and other_ratio are cumulative incidences
+(Aalen-Johansen) of what does happen; with those that still wait they add up to 1. A value is null where no
+transaction was observed for so long. Intervals are null for entries in fewer than 5 block intervals.
 """
 grain = ["decile", "at_s"]
 [columns]

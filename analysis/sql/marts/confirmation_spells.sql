@@ -1,16 +1,17 @@
 /*
 summary = "How long each transaction waited, how that ended, and when we stopped looking."
 method = """
-Stays of mempool_residence whose entry was pushed while our copy of the mempool was in step: what was waiting before
-we came has an unknown beginning and is left out. A spell ends with the stay, as mined, replaced (conflicts with a
-mined transaction included), expired or other; one that is open at the end of the uninterrupted observation is censored
-there. A block that became stale confirms nothing: the spell goes on to what came after it (mempool_returns), and is
-censored at that block when nothing did. Deciles are by the transaction's own feerate among those of its node and UTC day of entry, 1
-pays least, so a rise of all fees moves nobody. Spells without a known fee have no decile. What several nodes saw
-would count several times: is_counted names the spells at the node that saw the transaction first.
+Stays of mempool_residence whose entry was pushed while our copy of the mempool was in step. Transactions that were
+waiting before we began have an unknown beginning and are left out. A spell ends with the stay, as mined, replaced
+(including conflicts with a mined transaction), expired or other. A spell that is open when the uninterrupted
+observation ends is censored there. A block that became stale confirms nothing: the spell goes on to what came after it
+(mempool_returns), or is censored at that block when nothing did. Deciles rank the transaction's own feerate among those
+of its node and UTC day of entry; decile 1 pays least. So a rise of all fees moves no transaction to another decile.
+Spells without a known fee have no decile. A transaction that several nodes saw would count several times: is_counted
+marks the spell at the node that saw it first.
 """
 cost = """
-Deciles within a day sort all stays by feerate; a scan sorts nothing.
+Deciles within a day sort all stays by feerate; a plain scan sorts nothing.
 """
 grain = ["stay_no"]
 [columns]

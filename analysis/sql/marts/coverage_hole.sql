@@ -1,8 +1,8 @@
 /*
 summary = "Times between two observed intervals of a node and topic, and why each began."
 method = """
-The hole after an observed interval lasts until the next interval of the same node and topic begins. What
-happened before the first and after the last interval is outside the window and not a hole.
+A hole begins where an observed interval ends and lasts until the next interval of the same node and topic begins. The
+time before the first and after the last interval is outside the window and is not a hole.
 """
 grain = ["node", "topic", "from_at"]
 [columns]

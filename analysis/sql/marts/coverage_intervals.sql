@@ -1,8 +1,8 @@
 /*
 summary = "Uninterrupted intervals of observation, per node and topic."
 method = """
-Rows of `coverage` that end because a file was sealed go on in the next row of the same session; they are
-joined here. Every other end is real.
+A row of `coverage` that ends because a file was sealed continues in the next row of the same session; such rows are
+joined here. Every other end is a real end of observation.
 """
 grain = ["node", "topic", "session", "from_at"]
 [columns]

@@ -1,8 +1,8 @@
 /*
 summary = "How much of its window each node and topic was really observed."
 method = """
-The window runs from the first to the last moment observed. observed_s is the sum of the uninterrupted
-intervals; a hole is a time in between that was not observed, whatever the reason.
+The window runs from the first to the last moment observed. observed_s is the sum of the uninterrupted intervals. A hole
+is a time between two of them that was not observed, whatever the reason.
 """
 grain = ["node", "topic"]
 [columns]

@@ -1,8 +1,8 @@
 /*
 summary = "Evidence classes of the empty blocks of each pool."
 method = """
-Counts of empty_evidence. excluded_empty_ratio is the rate of empty blocks after leaving out the blocks of either
-kind found while nothing was waiting (fillable_empty_ratio of empty_rate, over all); its interval is Wilson's.
+Counts of empty_evidence. excluded_empty_ratio is the rate of empty blocks without the blocks, empty or not, that were
+found while nothing was waiting (fillable_empty_ratio of empty_rate, over all); its interval is Wilson's.
 """
 grain = ["pool"]
 [columns]

@@ -1,12 +1,12 @@
 /*
-summary = "Every empty block of the active chain, and what speaks for why it is empty."
+summary = "Every empty block of the active chain, and the evidence for why it is empty."
 method = """
-Four classes, first match: `mempool_empty`, nothing was waiting at any node that was in step, so the block says
-nothing about its pool; `unknown`, the mempool or the time since the parent is not known; `validationless`, it came
-within fast_s of its parent while transactions were waiting, as a block does that is mined on a header before the
-parent's transactions are known; `idle`, it came later than that and still took nothing. Times are arrivals on our
-clock. template_ready_s says when our own node could offer a filled template on the same parent: an empty block that
-came before that had no chance to be filled by a pool no faster than our node. A class is evidence, not proof: a
+There are four classes, and the first that matches counts. `mempool_empty`: nothing was waiting at any node that was in
+step, so the block says nothing about its pool. `unknown`: the mempool or the time since the parent is not known.
+`validationless`: the block came within fast_s of its parent while transactions were waiting, as a block does that is
+mined on a header before the parent's transactions are known. `idle`: it came later than that and still took nothing.
+Times are arrivals on our clock. template_ready_s says when our own node could offer a filled template on the same
+parent; a pool no faster than our node could not fill a block that came before. A class is evidence, not proof: a
 pool's own network may be slower or faster than ours.
 """
 grain = ["block_hash"]

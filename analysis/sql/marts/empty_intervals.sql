@@ -1,16 +1,16 @@
 /*
 summary = "Empty blocks per pool: how many, and whether they follow their parent sooner than others."
 method = """
-Blocks of the active chain. The rate of empty blocks has Wilson's 95 % interval. Intervals are block_intervals
-.interval_s, arrival to arrival; a block without one is counted but not timed. Empty against non-empty intervals
-are compared by the Mann-Whitney U test (two-sided, ties corrected) and the rank-biserial correlation
-2 U / (n m) - 1, where U counts the pairs in which the empty block took longer: -1 when every empty block came
-faster than every other, 0 when neither kind tends to be faster. With fewer than min_timed timed blocks of
-either kind there is no test, and enough_data is false. Of many pools some have a small p_value by chance, and all
-are measured on one chain: adjusted_p_value is Holm's (1979), which keeps the chance of even one false claim below the
-level however tests hang together; what the report says of pools is corrected so, too. 'all' is a question of its own.
-Medians have the interval of order statistics (statistics.median_interval), which takes intervals for independent.
-Every block counts here, also one at which nothing was waiting; empty_timing and empty_rate leave those out.
+Blocks of the active chain. The rate of empty blocks has Wilson's 95 % interval. Intervals are
+block_intervals.interval_s, from arrival to arrival; a block without one is counted but not timed. Empty and non-empty
+intervals are compared by the Mann-Whitney U test (two-sided, ties corrected) and the rank-biserial correlation
+2 U / (n m) - 1, where U counts the pairs in which the empty block took longer: -1 when every empty block came faster
+than every other, 0 when neither kind tends to be faster. With fewer than min_timed timed blocks of either kind there is
+no test, and enough_data is false. Of many pools some have a small p_value by chance, and all are measured on one chain.
+adjusted_p_value is Holm's (1979): it keeps the chance of even one false claim below the level, however the tests
+depend on each other. The report corrects its claims about pools in the same way. 'all' is a separate question and is
+not corrected. Medians have the interval of order statistics (median_interval), which assumes independent intervals.
+Every block counts here, even where nothing was waiting; empty_timing and empty_rate leave those out.
 """
 grain = ["pool"]
 [parameters]

@@ -1,14 +1,15 @@
 /*
-summary = "Empty blocks after a block of the same pool against those after a block of another."
+summary = "Empty blocks after a block of the same pool, compared with those after a block of another pool."
 method = """
-A pool knows its own block before anybody else and need not wait for it to be downloaded and validated; so if empty
-blocks come from mining ahead of validation, they should be rarer after its own blocks. Blocks of the active chain
-whose parent is in the dataset. Blocks of unknown pools, and blocks after one, are left out: two unknown blocks need
-not be of one miner. So are blocks at which nothing was waiting. The two rates have Wilson's intervals; they are
-compared by Fisher's exact test (analysis/stats/rates.py), odds below 1 meaning rarer after its own; adjusted_p_value is
-corrected for the number of owners of the grouping, as in empty_intervals. Large pools follow themselves more often,
-so 'all' mixes how often a pool does with how often its blocks are empty: its stratified_* columns compare within each
-owner (N. Mantel and W. Haenszel, 1959). With pools grouped, "same" is the same owner, or the same source of templates.
+A pool knows its own block before anybody else and need not wait to download and validate it. So if empty blocks come
+from mining before validation, they should be rarer after the pool's own blocks. Blocks of the active chain whose
+parent is in the dataset. Left out are blocks of unknown pools and blocks after one, because two unknown blocks need
+not be of one miner, and blocks at which nothing was waiting. The two rates have Wilson's intervals and are compared by
+Fisher's exact test (analysis/stats/count_tests.py); odds below 1 mean that empty blocks are rarer after the pool's own.
+adjusted_p_value is corrected for the number of owners of the grouping, as in empty_intervals. Large pools follow
+themselves more often, so 'all' mixes how often a pool does that with how often its blocks are empty. Its stratified_*
+columns therefore compare within each owner (N. Mantel and W. Haenszel, 1959). With pools grouped, "same" means the
+same owner, or the same source of templates.
 """
 grain = ["grouped_by", "owner"]
 [columns]

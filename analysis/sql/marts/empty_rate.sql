@@ -1,9 +1,9 @@
 /*
 summary = "Rate of empty blocks of the network and of each pool or entity, per day, difficulty epoch and over all."
 method = """
-Blocks of the active chain, with Wilson's 95 % interval (E. B. Wilson, 1927). fillable_* are without the blocks of
-either kind at which the mempool is known to have had nothing waiting: nobody could have filled them. Where the
-mempool was not observed nothing can be left out, and both rates are the same. Days are those of the header time.
+Blocks of the active chain, with Wilson's 95 % interval (E. B. Wilson, 1927). fillable_* leave out all blocks, empty or
+not, at which the mempool is known to have been empty, because nobody could have filled them. Where the mempool was not
+observed, nothing can be left out and both rates are the same. Days are those of the header time.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]

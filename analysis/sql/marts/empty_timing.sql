@@ -1,13 +1,13 @@
 /*
-summary = "Empty blocks against others by the time since their parent, on two clocks."
+summary = "Time from the parent to empty blocks and to other blocks, on two clocks."
 method = """
-Blocks of owner_intervals. Clock `arrival` is block_intervals.interval_s, parent's arrival to arrival, on our own
-clock. Clock `header` is header_interval_s and a fallback for blocks that were never seen arriving: miners choose
-header times, in whole seconds, often when they build the job and not when they find the block. Its bias is told
-beside it: the median of header interval minus arrival interval over blocks that have both. Negative header
-intervals are kept, for a rank test can take them, and counted. Blocks at which the mempool is known to have had
-nothing waiting are left out of both kinds and counted: nobody could have filled them. Test, its correction for the
-number of owners of a grouping, and intervals of medians as in empty_intervals.
+Blocks of owner_intervals. Clock `arrival` is block_intervals.interval_s: from the parent's arrival to the block's, on
+our own clock. Clock `header` is header_interval_s, for blocks that were never seen arriving. Miners choose header
+times in whole seconds, often when they build the job and not when they find the block. Its bias stands beside it: the
+median of header interval minus arrival interval over blocks that have both. Negative header intervals are kept, since
+a rank test can use them, and are counted. Blocks at which the mempool is known to have been empty are left out of both
+kinds and counted: nobody could have filled them. The test, its correction for the number of owners of a grouping, and
+the intervals of medians are those of empty_intervals.
 """
 grain = ["grouped_by", "owner", "clock"]
 [parameters]

@@ -1,11 +1,11 @@
 /*
-summary = "How much of the fees that could be had each pool takes."
+summary = "How much of the available fees each pool takes."
 method = """
 Sums of fee_capture_block over the pool's blocks on the active chain, with a jackknife interval over blocks as in
-feerate_strategy. A block counts once: as the first node saw it that had something waiting, and against the template
-of the first node that had one. captured_ratio leaves out empty blocks, which hold nothing; captured_full_ratio counts
-them, so it also tells what empty and small blocks cost a pool. template_multiple compares with what a stock node would
-have mined at the same weight, over the blocks for which there is a template.
+feerate_strategy. A block counts once: as seen by the first node that had something waiting, and against the template of
+the first node that had one. captured_ratio leaves out empty blocks; captured_full_ratio counts them, so it also shows
+what empty and small blocks cost a pool. template_multiple compares with what a stock node would have mined at the same
+weight, over the blocks for which there is a template.
 """
 grain = ["pool"]
 [parameters]

@@ -1,16 +1,17 @@
 /*
-summary = "Fees of each block against a stock template of our node and against the most that could be had."
+summary = "Fees of each block, compared with a stock template of our node and with the most that any block could take."
 method = """
-Two yardsticks. The template is the newest one of the node on the block's parent, taken before the block came; the
-part of it compared is its first transactions that weigh no more than the block's own, because a pool may choose
-smaller blocks for reasons of its own. The bound is that of the linear relaxation of the knapsack problem (G. B.
-Dantzig, 1957, doi:10.1287/opre.5.2.266): the mempool at the block's cut by feerate, best first, until the weight is
-used up, the last one in part; it ignores that parents come first, so no block made of this mempool can have more. The
-bound is told for the block's own weight and for the full 4,000,000 WU. A transaction whose weight the mempool did not
-tell counts 4 * vsize - 3, the least weight of that vsize, so that rounding cannot break the bound; many signature
-operations can, for they raise the vsize that nodes tell. That a block may hold 80,000 of them is not asked of the
-bound, which stays one. seen_fees_sat are fees of the block's transactions that were waiting, which is what the bound
-speaks of. Spans and buckets as in feerate_age_block.
+There are two yardsticks. The template is the newest one of the node on the block's parent that was taken before the
+block came. Only its first transactions that together weigh no more than the block's own are compared, because a pool
+may choose smaller blocks for its own reasons. The bound is that of the linear relaxation of the knapsack problem
+(G. B. Dantzig, 1957, doi:10.1287/opre.5.2.266): the mempool at the block's cut by feerate, best first, until the weight
+is used up, the last transaction in part. The bound ignores that parents come first, so no block made from this mempool
+can have more fees. There is a bound for the block's own weight and one for the full 4,000,000 WU. Where the mempool did
+not give the weight of a transaction, it counts as 4 * vsize - 3, the least weight of that vsize, so rounding cannot
+break the bound. Many signature operations can, because they raise the vsize that nodes report. The bound ignores
+that a block may hold at most 80,000 of them; without that limit it can only be higher, so it stays a bound.
+seen_fees_sat are the fees of those transactions of the block that were waiting, which are what the bound is about.
+Spans and buckets are those of feerate_age_block.
 """
 grain = ["block_hash", "node"]
 [parameters]

@@ -1,10 +1,11 @@
 /*
 summary = "How far each pool takes the best-paying transactions, as a curve over the age of its template."
 method = """
-Sums of feerate_age_block over the pool's blocks on the active chain, age by age; ratios and their jackknife intervals
-as in feerate_strategy, and as there a block counts once, as the first node saw it that had something to rank. Empty blocks and blocks whose mempool is not known are left out. A curve
-that is highest at some age above 0 says how old the pool's templates are. n_clamped blocks came sooner after their
-parent than the age, so for them the moment is the parent's cut.
+Sums of feerate_age_block over the pool's blocks on the active chain, for each age. Ratios and their jackknife intervals
+are those of feerate_strategy, and as there a block counts once, as seen by the first node that had something to rank.
+Empty blocks and blocks whose mempool is not known are left out. Where the curve is highest at an age above 0, that age
+is how old the pool's templates are. n_clamped blocks came sooner after their parent than the age; for them the moment
+is the parent's cut.
 """
 grain = ["pool", "age_s", "feerate_kind"]
 [parameters]

@@ -1,26 +1,26 @@
 /*
 summary = "How far each block took the best-paying transactions of the mempool some time before it came."
 method = """
-The mempool is that of a node (mempool_residence) at every moment of mempool_moments: a pool works on a template that
-is some seconds old, so what entered since could not be taken, and the mempool as of the block's arrival wrongs it. A
-transaction waits at a moment that lies between its entry and its end in the node's stream; at age 0 the moment is just
-before the block's C, the block's own transactions included. X is the number of the block's transactions without the
-coinbase. Waiting transactions are ranked by feerate, best first, ties by order of entry, then txid. top_x_ratio is
-the share of the X best that the block took, outside_2x_ratio the share that it took of those behind the best 2 X
-(arXiv:1902.07549, section on feerate strategies). `plain` is fee / vsize, `package` the package feerate of
-mempool_packages, `cluster` the chunk feerate of mempool_clusters. These two are told at blocks: a relative that
-enters between the moment and the block counts already, and a transaction that leaves between them keeps what it had at
-the block before. Transactions without a known fee are not ranked. An empty block has X = 0 and no ratios. Blocks
-at which the mempool is not known have no row.
+The mempool of a node (mempool_residence) is ranked at every moment of mempool_moments. A pool works on a template that
+is some seconds old and cannot take what entered since, so the mempool at the block's arrival alone would be unfair to
+it. A transaction waits at a moment that lies between its entry and its end in the node's stream; at age 0 the moment
+is just before the block's C, so the block's own transactions are included. X is the number of the block's transactions
+without the coinbase. Waiting transactions are ranked by feerate, best first, ties by order of entry, then txid.
+top_x_ratio is the share of the X best that the block took, outside_2x_ratio the share that it took of those behind the
+best 2 X (arXiv:1902.07549, section on feerate strategies). `plain` is fee / vsize, `package` the package feerate of
+mempool_packages, `cluster` the chunk feerate of mempool_clusters. Package and cluster feerates are known at blocks
+only: a relative that enters between the moment and the block counts already, and a transaction that leaves between
+them keeps the feerate it had at the block before. Transactions without a known fee are not ranked. An empty block has
+X = 0 and no ratios. Blocks at which the mempool is not known have no row.
 
-Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted moment by moment. Stays are cut into spans
-of moments_per_span moments, ranked once per span and dealt into n_age_buckets buckets by rank; counting who waits in
-each bucket at each moment gives the bucket of the rank that is looked for, and only the stays of that bucket are
-listed. Work grows in proportion to stays and moments.
+Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted at each moment. Stays are cut into spans
+of moments_per_span moments, ranked once per span and divided into n_age_buckets buckets by rank. Counting the waiting
+transactions of each bucket at each moment gives the bucket of the rank that is needed, and only the stays of that
+bucket are listed. The work grows in proportion to stays and moments.
 """
 cost = """
-What is scanned once is ranked for eight moments of every block by three kinds of feerate: 24 rankings of a
-mempool per block. One ranking after the other, in pandas, takes more than twenty times as long (make bench).
+What a scan reads once is ranked for eight moments of every block by three kinds of feerate: 24 rankings of a mempool
+per block. Doing one ranking after the other in pandas takes more than twenty times as long (make bench).
 """
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
 [parameters]

@@ -1,11 +1,11 @@
 /*
-summary = "What arXiv:1902.07549 says of feerates, beside what was measured here, template age by template age."
+summary = "What arXiv:1902.07549 says about feerates, compared with what was measured here, for each template age."
 method = """
-The paper says that about 90 % of the top X and less than 5 % of those outside the top 2 X are accepted. Beside it
-stands the ratio of all blocks in feerate_age. The verdict on `top_x` is agrees when the paper's value lies inside our
-95 % interval, else above or below (ours). On `outside_2x` it is agrees when our whole interval is below the paper's
+The paper says that about 90 % of the top X and less than 5 % of those outside the top 2 X are accepted. The ratio of
+all blocks in feerate_age stands beside it. The verdict on `top_x` is agrees when the paper's value lies inside our 95 %
+interval, else it is above or below (ours). On `outside_2x` it is agrees when our whole interval is below the paper's
 value, above when all of it is not, else open. Without an interval the verdict is not enough data. The paper takes the
-mempool as of the block's arrival and plain feerates, which is age 0 and `plain`; the other rows show what hangs on
+mempool at the block's arrival and plain feerates, which is age 0 and `plain`; the other rows show how much depends on
 that choice.
 """
 grain = ["claim", "feerate_kind", "age_s"]

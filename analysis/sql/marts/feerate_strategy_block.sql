@@ -1,10 +1,10 @@
 /*
 summary = "How far each block took the best-paying transactions of the mempool it found."
 method = """
-feerate_age_block at age 0: the mempool just before the block's C, node by node, the block's own transactions included.
-Ranking, X and the kinds of feerate are explained there. Where several nodes know their mempool, one row speaks for the
-block (is_counted): that of the node that connected it first, of those that had something to rank. What entered the
-mempools of the others after that, the pool could not take.
+feerate_age_block at age 0: the mempool just before the block's C, for each node, including the block's own
+transactions. That mart explains ranking, X and the kinds of feerate. Where several nodes know their mempool, one row
+counts for the block (is_counted): that of the node that connected it first, among those that had something to rank. The
+pool could not take what entered the mempools of the other nodes after that.
 """
 grain = ["block_hash", "node", "feerate_kind"]
 [columns]

@@ -1,14 +1,14 @@
 /*
 summary = "Event study of halvings: did price, fees, revenue or hashrate change then more than at placebo dates?"
 method = """
-Change of the mean logarithm from window_days before to window_days after the day, the day itself left out, against
-the same at every other day whose windows stay clear of this and every other halving (analysis/stats/event_study.py). p_value is
-the part of placebo dates at least as far from their median; their windows overlap, so they count as n_placebos /
-window_days dates, and p_value cannot be smaller than one of so many. Halvings are those that
-the dataset shows (subsidy halved from one active block to the next) and, on the main chain, the days of
-2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone suffice. Series are daily: price_usd from
-price_day, the others from revenue (its rates per day, so that a day of which the dataset has a part is no fall) and
-hashrate of the network. A metric without enough days has nulls.
+The change of the mean logarithm from window_days before to window_days after the day, without the day itself, is
+compared with the same change at every other day whose windows do not overlap those of a halving
+(analysis/stats/event_study.py). p_value is the part of placebo dates at least as far from their median. Their windows
+overlap, so they count as n_placebos / window_days dates, and p_value cannot be smaller than one of so many. Halvings
+are those that the dataset shows (the subsidy halves from one active block to the next) and, on the main chain, the
+days 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone are enough. Series are daily: price_usd
+from price_day, the others from revenue (rates per day, so that a day that the dataset has only in part does not look
+like a fall) and hashrate of the network. A metric without enough days has nulls.
 """
 grain = ["halving_day", "metric"]
 [parameters]

@@ -1,13 +1,13 @@
 /*
 summary = "Hashrate of the network and of each pool or entity, per day, difficulty epoch and over all, by two methods."
 method = """
-Paper: H = D * 2^48 / ((2^16 - 1) * 600), D the mean difficulty of the period's blocks (arXiv:1902.07549): what the
-network would need to find one block in 600 s; a pool has its share of it. Observed: hashes that the blocks found
-stand for / time they took, from the header time of the parent of the first to that of the last. Blocks whose
-parent is not in the dataset are not timed, and neither is what they stand for counted. Waiting times for blocks
-are exponential, so the network's 95 % interval comes from Gamma(n) for n timed blocks; a pool's comes from the
-number of its blocks in that time, Gamma(k) to Gamma(k + 1) (F. Garwood, 1936). Unknown has a row of its own: any
-owner may have a part of it. Header times are off by minutes, which the interval of a day does not tell.
+Paper: H = D * 2^48 / ((2^16 - 1) * 600), where D is the mean difficulty of the period's blocks (arXiv:1902.07549). This
+is what the network would need to find one block in 600 s; a pool has its share of it. Observed: the hashes that the
+blocks found stand for, divided by the time they took, from the header time of the first block's parent to that of the
+last block. Blocks whose parent is not in the dataset are not timed, and their hashes are not counted. Waiting times
+for blocks are exponential, so the network's 95 % interval comes from Gamma(n) for n timed blocks; a pool's interval
+comes from the number of its blocks in that time, Gamma(k) to Gamma(k + 1) (F. Garwood, 1936). Unknown has a row of its
+own: any owner may have a part of it. Header times are wrong by minutes, which the interval of a day does not show.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]

@@ -1,11 +1,11 @@
 /*
-summary = "Does hashrate grow exponentially? ln H = lambda t + c per owner, how well it fits, and what its residuals say."
+summary = "Does hashrate grow exponentially? ln H = lambda t + c per owner, how well it fits, and what its residuals show."
 method = """
-Ordinary least squares on the daily observed hashrate, t in days since 1970-01-01 (arXiv:1902.07549; analysis/stats/growth.py).
-The bounds of lambda allow for residuals that depend on the day before. Residuals are checked by Durbin and
-Watson's statistic (2: independent) and by Jarque and Bera's test of normality; a high r_squared alone does not make
-a growth exponential, so see hashrate_segment for breaks. Days without a block of the owner have no logarithm and
-are left out, which favours small pools. Needs min_days days; unknown is not fitted.
+Ordinary least squares on the daily observed hashrate, t in days since 1970-01-01 (arXiv:1902.07549;
+analysis/stats/growth.py). The bounds of lambda allow for residuals that depend on the day before. Residuals are checked
+by Durbin and Watson's statistic (2: independent) and by Jarque and Bera's test of normality. A high r_squared alone
+does not prove exponential growth; hashrate_segment shows breaks. Days without a block of the owner have no logarithm
+and are left out, which favours small pools. Series of fewer than min_days days, and unknown, are not fitted.
 """
 grain = ["grouped_by", "owner"]
 [parameters]

@@ -1,11 +1,11 @@
 /*
 summary = "Pieces of constant growth between the break points of each owner's hashrate."
 method = """
-The series of hashrate_growth, cut where a change of growth pays for the parameters it takes (J. Bai and P. Perron,
-2003; number of cuts by the criterion of Liu, Wu and Zidek, 1997, allowing for residuals that depend on the day before;
-analysis/stats/growth.py). One segment: no break was found. The interval of a break holds the days at which the cut is hardly
-worse by the likelihood ratio (Y. Eo and J. Morley, 2015); it holds the break in 92 to 100 % of simulated series, but
-in fewer where a break is so small that it is hardly ever found.
+The series of hashrate_growth, cut where the better fit outweighs the added parameters (J. Bai and P. Perron, 2003;
+number of cuts by the criterion of Liu, Wu and Zidek, 1997, allowing for residuals that depend on the day before;
+analysis/stats/growth.py). An owner with one segment has no break. The interval of a break holds the days at which the
+cut would fit nearly as well, by the likelihood ratio (Y. Eo and J. Morley, 2015). It holds the break in 92 to 100 % of
+simulated series, but in fewer where a break is so small that it is hardly ever found.
 """
 grain = ["grouped_by", "owner", "segment"]
 [parameters]

@@ -1,17 +1,17 @@
 /*
 summary = "Which factor explains what a pool takes: feerate, waiting time or size."
 method = """
-On inclusion_sample. auc_ratio is the chance that, of one taken and one left transaction of the same block, the taken
-one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything, below 0.5 the lower ranks are
-taken. It is the Mann-Whitney U of each block, summed over blocks, divided by the pairs, with a jackknife interval over
-blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size together
-(analysis/stats/inclusion.py): change of the log odds from the lowest to the highest rank, the other two equal; its interval
-is robust against likeness within blocks. `plain` and `cluster` feerates have an area but no coefficient, for they say
-nearly the same as package feerates.
+Computed on inclusion_sample. auc_ratio is the chance that, of one taken and one left transaction of the same block, the
+taken one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything; below 0.5 the lower ranks
+are taken. It is the Mann-Whitney U of each block, summed over blocks and divided by the pairs, with a jackknife
+interval over blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size
+together (analysis/stats/inclusion_model.py): the change of the log odds from the lowest to the highest rank while the
+other two stay equal. Its interval allows for likeness within blocks. `plain` and `cluster` feerates have an area but no
+coefficient, because they say nearly the same as package feerates.
 """
 cost = """
-A logistic regression by iteration in SciPy, for all blocks and again for every pool. The sample has at most
-about max_pairs pairs, so this does not grow with the dataset.
+SciPy fits a logistic regression by iteration, for all blocks and again for every pool. The sample has at most about
+max_pairs pairs, so this does not grow with the dataset.
 """
 grain = ["pool", "factor"]
 [parameters]

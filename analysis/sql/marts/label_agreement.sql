@@ -1,11 +1,11 @@
 /*
-summary = "What third parties call the miner of each block, beside what our rules say."
+summary = "Whom third parties name as the miner of each block, beside the pool that our rules name."
 method = """
-Imported labels (pool-collector import): label sets by height, block tables of other providers by block hash.
-A label is read through the names and aliases of data/pools, capitals aside; 'unknown' or nothing is unknown.
-verdict: agree; disagree; only_here, they do not know; only_there, our rules do not; neither; unmapped, their
-label is none of our names. Label sets share public tag lists with each other and with us, so agreement is no
-proof; disagreement is worth a look. Blocks of the active chain.
+Imported labels (pool-collector import): label sets by height, block tables of other providers by block hash. A label is
+read through the names and aliases of data/pools, in any capitals; 'unknown' or an empty label is unknown. verdict is
+agree, disagree, only_here (they do not know), only_there (our rules do not know), neither, or unmapped (their label is
+none of our names). Label sets share public tag lists with each other and with us, so agreement is no proof;
+disagreement is worth a look. Blocks of the active chain.
 """
 grain = ["source", "kind", "label", "pool"]
 [columns]

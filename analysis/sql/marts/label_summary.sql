@@ -1,9 +1,9 @@
 /*
 summary = "How far our attribution agrees with each third-party label set."
 method = """
-Sums of label_agreement. agree_ratio is of the blocks that both name and whose label is one of our names, with Wilson's
-95 % interval. Cohen's kappa takes off the agreement that two parties with these shares would reach by chance: 1 is
-full agreement, 0 is chance; unknown counts as a name of its own there and unmapped labels are left out.
+Sums of label_agreement. agree_ratio is over the blocks that both name and whose label is one of our names, with
+Wilson's 95 % interval. Cohen's kappa subtracts the agreement that two parties with these shares would reach by chance:
+1 is full agreement, 0 is chance. It counts unknown as a name of its own and leaves out unmapped labels.
 """
 grain = ["source", "kind"]
 [columns]

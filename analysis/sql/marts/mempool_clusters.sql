@@ -2,17 +2,17 @@
 summary = "Chunk feerate of every waiting transaction that has relatives in the mempool, over time."
 method = """
 Transactions that wait at a cut and are linked by mempool_links form a cluster. Its chunks are the sets in which it is
-best mined: the first has the highest feerate of all sets that hold all their ancestors, the next the highest of what
-is left, and so on; every transaction has the feerate of its chunk. That is what Bitcoin Core sorts by since 31.0
-(cluster mempool). Ours is the exact optimum, by analysis/stats/chunk_feerates.py; Core's linearisation is the optimum or
-close to it, since its search ends after a number of steps. Core also counts prioritisetransaction, weight (we have
-vsize as the node tells it) and sigops, and holds no cluster above 64 transactions or 101 kvB; clusters of an older
-node may be larger and are rated all the same. Chunk feerates of one cluster change only when one of it enters or
-leaves, so the result is kept as runs of cuts, like mempool_packages.
+best mined: the first chunk has the highest feerate of all sets that hold all their ancestors, the next chunk the
+highest of what is left, and so on. Every transaction has the feerate of its chunk. Bitcoin Core sorts by this since
+31.0 (cluster mempool). Ours is the exact optimum (analysis/stats/chunk_feerates.py). Core's linearisation is the
+optimum or close to it, since its search ends after a number of steps. Core also counts prioritisetransaction, weight
+(we have the vsize that the node reports) and sigops, and holds no cluster above 64 transactions or 101 kvB; clusters
+of an older node may be larger and are rated too. The chunk feerates of a cluster change only when one of its
+transactions enters or leaves, so the result is kept as runs of cuts, like mempool_packages.
 """
 cost = """
-The best order of a cluster is searched anew at every cut at which the cluster changes, in whole numbers by
-Python: SQL has no minimum cut.
+The best order of a cluster is searched again at every cut at which the cluster changes, with whole numbers in Python:
+SQL has no minimum cut.
 """
 grain = ["stay_no", "first_cut_no"]
 [columns]

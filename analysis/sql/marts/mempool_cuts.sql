@@ -1,12 +1,12 @@
 /*
 summary = "Every block that a node connected: the points at which its mempool is looked at."
 method = """
-A node announces a connected block with C in its `sequence` stream. Whatever stands before that C in the stream
-was known to the node before the block, whatever stands behind it was not; rawblock and rawtx come over other
-topics and may be a few milliseconds early or late. cut_no numbers the C of a node in the order of the stream.
-A block connected while the stream was interrupted has no C of its own; block_arrivals knows when we learnt of
-it, so it still takes its transactions out of the mempool, but the mempool is not measured there. Nor is it
-where coverage of topic `mempool` is missing, nor when a block is connected for a second time after a reorganisation.
+A node announces a connected block with C in its `sequence` stream. The node knew everything that stands before that C
+in the stream before the block, and learnt everything behind it later; rawblock and rawtx use other topics and may be a
+few milliseconds early or late. cut_no numbers the C of a node in the order of the stream. A block connected while the
+stream was interrupted has no C of its own. block_arrivals knows when we learnt of it, so it still takes its
+transactions out of the mempool, but the mempool is not measured there. It is not measured either where coverage of
+topic `mempool` is missing, or when a block is connected for a second time after a reorganisation.
 """
 grain = ["node", "cut_no"]
 [columns]

@@ -1,8 +1,9 @@
 /*
 summary = "Pairs of a transaction and its unconfirmed parent that waited in the same mempool at some block."
 method = """
-The parents are those of mempool_txs at the child's entry, by txid; a pair counts where the stays of both overlap at a
-cut at least. Stays without fee or size are left out, since neither package nor cluster could be rated with them.
+The parents are those that mempool_txs lists at the child's entry, by txid. A pair counts where the stays of both
+overlap at one cut or more. Stays without fee or size are left out, since neither package nor cluster could be rated
+with them.
 """
 grain = ["child_no", "parent_no"]
 [columns]

@@ -1,11 +1,11 @@
 /*
 summary = "Moments before each block at which its template may have been made: the block's cut minus an age."
 method = """
-For every measured cut (mempool_cuts) and every age of `ages_s`, the place in the node's stream that long before the
+For every measured cut (mempool_cuts) and every age of `ages_s`, the point in the node's stream that long before the
 block came. A template for a block cannot be older than the block before it: where the parent's cut is closer, the
-moment is just after that cut, and is_clamped says so. Age 0 is the cut itself. Moments are numbered per node in the
-order of the stream; ages that were clamped to one place share a number. A moment before the mempool came into step
-has no row.
+moment is just after that cut, and is_clamped is true. Age 0 is the cut itself. Moments are numbered per node in the
+order of the stream; ages that were clamped to one point share a number. A moment before the mempool came into step has
+no row.
 """
 grain = ["node", "cut_no", "age_s"]
 [parameters]

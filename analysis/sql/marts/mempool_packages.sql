@@ -1,18 +1,18 @@
 /*
 summary = "Package feerate of every waiting transaction that has relatives in the mempool, over time."
 method = """
-At a cut, a transaction's ancestors are those of mempool_links, taken transitively, that wait there too.
-A transaction's mining score is the lower of its own feerate and of the feerate of it with all its ancestors; its
-package feerate is the highest score among it and its waiting descendants. The score is what Bitcoin Core sorts by
-when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool); the descendants
-count because a parent is taken for the sake of its child (CPFP). A score changes only at a cut at which a relative enters or leaves, so the result is kept as runs
-of cuts and its size does not grow with the number of blocks. Pairs of an ancestor and a descendant are found once,
-by recursion over the links; while both wait, everything between them waits too, since a child cannot outlast its
-unconfirmed parent. Stays without fee or size are left out.
+At a cut, the ancestors of a transaction are those of mempool_links, followed from parent to parent, that also wait
+there. The mining score of a transaction is the lower of its own feerate and the feerate of it together with all its
+ancestors. Its package feerate is the highest score among it and its waiting descendants. Bitcoin Core sorts by the
+score when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool); descendants
+count because a parent is taken for the sake of its child (CPFP). A score changes only at a cut at which a relative
+enters or leaves, so the result is kept as runs of cuts, and its size does not grow with the number of blocks. Pairs of
+an ancestor and a descendant are found once, by recursion over the links. While both wait, everything between them
+waits too, since a child cannot outlast its unconfirmed parent. Stays without fee or size are left out.
 """
 cost = """
-A recursion finds all ancestors, and every pair of relatives counts at every cut at which one of them
-enters or leaves: from links to runs there are eight joins and sorts.
+A recursion finds all ancestors, and every pair of relatives counts at every cut at which one of them enters or leaves:
+from links to runs there are eight joins and sorts.
 """
 grain = ["stay_no", "first_cut_no"]
 [columns]

@@ -1,12 +1,12 @@
 /*
 summary = "Every stay of a transaction in a node's mempool, and the blocks during which it waited."
 method = """
-A stay begins with a row of mempool_txs and ends with the first of: an R for it, the C of a block that holds it,
-the end of the session (a new session lists its mempool anew). It waits at every cut between, the ending C
-included: that block found it in the mempool. An R whose reason is `conflict` belongs to the block whose C
-follows, so the transaction still waited at that cut. Order is the order of the `sequence` stream where the stay
-began or ended with a message of it (see mempool_cuts), else our clock. A fee that the mempool did not tell is
-taken from the block; a stay without fee or size is kept but cannot be ranked.
+A stay begins with a row of mempool_txs. It ends with the first of these: an R for the transaction, the C of a block
+that holds it, or the end of the session (a new session lists its mempool again). The transaction waits at every cut
+between, including the C that ends the stay: that block found it in the mempool. An R whose reason is `conflict` belongs
+to the block whose C follows, so the transaction still waited at that cut. The order is that of the `sequence` stream
+where the stay began or ended with a message of it (see mempool_cuts), else that of our clock. Where the mempool did not
+give a fee, it is taken from the block. A stay without fee or size is kept but cannot be ranked.
 """
 grain = ["stay_no"]
 [columns]

@@ -1,12 +1,12 @@
 /*
-summary = "Transactions that a block took which was stale in the end, and what became of each of them then."
+summary = "Transactions taken by a block that became stale, and what became of each of them then."
 method = """
-A transaction is not confirmed by a block that loses. What a stale block had taken returns to the mempool when the node
-leaves that block, as a new stay, unless a block of the other branch has it, which takes it without a word. So stays
-of one transaction at one node belong together where one was mined by a stale block and the next began behind it. The
-transaction's end is that of the last of these stays; where that, too, was mined by a stale block, it is the first cut
-behind its entry of a block on the active chain (chain_blocks) that has it. Where there is none, it is `undone`: out
-of sight since that stale block.
+A block that loses confirms no transaction. When the node leaves a stale block, its transactions return to the mempool
+as new stays, unless a block of the other branch holds them; such a block takes them without any message. So stays of
+one transaction at one node belong together where a stale block mined it and the next stay began after that block. The
+transaction ends as the last of these stays does. Where a stale block mined that stay too, the end is the first cut
+after its entry of a block on the active chain (chain_blocks) that holds the transaction. Where there is none, the
+transaction is `undone`: it was not seen after that stale block.
 """
 grain = ["stay_no"]
 [columns]

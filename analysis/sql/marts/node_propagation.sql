@@ -1,11 +1,11 @@
 /*
 summary = "How far each node lags behind the first one, for blocks and for transactions."
 method = """
-Blocks of block_propagation, and transactions by the first entry into each node's mempool that was pushed to us; only
-those that at least two nodes pushed. lag is the time behind the first of them. A node that is first by right half of
-the time of two is as well connected as the other. With a single node there is nothing to compare and no row. The
-interval of the median lag takes blocks for independent (statistics.median_interval); transactions that come together
-lag together, so theirs has none.
+Blocks of block_propagation, and transactions by their first entry into each node's mempool that was pushed to us; only
+those that at least two nodes pushed. lag is the time behind the first of them. Of two nodes that are equally well
+connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
+interval of the median lag of blocks assumes independent blocks (median_interval). Transactions that come together lag
+together, so their median has no interval.
 """
 grain = ["node", "kind"]
 [columns]

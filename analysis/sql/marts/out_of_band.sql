@@ -2,8 +2,9 @@
 summary = "How many of each pool's transactions look as if they were paid for elsewhere."
 method = """
 Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template. Where several
-nodes can judge a block, a candidate must be one at each of them. The interval is a jackknife over blocks as in feerate_strategy. What such counts are worth is told by pools that are
-known to run stock software: their candidate_ratio is the rate of false alarms.
+nodes can judge a block, a candidate must be one at each of them. The interval is a jackknife over blocks as in
+feerate_strategy. Pools that are known to run stock software show what such counts are worth: their candidate_ratio is
+the rate of false alarms.
 """
 grain = ["pool"]
 [parameters]

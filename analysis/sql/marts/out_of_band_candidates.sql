@@ -1,15 +1,16 @@
 /*
 summary = "Transactions of a block that pay far less than what the block left behind: paid for elsewhere?"
 method = """
-The yardstick is the newest template of the node on the block's parent (template_audit_block), the part that weighs no
-more than the block: margin_sat_vb is the margin_quantile of its transactions' own feerates, above the cheap parents
-that rich children pull in. A transaction of the block is a candidate when its package feerate is below
-low_factor * margin_sat_vb and the block lacks promised transactions that were not in conflict, so that room was taken
-from somebody. `prioritised` ones lay in our mempool, and their package feerate is that at the block (mempool_packages);
-`unseen` ones never did, as what pools are given directly or what pays too little to be relayed, and theirs is the
-effective feerate on the block alone (stg_transactions). Blocks whose transactions weigh more than the template are not
-judged: everybody found room. A candidate is a suspicion: a pool that does not order by feerate at all makes
-candidates of all it takes, which out_of_band shows as a high candidate_ratio together with a low template score.
+The yardstick is the part of the newest template of the node on the block's parent (template_audit_block) that weighs no
+more than the block. margin_sat_vb is the margin_quantile of the own feerates of its transactions, so it lies above the
+cheap parents that rich children pull in. A transaction of the block is a candidate when its package feerate is below
+low_factor * margin_sat_vb and the block lacks promised transactions that were not in conflict, so that somebody else
+lost the room. `prioritised` transactions were in our mempool, and their package feerate is that at the block
+(mempool_packages). `unseen` ones were never there, like those that pools receive directly or that pay too little to be
+relayed; theirs is the effective feerate within the block alone (stg_transactions). Blocks whose transactions weigh more
+than the template are not judged: everybody found room. A candidate is a suspicion. A pool that does not order by
+feerate at all makes candidates of all it takes, which out_of_band shows as a high candidate_ratio together with a low
+template score.
 """
 grain = ["block_hash", "node", "txid"]
 [parameters]

@@ -1,10 +1,9 @@
 /*
 summary = "Each block of the active chain with its interval, under whoever stands behind it and under 'all'."
 method = """
-block_intervals with the owners of block_owner, so that what is asked of intervals is asked of pools, of their owners
-and of groups that share templates in one way. Every block stands twice in each grouping: under its owner, and under
-'all'. A pool knows its own block before anybody else: is_after_same says whether block and parent are of one owner,
-each as of its own day.
+block_intervals with the owners of block_owner, so that pools, their owners and groups that share templates are measured
+in the same way. Every block appears twice in each grouping: under its owner, and under 'all'. A pool knows its own
+block before anybody else: is_after_same says whether block and parent have the same owner, each as of its own day.
 """
 grain = ["grouped_by", "owner", "block_hash"]
 [columns]

@@ -1,9 +1,9 @@
 /*
-summary = "In which periods, and as whose, each block of the active chain counts: what marts per period and owner group by."
+summary = "Which periods and which owners each block of the active chain counts for: what marts per period and owner group by."
 method = """
-Each block appears once per grouping and kind of period: under its pool, its owner and its proxy group as block_owner
-has them, and in the grouping 'network' under 'all'; in its UTC day, in its difficulty epoch and in the whole window.
-A view: it is worked out when it is read, because stored it would hold twelve rows per block.
+Each block appears once per grouping and kind of period: under its pool, its owner and its proxy group (block_owner),
+and in the grouping 'network' under 'all'; in its UTC day, in its difficulty epoch and in the whole window. This is a
+view, computed when it is read, because a table would hold twelve rows per block.
 """
 is_view = true
 grain = ["grouped_by", "period_kind", "block_hash"]

@@ -2,12 +2,12 @@
 summary = "Births and deaths: when each pool was first and last seen, and whether its silence before or after is chance."
 method = """
 If a pool kept one share through the whole window, its n blocks would be any n of the N blocks, each choice equally
-likely. The chance that none of them is among the first (or last) s blocks is then C(N - s, n) / C(N, n),
-exactly. Every pool is tested twice, so the chances are corrected for the number of tests (Holm, as in empty_intervals).
-Below max_p_value the silence is no chance: the pool was born after the window began, or died before it ended. In at
-most one of 20 windows of pools of constant share any is flagged. A pool that only grows or shrinks can look born or
-dead. Neither can be told of a pool with few blocks, nor is a pool dead that came back, was renamed, or changed its tag:
-pool_rename has what speaks for that. Unknown is not a pool and has no row.
+likely. The chance that none of them is among the first (or last) s blocks is then exactly C(N - s, n) / C(N, n). Every
+pool is tested twice, so the chances are corrected for the number of tests (Holm, as in empty_intervals). Below
+max_p_value the silence is not chance: the pool was born after the window began, or died before it ended. Where all
+pools have constant shares, at most one window in 20 has any pool flagged. A pool that only grows or shrinks can look
+born or dead. Few blocks are not enough to show either. A pool that came back, was renamed or changed its tag is not
+dead; pool_rename has the evidence for that. Unknown is not a pool and has no row.
 """
 grain = ["pool"]
 [parameters]

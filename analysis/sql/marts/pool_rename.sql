@@ -1,11 +1,11 @@
 /*
 summary = "Which pools may be one under two names: declared names with dates, and pools that were paid by the same script."
 method = """
-'declared': data/pools/entities.toml says that the pool went by another name in these dates; heights are those of
-its blocks on such days. 'payout': coinbases attributed to two pools pay the same output script (outputs that
-carry no value are left out). is_succession is true where the first pool has no block after the second one's first:
-a rename or a takeover; else both were active at once and share an owner or a payer, or one coinbase borrows the
-other's tag. The pair is evidence to look at, not a verdict. Blocks of the active chain.
+'declared': data/pools/entities.toml says that the pool had another name in these dates; heights are those of its blocks
+on such days. 'payout': coinbases of two pools pay the same output script (outputs that carry no value are left out).
+is_succession is true where the first pool has no block after the second one's first: a rename or a takeover. Otherwise
+both were active at once and share an owner or a payer, or one coinbase borrows the other's tag. A pair is evidence to
+look at, not a verdict. Blocks of the active chain.
 """
 grain = ["pool", "other", "evidence"]
 [columns]

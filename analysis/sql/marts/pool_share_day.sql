@@ -1,10 +1,10 @@
 /*
 summary = "Share of the active chain's blocks per pool and UTC day, with a 95 % interval."
 method = """
-As pool_share, day by day. The day is that of the header time, which every block has, whether we saw it arrive
-or read it from disk; consensus keeps it within two hours of the network's time, so a block near midnight may
-be counted on the neighbouring day. A pool without a block on a day has no row for it, and a day without blocks
-has no row at all.
+pool_share for each day. The day is that of the header time, which every block has, whether we saw it arrive or read it
+from disk. Consensus keeps the header time within two hours of the network's time, so a block near midnight may be
+counted on the neighbouring day. A pool without a block on a day has no row for it, and a day without blocks has no row
+at all.
 """
 grain = ["day", "pool"]
 [columns]

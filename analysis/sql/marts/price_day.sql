@@ -1,7 +1,7 @@
 /*
 summary = "Price of one bitcoin in USD, day by day, from the imported sources."
 method = """
-Close of the day, in USD; where several sources have the day, the median of theirs. Prices are imported
+The close of the day, in USD; where several sources have the day, the median of theirs. Prices are imported
 (pool-collector import) and their sources are in stg_external_sources; no other source of prices is used.
 """
 grain = ["day"]

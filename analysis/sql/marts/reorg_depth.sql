@@ -1,19 +1,20 @@
 /*
-summary = "How deep reorganisations went, and how often each depth comes about."
+summary = "How deep reorganisations went, and how often each depth occurs."
 method = """
-A reorganisation is a run of D in a node's `sequence` stream up to a C of another block than the lowest one left; its
-depth is the number of D. What two nodes tell is one: the same lowest block, left by each for the first time, or for the
-second. A block that is left may win in the end, when the network comes back to it (n_undone). Where the stream was
-interrupted, the blocks of a lost branch that a node had connected (followed_depth of stale_branches) tell of a
-reorganisation of which no D did; a branch that was left and taken up again within a gap is not known. n_branches
-counts all branches that lost, by the heights they span. per_1000_blocks relates reorganisations to the blocks of the active chain that
-were pushed to us; its interval is Garwood's for a Poisson count (analysis/stats/rates.py).
+A reorganisation is a run of D in a node's `sequence` stream up to a C of a block other than the lowest block that was
+left; its depth is the number of D. What two nodes report is one reorganisation if they leave the same lowest block,
+each for the first time or each for the second. A block that was left may win in the end, when the network comes back to
+it (n_undone). Where the stream was interrupted, the blocks of a lost branch that a node had connected (followed_depth
+of stale_branches) show a reorganisation without any D; a branch that was left and taken up again within a gap is not
+known. n_branches counts all branches that lost, by the number of heights. per_1000_blocks relates reorganisations to
+the blocks of the active chain that were pushed to us; its interval is Garwood's for a Poisson count
+(analysis/stats/count_tests.py).
 """
 grain = ["depth"]
 [columns]
 depth = "BIGINT  blocks"
-n_branches = "BIGINT  branches of so many heights that lost"
-n_reorgs = "BIGINT  reorganisations in which a node of ours left so many blocks"
+n_branches = "BIGINT  branches of this many heights that lost"
+n_reorgs = "BIGINT  reorganisations in which a node of ours left this many blocks"
 n_undone = "BIGINT  those of them whose blocks are on the active chain again"
 per_1000_blocks = "DOUBLE  reorganisations per 1,000 blocks; null when none was pushed"
 per_1000_low = "DOUBLE  lower bound of the 95 % interval"

@@ -1,13 +1,13 @@
 /*
 summary = "What mining earned: subsidy, fees, USD and hashprice, network and per pool or entity, per day, epoch and over all."
 method = """
-Sums of block_revenue over blocks whose fees are known; they are counts of everything in the dataset, not estimates,
-so they have no interval: what a pool would have earned with other luck is in the interval of its share. Hashprice =
-revenue / hashes that these blocks take on average, for 1 PH/s during a day (8.64e19 hashes): it depends on
+Sums of block_revenue over blocks whose fees are known. They count everything in the dataset and estimate nothing, so
+they have no interval; what a pool would have earned with other luck is in the interval of its share. Hashprice is the
+revenue divided by the hashes that these blocks take on average, for 1 PH/s during a day (8.64e19 hashes): it depends on
 difficulty, subsidy, fees and price, not on luck. USD columns cover only blocks on days with a price
-(priced_block_count) and are null without one. share_ratio is the owner's part of the period's revenue. Sums of a
-period of which the dataset has only a part, or of which some fees or prices are unknown, are too small to be held
-against another's; the *_per_day rates are not: earnings of a block whose fees (and price) are known, times the
+(priced_block_count) and are null without one. share_ratio is the owner's part of the period's revenue. Where the
+dataset has only a part of a period, or some fees or prices are unknown, the sums are too small to be compared with
+other periods. The *_per_day rates can be compared: earnings of a block whose fees (and price) are known, times the
 owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]

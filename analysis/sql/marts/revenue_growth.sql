@@ -1,11 +1,12 @@
 /*
 summary = "Prisoner's dilemma and Malthusian trap as figures: growth of hashrate, of revenue and of revenue per unit."
 method = """
-ln y = lambda t + c over days (analysis/stats/growth.py), for hashrate (hashrate.observed_hashes_per_s), revenue and hashprice
-(revenue; rates per day, so a day of which the dataset has only a part counts for what it earned in its time). The Malthusian trap says that hashrate grows until what a unit of it earns has fallen: hashrate
-lambda above revenue lambda, hashprice lambda below 0. The prisoner's dilemma says that each pool grows all the
-same: its own hashrate lambda above 0 while its hashprice lambda is below 0. A figure is only as good as its interval,
-and a window without a change of price or subsidy cannot tell either. Series of fewer than min_days days are left out.
+ln y = lambda t + c over days (analysis/stats/growth.py), for hashrate (hashrate.observed_hashes_per_s), revenue and
+hashprice (revenue; rates per day, so a day that the dataset has only in part counts with what it earned in its time).
+The Malthusian trap means that hashrate grows until what a unit of it earns has fallen: hashrate lambda above revenue
+lambda, hashprice lambda below 0. The prisoner's dilemma means that each pool still grows: its own hashrate lambda is
+above 0 while its hashprice lambda is below 0. A figure is only as good as its interval, and a window without a change
+of price or subsidy cannot show either. Series of fewer than min_days days are left out.
 """
 grain = ["grouped_by", "owner", "metric"]
 [parameters]

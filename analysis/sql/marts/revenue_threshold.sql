@@ -1,14 +1,14 @@
 /*
 summary = "Does hashrate grow when a unit of it earns more than a threshold? Estimated and tested over difficulty epochs."
 method = """
-Level: the network's hashprice in an epoch (revenue). Response: ln of the next epoch's difficulty / this one's, which
-is what the protocol measured: mean hashrate of this epoch against that of the one before. Two means by least squares, one at levels up
-to the threshold, one above (analysis/stats/threshold.py): interval by B. E. Hansen, 2000; p-value by circular shifts. The
-statement of arXiv:1902.07549, that hashrate grows when unit revenue is above a threshold, is borne out where
-p_value is small and above_growth > below_growth. Level and response share this epoch's difficulty: luck of some 2 %
-that makes it too high lowers both, which is a little in favour of the statement. The later_* columns are free of that:
-the same fit with the growth one epoch later as the response, so that the level comes first. Only epochs that follow
-each other are paired.
+Level: the network's hashprice in an epoch (revenue). Response: ln of the next epoch's difficulty / this one's. The
+protocol measures exactly that: mean hashrate of this epoch compared with the one before. Two means are fitted by least
+squares, at levels up to the threshold and above it (analysis/stats/threshold.py); the interval is that of B. E. Hansen,
+2000, the p-value comes from circular shifts. arXiv:1902.07549 states that hashrate grows when unit revenue is above a
+threshold; small p_value and above_growth > below_growth support that. Level and response share this epoch's difficulty:
+luck of some 2 % that makes it too high lowers both, which favours the statement a little. The later_* columns do not
+have that fault: they fit the growth one epoch later, so that the level comes first. Only epochs that follow each other
+are paired.
 """
 grain = ["unit"]
 [columns]

@@ -1,11 +1,11 @@
 /*
 summary = "What the results rest on: versions, nodes and sessions, chain, rules, window."
 method = """
-Facts of the build, then one row per node and session of the collector, then the window of blocks.
+Facts of the build, then a row per node and session of the collector, then the window of blocks.
 """
 grain = ["key"]
 [columns]
-key = "VARCHAR  what is told; unique"
+key = "VARCHAR  name of the fact; unique"
 value = "VARCHAR  as text; times in UTC"
 */
 with

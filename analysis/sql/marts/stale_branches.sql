@@ -1,12 +1,12 @@
 /*
-summary = "Every branch that lost: how long it was, whose blocks, and whether a node of ours had followed it."
+summary = "Every branch that lost: how long it was, whose blocks it had, and whether a node of ours had followed it."
 method = """
 A branch begins with a stale block (chain_blocks) whose parent is on the active chain or not in the dataset, and holds
-all stale blocks that descend from it; depth is the number of heights it spans. A node of ours that had connected
-blocks of it had to leave them: followed_depth is the most that any node had connected, the depth of its
+all stale blocks that descend from it; depth is the number of heights it spans. A node of ours that had connected blocks
+of it had to leave them: followed_depth is the largest number that any node had connected, the depth of its
 reorganisation. n_disconnected counts the disconnections that nodes reported. A branch as high as the active chain has
-not lost yet (is_open): the next block decides. lead_s is how long before its rival on the active chain its first block reached
-us, below 0 when it came later; both must have been pushed.
+not lost yet (is_open): the next block decides. lead_s is how long its first block reached us before its rival on the
+active chain, below 0 when it came later; both must have been pushed.
 """
 grain = ["first_hash"]
 [columns]

@@ -1,10 +1,10 @@
 /*
 summary = "How many of each pool's blocks were lost to a rival."
 method = """
-Only blocks that a node pushed to us: a stale block that nobody announced is not known, and blocks that were fetched or
-read from disk are nearly all of the active chain and would lower the rate. Even so it is a lower bound, for a node
-announces a rival of its tip only when it becomes its tip. Heights at which a race is still open (stale_branches) are
-left out. Wilson's interval, as in pool_share.
+Only blocks that a node pushed to us count. A stale block that nobody announced is not known, and blocks that were
+fetched or read from disk are nearly all of the active chain and would lower the rate. Even so the rate is a lower
+bound, because a node announces a rival of its tip only when the rival becomes its tip. Heights at which a race is still
+open (stale_branches) are left out. The interval is Wilson's, as in pool_share.
 """
 grain = ["pool"]
 [columns]

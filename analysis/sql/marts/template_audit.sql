@@ -1,11 +1,11 @@
 /*
 summary = "How each pool's blocks differ from our node's templates, as a curve over the template's age."
 method = """
-Sums of template_audit_block over the pool's blocks on the active chain, bin by bin of template age. A block counts
-once in a bin: against the template of the node that connected it first, of those that had one. Empty blocks promise
-nothing and are left out. score_ratio has a jackknife interval over blocks as in feerate_strategy.
-A pool of a stock node matches best at the age at which it refreshes its work; a pool that never matches orders its
-transactions in another way, and its missing and extra ones say nothing about single transactions.
+Sums of template_audit_block over the pool's blocks on the active chain, for each bin of template age. A block counts
+once in a bin: against the template of the node that connected it first, among those that had one. Empty blocks promise
+nothing and are left out. score_ratio has a jackknife interval over blocks as in feerate_strategy. A pool that runs a
+stock node matches best at the age at which it refreshes its work. A pool that never matches orders its transactions in
+another way, and its missing and extra transactions say nothing about single ones.
 """
 grain = ["pool", "from_age_s"]
 [parameters]

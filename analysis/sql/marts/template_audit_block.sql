@@ -1,18 +1,18 @@
 /*
-summary = "Each block against our node's templates of its height, age by age: missing, extra, conflicting."
+summary = "Each block compared with our node's templates of its height, for each age: missing, extra, conflicting."
 method = """
-The node's templates on the block's parent, taken before the block came, are sorted into bins of age at
-`audit_edges_s`; of each bin the newest is compared. All ages are kept: choosing the best match would flatter the pool.
-What the template promises is its beginning, as heavy as the block's transactions: a pool may choose smaller blocks.
-A promised transaction that the block lacks is, first match: `conflicting`, it left our mempool before the block as
-replaced, or at it in conflict with what was mined; `tail`, it is in the last tail_ratio of the promised weight, where
-small differences of order decide; `fresh`, it entered less than fresh_s before the block, and pools do not refresh
-their work at once (what lay in the mempool when we came is never fresh); else `unexplained`. A transaction of the
-block that was not promised is `unseen`, it was not in our mempool; `fresh`, it, or a descendant that pays more than it
-and is in the block, entered after the template; `tail`, the template has it, no more than tail_ratio behind the
-promised part; else `prioritised`. Rules after the block audit of mempool (github.com/mempool/mempool) and
-github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is matched / (matched +
-unexplained). Only blocks at which the mempool is known; the coinbase does not count.
+The node's templates on the block's parent that were taken before the block came are sorted into bins of age at
+`audit_edges_s`; the newest of each bin is compared. All ages are kept, because choosing the best match would flatter
+the pool. What the template promises is its beginning, as heavy as the block's transactions, since a pool may choose
+smaller blocks. A promised transaction that the block lacks has the first matching class. `conflicting`: it left our
+mempool as replaced before the block, or in conflict with what the block mined. `tail`: it is in the last tail_ratio of
+the promised weight, where small differences of order decide. `fresh`: it entered less than fresh_s before the block,
+and pools do not refresh their work at once (what was in the mempool when we began is never fresh). Else it is
+`unexplained`. A transaction of the block that was not promised is `unseen` when it was not in our mempool; `fresh` when
+it, or a descendant in the block that pays more than it, entered after the template; `tail` when the template has it no
+more than tail_ratio behind the promised part; else `prioritised`. The rules follow the block audit of mempool
+(github.com/mempool/mempool) and github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is
+matched / (matched + unexplained). Only blocks at which the mempool is known; the coinbase does not count.
 """
 grain = ["block_hash", "node", "from_age_s"]
 [parameters]

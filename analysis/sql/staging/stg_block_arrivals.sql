@@ -1,7 +1,8 @@
 /*
 summary = "What happened to a block at a node, and when, on our clock; a stale block keeps its rows."
 method = """
-What a node that was catching up pushed is `pulled` here: the moment says nothing of when the block came to be known.
+A row that a node pushed while it was catching up has the kind `pulled` here, because its time does not say when the
+block became known.
 """
 grain = ["node", "session", "block_hash", "event", "event_at"]
 [columns]
