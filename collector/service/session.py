@@ -62,6 +62,9 @@ class Limits(NamedTuple):
     seal_bytes: int = 16 << 20  # so much new journal is sealed at once, because a seal reads all of it
 
 
+LIMITS: Final = Limits()
+
+
 class Unfinished(NamedTuple):
     """What the journal holds of a session that was killed."""
 
@@ -135,7 +138,7 @@ class Session:
         self._journal = journal
         self._metrics = metrics
         self._inbox = inbox
-        self._limits = limits or Limits()
+        self._limits = limits or LIMITS
         self._requests = NodeRequests(node, client, inbox)
         self._batches = Batches(journal)
         ledger = CoverageLedger(node, session)

@@ -1,5 +1,6 @@
-"""A real node, the collector as a process of its own, and a bare recorder beside it as a witness."""
+"""A real node, the collector as a process of its own, and a second subscriber as a witness."""
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -9,15 +10,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 import zmq
+from prometheus_client.parser import text_string_to_metric_families
 
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
+from collector.regtest.node import free_ports
+from tests.functional.replay import wait_published
 
 DEADLINE_S = 60.0
+SCRAPE_S = 0.15
 SETTINGS = """\
 chain = "regtest"
 dataset = "{dataset}"
-seal_interval_s = 4
+metrics = "127.0.0.1:{port}"
+seal_interval_s = 2
 {extra}template_interval_s = 1
 stats_interval_s = 1
 log_format = "json"
@@ -30,13 +38,17 @@ cookie_file = "{node.cookie_path}"
 
 
 class CollectorProcess:
-    """`pool-collector run` on one node and dataset; logs go to a file beside the dataset."""
+    """`pool-collector run` for one node and dataset; it logs to a file beside the dataset."""
 
     def __init__(self, node: RegtestNode, folder: Path, extra: str = "") -> None:
         self.dataset = folder / "dataset"
         self.log = folder / "collector.log"
         self._config = folder / "collector.toml"
-        self._config.write_text(SETTINGS.format(dataset=self.dataset, node=node, extra=extra))
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"  # of its metrics and health
+        settings = {"dataset": self.dataset, "node": node, "extra": extra, "port": port}
+        self._config.write_text(SETTINGS.format(**settings))
+        self._node = node
         self._process: subprocess.Popen[bytes] | None = None
 
     def use(self, endpoints: dict[str, str]) -> None:
@@ -46,7 +58,7 @@ class CollectorProcess:
             config.write("\n".join(["[node.zmq]", *lines]) + "\n")
 
     def start(self, *, ready: str = "mempool.in_step") -> None:
-        """Start, and wait for a line in the log of this run."""
+        """Start, and wait until the log of this run says `ready`."""
         before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -57,13 +69,46 @@ class CollectorProcess:
         self.wait_for(ready, after=before)
 
     def wait_for(self, words: str, *, after: int = 0) -> None:
-        """Wait until the log says something behind a position."""
+        """Wait until the log has these words after a position, in bytes."""
         deadline = time.monotonic() + DEADLINE_S
         while words not in self.log.read_text()[after:]:
             assert self._process is not None
             assert self._process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
+
+    def wait_taken(self, *, in_step: bool = True) -> None:
+        """Wait until the collector has taken all that the node has published up to now.
+
+        That is so when two scrapes in a row count the same messages, and none is queued. With `in_step` it
+        must also follow the mempool.
+        """
+        wait_published(self._node.client())
+        deadline = time.monotonic() + DEADLINE_S
+        before: dict[str, float] = {}
+        while True:
+            now = self.samples()
+            is_taken = now["messages_total"] == before.get("messages_total") and not now["queued_messages"]
+            if is_taken and (now["in_step"] or not in_step):
+                return
+            assert time.monotonic() < deadline, self.log.read_text()
+            before = now
+            time.sleep(SCRAPE_S)
+
+    def samples(self) -> dict[str, float]:
+        """Scrape our metrics; those of several labels are added up."""
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(requests.get(f"{self.url}/metrics", timeout=5).text):
+            for sample in family.samples:
+                name = sample.name.removeprefix("pool_collector_")
+                found[name] = found.get(name, 0.0) + sample.value
+        return found
+
+    def wait_receiver_ended(self) -> None:
+        """Wait until the receiver of a killed collector has ended: it lets go of its ring then."""
+        (ring,) = self.dataset.glob("journal/*/*/*.ring")
+        with ring.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and return the exit status."""
@@ -77,7 +122,7 @@ class CollectorProcess:
 
 
 class Witness:
-    """A second subscriber of the `sequence` topic: keeps (counter, body) and knows nothing else."""
+    """A second subscriber of the `sequence` topic, which keeps the (counter, body) of each message."""
 
     def __init__(self, node: RegtestNode) -> None:
         self.messages: list[tuple[int, bytes]] = []
@@ -95,6 +140,14 @@ class Witness:
             if self._socket.poll(50):
                 _, body, counter = self._socket.recv_multipart()
                 self.messages.append((int.from_bytes(counter, "little"), body))
+
+    def wait_for_tip(self, rpc: RpcClient) -> None:
+        """Wait until the message that connects the node's tip has arrived; it must not be an old one."""
+        connected = bytes.fromhex(rpc.call("getbestblockhash")) + b"C"
+        deadline = time.monotonic() + DEADLINE_S
+        while all(body != connected for _, body in self.messages):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Stop receiving."""

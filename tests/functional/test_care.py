@@ -1,10 +1,9 @@
-"""Looking after a dataset that a real collector fills: checked, shown and compacted while it runs."""
+"""Check, show and compact a dataset while a real collector fills it."""
 
 import datetime as dt
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
+from tests.functional.replay import wait_published
 
 pytestmark = pytest.mark.bitcoind
 
@@ -30,10 +30,10 @@ def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
 def test_a_dataset_is_checked_shown_and_compacted_while_it_grows(
     node: RegtestNode, new_collector: Callable[[], Any]
 ) -> None:
-    """Check passes at every moment; the status says who runs; compaction changes no row."""
+    """`check` passes at every moment, `status` shows the running collector, and compaction changes no row."""
     rpc = node.client()
     wallet = make_wallet(node, 60, seed=11)
-    time.sleep(0.6)  # the node publishes the wallet's blocks in a thread of its own
+    wait_published(rpc)
     collector = new_collector()
     collector.start()
     for number in range(60):
@@ -66,5 +66,5 @@ def test_a_dataset_is_checked_shown_and_compacted_while_it_grows(
 
 
 def sorted_rows(dataset: Dataset, name: str) -> list[str]:
-    """List the rows of a table in an order of their own."""
+    """List the rows of a table, sorted by their text."""
     return sorted(map(repr, dataset.read(TABLES[name]).to_pylist()))

@@ -1,6 +1,6 @@
-"""A few faults of the chaos list, in a small form: `make chaos` plays all of them in full.
+"""Play a few faults of our own processes in a small form; `make chaos` plays all faults in full.
 
-Here are those of our own processes; test_chaos_node.py has those of the node.
+The faults of the node are in test_chaos_node.py.
 """
 
 from pathlib import Path
@@ -14,5 +14,5 @@ pytestmark = pytest.mark.bitcoind
 
 @pytest.mark.parametrize(("name", "scale"), [("kill", 0.07), ("receiver_killed", 0.1)])
 def test_the_dataset_survives(name: str, scale: float, tmp_path: Path) -> None:
-    """Nothing received is lost, nothing double, every hole named, as the node and a bare recorder have it."""
+    """Nothing is lost or doubled, and every gap is named, by the node's log and a recorder of its own."""
     must_hold(name, tmp_path, scale=scale)

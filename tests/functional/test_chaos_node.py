@@ -1,4 +1,4 @@
-"""Faults of the node, in a small form, and a look at the judge himself; see test_chaos.py."""
+"""Play a few faults of the node in a small form, and test the judge of chaos runs; see test_chaos.py."""
 
 import shutil
 from dataclasses import replace
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.bitcoind
 
 @pytest.mark.parametrize(("name", "scale"), [("drops", 0.1), ("reorgs", 0.2)])
 def test_the_dataset_survives(name: str, scale: float, tmp_path: Path) -> None:
-    """Nothing received is lost, nothing double, every hole named, as the node and a bare recorder have it."""
+    """Nothing is lost or doubled, and every gap is named, by the node's log and a recorder of its own."""
     must_hold(name, tmp_path, scale=scale)
 
 
-def test_the_judge_is_not_blind(tmp_path: Path) -> None:
-    """A sound dataset is found sound; without a file, or with one twice, it is not."""
+def test_the_judge_finds_missing_and_double_files(tmp_path: Path) -> None:
+    """The judge accepts a sound dataset, and rejects it without a file or with one twice."""
     with make_world(tmp_path, n_coins=1000) as world:
         world.collector.start()
         world.traffic.busy(1.5)

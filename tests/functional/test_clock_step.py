@@ -1,4 +1,4 @@
-"""Somebody sets the wall clock of the collector's machine while it follows a node."""
+"""The wall clock of the collector's machine is set while it follows a node."""
 
 import queue
 import threading
@@ -19,25 +19,25 @@ from collector.node.preflight import client_for, examine
 from collector.receive.source import MessageSource
 from collector.regtest import RegtestNode, make_wallet
 from collector.service.session import Session
-from tests.functional.replay import mempool_by_rows, node_mempool, read, send
+from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
 
 pytestmark = pytest.mark.bitcoind
 DEADLINE_S = 60.0
 
 
 class Clock:
-    """The real wall clock, and how far somebody has set it."""
+    """The real wall clock, shifted by what a test sets."""
 
     def __init__(self) -> None:
         self.set_by_s = 0
 
     def __call__(self) -> int:
-        """Read it."""
+        """Return the time in nanoseconds."""
         return time.time_ns() + self.set_by_s * 1_000_000_000
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until `is_so` returns true."""
     deadline = time.monotonic() + DEADLINE_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -45,9 +45,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_path: Path) -> None:
-    """Ahead and back: rows with the reason, a resync, every event inside an interval, none twice."""
+    """After a step ahead and one back, intervals have the reason, and each event is there once."""
     wallet, clock, stop, metrics = make_wallet(node, 40, seed=31), Clock(), threading.Event(), Metrics()
-    time.sleep(0.5)
+    wait_published(node.client())
     watched = NodeSettings(name="n", rpc_url=node.rpc_url, cookie_file=node.cookie_path)
     settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=(watched,))
     dataset = Dataset.open(settings.dataset, "regtest", create=True)

@@ -1,10 +1,10 @@
-"""A stop far behind the node, and the start after it: memory has its bound, each message its row, once."""
+"""A collector that is far behind its node stops and starts: memory is bounded, each message has one row."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,53 +14,58 @@ from collector.check.run import check
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
-from collector.journal.batches import Batch, Batches
+from collector.journal.batches import Batches
 from collector.mempool import entries
 from collector.receive import source as zmq_source
 from collector.regtest import RegtestNode, make_wallet
 from collector.service import session
+from collector.service.session import Limits
 from tests.functional.chaos.network import Proxy
 from tests.functional.conftest import Witness
 from tests.functional.replay import send
 from tests.functional.running import DEADLINE_S, collecting, wait_for_log
 
 pytestmark = pytest.mark.bitcoind
-N_PAYMENTS = 100  # twice as many messages
+T = TypeVar("T")
+N_PAYMENTS = 100  # each is two messages
 MOST, FORWARDED, INBOX = 60, 5, 10
 ON_THE_WAY = INBOX + FORWARDED + 1  # one more, since the first of a turn is taken before the others
 
 
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give a session room for little, and note how many messages wait for their rows."""
-    monkeypatch.setattr(session, "MOST_MESSAGES", MOST)
+    """Let a session hold few messages, and note how many wait for their rows whenever a batch begins."""
+    monkeypatch.setattr(session, "LIMITS", Limits(n_messages=MOST))
     monkeypatch.setattr(session, "GATHER_ITEMS", FORWARDED)
     monkeypatch.setattr(session, "FINISH_S", 1.0)
     monkeypatch.setattr(entries, "GIVE_UP_US", 500_000)
     monkeypatch.setattr(zmq_source, "MAX_TAKEN", FORWARDED)
     monkeypatch.setattr(zmq_source, "MAX_INBOX_ITEMS", INBOX)
     noted: list[int] = []
-    begin = Batches._next
 
-    def begin_and_note(batches: Batches, *messages: Any) -> Batch:
-        batch = begin(batches, *messages)
-        noted.append(batches.n_messages)
-        return batch
+    def noting(begin: Callable[..., T]) -> Callable[..., T]:
+        def begin_and_note(batches: Batches, *arguments: Any) -> T:
+            begun = begin(batches, *arguments)
+            noted.append(batches.n_messages)
+            return begun
 
-    monkeypatch.setattr(Batches, "_next", begin_and_note)
+        return begin_and_note
+
+    monkeypatch.setattr(Batches, "begin", noting(Batches.begin))
+    monkeypatch.setattr(Batches, "begin_recovered", noting(Batches.begin_recovered))
     return noted
 
 
 @pytest.fixture
 def proxy(node: RegtestNode) -> Iterator[Proxy]:
-    """Stand before the node's RPC."""
+    """Start a proxy in front of the node's RPC."""
     standing = Proxy(int(urlsplit(node.rpc_url).port or 0))
     yield standing
     standing.close()
 
 
 def settings_through(proxy: Proxy, node: RegtestNode, dataset: Path) -> Settings:
-    """Watch a node whose RPC is reached through the proxy."""
+    """Make settings for a node whose RPC is reached through the proxy."""
     watched = NodeSettings(
         name="alpha", rpc_url=f"http://127.0.0.1:{proxy.port}", cookie_file=node.cookie_path
     )
@@ -68,7 +73,7 @@ def settings_through(proxy: Proxy, node: RegtestNode, dataset: Path) -> Settings
 
 
 def wait_for_ring(dataset: Path, n_waiting: int) -> None:
-    """Wait until so many messages are in the ring and in no journal."""
+    """Wait until at least so many messages are in the ring and not in the journal yet."""
     (ring,) = dataset.glob("journal/regtest/alpha/*.ring")
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -83,12 +88,12 @@ def wait_for_ring(dataset: Path, n_waiting: int) -> None:
 def behind(
     settings: Settings, node: RegtestNode, witness: Witness, proxy: Proxy, fault: str
 ) -> Iterator[tuple[list[Any], int]]:
-    """Collect until much waits in the ring, since the proxy has this fault, and then stop.
+    """Collect through a proxy with this fault until many messages wait in the ring; at the end, stop.
 
-    Gives the log, and what the witness had heard before.
+    Yields the log, and how many messages the witness had received before.
     """
     wallet = make_wallet(node, N_PAYMENTS, seed=11)
-    time.sleep(0.5)
+    witness.wait_for_tip(node.client())  # of the wallet
     n_before = len(witness.messages)
     with collecting(settings) as logs:
         wait_for_log(logs, "mempool.in_step")
@@ -99,7 +104,7 @@ def behind(
 
 
 def verify(dataset_folder: Path, witness: Witness, events: slice) -> list[dict[str, Any]]:
-    """Compare what the first session wrote with what the witness heard; returns its entries."""
+    """Assert that the first session's events are those of the witness; returns its rows of mempool_txs."""
     dataset = Dataset.open(dataset_folder, "regtest")
     assert [each for each in check(dataset) if each.status == BREACH] == []
     first = min(row["session"] for row in dataset.read(TABLES["nodes"]).to_pylist())
@@ -117,7 +122,7 @@ def verify(dataset_folder: Path, witness: Witness, events: slice) -> list[dict[s
 def test_a_stop_takes_the_ring_in_turns(
     node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
 ) -> None:
-    """The node does not answer for a while, so that most waits in the ring; it does when we are to stop."""
+    """Most messages wait in the ring while the node hangs; once it answers again, a stop takes them all."""
     dataset = tmp_path / "dataset"
     with behind(settings_through(proxy, node, dataset), node, witness, proxy, "hang") as (_, n_before):
         proxy.set("pass")
@@ -131,16 +136,14 @@ def test_a_stop_takes_the_ring_in_turns(
 def test_a_stop_without_the_node_leaves_the_ring_to_the_next_start(
     node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
 ) -> None:
-    """It ends soon and with status 0; the next start takes in the rest in turns, with all its fees."""
+    """The stop ends with status 0; the next start takes the rest from the ring, with all fees."""
     dataset = tmp_path / "dataset"
     settings = settings_through(proxy, node, dataset)
     with behind(settings, node, witness, proxy, "refuse") as (logs, n_before):
         pass
     assert [entry for entry in logs if entry["event"] == "session.left"]
     n_events = len(witness.messages) - n_before
-    node.client().call(
-        "generatetodescriptor", 1, "raw(51)"
-    )  # takes them all: who asks for their fees is late
+    node.client().call("generatetodescriptor", 1, "raw(51)")  # mines them all: the mempool has no fees now
     proxy.set("pass")
     assert list(dataset.glob("journal/regtest/alpha/*.ring"))
     with collecting(settings) as logs:

@@ -1,7 +1,6 @@
-"""The collector is killed, before it has asked about what a snapshot told or before a long recovery."""
+"""The collector is killed before it has asked for fees, and stopped during a long recovery."""
 
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.bitcoind
 def test_sigkill_does_not_cost_what_was_there_at_the_start(
     node: RegtestNode, new_collector: Callable[..., Any]
 ) -> None:
-    """What the first snapshot told of has its rows, though the kill came before it was asked for."""
+    """Transactions that the first snapshot listed get their rows, though the kill came before their fees."""
     rpc = node.client()
     wallet = make_wallet(node, 12, seed=5)
     fees_sat = {}
@@ -30,7 +29,7 @@ def test_sigkill_does_not_cost_what_was_there_at_the_start(
         fees_sat[payment.transaction.txid] = payment.fee_sat
     collector = new_collector("fee_batch = 9\nfee_interval_s = 600\n")
     collector.start()
-    time.sleep(1)
+    collector.wait_taken()
     collector.stop(signal.SIGKILL)
     collector.start()
     assert collector.stop() == 0, collector.log.read_text()
@@ -39,24 +38,24 @@ def test_sigkill_does_not_cost_what_was_there_at_the_start(
     sessions = {row["session"] for row in rows}
     assert len(sessions) == 2
     for session in sessions:
-        told = [row for row in rows if row["session"] == session and row["txid"] in fees_sat]
-        assert sorted((row["txid"], row["fee_sat"]) for row in told) == sorted(fees_sat.items())
-        assert {row["first_seen_kind"] for row in told} == {"at_start"}
+        listed = [row for row in rows if row["session"] == session and row["txid"] in fees_sat]
+        assert sorted((row["txid"], row["fee_sat"]) for row in listed) == sorted(fees_sat.items())
+        assert {row["first_seen_kind"] for row in listed} == {"at_start"}
 
 
 def test_a_stop_does_not_wait_for_a_recovery(
     node: RegtestNode, witness: Any, new_collector: Callable[..., Any]
 ) -> None:
-    """Blocks that came since the kill are still fetched: the rest is left to the next start, done once."""
+    """A stop while blocks are still fetched leaves the rest to the next start, which makes each row once."""
     wallet = make_wallet(node, 20, seed=6)
     collector = new_collector()
     collector.start()
     n_before = len(witness.messages)
     send(node.client(), wallet, 20)
-    time.sleep(1)
+    collector.wait_taken()
     n_events = len(witness.messages) - n_before
     collector.stop(signal.SIGKILL)
-    node.client().call("generatetodescriptor", 300, "raw(51)")
+    node.client().call("generatetodescriptor", 120, "raw(51)")
     collector.start(ready="journal.recovering")
     assert collector.stop() == 0, collector.log.read_text()
     assert "session.left" in collector.log.read_text()

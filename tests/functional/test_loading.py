@@ -1,4 +1,4 @@
-"""A node that has just been started and still reads the mempool of its last run."""
+"""A node has just started and still reads the mempool that its last run saved."""
 
 import os
 import time
@@ -19,15 +19,15 @@ N_SAVED = 8
 
 
 def wait_until(holds: Callable[[], Any]) -> None:
-    """Wait until something is so."""
+    """Wait until `holds` returns true."""
     deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_what_a_node_reads_from_its_disk_is_not_pushed(tmp_path: Path) -> None:
-    """It publishes an A for each, hours after they came: watched from when it has read all, at_start.
+def test_a_saved_mempool_is_not_pushed(tmp_path: Path) -> None:
+    """The node publishes an A for each saved transaction; we wait until it has read all, so they are at_start.
 
     A block file that is a pipe keeps the node busy before it reads its mempool.
     """

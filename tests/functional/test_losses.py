@@ -1,7 +1,6 @@
-"""Messages that never arrive and a node that restarts: each hole is named, and what it hid is found again."""
+"""When messages are lost or the node restarts, coverage names the gap and what it hid is found again."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,17 +9,16 @@ import pytest
 from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
-from tests.functional.replay import mempool_by_rows, node_mempool, read, send
+from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
 from tests.functional.wires import Forwarder, Relay
 
 pytestmark = pytest.mark.bitcoind
-SETTLE_S = 0.8
 WATCHFUL = "watchdog_interval_s = 0.4\n"
 
 
 @pytest.fixture
 def relay(node: RegtestNode) -> Iterator[Relay]:
-    """Relay what the node publishes."""
+    """Relay what the node publishes to the collector."""
     relaying = Relay(node)
     yield relaying
     relaying.close()
@@ -29,26 +27,28 @@ def relay(node: RegtestNode) -> Iterator[Relay]:
 def test_lost_messages_are_named_and_made_good(
     node: RegtestNode, relay: Relay, new_collector: Callable[[], Any]
 ) -> None:
-    """Events and a block are lost on the way: gaps in coverage, pulled rows, every block, the right set."""
+    """Events and a block are lost: coverage has gaps, rows are pulled, and no block is missing."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=5)
-    time.sleep(SETTLE_S)
+    wait_published(rpc)
     collector = new_collector()
     collector.use(relay.endpoints)
     collector.start()
     rpc.call("generatetodescriptor", 1, "raw(51)")
     send(rpc, wallet, 10)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     relay.losing = {"sequence", "rawblock"}
     send(rpc, wallet, 5)
     (lost_block,) = rpc.call("generatetodescriptor", 1, "raw(51)")
     send(rpc, wallet, 5)
-    time.sleep(SETTLE_S)
+    relay.wait_received(rpc)
     relay.losing = set()
     assert relay.n_lost == 12
+    before = collector.log.stat().st_size
     send(rpc, wallet, 3)
     rpc.call("generatetodescriptor", 1, "raw(51)")
     send(rpc, wallet, 4)
-    time.sleep(2)
+    collector.wait_for("mempool.in_step", after=before)
+    collector.wait_taken()
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -67,24 +67,25 @@ def test_lost_messages_are_named_and_made_good(
     assert {row["kind"] for row in arrivals} == {"pulled"}
 
 
-def test_what_arrives_broken_is_kept_whole_and_fetched_again(
+def test_broken_messages_are_kept_and_their_content_is_fetched(
     node: RegtestNode, relay: Relay, new_collector: Callable[[], Any]
 ) -> None:
-    """A transaction, an event and a block with a wrong byte are rejects; what they said is found anyway."""
+    """Messages with a wrong byte become rejects; the transaction, event and block are fetched by RPC."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=8)
-    time.sleep(SETTLE_S)
+    wait_published(rpc)
     collector = new_collector()
     collector.use(relay.endpoints)
     collector.start()
     relay.mangling = {"rawtx": 4}  # the number of inputs, or the witness marker
     send(rpc, wallet, 4)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     relay.mangling = {"rawblock": -6}  # in the last transaction
     (mined,) = rpc.call("generatetodescriptor", 1, "raw(51)")
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     relay.mangling = {"sequence": 32}  # the letter
     send(rpc, wallet, 3)
-    time.sleep(2)
+    collector.wait_for("message.rejected", after=collector.log.read_text().index("mempool.in_step"))
+    collector.wait_taken()
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -100,13 +101,13 @@ def test_what_arrives_broken_is_kept_whole_and_fetched_again(
 
 
 def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Callable[[], Any]) -> None:
-    """The node goes and comes back: the first session ends, a second begins with what is in the mempool."""
+    """When the node restarts, the session ends, and a second begins with what is in the mempool."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=6)
-    time.sleep(SETTLE_S)
+    wait_published(rpc)
     collector = new_collector()
     collector.start()
     send(rpc, wallet, 8)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     before = collector.log.stat().st_size
     node.restart()
     collector.wait_for("session.started", after=before)
@@ -114,7 +115,7 @@ def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Cal
     send(rpc, wallet, 2)
     (mined,) = rpc.call("generatetodescriptor", 1, "raw(51)")
     send(rpc, wallet, 1)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -135,26 +136,26 @@ def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Cal
 def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
-    """Messages of both runs of the node come in one burst: each event is in its run's session, or in none."""
+    """Messages of two runs of the node come in one burst; each event is in its run's session or in none."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=16)
-    time.sleep(SETTLE_S)
+    wait_published(rpc)
     collector = new_collector("watchdog_interval_s = 10\n")  # not while messages are held back
     collector.use(relay.endpoints)
     collector.start()
     send(rpc, wallet, 6)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     relay.holding = True
     send(rpc, wallet, 4)
-    time.sleep(SETTLE_S)
+    relay.wait_received(rpc)
     before = collector.log.stat().st_size
     node.restart()
     send(node.client(), wallet, 5)
-    time.sleep(SETTLE_S)
+    relay.wait_received(node.client())
     relay.holding = False
     collector.wait_for("session.ended", after=before)
     collector.wait_for("mempool.in_step", after=collector.log.read_text().rindex("session.ended"))
     send(node.client(), wallet, 3)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     in_node = node_mempool(node.client())
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -194,16 +195,16 @@ def forwarders(node: RegtestNode) -> Iterator[dict[str, Forwarder]]:
 def test_a_half_open_connection_is_found_and_made_anew(
     node: RegtestNode, forwarders: dict[str, Forwarder], new_collector: Callable[..., Any]
 ) -> None:
-    """Nothing arrives and no end is told: the watchdog names the hole, reconnects, and finds what it hid."""
+    """A connection stays up and carries nothing: the watchdog closes coverage and makes a new connection."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=17)
-    time.sleep(SETTLE_S)
+    wait_published(rpc)
     collector = new_collector(WATCHFUL)
     collector.use({topic: forwarder.address for topic, forwarder in forwarders.items()})
     collector.start()
     send(rpc, wallet, 6)
     rpc.call("generatetodescriptor", 1, "raw(51)")
     send(rpc, wallet, 6)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     for forwarder in forwarders.values():
         forwarder.fall_silent()
     before = collector.log.stat().st_size
@@ -215,9 +216,9 @@ def test_a_half_open_connection_is_found_and_made_anew(
     for _ in range(6):  # what follows shows that the new connections carry
         send(rpc, wallet, 1)
         rpc.call("generatetodescriptor", 1, "raw(51)")
-        time.sleep(SETTLE_S)
+        collector.wait_taken()
     send(rpc, wallet, 3)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -236,8 +237,8 @@ def test_a_half_open_connection_is_found_and_made_anew(
 
 
 def watching_five(node: RegtestNode, wallet: Any, new_collector: Callable[..., Any], relay: Relay) -> Any:
-    """Start a collector that looks at the node often, and send five transactions through the relay."""
-    time.sleep(SETTLE_S)
+    """Start a collector that looks at the node often, and send it five transactions through the relay."""
+    wait_published(node.client())
     collector = new_collector(WATCHFUL)
     collector.use(relay.endpoints)
     collector.start()
@@ -248,10 +249,10 @@ def watching_five(node: RegtestNode, wallet: Any, new_collector: Callable[..., A
 def test_a_topic_that_falls_silent_alone_is_found(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
-    """The connection lives, the others go on, no event comes: named, polled, covered when it is back."""
+    """Only `sequence` falls silent: its coverage ends, events are pulled, and coverage begins again later."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=18)
     collector = watching_five(node, wallet, new_collector, relay)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     relay.losing = {"sequence"}
     before = collector.log.stat().st_size
     send(rpc, wallet, 5)
@@ -259,7 +260,7 @@ def test_a_topic_that_falls_silent_alone_is_found(
     collector.wait_for("mempool.in_step", after=before)
     relay.losing = set()
     send(rpc, wallet, 5)
-    time.sleep(2 * SETTLE_S)
+    collector.wait_taken()
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -278,15 +279,15 @@ def test_a_topic_that_falls_silent_alone_is_found(
 def test_a_loss_that_nothing_follows_is_found(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
-    """The last messages before a silence are lost: no counter shows it, a look at the node does."""
+    """The last messages before a pause are lost: no counter shows it, but the watchdog's look does."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=19)
     collector = watching_five(node, wallet, new_collector, relay)
-    time.sleep(0.1)
+    relay.wait_received(rpc)
     relay.losing = {"sequence"}
     before = collector.log.stat().st_size
     send(rpc, wallet, 3)
     collector.wait_for("mempool.in_step", after=before)
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -299,13 +300,13 @@ def test_a_loss_that_nothing_follows_is_found(
     assert all(row["to_at"] <= last_pushed for row in broken if row["topic"] == "sequence")
 
 
-@pytest.mark.parametrize(("seed", "pause_s"), [(20, 0.0), (21, SETTLE_S)], ids=["at once", "later"])
+@pytest.mark.parametrize(("seed", "is_receiver_gone"), [(20, False), (21, True)], ids=["at once", "later"])
 def test_what_was_mined_while_the_collector_was_down_has_its_fee(
-    node: RegtestNode, new_collector: Callable[..., Any], seed: int, pause_s: float
+    node: RegtestNode, new_collector: Callable[..., Any], seed: int, *, is_receiver_gone: bool
 ) -> None:
-    """Entries of a killed run, in a dataset without a block, get the fees of blocks that came since.
+    """Entries of a killed run get their fees from blocks that came after the kill.
 
-    The receiver outlives the kill for a moment: of what is mined at once it has seen some, of the rest none.
+    The receiver outlives the kill for a moment: it sees some of the blocks that are mined at once.
     """
     rpc, wallet = node.client(), make_wallet(node, 11, seed=seed)
     rpc.call("generatetodescriptor", 1, "raw(51)")  # what other tests left in the mempool
@@ -316,9 +317,10 @@ def test_what_was_mined_while_the_collector_was_down_has_its_fee(
         fees_sat[payment.transaction.txid] = payment.fee_sat
     collector = new_collector("fee_batch = 3\nfee_interval_s = 600\n")
     collector.start()
-    time.sleep(SETTLE_S)
+    collector.wait_taken()
     collector.stop(signal.SIGKILL)
-    time.sleep(pause_s)
+    if is_receiver_gone:
+        collector.wait_receiver_ended()
     mined = [rpc.call("generatetodescriptor", 1, "raw(51)")[0] for _ in range(14)]
     collector.start()
     assert collector.stop() == 0, collector.log.read_text()

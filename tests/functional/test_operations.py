@@ -1,4 +1,4 @@
-"""What an operator sees of a running collector: numbers that move, health, and what systemd is told."""
+"""An operator sees a running collector: its metrics, its health, and its reports to systemd."""
 
 import socket
 import threading
@@ -12,12 +12,11 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.regtest import RegtestNode, make_wallet
-from collector.regtest.node import free_ports
 from collector.regtest.wallet import pay
 
 pytestmark = pytest.mark.bitcoind
 DEADLINE_S = 60.0
-# Nothing is lost here, nothing is away, and what waits is gone before anybody looks.
+# Nothing is lost here and no node is away; nothing waits any more at the scrape.
 QUIET = {
     *("losses", "resyncs", "rpc_away", "storage_blocked"),
     *("queued_messages", "waiting_messages", "oldest_waiting_seconds"),
@@ -26,29 +25,29 @@ Samples = dict[tuple[str, str], float]
 
 
 class Supervisor:
-    """The socket on which systemd listens to a service."""
+    """The socket on which systemd receives reports of a service."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "notify"
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(self.path))
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
 
     def _listen(self) -> None:
-        while self.said[-1:] != ["end"]:
-            self.said.append(self._socket.recv(4096).decode())
+        while self.lines[-1:] != ["end"]:
+            self.lines.append(self._socket.recv(4096).decode())
 
-    def hears(self, *lines: str) -> bool:
-        """Wait until every line was said."""
+    def has_received(self, *lines: str) -> bool:
+        """Wait until every one of these lines was sent; False when one never comes."""
         deadline = time.monotonic() + DEADLINE_S
-        while not set(lines) <= set(self.said) and time.monotonic() < deadline:
+        while not set(lines) <= set(self.lines) and time.monotonic() < deadline:
             time.sleep(0.05)
-        return set(lines) <= set(self.said)
+        return set(lines) <= set(self.lines)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop receiving."""
         self._socket.sendto(b"end", str(self.path))
         self._thread.join()
         self._socket.close()
@@ -56,7 +55,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
-    """Listen where systemd would, and ask for a sign of life within a second."""
+    """Receive where systemd would, with a watchdog period of a second."""
     listening = Supervisor(tmp_path)
     monkeypatch.setenv("NOTIFY_SOCKET", str(listening.path))
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
@@ -65,7 +64,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supe
 
 
 def scrape(url: str) -> Samples:
-    """Read every number of ours; labels other than the node's are left to the name's sum."""
+    """Scrape our metrics by family and name; samples with several labels are added up."""
     samples: Samples = {}
     for family in text_string_to_metric_families(requests.get(f"{url}/metrics", timeout=5).text):
         for sample in family.samples:
@@ -75,16 +74,15 @@ def scrape(url: str) -> Samples:
     return samples
 
 
-def test_every_number_moves(
+def test_every_metric_moves(
     node: RegtestNode, new_collector: Callable[..., Any], supervisor: Supervisor
 ) -> None:
-    """A run with traffic and a seal leaves none of our metrics at zero; systemd hears how it goes."""
+    """A run with traffic and a seal leaves none of our metrics at zero, and systemd gets its reports."""
     wallet = make_wallet(node, 20, seed=3)
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    collector = new_collector(f'metrics = "127.0.0.1:{port}"\n')
+    collector = new_collector()
+    url = collector.url
     collector.start()
-    assert supervisor.hears("READY=1", "WATCHDOG=1", "STATUS=following every node")
+    assert supervisor.has_received("READY=1", "WATCHDOG=1", "STATUS=following every node")
     node.client().call("generatetodescriptor", 1, "raw(51)")
     for _ in range(10):
         payment = pay([wallet.take()], [], feerate_sat_vb=5)
@@ -101,26 +99,25 @@ def test_every_number_moves(
     assert requests.get(f"{url}/readyz", timeout=5).json()["ready"] is True
     assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
     assert collector.stop() == 0
-    assert supervisor.hears("STOPPING=1")
+    assert supervisor.has_received("STOPPING=1")
 
 
 def test_a_node_that_stops_makes_unready(
     new_collector: Callable[..., Any], node: RegtestNode, supervisor: Supervisor
 ) -> None:
-    """The reason is in the answer and in the service's status; the threads live on."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    collector = new_collector(f'metrics = "127.0.0.1:{port}"\n')
+    """The reason is in /readyz and in the status for systemd, and /healthz stays good."""
+    collector = new_collector()
+    url = collector.url
     collector.start()
     node.stop()
-    assert supervisor.hears("STATUS=node alpha: its RPC does not answer")
+    assert supervisor.has_received("STATUS=node alpha: its RPC does not answer")
     answer = requests.get(f"{url}/readyz", timeout=5)
     assert (answer.status_code, answer.json()["reasons"]) == (503, ["node alpha: its RPC does not answer"])
     assert scrape(url)["rpc_away", "pool_collector_rpc_away"] == 1
     assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
     node.start()
     collector.wait_for("session.started", after=collector.log.read_text().index("node.away"))
-    assert supervisor.hears("STATUS=following every node")
+    assert supervisor.has_received("STATUS=following every node")
     samples = scrape(url)
     assert samples["sessions", "pool_collector_sessions_total"] == 2
     assert samples["losses", "pool_collector_losses_total"] > 0

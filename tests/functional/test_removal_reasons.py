@@ -1,4 +1,4 @@
-"""Why a real node dropped a transaction, known by construction: a reorganisation, time, a block told late."""
+"""Removal reasons against a real node: a reorganisation, expiry, and a block that arrives late."""
 
 import time
 from contextlib import closing
@@ -14,7 +14,7 @@ from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay
 from tests.functional.chaos.network import Proxy
-from tests.functional.replay import mempool_by_rows, node_mempool, read, send
+from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
 from tests.functional.running import collecting, settings_for, wait_for_log
 from tests.functional.wires import Relay
 
@@ -24,7 +24,7 @@ SETTLE_S = 0.6
 
 
 def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
-    """Spend the coinbase that is mature since the last block, and no longer without it; returns the txid."""
+    """Spend the coinbase that became mature with the last block; returns the txid."""
     height = rpc.call("getblockcount") + 1 - MATURITY
     coinbase = rpc.call("getblock", rpc.call("getblockhash", height))["tx"][0]
     outputs = [{"data": "00" * 80}]  # large enough for a transaction
@@ -32,8 +32,8 @@ def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
     return hash_bytes(rpc.call("sendrawtransaction", raw, 0, 100))
 
 
-def test_what_a_reorganisation_and_time_take_says_so(tmp_path: Path) -> None:
-    """A spend of a coinbase that is too young again is reorged; what grew too old is expired_or_evicted."""
+def test_reorganisation_and_expiry_are_the_reasons(tmp_path: Path) -> None:
+    """A spend of a coinbase that is immature again is reorged; old transactions are expired_or_evicted."""
     options = ("-acceptnonstdtxn=1", "-mempoolexpiry=1")  # coins of anyone; an hour
     with RegtestNode(find_bitcoind(), options=options) as node:
         rpc = node.client()
@@ -62,7 +62,7 @@ def test_what_a_reorganisation_and_time_take_says_so(tmp_path: Path) -> None:
 
 
 def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
-    """Its message is lost and the node slow to answer: what it excluded waits for it, also for seconds."""
+    """A block's message is lost and the node slow to answer: the removal waits for the block for seconds."""
     with (
         RegtestNode(find_bitcoind()) as node,
         closing(Relay(node)) as relay,
@@ -76,7 +76,7 @@ def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
         )
         rpc = node.client()
         wallet = make_wallet(node, 3, seed=15)
-        time.sleep(SETTLE_S)
+        wait_published(rpc)
         settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=(watched,))
         with collecting(settings) as logs:
             wait_for_log(logs, "mempool.in_step")

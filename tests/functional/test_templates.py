@@ -1,11 +1,11 @@
-"""A template is of its moment: it does not wait for what else the node is asked."""
+"""A template describes its moment: its request does not wait behind other requests."""
 
 import time
 from pathlib import Path
 
 import pytest
 
-from collector.blocks import fetcher as blockdesk
+from collector.blocks import fetcher
 from collector.blocks.fetcher import ask_block
 from collector.blocks.tracker import BlockAnswer
 from collector.dataset.open import Dataset
@@ -22,7 +22,7 @@ SLOWNESS_S = 0.05
 def test_a_template_of_a_new_tip_is_taken_while_blocks_are_fetched(
     node: RegtestNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many blocks come at once, and the node is slow to tell of them: a template of the last is first."""
+    """While many blocks are fetched slowly, a template of the last tip is taken."""
     fetched_us: list[int] = []
 
     def ask_slowly(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
@@ -31,7 +31,7 @@ def test_a_template_of_a_new_tip_is_taken_while_blocks_are_fetched(
         fetched_us.append(time.time_ns() // 1000)
         return answer
 
-    monkeypatch.setattr(blockdesk, "ask_block", ask_slowly)
+    monkeypatch.setattr(fetcher, "ask_block", ask_slowly)
     node.client().call("generatetodescriptor", 1, "raw(51)")  # the end of the initial download
     settings = settings_for(tmp_path / "dataset", alpha=node).model_copy(
         update={"template_interval_s": 600.0}

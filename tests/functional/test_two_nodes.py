@@ -32,7 +32,7 @@ def wait_for_tip(node: RegtestNode, block: str) -> None:
 
 
 def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
-    """Both see the first blocks; after one is killed the other goes on without a hole."""
+    """Both nodes see the first blocks; after one is killed, the other is followed without a gap."""
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
         second.connect(first)
@@ -64,8 +64,8 @@ def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
     assert ends == {("first", "shutdown"), ("second", "reconnect")}
 
 
-def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Path) -> None:
-    """It answered, was subscribed to, and stops: when it is back its session begins."""
+def test_a_node_that_stops_before_its_session_is_awaited(tmp_path: Path) -> None:
+    """The node stops after the subscription stands; its session begins when it is back."""
     stop, metrics = threading.Event(), Metrics()
     with RegtestNode(find_bitcoind()) as node:
         node.client().call("generatetodescriptor", 1, "raw(51)")
@@ -90,14 +90,14 @@ def test_a_node_that_goes_away_before_the_first_session_is_awaited(tmp_path: Pat
 
 
 def hand_over(blocks: list[str], giver: RegtestNode, taker: RegtestNode) -> None:
-    """Give one node's blocks to the other, as a peer would; a lost connection takes a minute to come back."""
+    """Submit one node's blocks to the other; a peer connection would take a minute to come back."""
     for block in blocks:
         taker.client().call("submitblock", giver.client().call("getblock", block, 0))
     wait_for_tip(taker, blocks[-1])
 
 
 def test_reorganisations_of_depth_1_to_6_keep_every_body(tmp_path: Path) -> None:
-    """One node learns of the other's longer branch: what it gives up stays, each node has its arrivals."""
+    """A node switches to the other's longer branch; its stale blocks stay, and each node has its arrivals."""
     bitcoind = find_bitcoind()
     stale: list[bytes] = []
     active: list[bytes] = []
@@ -132,7 +132,7 @@ def test_reorganisations_of_depth_1_to_6_keep_every_body(tmp_path: Path) -> None
 
 
 def test_blocks_that_a_node_catches_up_with_are_marked(tmp_path: Path) -> None:
-    """Hours of blocks come at once when the node finds a peer; the one found after them is an arrival."""
+    """Old blocks that arrive at once from a peer are catch-up; the block found after them is an arrival."""
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
         first.client().call("setmocktime", int(time.time()) - 10_800)
@@ -154,8 +154,8 @@ def test_blocks_that_a_node_catches_up_with_are_marked(tmp_path: Path) -> None:
     assert marks == {**dict.fromkeys(map(hash_bytes, old), True), hash_bytes(live): False}
 
 
-def test_a_node_that_fails_is_begun_again_and_disturbs_no_other(tmp_path: Path) -> None:
-    """It comes back without a topic, then with it: meanwhile the other is followed without a hole."""
+def test_a_node_that_fails_is_retried_and_disturbs_no_other(tmp_path: Path) -> None:
+    """A node restarts without a topic, then with it; meanwhile the other is followed without a gap."""
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:
         first.client().call("generatetodescriptor", 1, "raw(51)")
@@ -178,7 +178,7 @@ def test_a_node_that_fails_is_begun_again_and_disturbs_no_other(tmp_path: Path) 
 
 
 def test_a_node_that_is_not_there_or_has_no_chain_holds_up_no_other(tmp_path: Path) -> None:
-    """One starts later, with no block but the first: the other is followed meanwhile, and looks are sound."""
+    """One node starts later, with only its first block; the other is followed meanwhile, and check passes."""
     bitcoind = find_bitcoind()
     (port,) = free_ports(1)
     with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:

@@ -1,21 +1,24 @@
-"""What stands between a node and the collector in tests, and fails as networks and notifiers do."""
+"""Stand between a node and the collector in tests, and fail as networks and notifiers do."""
 
 import contextlib
 import socket
 import threading
+import time
 from typing import Final
 
 import zmq
 
 from collector.dataset.schema import ZMQ_TOPICS
+from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
+from tests.functional.replay import wait_published
 
 CHUNK_BYTES: Final = 1 << 16
 POLL_S: Final = 0.05
 
 
 class Forwarder:
-    """Forwards TCP connections to an address until told to stop: half open, nobody is told."""
+    """Forwards TCP connections to an address, and can leave them half open: up, but carrying nothing."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
@@ -30,11 +33,11 @@ class Forwarder:
         self._threads[0].start()
 
     def fall_silent(self) -> None:
-        """Carry nothing more on the connections that there are; new ones work."""
+        """Carry nothing more on the present connections; new ones work."""
         self._dead.update(range(self.n_connections + 1))
 
     def close(self) -> None:
-        """End everything."""
+        """Close every connection and stop."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -75,7 +78,7 @@ class Forwarder:
 
 
 class Relay:
-    """Receives what a node publishes and publishes it again, but for what it is told to lose or to hold."""
+    """Receives what a node publishes and publishes it again, except what it is told to lose or to hold."""
 
     def __init__(self, node: RegtestNode) -> None:
         self.losing: set[str] = set()
@@ -83,6 +86,7 @@ class Relay:
         self.mangling: dict[str, int] = {}  # topic -> position of a byte to change in the next body
         self.holding = False  # keep everything back, and send it at once when that ends
         self._held: list[list[bytes]] = []
+        self._n_pauses = 0  # polls in which nothing came
         self._context = zmq.Context()
         self._sub = self._context.socket(zmq.SUB)
         self._pub = self._context.socket(zmq.PUB)
@@ -99,6 +103,8 @@ class Relay:
         while not self._stopping.is_set():
             if self._sub.poll(50):
                 self._held.append(self._sub.recv_multipart())
+            else:
+                self._n_pauses += 1
             while self._held and not self.holding:
                 self._pass_on(self._held.pop(0))
 
@@ -113,6 +119,13 @@ class Relay:
             body[at] ^= 0xFF
             frames[1] = bytes(body)
         self._pub.send_multipart(frames)
+
+    def wait_received(self, rpc: RpcClient) -> None:
+        """Wait until all that the node has published up to now is here: passed on, lost or held."""
+        wait_published(rpc)
+        last = self._n_pauses + 2
+        while self._n_pauses < last:
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         """Stop relaying."""
