@@ -27,7 +27,7 @@ def wait_until(holds: Callable[[], Any]) -> None:
 
 
 def test_a_saved_mempool_is_not_pushed(tmp_path: Path) -> None:
-    """The node publishes an A for each saved transaction; we wait until it has read all, so they are at_start.
+    """A node publishes an A for each saved transaction; we wait until it has read all: they are at_start.
 
     A block file that is a pipe keeps the node busy before it reads its mempool.
     """
