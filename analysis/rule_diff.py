@@ -33,7 +33,7 @@ SELECT
     max(height) AS last_height,
     arg_max(before.rule_id, height) AS before_rule_id,
     arg_max(after.rule_id, height) AS after_rule_id
-FROM stg_blocks
+FROM attributed
 LEFT JOIN (FROM before_candidates WHERE rank = 1) AS before USING (block_hash)
 LEFT JOIN (FROM after_candidates WHERE rank = 1) AS after USING (block_hash)
 WHERE before.pool IS DISTINCT FROM after.pool
@@ -68,8 +68,10 @@ def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None
     source = open_dataset(dataset, chain)
     with source.read_lock(), connect() as connection:
         create_views(connection, source)
-        create_model(connection, load_catalog().by_name["stg_blocks"])
+        for staging in ("stg_blocks", "stg_external_blocks"):
+            create_model(connection, load_catalog().by_name[staging])
         blocks: pa.Table = connection.sql(ATTRIBUTED).to_arrow_table()
+        connection.register("attributed", blocks)
         for name, rules in (("before", before), ("after", after)):
             connection.register(f"{name}_candidates", match_candidates(rules, blocks))
         changes = connection.execute(CHANGES).fetchall()
