@@ -7,6 +7,7 @@ and logs `node.away` once. Only an error that the node itself answers with is de
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ from collector.node.rpc import RpcClient
 T = TypeVar("T")
 FIRST_RETRY_S: Final = 0.25
 LONGEST_RETRY_S: Final = 1.0
+GRACE_S: Final = 1.0  # for requests that are open when a stop comes
 log = structlog.get_logger(__name__)
 
 
@@ -117,6 +119,7 @@ class NodeRequests:
     """
 
     def __init__(self, node: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
+        self._client = client
         self.mempool = RequestThread(f"{node}-mempool", client, finished)
         self.blocks = RequestThread(f"{node}-blocks", client, finished)
         self.template = RequestThread(f"{node}-template", client, finished)
@@ -134,11 +137,15 @@ class NodeRequests:
         return any(each.away for each in self._all)
 
     def stop(self) -> None:
-        """End every thread after its present request."""
+        """End every thread after its present request; cut off requests that take longer than a second."""
         for each in self._all:
             each.end()
+        deadline_s = time.monotonic() + GRACE_S
         for each in self._all:
-            each.stop()
+            each.stop(max(0.0, deadline_s - time.monotonic()))
+        self._client.stop()
+        for each in self._all:
+            each.stop(GRACE_S)
 
 
 def _raise(error: Exception) -> None:

@@ -1,44 +1,63 @@
-"""JSON-RPC to a node: keep-alive, exact amounts, typed errors, no credential in anything we print.
+"""JSON-RPC to a node: exact amounts, a deadline and a size limit for each answer, typed errors.
 
 Amounts are parsed as `Decimal`, never as float. The cookie is read at the first request and again when the
-node answers 401, because a restarted node writes a new one. Plain HTTP leaves this machine only when told to.
+node answers 401, because a restarted node writes a new one. Plain HTTP to another machine needs a setting. No
+error and no representation contains a credential.
 """
 
+import base64
 import email.utils
+import http.client
 import itertools
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from decimal import Decimal
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-import requests
 import structlog
-from requests.auth import HTTPBasicAuth
 
 from collector import backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
 from collector.log import printable
 from collector.loopback import is_loopback
+from collector.node.connection import Connection, Response, Stopped, TooLarge
 
 WARMING_UP: Final = -28  # RPC_IN_WARMUP in the node's rpc/protocol.h
 BATCH_SIZE: Final = 250  # calls per request: answers stay small enough to parse between two heartbeats
 FIRST_RETRY_S: Final = 0.1
 LONGEST_RETRY_S: Final = 1.0
+MIB: Final = 1 << 20
+LARGEST_ANSWER: Final = 128 * MIB  # of one request, also of a batch
+USUAL_ANSWER: Final = MIB
+# Largest answer per method. A block of 4 MB is some 30 MB of JSON with the outputs it spends; a mempool of a
+# million transactions is 67 MB of txids.
+LARGEST_ANSWERS: Final = {
+    "getblock": LARGEST_ANSWER,
+    "getrawmempool": LARGEST_ANSWER,
+    "getblocktemplate": 32 * MIB,
+    "getrawtransaction": 16 * MIB,
+    "decoderawtransaction": 16 * MIB,
+}
+LONGEST_NUMBER: Final = 32  # characters of a number with a fraction; amounts have at most 17
+LARGEST_EXPONENT: Final = 30  # a larger one would take all memory as a whole number
 log = structlog.get_logger(__name__)
 
 Call = tuple[Any, ...]  # (method, *params)
 
 
 class RpcClient:
-    """One node's RPC. Safe to use from several threads: each has its own connection.
+    """The RPC of one node. Several threads may use it: each has its own connection.
 
-    `patience_s` is how long a call goes on trying while the node is unavailable (starting, restarting,
-    out of reach); 0 raises at once. No call is tried again once `stop` is set.
+    A request fails unless its whole answer is there within `timeout_s`. `patience_s` is how long a call is
+    repeated while the node is unavailable (starting, restarting, out of reach); 0 raises at once. When `stop`
+    is set, open requests end and no call is repeated.
     """
 
     def __init__(
@@ -59,7 +78,7 @@ class RpcClient:
         self.patience_s = patience_s
         self._stop = stop or threading.Event()
         self._cookie_file = cookie_file
-        self._verify: bool | str = True if ca_file is None else str(ca_file)  # certificates, never not at all
+        self._ca_file = ca_file
         self._login = (user or "", password or "") if user is not None or password is not None else None
         if self._login is None and cookie_file is None:
             raise SettingsError(f"no cookie file and no user for the RPC of {self.url}; set cookie_file")
@@ -70,16 +89,17 @@ class RpcClient:
         return f"RpcClient({self.url!r})"
 
     def call(self, method: str, *params: Any, without: Collection[str] = ()) -> Any:
-        """Call `method` and return its result, its objects without some names, which then take no memory.
+        """Call `method` and return its result; names in `without` are left out of every object of it.
 
-        Raises NodeUnavailable (out of reach, starting, overloaded), NodeRefused (credentials) or RpcError.
+        Raises NodeUnavailable (out of reach, starting, overloaded), NodeRefused (credentials), RpcError (the
+        node answers with an error) or NodeError (the answer is not JSON-RPC, or too large).
         """
         return self._patiently(lambda: self._call(method, params, without))
 
     def batch(self, calls: Iterable[Call], *, size: int = BATCH_SIZE) -> list[Any]:
         """Make `calls`, `size` per request, and return their results in order.
 
-        A call that the node refuses gives its RpcError in place of a result; anything worse is raised.
+        The result of a call that the node refuses is its RpcError; any other error is raised.
         """
         wanted = list(calls)
         answers: list[Any] = []
@@ -89,29 +109,34 @@ class RpcClient:
         return answers
 
     def clock_offset_us(self) -> int | None:
-        """Our clock minus the node host's, by the Date of one answer; null when it sends none.
+        """Return our clock minus that of the node's host, by the Date of one answer; None without a Date.
 
-        Date has a resolution of 1 s, so half a second is added to it; the error is up to 0.5 s and half the
+        Date has a resolution of 1 s, so half a second is added to it. The error is up to 0.5 s and half the
         round trip.
         """
         body = {"id": next(self._ids), "method": "uptime", "params": []}
         before_ns = time.time_ns()
         answer = self._patiently(lambda: self._post(body))
         after_ns = time.time_ns()
-        date = answer.headers.get("Date")
-        if date is None:
+        try:
+            date_s = int(email.utils.parsedate_to_datetime(answer.date or "").timestamp())
+        except (ValueError, OverflowError):
             return None
-        node_us = int(email.utils.parsedate_to_datetime(date).timestamp()) * 1_000_000 + 500_000
-        return (before_ns + after_ns) // 2000 - node_us
+        return (before_ns + after_ns) // 2000 - (date_s * 1_000_000 + 500_000)
+
+    def stop(self) -> None:
+        """End the open requests of all threads, and let no other one begin: they raise NodeUnavailable."""
+        self._stop.set()
 
     def close(self) -> None:
-        """Close the calling thread's connection."""
-        session = getattr(self._local, "session", None)
-        if session is not None:
-            session.close()
-            del self._local.session
+        """Close the connection of the calling thread."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            del self._local.connection
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
+        """Repeat an attempt while the node is unavailable, for up to `patience_s`; log this once."""
         if self.patience_s <= 0:
             return attempt()
         n_failed = 0
@@ -133,82 +158,101 @@ class RpcClient:
         )
 
     def _call(self, method: str, params: Sequence[Any], without: Collection[str]) -> Any:
+        """Make one call once."""
         response = self._post({"id": next(self._ids), "method": method, "params": list(params)})
         return _result(method, self._parsed(response, without))
 
     def _batch(self, calls: Sequence[Call]) -> list[Any]:
+        """Make several calls in one request, once."""
         body = [{"id": number, "method": call[0], "params": call[1:]} for number, call in enumerate(calls)]
         answers = self._parsed(self._post(body))
         if not isinstance(answers, list):
             _result("batch", answers)
             raise NodeError(f"{self.url} answered a batch of {len(calls)} calls with one answer")
-        by_number = {answer["id"]: answer for answer in answers}
+        by_number = {
+            answer["id"]: answer
+            for answer in answers
+            if isinstance(answer, dict) and isinstance(answer.get("id"), int)
+        }
         results: list[Any] = []
         for number, call in enumerate(calls):
+            if number not in by_number:
+                raise NodeError(f"{self.url} left call {number} ({call[0]}) of a batch unanswered")
             try:
                 results.append(_result(call[0], by_number[number]))
             except RpcError as error:
                 # Its traceback holds this frame, and with it every answer, until garbage is collected.
                 results.append(error.with_traceback(None))
-            except KeyError:
-                raise NodeError(f"{self.url} left call {number} ({call[0]}) of a batch unanswered") from None
         return results
 
-    def _post(self, body: Any) -> requests.Response:
-        response = self._send(body)
-        if response.status_code == HTTPStatus.UNAUTHORIZED and self._cookie_file is not None:
+    def _post(self, body: Any) -> Response:
+        """Send a request; raise the error that the HTTP status of its answer stands for."""
+        methods = [call["method"] for call in (body if isinstance(body, list) else [body])]
+        response = self._send(body, methods)
+        if response.status == HTTPStatus.UNAUTHORIZED and self._cookie_file is not None:
             self.close()  # a restarted node has a new cookie
-            response = self._send(body)
-        if response.status_code == HTTPStatus.FORBIDDEN:
-            methods = sorted({call["method"] for call in (body if isinstance(body, list) else [body])})
+            response = self._send(body, methods)
+        if response.status == HTTPStatus.FORBIDDEN:
             raise NodeRefused(
-                f"{self.url} does not let us call {', '.join(methods)} (HTTP 403); add it to the "
-                "rpcwhitelist of our user in bitcoin.conf, or this machine to rpcallowip"
+                f"{self.url} does not let us call {', '.join(sorted(set(methods)))} (HTTP 403); add it to "
+                "the rpcwhitelist of our user in bitcoin.conf, or this machine to rpcallowip"
             )
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
+        if response.status == HTTPStatus.UNAUTHORIZED:
             where = self._cookie_file or "rpcuser and rpcpassword"
             raise NodeRefused(
                 f"{self.url} does not accept our credentials ({where}): HTTP 401; "
                 "set cookie_file or datadir to those of the running node"
             )
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
             raise NodeUnavailable(f"{self.url} is overloaded (HTTP 503: its work queue is full)")
         return response
 
-    def _send(self, body: Any) -> requests.Response:
+    def _send(self, body: Any, methods: Sequence[str]) -> Response:
+        """Send a request over the connection of this thread; turn failures into our errors."""
+        limit = min(LARGEST_ANSWER, sum(LARGEST_ANSWERS.get(method, USUAL_ANSWER) for method in methods))
+        connection, headers = self._connection()
         try:
-            return self._session().post(
-                self.url, data=json.dumps(body), timeout=self.timeout_s, allow_redirects=False
+            return connection.post(
+                json.dumps(body).encode(), headers, timeout_s=self.timeout_s, limit_bytes=limit
             )
-        except requests.Timeout:
-            raise NodeUnavailable(
-                f"{self.url} did not answer within {self.timeout_s:g} s; is it a node's RPC port? "
-                "If the node is only slow, raise rpc_timeout_s"
+        except Stopped:
+            raise NodeUnavailable(f"a request to {self.url} was ended by a stop") from None
+        except TooLarge:
+            raise NodeError(
+                f"{self.url} answered {', '.join(sorted(set(methods)))} with more than {limit >> 20} MiB; "
+                "is it a node's RPC port?"
             ) from None
-        except requests.exceptions.SSLError as error:
-            self.close()
+        except TimeoutError:
+            raise NodeUnavailable(
+                f"{self.url} did not answer {methods[0]} completely within {self.timeout_s:g} s; is it a "
+                "node's RPC port? If the node is only slow, raise rpc_timeout_s"
+            ) from None
+        except ssl.SSLCertVerificationError as error:
             raise NodeRefused(
-                f"the TLS certificate of {self.url} is not accepted ({_reason(error)}); set ca_file to the "
-                "certificate of who signed it"
+                f"the TLS certificate of {self.url} is not accepted ({error.verify_message}); set ca_file "
+                "to the certificate of who signed it"
             ) from None
-        except requests.RequestException as error:
-            self.close()  # the next attempt gets a fresh connection
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
             raise NodeUnavailable(
-                f"cannot reach the node's RPC at {self.url} ({_reason(error)}); is bitcoind running there?"
+                f"cannot reach the node's RPC at {self.url} ({reason}); is bitcoind running there?"
             ) from None
 
-    def _session(self) -> requests.Session:
-        session: requests.Session | None = getattr(self._local, "session", None)
-        if session is None:
-            session = requests.Session()
-            session.trust_env = False  # no proxy, and no ~/.netrc instead of our cookie
-            session.verify = self._verify
-            session.auth = HTTPBasicAuth(*map(_as_in_file, self._login or self._cookie()))
-            session.headers["Content-Type"] = "application/json"
-            self._local.session = session
-        return session
+    def _connection(self) -> tuple[Connection, dict[str, str]]:
+        """Return the connection of this thread and the headers of its requests."""
+        if getattr(self._local, "connection", None) is None:
+            user, password = map(_as_in_file, self._login or self._cookie())
+            login = base64.b64encode(user + b":" + password).decode()
+            self._local.headers = {
+                "Authorization": f"Basic {login}",
+                "Content-Type": "application/json",
+                "Accept-Encoding": "identity",  # so that the size limit counts what is parsed
+            }
+            self._local.connection = Connection(self.url, ca_file=self._ca_file, stop=self._stop)
+        return self._local.connection, self._local.headers
 
     def _cookie(self) -> tuple[str, str]:
+        """Read user and password from the cookie file."""
         assert self._cookie_file is not None  # noqa: S101 - __init__ demands a login or a cookie file
         try:
             user, colon, password = self._cookie_file.read_text(encoding="utf-8").strip().partition(":")
@@ -229,20 +273,30 @@ class RpcClient:
             raise NodeRefused(f"{self._cookie_file} is not a cookie file: it holds no `user:password`")
         return user, password
 
-    def _parsed(self, response: requests.Response, without: Collection[str] = ()) -> Any:
+    def _parsed(self, response: Response, without: Collection[str] = ()) -> Any:
+        """Parse the body of an answer; leave the names in `without` out of every object."""
+
         def kept(found: dict[str, Any]) -> dict[str, Any]:
             return {name: value for name, value in found.items() if name not in without}
 
+        if response.encoding not in (None, "identity"):
+            raise NodeError(f"{self.url} answered with Content-Encoding {printable(response.encoding)}")
         try:
-            return json.loads(response.content, parse_float=Decimal, object_hook=kept if without else None)
-        except ValueError:
+            return json.loads(
+                response.body,
+                parse_float=_decimal,
+                parse_constant=_refuse_constant,
+                object_hook=kept if without else None,
+            )
+        except (ValueError, RecursionError) as error:
+            what = "with JSON that nests too deeply" if isinstance(error, RecursionError) else "without JSON"
             raise NodeError(
-                f"{self.url} answered HTTP {response.status_code} without JSON; is it a node's RPC port?"
+                f"{self.url} answered HTTP {response.status} {what}; is it a node's RPC port?"
             ) from None
 
 
 def checked_url(url: str, *, allow_remote: bool = False) -> str:
-    """Return `url` if it is one that we may send credentials to, else raise SettingsError."""
+    """Return `url` if credentials may be sent there; raise SettingsError otherwise."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -263,32 +317,42 @@ def checked_url(url: str, *, allow_remote: bool = False) -> str:
 
 
 def _without_login(url: str) -> str:
+    """Return a URL without the user and password in it."""
     scheme, slashes, rest = url.rpartition("://")
     return scheme + slashes + rest.rpartition("@")[2]
 
 
 def _as_in_file(text: str) -> bytes:
-    """Return the bytes that the node read for a user or a password, and compares ours with."""
+    """Return a user or password as the bytes in its file, which may not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
+def _decimal(text: str) -> Decimal:
+    """Return a JSON number with a fraction or an exponent; raise ValueError if it is absurdly large."""
+    if len(text) <= LONGEST_NUMBER:
+        with suppress(InvalidOperation):
+            number = Decimal(text)
+            if abs(number.adjusted()) <= LARGEST_EXPONENT:
+                return number
+    raise ValueError(f"{text[:LONGEST_NUMBER]} is out of range")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN, Infinity and -Infinity, which Python's parser would accept."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def _result(method: str, answer: Any) -> Any:
+    """Return the result in an answer; raise the error in it."""
     if not isinstance(answer, dict):
         raise NodeError(f"{method}: the answer is not a JSON-RPC object")
     error = answer.get("error")
     if error is None:
         return answer.get("result")
-    code, message = int(error.get("code", 0)), printable(str(error.get("message", "")))
+    code = error.get("code") if isinstance(error, dict) else None
+    if not isinstance(error, dict) or not isinstance(code, int):
+        raise NodeError(f"{method}: the error in the answer is not a JSON-RPC error")
+    message = printable(str(error.get("message", "")))
     if code == WARMING_UP:
         raise NodeUnavailable(f"the node is starting: {message}")
     raise RpcError(method, code, message)
-
-
-def _reason(error: requests.RequestException) -> str:
-    """Say why a connection failed in the operating system's words, without the wrappers around them."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return type(error).__name__
