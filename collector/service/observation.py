@@ -110,6 +110,10 @@ class Observation:
         """Give out coverage rows for all that was observed so far and whose rows are committed."""
         self._give_out(self._ledger.seal(self._batches.first_uncommitted))
 
+    def close(self, reason: str, detail: str | None = None) -> None:
+        """Close every interval; a row is given out when all that it covers is committed, by any run."""
+        self.hold(self._ledger.close_all(reason, detail))
+
     def end(self, reason: str, detail: str | None = None) -> None:
         """Close every interval and give out all coverage rows: the session is over."""
         self._ledger.hold_back(self._ledger.close_all(reason, detail))

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from collector.blocks.fetcher import ask_tip
 from collector.blocks.stored import StoredBlocks
 from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
@@ -183,9 +184,8 @@ class Session:
         finally:
             source.stop()
         if outcome is Outcome.COMPLETE:
-            self._finish("node_restart" if self._observation.restarted else "shutdown")
-        else:
-            self._leave("the node does not answer; the next start takes in what was received")
+            return self._finish("node_restart" if self._observation.restarted else "shutdown")
+        self._leave("the node does not answer; the next start takes in what was received")
         return outcome
 
     def recover(self, unfinished: Unfinished, stop: Flag) -> Outcome:
@@ -207,12 +207,12 @@ class Session:
         if not stop.is_set():
             self._pipeline.release()
             self._pipeline.fill_blocks()
-            self._await_answers(RECOVER_S, stop)
+            self._await_recovered(stop)
         if stop.is_set():
             self._leave("stopped; the next start takes in the rest")
             return Outcome.LEFT
         self._observation.end("killed", NO_CLEAN_STOP)
-        self._complete_and_seal(0)
+        self._complete_and_seal()
         return Outcome.COMPLETE
 
     def _leave(self, advice: str) -> None:
@@ -367,24 +367,64 @@ class Session:
                 return Outcome.LEFT
         return Outcome.COMPLETE
 
-    def _finish(self, reason: str) -> None:
-        """Wait a little for the answers that rows still need, close the coverage, and seal."""
-        self._await_answers(FINISH_S)
-        self._observation.end(reason, self._observation.restarted or None)
-        self._journal.remove_ring()
-        self._complete_and_seal(FINISH_S)
-        log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
+    def _finish(self, reason: str) -> Outcome:
+        """Close the coverage, wait a little for the answers that rows still need, and seal.
 
-    def _complete_and_seal(self, limit_s: float) -> None:
-        """Complete every row with what the node still answers within the limit, and seal."""
+        The outcome is LEFT when the node does not give these answers: the messages of such rows stay in the
+        journal, and the next start completes the rows.
+        """
+        self._await_answers(FINISH_S)
+        self._observation.close(reason, self._observation.restarted or None)
+        self._journal.remove_ring()
+        if not self._waits_for_node:
+            self._pipeline.release()
+            self._await_answers(FINISH_S)
+        if self._waits_for_node:
+            self._commit()
+            self._observation.seal()
+            self._seal()
+            self._leave("the node does not answer; the next start completes the rows that wait for it")
+            return Outcome.LEFT
+        self._observation.end(reason, self._observation.restarted or None)
+        self._complete_and_seal()
+        log.info("session.ended", node=self.origin[0], session=self.origin[1], reason=reason)
+        return Outcome.COMPLETE
+
+    def _complete_and_seal(self) -> None:
+        """Complete every row with what is known, and seal."""
         self._pipeline.release()
-        self._await_answers(limit_s)
         self._pipeline.finish()
         self._observation.drop_states()
         self._journal.set_state(START_HEIGHT_STATE + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
         self._requests.stop()
         self._seal()
+
+    @property
+    def _waits_for_node(self) -> bool:
+        """Whether rows are incomplete while the node leaves requests unanswered."""
+        return self._pipeline.n_open > 0 and self._requests.n_open > 0
+
+    def _await_recovered(self, stop: Flag) -> None:
+        """Wait for the answers that recovered rows need, also while the node answers nothing at all.
+
+        What the node does not answer for RECOVER_S although it answers a simple request is not waited for.
+        """
+        n_open, moved_s = self._pipeline.n_open, time.monotonic()
+        is_probed = False
+        while True:
+            self._await_answers(RECOVER_S, stop)
+            if stop.is_set() or not self._waits_for_node:
+                return
+            if self._pipeline.n_open < n_open:
+                n_open, moved_s, is_probed = self._pipeline.n_open, time.monotonic(), False
+            if self._requests.status.n_open:
+                continue  # the node is silent
+            if is_probed:
+                return
+            if time.monotonic() - moved_s > RECOVER_S:
+                is_probed = True
+                self._requests.status.ask(ask_tip, lambda _: None, lambda _: None)
 
     def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
         """Take answers until nothing waits for one, or nothing moves any more, or `stop` is set."""

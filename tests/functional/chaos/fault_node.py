@@ -1,5 +1,7 @@
 """Faults of the node: it drops messages, goes away, comes back, and changes its mind."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,7 +9,7 @@ from itertools import pairwise
 from collector.regtest import RegtestNode, find_bitcoind
 from tests.functional.chaos.judge import Verdict
 from tests.functional.chaos.registry import fault
-from tests.functional.chaos.world import World
+from tests.functional.chaos.world import SETTLE_S, World
 
 BUSY_S = 4.0
 DROP_TRIES = 8
@@ -117,6 +119,43 @@ def node_killed(world: World) -> Verdict:
         world.node.start()
 
     return _restarted(world, kill, node_forgets=True)
+
+
+@fault(
+    "stop_while_rpc_hangs",
+    "the node hangs (SIGSTOP) before it has given the fees, and the collector is told to stop meanwhile",
+    n_coins=12_000,
+)
+def stop_while_rpc_hangs(world: World) -> Verdict:
+    """Hang the node while fees of a snapshot and of new transactions are not asked for; then stop and start.
+
+    Half of these transactions are mined before the next start.
+    """
+    n_tx = max(40, round(400 * world.scale))
+    world.traffic.send(n_tx)
+    collector = world.new_collector(settings={"fee_batch": 1})  # it takes a while for what a snapshot lists
+    collector.start(wait=False)
+    collector.wait_for("mempool.in_step")
+    world.facts["statuses"] = [_stop_while_hanging(world)]
+    collector = world.new_collector(dataset=collector.dataset, settings={"fee_interval_s": 30})
+    collector.start()
+    world.traffic.send(n_tx)
+    time.sleep(SETTLE_S)
+    world.facts["statuses"] += [_stop_while_hanging(world)]
+    world.traffic.mine()
+    world.traffic.send(10)
+    collector.start()
+    return world.conclude(has_all_fees=True)
+
+
+def _stop_while_hanging(world: World) -> int:
+    """Let the node hang, stop the collector, let the node go on; returns the collector's exit status."""
+    assert world.node.process_id is not None
+    os.kill(world.node.process_id, signal.SIGSTOP)
+    try:
+        return world.collector.stop()
+    finally:
+        os.kill(world.node.process_id, signal.SIGCONT)
 
 
 @fault(

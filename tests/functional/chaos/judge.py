@@ -59,6 +59,7 @@ class Evidence:
     has_clock: bool = True  # whether the collector's clock was the node's
     wants_check: bool = True  # whether `pool-collector check` is to have its say
     node_forgets: bool = False  # whether the node was killed: it loses the blocks it had not yet written
+    has_all_fees: bool = False  # whether the node could tell the fee of every transaction in the end
 
 
 def read_tables(dataset: Path) -> dict[str, list[Row]]:
@@ -266,6 +267,11 @@ def _entries(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -
         if row["fee_sat"] is not None and row["fee_sat"] != evidence.fees_sat.get(row["txid"], row["fee_sat"])
     ]
     verdict.wrong("fees in mempool_txs that were never paid", wrong)
+    if evidence.has_all_fees:
+        verdict.wrong(
+            "rows in mempool_txs without the fee that the node could tell",
+            [row["txid"][::-1].hex() for row in rows["mempool_txs"] if row["fee_sat"] is None],
+        )
     verdict.figures["entries"] = len(entries)
     verdict.figures["entries without fee"] = sum(row["fee_sat"] is None for row in rows["mempool_txs"])
 
