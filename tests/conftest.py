@@ -3,9 +3,13 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# How long an example takes says something of the machine, not of the code.
+hypothesis.settings.register_profile("house", deadline=None)
+hypothesis.settings.load_profile("house")
 # Files that take longest, each run by one process: what begins last decides when the suite ends.
 FIRST = ("test_demo.py", "test_losses.py", "test_kill_steps.py")
 

@@ -40,6 +40,7 @@ MANIFEST_POOLS = {
 # What the third party leaves unknown and we name, with the text that stands in each such coinbase.
 EXPLAINED = {
     "btccom": rb"btccom",
+    "carbonnegative": rb"\x01 \x13\t\t\t \t\t \t\x10",
     "luxor": rb"(Mined|Powered) by Luxor Tech",
     "marapool": rb"\| MARA Made in USA ",
     "miningdutch": rb"/Mining-Dutch/",
@@ -50,8 +51,8 @@ EXPLAINED = {
     "whitepool": rb"WhitePool",
 }
 
-# What both leave unknown: the software ckpool with the miner's xmi, a pattern of tabs, two unlisted texts.
-UNKNOWN_TO_ALL = rb"\nckpool\x03xmi$|\x01 \x13\t\t\t \t\t \t\x10|p2p-spb\.xyz$|://e92fceb1-"
+# What both leave unknown: the software ckpool with the miner's xmi, and two unlisted texts.
+UNKNOWN_TO_ALL = rb"\nckpool\x03xmi$|p2p-spb\.xyz$|://e92fceb1-"
 
 
 @pytest.fixture(scope="module")

@@ -245,7 +245,7 @@ BAD_RULES = [
     ({**TWO, "entities": members(OWNED, OWNED)}, r"'group' \(owner\) of 'one' and .*both apply from 0001"),
     (
         {**TWO, "entities": members(OWNED) + members(OWNED, entity="other")},
-        r"'group' \(owner\) of 'one' and .*'other' \(owner\) of 'one' both hold",
+        r"'group' \(owner\) of 'one' and .*'other' \(owner\) of 'one' both apply",
     ),
 ]
 
