@@ -10,6 +10,7 @@ CollectorError
 │   └── RpcError            the node answered with an error code
 ├── DecodeError         bytes do not have the expected format
 ├── DatasetError        a dataset folder or file cannot be used
+│   ├── RowRefused          a row does not fit its table
 │   └── NoSpace             the disk is full; the data is kept and can be written later
 └── RegtestError        there is no bitcoind, or a scenario is wrong
 """
@@ -64,6 +65,10 @@ class DecodeError(CollectorError):
 
 class DatasetError(CollectorError):
     """A dataset folder or file cannot be used."""
+
+
+class RowRefused(DatasetError):  # noqa: N818 - says what happened to the row
+    """A row does not fit its table: a column is unknown or missing, or cannot hold the value."""
 
 
 class NoSpace(DatasetError):  # noqa: N818 - a state of the disk, not a mistake

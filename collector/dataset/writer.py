@@ -27,13 +27,15 @@ from collector.dataset.atomic_write import make_folder, write_atomically
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.schema import HEIGHT_SPAN, Table
 from collector.dataset.schema.model import HASH, Column
-from collector.errors import NO_SPACE, DatasetError, NoSpace
+from collector.errors import NO_SPACE, DatasetError, NoSpace, RowRefused
 
 # Few enough rows that statistics exclude most of a large file, enough that they compress well.
 ROW_GROUP_ROWS: Final = 65_536
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
 
+_CALENDAR_S: Final = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970 UTC
+_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 log = structlog.get_logger(__name__)
 
@@ -78,12 +80,12 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
     """Make an Arrow batch of rows: one mapping each, by column name; or take one that was made elsewhere.
 
     A nullable column may be left out of a mapping. Times are datetimes, or integers in the column's own unit
-    since 1970 UTC. Raises DatasetError for a missing or unknown column, a value of the wrong type, a null
+    since 1970 UTC. Raises RowRefused for a missing or unknown column, a value of the wrong type, a null
     where the contract has none and a value outside a closed set.
     """
     if isinstance(rows, pa.RecordBatch):
         if rows.schema != table.arrow:
-            raise DatasetError(f"a batch for {table.name} has other columns than the contract: {rows.schema}")
+            raise RowRefused(f"a batch for {table.name} has other columns than the contract: {rows.schema}")
         check_values(table, rows)
         return rows
     given = set().union(*{tuple(row) for row in rows})  # a few kinds of rows, not each of them
@@ -96,9 +98,9 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
         try:
             arrays.append(pa.array(_values(rows, column), column.type))
         except KeyError:
-            raise DatasetError(f"a row of {table.name} has no {column.name}") from None
+            raise RowRefused(f"a row of {table.name} has no {column.name}") from None
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DatasetError(f"{table.name}.{column.name}: {error}") from None
+            raise RowRefused(f"{table.name}.{column.name}: {error}") from None
     batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
     check_values(table, batch)
     return batch
@@ -117,30 +119,43 @@ def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> list[Any]:
 def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
     unknown = set(names).difference(column.name for column in table.columns)
     if unknown:
-        raise DatasetError(f"{table.name} has no column {', '.join(sorted(unknown))}")
+        raise RowRefused(f"{table.name} has no column {', '.join(sorted(unknown))}")
 
 
 def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
-    """Raise DatasetError for a null where the contract has none, or a value outside a closed set."""
+    """Raise RowRefused for a null where the contract has none, or a value that its column must not have."""
     for column in table.columns:
         values = rows.column(column.name)
+        if pa.types.is_timestamp(column.type):
+            _check_times(table, column, values)
         if values.null_count and not column.nullable:
-            raise DatasetError(f"{table.name}.{column.name} is null in a row, and must not be")
+            raise RowRefused(f"{table.name}.{column.name} is null in a row, and must not be")
         if column.values:
             if pa.types.is_list(column.type):
                 values = pc.list_flatten(values)
             strange = set(pc.unique(values).to_pylist()).difference(column.values, {None})
             if strange:
-                raise DatasetError(
+                raise RowRefused(
                     f"{table.name}.{column.name} is {', '.join(map(repr, sorted(strange)))}: "
                     f"not one of {', '.join(column.values)}"
                 )
 
 
+def _check_times(table: Table, column: Column, values: pa.Array | pa.ChunkedArray) -> None:
+    """Raise RowRefused for a time outside the years 1 to 9999: Parquet or its readers cannot hold it."""
+    limits = pc.min_max(values.cast(pa.int64())).as_py()
+    first, last = (second * _PER_SECOND[column.type.unit] for second in _CALENDAR_S)
+    if limits["min"] is not None and not first <= limits["min"] <= limits["max"] < last:
+        raise RowRefused(
+            f"{table.name}.{column.name} is {limits['min']} to {limits['max']} {column.type.unit} since "
+            "1970: outside the years 1 to 9999"
+        )
+
+
 def conform(table: Table, rows: pa.Table) -> pa.Table:
     """Give rows the contract's columns, order, types and metadata; columns that they lack are null.
 
-    Raises DatasetError for a value that does not fit its column.
+    Raises RowRefused for a value that does not fit its column.
     """
     schema = table.arrow
     columns = []
@@ -152,7 +167,7 @@ def conform(table: Table, rows: pa.Table) -> pa.Table:
         try:
             columns.append(values if values.type == field.type else values.cast(field.type))
         except pa.ArrowException as error:
-            raise DatasetError(f"{table.name}.{field.name}: {error}") from None
+            raise RowRefused(f"{table.name}.{field.name}: {error}") from None
     conformed = pa.Table.from_arrays(columns, schema=schema)
     check_values(table, conformed)
     return conformed

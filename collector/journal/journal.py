@@ -39,9 +39,9 @@ import structlog
 from collector.dataset.atomic_write import sync_folder
 from collector.dataset.open import Dataset
 from collector.dataset.rows import CoverageRow, Row
-from collector.dataset.schema import COVERAGE, TABLES, Table
-from collector.dataset.writer import to_batch
-from collector.errors import DatasetError
+from collector.dataset.schema import COVERAGE, REJECTS, TABLES, Table
+from collector.dataset.writer import conform, to_batch
+from collector.errors import DatasetError, RowRefused
 from collector.journal.coverage_ledger import COVERAGE_STATE
 from collector.journal.disk_space import DiskSpace
 from collector.journal.recovery import (
@@ -51,6 +51,7 @@ from collector.journal.recovery import (
     read_earlier_runs,
     settled_state,
 )
+from collector.journal.refused_rows import RefusedRow, reject_rows, split_refused
 from collector.journal.segment import (
     CONSUMED,
     MESSAGES,
@@ -213,13 +214,11 @@ class Journal:
     def flush(self) -> None:
         """Write all that was added since the last flush as one frame. After that, SIGKILL cannot lose it.
 
-        Raises DatasetError when a row breaks the contract or the disk does not take the frame; what was added
-        stays, and the next flush tries again. With `stop`, a full disk is no error before that is set.
+        A row that does not fit its table is written to `rejects` instead. Raises DatasetError when the disk
+        does not take the frame; what was added stays, and the next flush tries again. With `stop`, a full
+        disk is no error before that is set.
         """
-        batches = {
-            name: pa.concat_batches([to_batch(TABLES[name], rows) for rows in parts])
-            for name, parts in self._new_rows.items()
-        }
+        batches = self._batches_of_rows()
         if self._n_new_messages:
             newest_first = list(islice(reversed(self._waiting), self._n_new_messages))
             batches[MESSAGES] = message_batch(newest_first[::-1])
@@ -240,6 +239,30 @@ class Journal:
         interval_s = self._fsync_interval_s
         if interval_s is not None and time.monotonic() - self._fsynced_s >= interval_s:
             self._disk.try_once("journal", self._fsync)
+
+    def _batches_of_rows(self) -> dict[str, pa.RecordBatch]:
+        """Make the batches of the rows added since the last flush; rows that are refused become rejects."""
+        made: dict[str, list[pa.RecordBatch]] = {}
+        refused: list[RefusedRow] = []
+        for name, parts in self._new_rows.items():
+            for rows in parts:
+                fitting, unfit = split_refused(TABLES[name], rows, to_batch)
+                made.setdefault(name, []).extend(fitting)
+                refused += unfit
+        if refused:
+            consumed = islice(self._waiting, self._n_new_consumed)
+            made.setdefault(REJECTS.name, []).append(self._rejects(refused, [each for _, each in consumed]))
+        return {name: pa.concat_batches(batches) for name, batches in made.items() if batches}
+
+    def _rejects(self, refused: Sequence[RefusedRow], messages: Sequence[Message]) -> pa.RecordBatch:
+        """Make the rejects of refused rows, and log each table with the first reason."""
+        first = {each.table: each.reason for each in reversed(refused)}
+        for table, reason in first.items():
+            n_rows = sum(each.table == table for each in refused)
+            log.error("rows.refused", table=table, n_rows=n_rows, reason=reason, kept_in=REJECTS.name)
+        sessions = [each.session for each in messages] or [self._ring.session if self._ring else ""]
+        rows = reject_rows(refused, messages, node=self._folder.name, session=sessions[-1])
+        return to_batch(REJECTS, rows)
 
     def seal(self, dataset: Dataset) -> list[Path]:
         """Flush, begin a new segment and turn every older segment into Parquet; return the files.
@@ -365,7 +388,7 @@ class Journal:
                 names -= {"coverage"}
             for name in sorted(names, key=lambda name: (name in SEALED_LAST, name)):
                 rows = pa.Table.from_batches(batches[name])
-                written += dataset.write(_table(name), rows, stem=segment.stem)
+                written += self._write_fitting(dataset, _table(name), rows, segment.stem)
             if content.lost_bytes:
                 self.lost_bytes += content.lost_bytes
                 log.warning("journal.damaged", segment=segment.stem, lost_bytes=content.lost_bytes)
@@ -373,6 +396,16 @@ class Journal:
                 segment.remove(keep=content.lost_bytes > 0)
             del self._unsealed[0]
         return written
+
+    def _write_fitting(self, dataset: Dataset, table: Table, rows: pa.Table, stem: str) -> list[Path]:
+        """Write rows of a segment to Parquet. Rows that do not fit, of an older version, become rejects."""
+        try:
+            return dataset.write(table, rows, stem=stem)
+        except RowRefused:
+            fitting, refused = split_refused(table, rows, conform)
+        rejects = pa.Table.from_batches([self._rejects(refused, ())])
+        written = dataset.write(REJECTS, rejects, stem=f"{stem}-{table.name}")
+        return written + (dataset.write(table, pa.concat_tables(fitting), stem=stem) if fitting else [])
 
     def _carry_over(self) -> None:
         """Copy what must outlive the unsealed segments into a newer segment, and force it to disk."""

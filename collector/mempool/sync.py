@@ -25,6 +25,7 @@ CATCH_UP_US: Final = 500_000  # how long events older than a snapshot may still 
 DEBT_LIMIT_US: Final = 5_000_000  # a block's C follows its evictions within milliseconds
 BLOCK_BODY_BYTES: Final = 33
 TX_BODY_BYTES: Final = 41
+MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # what the column holds; the message has room for more
 
 
 class Event(NamedTuple):
@@ -103,6 +104,8 @@ def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
     letter = body[32:33]
     if len(body) == TX_BODY_BYTES and letter in (b"A", b"R"):
         number: int | None = int.from_bytes(body[33:], "little")
+        if number is not None and number > MAX_MEMPOOL_SEQUENCE:
+            raise DecodeError(f"a mempool sequence of {number}: above {MAX_MEMPOOL_SEQUENCE}")
     elif len(body) == BLOCK_BODY_BYTES and letter in (b"C", b"D"):
         number = None
     else:

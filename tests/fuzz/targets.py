@@ -6,21 +6,36 @@ input says by construction. They serve hypothesis in the suite and atheris in `m
 
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from bitcoin.core import CTransaction
 from bitcoin.core.serialize import SerializationError
 
+from collector.blocks.tracker import reject_row
 from collector.codec.coinbase import bip34_height, witness_commitment
 from collector.codec.decode import Transaction, TxOut, decode_block, decode_transaction
 from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows
 from collector.codec.verify import verify_block
-from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, VERDICTS
+from collector.dataset.open import Dataset
+from collector.dataset.schema import (
+    BLOCKS,
+    MEMPOOL_EVENTS,
+    OUTPUT_TYPES,
+    REJECTS,
+    TRANSACTIONS,
+    VERDICTS,
+    ZMQ_TOPICS,
+)
 from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
+from collector.journal.batches import Batches
+from collector.journal.journal import Journal
 from collector.journal.segment import Segment
 from collector.mempool.sync import (
     Event,
@@ -31,10 +46,13 @@ from collector.mempool.sync import (
     WantSnapshot,
     parse_event,
 )
+from collector.receive.records import Message
 from tests.collector.codec.compiled_scripts import output_types_of
 from tests.collector.codec.plain_scripts import plain_output_type
 
 N_HASHES = 8  # so few that a few bytes meet the same one twice
+TODAY_NS = 1_790_000_000_000_000_000
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a new folder in it, as in /tmp
 STEP = struct.Struct("<BBb")  # what happens, to which hash, how far the number is off
 
 
@@ -89,6 +107,70 @@ def segment(data: bytes) -> None:
         contents = Segment(path).read()
     assert not contents.batches  # a frame needs a checksum over an Arrow stream
     assert contents.lost_bytes == len(data)
+
+
+def sealed(data: bytes) -> None:
+    """Receive the bytes on every topic, start again after a kill, seal: each message is in a Parquet file."""
+    messages = [Message("n", "s", topic, 7, TODAY_NS, data) for topic in ZMQ_TOPICS]
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        n_rows = sealed_rows(Path(folder), messages)
+    made = [rows_of(message) for message in messages]
+    assert n_rows == {table: sum(len(rows.get(table, ())) for rows in made) for table in n_rows}
+    assert sum(n_rows.values()) >= len(messages)
+
+
+def sealed_rows(folder: Path, messages: Sequence[Message]) -> dict[str, int]:
+    """Journal messages, start again as after a kill, and seal; return rows per table of the dataset."""
+    dataset = Dataset.open(folder / "dataset", "regtest", create=True)
+    with Journal(folder / "journal", fsync_interval_s=None) as journal:
+        journal.recover(dataset)
+        journal.append_messages(messages)
+        journal.flush()
+    for _ in range(2):
+        with Journal(folder / "journal", fsync_interval_s=None) as journal:
+            batches = Batches(journal)
+            batches.keep_recovered(deque(journal.recover(dataset)))
+            again, batch = batches.begin_recovered(len(messages))
+            for message in again:
+                for table, rows in rows_of(message).items():
+                    batch.add(table, rows)
+            batches.commit()
+            journal.seal(dataset)
+    found = {
+        table.name: dataset.read(table).num_rows for table in (BLOCKS, TRANSACTIONS, MEMPOOL_EVENTS, REJECTS)
+    }
+    return {name: n_rows for name, n_rows in found.items() if n_rows}
+
+
+def rows_of(message: Message) -> dict[str, list[Any] | pa.RecordBatch]:
+    """Make the rows that a message becomes: of its event or block, else a reject."""
+    origin, received_us = (message.node, message.session), message.received_ns // 1000
+    try:
+        if message.topic == "rawblock":
+            blocks, transactions = _block_rows(parse_block(message.body), "valid")
+            return {"blocks": blocks, "transactions": transactions}
+        if message.topic == "sequence":
+            event = parse_event(message.body, message.sequence, received_us)
+            row = {
+                "node": message.node,
+                "session": message.session,
+                "sequence": event.sequence,
+                "kind": "pushed",
+                "received_at": received_us,
+                "event": event.event,
+                "hash": event.hash,
+                "mempool_sequence": event.mempool_sequence,
+            }
+            return {"mempool_events": [row]}
+        decode_transaction(message.body)
+        reason = "kept for the test"
+    except DecodeError as error:
+        reason = str(error)
+    return {
+        "rejects": [
+            reject_row(origin, message.topic, received_us, reason, message.body, sequence=message.sequence)
+        ]
+    }
 
 
 def spine(data: bytes) -> None:
@@ -173,7 +255,13 @@ def _contract(ours: Transaction) -> None:
 
 
 def _rows(body: ParsedBlock, verdict: str) -> None:
-    row, rows = block_rows(
+    row, rows = _block_rows(body, verdict)
+    assert len(to_batch(BLOCKS, row)) == 1
+    assert len(to_batch(TRANSACTIONS, rows)) == len(body.block.transactions)
+
+
+def _block_rows(body: ParsedBlock, verdict: str) -> tuple[Any, Any]:
+    return block_rows(
         body,
         chain="regtest",
         height=1,
@@ -183,8 +271,8 @@ def _rows(body: ParsedBlock, verdict: str) -> None:
         verified_by="reference",
         fees=None,
     )
-    assert len(to_batch(BLOCKS, row)) == 1
-    assert len(to_batch(TRANSACTIONS, rows)) == len(body.block.transactions)
 
 
-TARGETS = {target.__name__: target for target in (transaction, block, coinbase, event, segment, spine)}
+TARGETS = {
+    target.__name__: target for target in (transaction, block, coinbase, event, segment, sealed, spine)
+}

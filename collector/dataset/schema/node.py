@@ -84,9 +84,13 @@ REJECTS = Table(
         NODE,
         SESSION,
         col("received_at", AT, "Our clock when it reached us."),
-        col("topic", TEXT, "Where it came from: a ZMQ topic, `rpc` or a file."),
+        col(
+            "topic",
+            TEXT,
+            "Where it came from: a ZMQ topic, `rpc`, a file, or the table of a row that did not fit.",
+        ),
         col("sequence", BIG, "Counter of the message.", nullable=True),
         col("reason", TEXT, "What is wrong with it."),
-        col("body", pa.binary(), "The bytes as received."),
+        col("body", pa.binary(), "The bytes as received; of a row, JSON."),
     ),
 )

@@ -1,0 +1,76 @@
+"""No message can end a session, and none is met again by the next start: what has no row becomes a reject."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
+from collector.journal.journal import Journal
+from collector.mempool import sync
+from collector.receive.records import Message
+from collector.service.session import Outcome, Unfinished
+from tests.collector.service.planted import NOT_FOUND, PlantedNode
+from tests.collector.service.test_session import Collecting, entered, wait_until
+
+POISONED = {3, 7, 8}
+
+
+@pytest.fixture
+def node() -> Iterator[PlantedNode]:
+    """Start a node that has lost its tip and is away in all else."""
+    made = PlantedNode()
+    made.errors["getblock"] = NOT_FOUND
+    yield made
+    made.close()
+
+
+def messages() -> list[Message]:
+    """Make events, some with a mempool sequence that no column can hold."""
+    found = [entered(number) for number in range(12)]
+    for number in POISONED:
+        body = found[number].body
+        found[number] = found[number]._replace(body=body[:-1] + b"\xff")
+    return found
+
+
+@pytest.mark.parametrize("is_bounded", [True, False], ids=["refused by the decoder", "refused by the table"])
+def test_a_number_that_no_column_holds_ends_no_session(
+    tmp_path: Path, node: PlantedNode, monkeypatch: pytest.MonkeyPatch, *, is_bounded: bool
+) -> None:
+    """The start after a kill finds such messages in the journal: it completes, and keeps them as rejects."""
+    if not is_bounded:
+        monkeypatch.setattr(sync, "MAX_MEMPOOL_SEQUENCE", 1 << 64)
+    collecting = Collecting(tmp_path, node)
+    journal = Journal(collecting.journal_folder)
+    journal.recover(collecting.dataset)
+    journal.append_messages(messages())
+    journal.flush()
+    journal.close()
+
+    with Journal(collecting.journal_folder) as journal:
+        left = deque(journal.recover(collecting.dataset))
+        assert len(left) == 12
+        session = collecting.session(journal)
+        assert session.recover(Unfinished(left, {}), threading.Event()) is Outcome.COMPLETE
+    with Journal(collecting.journal_folder) as journal:
+        assert journal.recover(collecting.dataset) == []
+    rejects = collecting.dataset.read(REJECTS).to_pylist()
+    assert {row["sequence"]: row["body"] for row in rejects if row["topic"] == "sequence"} == {
+        each.sequence: each.body for each in messages() if each.sequence in POISONED
+    }
+    events = collecting.dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist()
+    assert sorted(events) == [number for number in range(12) if number not in POISONED]
+
+
+def test_a_running_session_goes_on_after_a_poisoned_message(tmp_path: Path, node: PlantedNode) -> None:
+    """Messages before and after it get their rows, and the session ends in order."""
+    collecting = Collecting(tmp_path, node)
+    with collecting.running():
+        collecting.put(*messages())
+        wait_until(lambda: collecting.sample("waiting_messages") == 12)
+    rejects = collecting.dataset.read(REJECTS).to_pylist()
+    assert {row["sequence"] for row in rejects} == POISONED
+    assert all("above" in row["reason"] for row in rejects)
