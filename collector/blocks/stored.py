@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
-from collector.dataset.footer import UNREADABLE, ask
+from collector.dataset.footer import UNREADABLE, query_file
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.errors import DatasetError
@@ -133,7 +133,7 @@ def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: Heig
     """Return whether `heights`, which are sorted, hold each height that a file spans by its footer."""
     query = "SELECT min(height), max(height) FROM read_parquet(?, hive_partitioning = false)"
     try:
-        ((first, last),) = ask(connection, path, query)
+        ((first, last),) = query_file(connection, path, query)
     except (DatasetError, OSError):  # the caller reads the file itself then, and says what is wrong with it
         return False
     if first is None:

@@ -2,68 +2,67 @@
 
 from typing import Final
 
-from collector.check.grain import reverse
-from collector.check.links import backfill_command
-from collector.check.model import Outcome
-from collector.check.view import View
+from collector.check.cross_table import backfill_command
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult, display_hash
 
 
-def check_heights(view: View) -> Outcome:
+def check_heights(view: DatasetView) -> CheckResult:
     """Look for heights that no block has, from the first one to the last that a node connected."""
-    outcome = Outcome("heights", "every height from the first to the last is there")
-    outcome.n_rows = view.count("FROM blocks")
+    result = CheckResult("heights", "every height from the first to the last is there")
+    result.n_rows = view.count("FROM blocks")
     query = """
         SELECT height + 1, next - 1 FROM (
             SELECT height, lead(height) OVER (ORDER BY height) AS next
-            FROM (SELECT DISTINCT height FROM blocks_known)
+            FROM (SELECT DISTINCT height FROM all_blocks)
         ) WHERE next > height + 1 ORDER BY height
     """
     holes = view.rows(query)
     for first, last in holes:
         words = f"height {first} is" if first == last else f"heights {first} to {last} are"
-        outcome.breach(f"{words} missing", backfill_command(view, first, last), last - first + 1)
-    _look_above(view, outcome)
-    return outcome
+        result.breach(f"{words} missing", backfill_command(view, first, last), last - first + 1)
+    _look_above(view, result)
+    return result
 
 
-def _look_above(view: View, outcome: Outcome) -> None:
-    """Look for active blocks above all that are there; a collector or backfill that runs may bring them."""
+def _look_above(view: DatasetView, result: CheckResult) -> None:
+    """Look for connected blocks above the highest stored one; what runs now may still store them."""
     query = """
         SELECT node, lower(hex(block_hash)), height FROM (
             SELECT node, block_hash, max(height) AS height, arg_max(event, event_at) AS event
-            FROM block_arrivals_known WHERE kind = 'pushed' AND event <> 'seen' GROUP BY node, block_hash
+            FROM all_block_arrivals WHERE kind = 'pushed' AND event <> 'seen' GROUP BY node, block_hash
         )
-        ANTI JOIN blocks_known USING (block_hash)
+        ANTI JOIN all_blocks USING (block_hash)
         WHERE event = 'connected' AND (
-            height IS NULL OR height > coalesce((SELECT max(height) FROM blocks_known), -1)
+            height IS NULL OR height > coalesce((SELECT max(height) FROM all_blocks), -1)
         ) ORDER BY node, height
     """
     for node, block_hash, height in view.rows(query):
-        where = "a height that nobody knows" if height is None else f"height {height}"
-        what = f"block {reverse(block_hash)} was connected by {node} at {where} and is missing"
+        where = "an unknown height" if height is None else f"height {height}"
+        what = f"block {display_hash(block_hash)} was connected by {node} at {where} and is missing"
         mend = "`pool-collector run` fetches it"
         if height is not None:
             mend += f"; or {backfill_command(view, height, height)}"
-        is_under_way = view.is_backfilling or node in view.files.journals.running
-        (outcome.note if is_under_way else outcome.breach)(what, mend)
+        is_under_way = view.is_being_backfilled or node in view.files.journals.running
+        (result.note if is_under_way else result.breach)(what, mend)
 
 
-def check_parents(view: View) -> Outcome:
-    """Look for blocks whose parent is missing though its height is there, or has another height."""
+def check_parents(view: DatasetView) -> CheckResult:
+    """Look for blocks whose parent has a wrong height, or is missing though its height is there."""
     query = """
         SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)), parent_height FROM (
             SELECT DISTINCT c.block_hash, c.height, c.prev_hash, p.height AS parent_height
-            FROM blocks c LEFT JOIN blocks_known p ON c.prev_hash = p.block_hash
+            FROM blocks c LEFT JOIN all_blocks p ON c.prev_hash = p.block_hash
         )
         WHERE parent_height <> height - 1
-            OR (parent_height IS NULL AND height - 1 IN (SELECT height FROM blocks_known))
+            OR (parent_height IS NULL AND height - 1 IN (SELECT height FROM all_blocks))
     """
 
-    def tell(block_hash: str, height: int, prev_hash: str, parent_height: int | None) -> tuple[str, str]:
-        name = f"block {reverse(block_hash)} at height {height}"
+    def describe(block_hash: str, height: int, prev_hash: str, parent_height: int | None) -> tuple[str, str]:
+        name = f"block {display_hash(block_hash)} at height {height}"
         if parent_height is None:
             return (
-                f"the parent {reverse(prev_hash)} of {name} is missing",
+                f"the parent {display_hash(prev_hash)} of {name} is missing",
                 backfill_command(view, height - 1, height - 1)
                 + "; of a stale block only the blocks folder of a node that saw it may have the parent",
             )
@@ -72,73 +71,73 @@ def check_parents(view: View) -> Outcome:
             "move the files with either out of the dataset and backfill them again",
         )
 
-    return view.outcome(
-        "parents", "every block's parent is there, one height below", "FROM blocks", query, tell
+    return view.result(
+        "parents", "every block's parent is there, one height below", "FROM blocks", query, describe
     )
 
 
-def check_verdicts(view: View) -> Outcome:
-    """Look for bodies that did not pass verification."""
+def check_verdicts(view: DatasetView) -> CheckResult:
+    """Look for blocks that did not pass verification."""
     query = "SELECT lower(hex(block_hash)), height, verdict FROM blocks WHERE verdict <> 'valid'"
-    return view.outcome(
+    return view.result(
         "verdicts",
-        "every block passed the check of work, txids, merkle root and commitment",
+        "every block passed the check of its work, txids, merkle root and commitment",
         "FROM blocks",
         query,
         lambda block_hash, height, verdict: (
-            f"block {reverse(block_hash)} at height {height}: {verdict}",
+            f"block {display_hash(block_hash)} at height {height}: {verdict}",
             f"move the file that has it out of the dataset, then {backfill_command(view, height, height)}",
         ),
     )
 
 
-# What speaks of a block with its height: the block, its parent where that is told, and where it is said.
-_TOLD: Final = """
+# Rows of other tables that name a block and its height: the block, its parent if the row has it, the table.
+_MENTIONED: Final = """
     SELECT block_hash, height, prev_hash, 'block_arrivals' AS name FROM block_arrivals
     UNION ALL SELECT tip_hash, tip_height, NULL, 'nodes' FROM nodes
     UNION ALL SELECT prev_hash, height - 1, NULL, 'templates' FROM templates
 """
-# A block whose own row may be missing has the place that its children give it.
+# Blocks with the height that their own row says, or else the row of a child.
 _STORED: Final = """
     SELECT block_hash, height, prev_hash FROM blocks
     UNION SELECT prev_hash, height - 1, NULL FROM blocks
 """
 
 
-def check_arrivals(view: View) -> Outcome:
+def check_arrivals(view: DatasetView) -> CheckResult:
     """Compare arrivals, tips and templates with the blocks that they speak of."""
-    outcome = Outcome("arrivals", "arrivals, tips and templates have the height and parent of their block")
-    outcome.n_rows = view.count("FROM block_arrivals")
+    result = CheckResult("arrivals", "arrivals, tips and templates have the height and parent of their block")
+    result.n_rows = view.count("FROM block_arrivals")
     query = f"""
         SELECT lower(hex(a.block_hash)), a.height, b.height, a.name
-        FROM ({_TOLD}) a JOIN ({_STORED}) b USING (block_hash)
+        FROM ({_MENTIONED}) a JOIN ({_STORED}) b USING (block_hash)
         WHERE a.height <> b.height OR a.prev_hash <> b.prev_hash
         UNION ALL
         SELECT lower(hex(block_hash)), height, tip_height, 'nodes'
-        FROM block_arrivals JOIN nodes_known USING (node, session)
+        FROM block_arrivals JOIN all_nodes USING (node, session)
         WHERE kind = 'at_start' AND (block_hash <> tip_hash OR height <> tip_height)
     """  # noqa: S608 - a query of ours
-    outcome.breaches(
+    result.breaches(
         view.examples(query),
         lambda block_hash, said, stored, name: (
             (
-                f"{name} has block {reverse(block_hash)} at height {said}, it is at {stored}, "
-                "or with another parent"
+                f"{name} names block {display_hash(block_hash)} at height {said} or with another "
+                f"parent; the block is at {stored}"
             ),
             f"restore the file of {name} from a copy",
         ),
     )
     absent = """
         SELECT DISTINCT lower(hex(block_hash)), height FROM block_arrivals
-        ANTI JOIN blocks_known USING (block_hash) WHERE kind = 'pushed'
+        ANTI JOIN all_blocks USING (block_hash) WHERE kind = 'pushed'
     """
-    outcome.notes(
+    result.notes(
         view.examples(absent),
         lambda block_hash, height: (
-            f"block {reverse(block_hash)} arrived and is not stored",
+            f"block {display_hash(block_hash)} arrived and is not stored",
             "run a backfill, which fetches it when it is active"
             if height is None
             else f"{backfill_command(view, height, height)}, when it is active",
         ),
     )
-    return outcome
+    return result

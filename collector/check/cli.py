@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from collector.check.model import BREACH, OK, Outcome
+from collector.check.model import BREACH, OK, CheckResult
 from collector.check.run import check
 from collector.dataset.open import ChainOption, DatasetArgument, open_existing
 from collector.log import printable
@@ -26,27 +26,25 @@ def check_dataset(
     """
     opened = open_existing(dataset, chain)
     with Console(stderr=True).status("checking") as status:
-        outcomes = check(opened, told=lambda what: status.update(f"checking {what}"))
-    n_breached = sum(outcome.status == BREACH for outcome in outcomes)
+        results = check(opened, progress=lambda what: status.update(f"checking {what}"))
+    n_breached = sum(result.status == BREACH for result in results)
     if as_json:
-        print(
-            json.dumps({"ok": not n_breached, "checks": [asdict(outcome) for outcome in outcomes]}, indent=1)
-        )
+        print(json.dumps({"ok": not n_breached, "checks": [asdict(result) for result in results]}, indent=1))
     else:
-        _print(outcomes)
-        print(f"{n_breached} of {len(outcomes)} checks found a breach" if n_breached else "no breach")
+        _print(results)
+        print(f"{n_breached} of {len(results)} checks found a breach" if n_breached else "no breach")
     raise typer.Exit(1 if n_breached else 0)
 
 
-def _print(outcomes: list[Outcome]) -> None:
-    grid = Grid("check", "outcome", "looked at", "found", "what holds when it is ok", box=None)
-    for outcome in outcomes:
-        found = str(outcome.n_found) if outcome.n_found else ""
-        grid.add_row(outcome.name, outcome.status, str(outcome.n_rows), found, outcome.title)
+def _print(results: list[CheckResult]) -> None:
+    grid = Grid("check", "result", "looked at", "found", "what holds when it is ok", box=None)
+    for result in results:
+        found = str(result.n_found) if result.n_found else ""
+        grid.add_row(result.name, result.status, str(result.n_rows), found, result.title)
     Console().print(grid, markup=False, highlight=False)
-    for outcome in outcomes:
-        if outcome.status == OK:
+    for result in results:
+        if result.status == OK:
             continue
-        print(f"\n{outcome.name}: {outcome.status}, {outcome.n_found} in all")
-        for finding in outcome.findings:
+        print(f"\n{result.name}: {result.status}, {result.n_found} in all")
+        for finding in result.findings:
             print(f"  {printable(finding.what)}\n    mend: {printable(finding.mend)}")

@@ -1,39 +1,38 @@
-"""Checks of the mempool's events beside what else tells of them: when, on which tip, and why.
+"""Check that the mempool's events agree with other rows: their times, tips and reasons.
 
-Events that were lost with a journal leave others without what explains them: only sessions that ended without
-a kill are asked for all of it. Times are compared only where the clock was not set.
+When a journal is lost, events remain whose explanation was lost with it: only sessions that ended without a
+kill must be complete. Times are compared only in sessions in which nobody set the clock.
 """
 
 from typing import Final
 
-from collector.check.grain import reverse
-from collector.check.model import Outcome
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult, display_hash
 from collector.check.stream import RUNS
-from collector.check.view import View
 
 RESTORE: Final = "restore the files of mempool_events and coverage of that day from a copy"
-CLOCK_STEP_S: Final = 0.5  # the setting, where the session does not tell it
+CLOCK_STEP_S: Final = 0.5  # the default of the setting, where a session's row lacks it
 
-# Sessions in which nothing is missing: no kill, and no journal that still has a part of them.
+# Sessions that must be complete: none was killed, and no journal still holds a part of them.
 WHOLE: Final = """
     SELECT node, session FROM nodes
-    ANTI JOIN (FROM coverage_known WHERE end_reason = 'killed') USING (node, session)
-    SEMI JOIN (FROM coverage_known WHERE end_reason IN ('shutdown', 'node_restart')) USING (node, session)
+    ANTI JOIN (FROM all_coverage WHERE end_reason = 'killed') USING (node, session)
+    SEMI JOIN (FROM all_coverage WHERE end_reason IN ('shutdown', 'node_restart')) USING (node, session)
 """
 
 
-def check_moments(view: View) -> Outcome:
-    """Compare the stamps of messages with each other and with their interval; a clock may have been slewed.
+def check_moments(view: DatasetView) -> CheckResult:
+    """Compare the times of messages with each other and with their interval.
 
-    A step smaller than the setting `clock_step_s` is none: so much stamps may differ from the order.
+    A clock may be slewed: times may contradict the order by less than the setting `clock_step_s`.
     """
-    # Where the order holds, the first and the last message of an interval stand for all of it.
+    # If messages are in order, it is enough to compare the first and the last of an interval.
     query = f"""
         WITH steady AS (
             SELECT node, session, to_seconds(CASE WHEN json_valid(settings) THEN coalesce(
                 TRY_CAST(json_extract_string(settings, '$.clock_step_s') AS DOUBLE), {CLOCK_STEP_S}
             ) END) AS slack
-            FROM nodes_known ANTI JOIN (FROM coverage_known WHERE end_reason = 'clock_step') USING (node)
+            FROM all_nodes ANTI JOIN (FROM all_coverage WHERE end_reason = 'clock_step') USING (node)
         ), events AS (
             SELECT node, session, sequence, received_at FROM mempool_events WHERE kind = 'pushed'
         )
@@ -47,11 +46,11 @@ def check_moments(view: View) -> Outcome:
         FROM events e JOIN steady USING (node, session)
         JOIN (
             SELECT node, session, from_at, to_at, unnest([first_sequence, last_sequence]) AS sequence
-            FROM coverage_known WHERE topic = 'sequence' AND first_sequence IS NOT NULL
+            FROM all_coverage WHERE topic = 'sequence' AND first_sequence IS NOT NULL
         ) c USING (node, session, sequence)
         WHERE e.received_at < from_at - slack OR e.received_at > to_at + slack
     """  # noqa: S608 - queries of ours
-    return view.outcome(
+    return view.result(
         "moments",
         "messages are stamped in their order, and inside their intervals",
         "FROM mempool_events WHERE kind = 'pushed'",
@@ -66,8 +65,8 @@ def check_moments(view: View) -> Outcome:
     )
 
 
-def check_tips(view: View) -> Outcome:
-    """Follow the tip: a block is connected to it, and only the tip is disconnected."""
+def check_tips(view: DatasetView) -> CheckResult:
+    """Follow the tip: each connected block must follow it, and only the tip may be disconnected."""
     query = f"""
         WITH runs AS ({RUNS}), changes AS (
             SELECT e.node, e.session, e.sequence, e.event, e.hash, b.prev_hash,
@@ -76,30 +75,30 @@ def check_tips(view: View) -> Outcome:
             FROM (FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')) e
             ASOF JOIN (FROM runs WHERE topic = 'sequence') r
                 ON e.node = r.node AND e.session = r.session AND e.sequence >= r.first_sequence
-            LEFT JOIN (SELECT DISTINCT block_hash, prev_hash FROM blocks_known) b ON e.hash = b.block_hash
+            LEFT JOIN (SELECT DISTINCT block_hash, prev_hash FROM all_blocks) b ON e.hash = b.block_hash
             WHERE e.sequence <= r.last_sequence
         )
         SELECT node, session, sequence, lower(hex(hash)), lower(hex(tip)) FROM changes
-        ANTI JOIN (FROM rejects_known WHERE topic = 'sequence') USING (node, session)
+        ANTI JOIN (FROM all_rejects WHERE topic = 'sequence') USING (node, session)
         WHERE prev_hash IS NOT NULL AND CASE event WHEN 'C' THEN prev_hash ELSE hash END <> tip
     """  # noqa: S608 - queries of ours
-    return view.outcome(
+    return view.result(
         "tips",
-        "what a node connects follows its tip, and what it disconnects was the tip",
+        "each connected block follows the tip, and only the tip is disconnected",
         "FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')",
         query,
         lambda node, session, sequence, block_hash, tip: (
             (
-                f"{node}, session {session}: message {sequence} of block {reverse(block_hash)} does not "
-                f"follow the tip {reverse(tip)}"
+                f"{node}, session {session}: message {sequence} of block {display_hash(block_hash)} does not "
+                f"follow the tip {display_hash(tip)}"
             ),
             RESTORE,
         ),
     )
 
 
-def check_reasons(view: View) -> Outcome:
-    """Look for what explains a removal: its replacement, a block with a conflict, a reorganisation."""
+def check_reasons(view: DatasetView) -> CheckResult:
+    """Look for removals without an explanation: a replacement, a block with a conflict, a reorganisation."""
     query = f"""
         WITH events AS (FROM mempool_events SEMI JOIN ({WHOLE}) USING (node, session) WHERE kind = 'pushed'),
         blocks AS (
@@ -118,9 +117,9 @@ def check_reasons(view: View) -> Outcome:
             WHEN 'reorged' THEN coalesce(b.first_disconnected > r.sequence, true)
             ELSE false END
     """  # noqa: S608 - queries of ours
-    return view.outcome(
+    return view.result(
         "reasons",
-        "what removed a transaction is there",
+        "what explains a removal is there",
         "FROM mempool_events WHERE event = 'R'",
         query,
         lambda node, session, sequence, reason: (
@@ -130,7 +129,7 @@ def check_reasons(view: View) -> Outcome:
     )
 
 
-def check_bodies(view: View) -> Outcome:
+def check_rawblocks(view: DatasetView) -> CheckResult:
     """Compare how many blocks were announced by coverage with how many are seen to have come, or rejected."""
     query = f"""
         SELECT node, session, sum(n_messages) AS n_claimed, sum(n_there) AS n_there FROM (
@@ -141,8 +140,8 @@ def check_bodies(view: View) -> Outcome:
         ) SEMI JOIN ({WHOLE}) USING (node, session)
         GROUP BY node, session HAVING n_claimed <> n_there
     """  # noqa: S608 - queries of ours
-    return view.outcome(
-        "bodies",
+    return view.result(
+        "rawblocks",
         "each message of rawblock has its arrival, or was rejected",
         "FROM block_arrivals WHERE event = 'seen' AND kind = 'pushed'",
         query,
@@ -153,8 +152,8 @@ def check_bodies(view: View) -> Outcome:
     )
 
 
-def check_pulled(view: View) -> Outcome:
-    """Compare what snapshots told: events with entries, one by one, and their counters with each other."""
+def check_pulled(view: DatasetView) -> CheckResult:
+    """Compare the rows that snapshots led to: events with mempool entries, and the events' counters."""
     query = f"""
         WITH whole AS ({WHOLE}), events AS (
             FROM mempool_events SEMI JOIN whole USING (node, session) WHERE kind = 'pulled'
@@ -179,9 +178,9 @@ def check_pulled(view: View) -> Outcome:
             ) e JOIN transactions x ON x.block_hash = e.hash
         ) USING (node, session, txid, entered_at)
     """  # noqa: S608 - queries of ours
-    return view.outcome(
+    return view.result(
         "pulled",
-        "what snapshots told is there as events and as entries, none missing",
+        "rows that come from snapshots are there as events and as entries",
         "FROM mempool_events WHERE kind = 'pulled'",
         query,
         lambda node, session, wrong: (

@@ -1,7 +1,7 @@
-"""Checks of each file by itself: whole, of its contract, in its order, in its folder, with allowed values.
+"""Check each file by itself: that it is whole and has the contract's columns, order, folder and values.
 
-Every page of every file is read, a row group at a time; pages that were written with a checksum are compared
-with it. A file that fails takes no part in the checks of tables.
+Every page of every file is read, a row group at a time, and compared with its checksum where it has one. A
+file that cannot be read takes no part in the checks of tables.
 """
 
 import datetime as dt
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.check.model import Outcome
-from collector.dataset.footer import UNREADABLE, Chunk, read_footer, read_through
+from collector.check.model import CheckResult
+from collector.dataset.footer import UNREADABLE, ColumnChunk, read_footer, read_through
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
 from collector.dataset.writer import COMPRESSION, ROW_GROUP_ROWS, check_values
 from collector.errors import DatasetError
@@ -30,26 +30,26 @@ _FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)|height=(\d+)-(\d+)")
 
 
 class FileChecks:
-    """The outcomes of the checks of files, filled file by file."""
+    """The results of the checks of files, filled file by file."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self.readable = Outcome("files", "every file is whole and can be read")
-        self.schema = Outcome("schema", "columns and metadata are the contract's")
-        self.footers = Outcome("footers", "footers are true: readers leave rows out by them")
-        self.sorted = Outcome("order", "files are sorted by the table's key")
-        self.folders = Outcome("folders", "rows are in the folder of their day or heights")
-        self.values = Outcome("values", "no null where none may be, no value outside its set")
+        self.readable = CheckResult("files", "every file is whole and can be read")
+        self.schema = CheckResult("schema", "columns and metadata are the contract's")
+        self.footers = CheckResult("footers", "footers, by which readers skip rows, agree with the rows")
+        self.sorted = CheckResult("order", "files are sorted by the table's key")
+        self.folders = CheckResult("folders", "rows are in the folder of their day or heights")
+        self.values = CheckResult("values", "no null where none may be, no value outside its set")
 
     @property
-    def outcomes(self) -> list[Outcome]:
-        """All of them."""
+    def results(self) -> list[CheckResult]:
+        """The results of the six checks, in the order in which they are printed."""
         return [self.readable, self.schema, self.footers, self.sorted, self.folders, self.values]
 
-    def look_at(self, table: Table, path: Path) -> bool:
-        """Check a file; returns whether its rows can be used.
+    def check_file(self, table: Table, path: Path) -> bool:
+        """Check a file and return whether its rows can be used.
 
-        FileNotFoundError when it has gone, PermissionError when we may not read it.
+        Raises FileNotFoundError when the file has gone, PermissionError when this user may not read it.
         """
         self.readable.n_rows += 1
         self.schema.n_rows += 1
@@ -59,7 +59,7 @@ class FileChecks:
                 if wrong:
                     self.schema.breach(f"{path}: {wrong}", REWRITE)
                     return False
-                self._look_into(table, path, file)
+                self._check_rows(table, path, file)
             read_through(self._connection, path)
         except FileNotFoundError:
             if not path.is_symlink():  # else it leads nowhere, and no compaction took it away
@@ -73,7 +73,7 @@ class FileChecks:
             return False
         return True
 
-    def _look_into(self, table: Table, path: Path, file: pq.ParquetFile) -> None:
+    def _check_rows(self, table: Table, path: Path, file: pq.ParquetFile) -> None:
         last: pa.Table | None = None
         is_sorted = is_placed = is_allowed = True
         footer = read_footer(self._connection, path)
@@ -83,7 +83,7 @@ class FileChecks:
             if not len(rows):
                 continue
             chunks = [chunk for chunk in footer if chunk.group == group]
-            lie = lie or _lie(chunks, rows)
+            lie = lie or _false_statement(chunks, rows)
             other_form = other_form or _other_form(chunks)
             n_rows += len(rows)
             self.sorted.n_rows += len(rows)
@@ -113,13 +113,13 @@ class FileChecks:
 
 
 def _wrong_schema(table: Table, found: pa.Schema) -> str:
-    """Say what is wrong with a file's columns or metadata; nothing for an older form, which may lack some."""
+    """Say what is wrong with a file's columns or metadata. An older file may lack nullable columns."""
     metadata = {key.decode(): value.decode() for key, value in (found.metadata or {}).items()}
     for key, value in (table.arrow.metadata or {}).items():
         if metadata.get(key.decode()) != value.decode():
             return f"{key.decode()} is {metadata.get(key.decode())!r}, must be {value.decode()!r}"
-    known = set(table.arrow.names)
-    strange = [name for name in found.names if name not in known]
+    expected_names = set(table.arrow.names)
+    strange = [name for name in found.names if name not in expected_names]
     if strange:
         return f"column {strange[0]} is none of {table.name}: a later version wrote it; use that one"
     for column in table.columns:
@@ -139,14 +139,14 @@ def _wrong_schema(table: Table, found: pa.Schema) -> str:
 
 @cache
 def _stored_schema(table: Table) -> pa.Schema:
-    """Return the contract as a file gives it back: Parquet has no seconds, and names the items of lists."""
+    """Return a table's schema as Parquet gives it back: without seconds, with names for list items."""
     sink = pa.BufferOutputStream()
     pq.write_table(table.arrow.empty_table(), sink)
     return pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema_arrow
 
 
 def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """Read row group after row group, with nulls for the columns that an older file lacks."""
+    """Yield the rows of each row group, with nulls for the columns that an older file lacks."""
     for number in range(file.num_row_groups):
         rows = file.read_row_group(number)
         columns: list[Any] = [
@@ -158,12 +158,12 @@ def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
         yield pa.Table.from_arrays(columns, schema=table.arrow)
 
 
-def _lie(chunks: Sequence[Chunk], rows: pa.Table) -> str:
-    """Say what a footer tells of a row group that is not so."""
+def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
+    """Say what a footer states of a row group that its rows contradict; nothing when they agree."""
     for chunk in chunks:
         if chunk.n_rows != len(rows):
             return f"its footer says {chunk.n_rows} rows, there are {len(rows)}"
-        if chunk.column not in rows.column_names:  # what it says of a list is of its items
+        if chunk.column not in rows.column_names:  # for a list the footer describes the items
             continue
         values = rows.column(chunk.column)
         if chunk.n_values != len(rows):
@@ -175,8 +175,8 @@ def _lie(chunks: Sequence[Chunk], rows: pa.Table) -> str:
     return ""
 
 
-def _are_bounds(chunk: Chunk, values: pa.ChunkedArray) -> bool:
-    """Whether a footer's bounds are those of the values; long text or bytes may be cut in them, outwards."""
+def _are_bounds(chunk: ColumnChunk, values: pa.ChunkedArray) -> bool:
+    """Whether a footer's bounds are those of the values; those of long text or bytes may be rounded."""
     is_cut = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
     found = pc.min_max(values).as_py()
     for text, bound, beyond in (
@@ -195,14 +195,14 @@ def _are_bounds(chunk: Chunk, values: pa.ChunkedArray) -> bool:
 
 
 def _value(text: str, of_type: pa.DataType) -> Any:
-    """Return the value of a text of DuckDB's. ValueError when it is none of this type."""
+    """Read a value that DuckDB wrote as text. Raises ValueError when the text is no value of this type."""
     if pa.types.is_binary(of_type) or pa.types.is_fixed_size_binary(of_type):
         return pa.scalar(text.encode().decode("unicode_escape").encode("latin-1"), of_type).as_py()
     return pa.scalar(text).cast(of_type).as_py()
 
 
-def _other_form(chunks: Sequence[Chunk]) -> str:
-    """Say in what a row group is not as we write it."""
+def _other_form(chunks: Sequence[ColumnChunk]) -> str:
+    """Say in what a row group differs from those that this software writes; nothing when it does not."""
     for chunk in chunks:
         if chunk.n_rows > ROW_GROUP_ROWS:
             return f"{chunk.n_rows:,} rows in a row group, more than {ROW_GROUP_ROWS:,}"
@@ -212,7 +212,7 @@ def _other_form(chunks: Sequence[Chunk]) -> str:
 
 
 def _is_sorted(keys: pa.Table) -> bool:
-    """Whether a stable sort would move no row."""
+    """Whether rows are in order: a stable sort would move none of them."""
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     return bool(np.array_equal(order.to_numpy(), np.arange(len(keys))))
 
@@ -234,8 +234,8 @@ def _day(moment: dt.datetime) -> str:
 
 
 def check_files(by_table: dict[str, list[Path]], checks: FileChecks) -> dict[str, list[Path]]:
-    """Check every file; returns those whose rows can be used. FileNotFoundError when one has gone."""
+    """Check every file and return those whose rows can be used; FileNotFoundError when one has gone."""
     return {
-        name: [path for path in paths if checks.look_at(TABLES[name], path)]
+        name: [path for path in paths if checks.check_file(TABLES[name], path)]
         for name, paths in by_table.items()
     }

@@ -1,6 +1,6 @@
-"""The check of hashes: what is stored of blocks and transactions is enough to compute them again.
+"""Check hashes: compute block hashes and merkle roots again from the rows of blocks and transactions.
 
-Transactions are taken a folder at a time, so that memory stays bounded.
+Transactions are read a folder at a time, so that memory stays bounded.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import gpuhash
-from collector.check.grain import reverse
-from collector.check.links import backfill_command
-from collector.check.model import Outcome
-from collector.check.view import View
+from collector.check.cross_table import backfill_command
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult, display_hash
 from collector.codec.coinbase import subsidy_sat
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TRANSACTIONS
@@ -36,7 +35,7 @@ _HEADER: Final = np.dtype(
         ("nonce", "<u4"),
     ]
 )
-# Numbers that are none of a header are told by `ranges`.
+# The check `ranges` reports numbers that do not fit into a header.
 _HEADERS: Final = """
     SELECT DISTINCT block_hash, height, version, prev_hash, merkle_root,
         CAST(epoch(header_time) AS BIGINT) AS time, bits, nonce
@@ -44,7 +43,7 @@ _HEADERS: Final = """
     WHERE bits BETWEEN 0 AND 4294967295 AND nonce BETWEEN 0 AND 4294967295
         AND epoch(header_time) BETWEEN 0 AND 4294967295
 """
-# Where some are missing or strange, `transactions` tells so.
+# The check `transactions` reports blocks that lack transactions; they are left out here.
 _TREES: Final = """
     SELECT b.block_hash, b.height, b.merkle_root, t.txids
     FROM (
@@ -61,22 +60,22 @@ _ROOTS: Final = """
 """
 
 
-def check_hashes(view: View) -> Outcome:
-    """Hash headers and merkle trees again; and see whether the hash has the work that its header states."""
-    outcome = Outcome("hashes", "headers hash to their blocks and have their work, txids to the merkle root")
+def check_hashes(view: DatasetView) -> CheckResult:
+    """Compute block hashes and merkle roots again, and compare each block hash with its target."""
+    result = CheckResult("hashes", "headers hash to their block and have its work, txids to its merkle root")
     for rows in _batches(view, _HEADERS):
-        outcome.n_rows += len(rows)
-        _look_at_headers(view, rows, outcome)
+        result.n_rows += len(rows)
+        _look_at_headers(view, rows, result)
     view.rows(_ROOTS)
     for paths in _by_folder(view):
         query = _TREES.format(rows=contract_rows(TRANSACTIONS, paths))
         for rows in _batches(view, query):
-            outcome.n_rows += len(rows.column("txids").combine_chunks().flatten())
-            _look_at_trees(view, rows, outcome)
-    return outcome
+            result.n_rows += len(rows.column("txids").combine_chunks().flatten())
+            _look_at_trees(view, rows, result)
+    return result
 
 
-def _look_at_headers(view: View, rows: pa.Table, outcome: Outcome) -> None:
+def _look_at_headers(view: DatasetView, rows: pa.Table, result: CheckResult) -> None:
     headers = np.zeros(len(rows), _HEADER)
     for name in headers.dtype.names or ():
         is_hash = headers.dtype[name].kind == "V"
@@ -89,65 +88,65 @@ def _look_at_headers(view: View, rows: pa.Table, outcome: Outcome) -> None:
     heights = rows.column("height").to_pylist()
     for at, (bits, height) in enumerate(zip(headers["bits"].tolist(), heights, strict=True)):
         if is_other[at]:
-            _tell(view, outcome, stored[at], height, "the header that is stored of it has another hash")
+            _tell(view, result, stored[at], height, "its stored header has another hash")
         elif int.from_bytes(stored[at].tobytes(), "little") > targets[bits]:
-            _tell(view, outcome, stored[at], height, "its hash does not meet its target")
+            _tell(view, result, stored[at], height, "its hash does not meet its target")
 
 
-def _look_at_trees(view: View, rows: pa.Table, outcome: Outcome) -> None:
+def _look_at_trees(view: DatasetView, rows: pa.Table, result: CheckResult) -> None:
     txids = rows.column("txids").combine_chunks()
     roots, mutated = gpuhash.merkle_roots(_hashes(txids.flatten()), txids.offsets.to_numpy())
     is_other = (roots != _hashes(rows.column("merkle_root"))).any(axis=1)
     for at in np.flatnonzero(is_other | mutated).tolist():
         block_hash, height = _hashes(rows.column("block_hash"))[at], rows.column("height")[at].as_py()
-        _tell(view, outcome, block_hash, height, "its txids do not hash to its merkle root")
+        _tell(view, result, block_hash, height, "its txids do not hash to its merkle root")
 
 
-def _tell(view: View, outcome: Outcome, block_hash: Bytes, height: int, wrong: str) -> None:
-    outcome.breach(
-        f"block {reverse(block_hash.tobytes().hex())} at height {height}: {wrong}",
+def _tell(view: DatasetView, result: CheckResult, block_hash: Bytes, height: int, wrong: str) -> None:
+    result.breach(
+        f"block {display_hash(block_hash.tobytes().hex())} at height {height}: {wrong}",
         f"move the files of blocks and transactions with height {height} out of the dataset, "
         f"then {backfill_command(view, height, height)}",
     )
 
 
-def check_subsidies(view: View) -> Outcome:
-    """Compare new coins with what the chain allows at a height."""
-    outcome = Outcome("subsidies", "the subsidy is that of the height on this chain")
+def check_subsidies(view: DatasetView) -> CheckResult:
+    """Compare the subsidy of each block with what the chain allows at its height."""
+    result = CheckResult("subsidies", "the subsidy is that of the height on this chain")
     found = view.rows("SELECT height, subsidy_sat, count(*) FROM blocks GROUP BY height, subsidy_sat")
     for height, stored_sat, count in found:
-        outcome.n_rows += count
+        result.n_rows += count
         if height >= 0 and stored_sat != subsidy_sat(height, view.dataset.chain):
-            outcome.breach(
-                f"the subsidy at height {height} is {stored_sat} satoshi, which {view.dataset.chain} has not",
+            result.breach(
+                f"the subsidy at height {height} is {stored_sat} satoshi, wrong on {view.dataset.chain}",
                 f"move its file out of the dataset, then {backfill_command(view, height, height)}",
                 count,
             )
-    return outcome
+    return result
 
 
 def _target(bits: int) -> int:
-    """Return the target of a header; nothing meets one that is not valid."""
+    """Return the target that `bits` encode, or -1, which no hash meets, when they are not valid."""
     try:
         return gpuhash.target_from_bits(bits)
     except gpuhash.InvalidInputError:
         return -1
 
 
-def _batches(view: View, query: str) -> Iterator[pa.Table]:
+def _batches(view: DatasetView, query: str) -> Iterator[pa.Table]:
     for batch in view.connection.sql(query).to_arrow_reader(AT_ONCE):
         if len(batch):
             yield pa.Table.from_batches([batch])
 
 
-def _by_folder(view: View) -> Iterator[list[Path]]:
-    paths = sorted(view.sound[TRANSACTIONS.name])
+def _by_folder(view: DatasetView) -> Iterator[list[Path]]:
+    paths = sorted(view.readable[TRANSACTIONS.name])
     for _, each in groupby(paths, lambda path: path.parent):
         yield list(each)
 
 
 def _hashes(column: pa.ChunkedArray | pa.Array) -> Bytes:
-    """Give hashes as rows of 32 bytes."""
+    """Return a column of hashes as an array with a row of 32 bytes for each."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     fixed = array.cast(HASH)
     start = fixed.offset * HASH.byte_width

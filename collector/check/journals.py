@@ -1,4 +1,4 @@
-"""What the journals of a dataset hold that is not in Parquet yet: it is no breach that it is not."""
+"""Read the rows and messages that the journals of a dataset hold and that are not in Parquet yet."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,13 +21,13 @@ _OF_A_MESSAGE: Final = pa.schema(
 
 @dataclass
 class Journals:
-    """Rows, messages and intervals, open ones too, by what they are; which nodes a collector watches now."""
+    """Rows, messages and coverage intervals of all journals, and the nodes that a collector watches now."""
 
     segments: list[Path] = field(default_factory=list)
-    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # less those of `coverage`
+    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # without those of `coverage`
     coverage: list[CoverageRow] = field(default_factory=list)
     messages: list[pa.RecordBatch] = field(default_factory=list)
-    running: set[str] = field(default_factory=set)  # nodes whose journal a process holds
+    running: set[str] = field(default_factory=set)  # nodes whose journal a process has locked
 
     @property
     def stems(self) -> set[str]:
@@ -61,5 +61,5 @@ def _readable(folder: Path) -> Iterator[tuple[Segment, SegmentContents]]:
 
 
 def messages_table(parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Join what is known of journalled messages: node, session, topic, sequence."""
+    """Join parts of journals into one table: node, session, topic and counter of each message."""
     return pa.Table.from_batches([part.cast(_OF_A_MESSAGE) for part in parts], schema=_OF_A_MESSAGE)

@@ -1,71 +1,72 @@
-"""Names of what is not data: unfinished files, journals that nobody seals, damaged parts, strangers."""
+"""Name files that are no data: unfinished, foreign or damaged ones, and journals that nobody seals."""
 
 import time
 from pathlib import Path
 from typing import Final
 
-from collector.check.model import Outcome
-from collector.check.view import View
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult
 from collector.dataset import locks
+from collector.dataset.atomic_write import is_temporary
 from collector.journal.segment import journal_folders
 
-YOUNG_S: Final = 3600.0  # a file under way is not older
+YOUNG_S: Final = 3600.0  # a file that is being written is younger
 
 
-def check_leftovers(view: View) -> Outcome:
-    """Look for files that are no part of the dataset. None is a breach: no row is wrong by them."""
-    outcome = Outcome("leftovers", "nothing unfinished, unsealed, damaged or foreign lies about")
-    known = {path for paths in view.files.by_table.values() for path in paths}
+def check_leftovers(view: DatasetView) -> CheckResult:
+    """Look for files that are no part of the dataset. They are notes, no breaches: no row is wrong."""
+    result = CheckResult("leftovers", "there are no unfinished, unsealed, damaged or foreign files")
+    of_tables = {path for paths in view.files.by_table.values() for path in paths}
     unsealed = view.files.journals.stems
     for path in sorted(view.dataset.folder.rglob("*")):
-        outcome.n_rows += 1
-        if path.is_dir() or path in known or path.stem in unsealed:
+        result.n_rows += 1
+        if path.is_dir() or path in of_tables or path.stem in unsealed:
             continue
-        if path.name.startswith(".") and path.name.endswith(".tmp"):
+        if is_temporary(path):
             if _age_s(path) > YOUNG_S:
-                outcome.note(
+                result.note(
                     f"{path} was never finished", "remove it: its rows are in the journal or elsewhere"
                 )
         elif path.name.endswith(".parquet.damaged"):
-            outcome.note(
+            result.note(
                 f"{path} was damaged on disk; its rows were in the journal and are written anew",
                 "look at the disk and at `dataset.damaged` in the log; remove it when that is done",
             )
         elif not (path.parent == view.dataset.folder and path.name.endswith(".lock")) and _age_s(path) > 1:
-            outcome.note(f"{path} is none of the dataset's files", "move it out of the dataset")
-    _journals(view, outcome)
-    _compaction(view, outcome)
-    return outcome
+            result.note(f"{path} is no file of the dataset", "move it out of the dataset")
+    _journals(view, result)
+    _compaction(view, result)
+    return result
 
 
-def _journals(view: View, outcome: Outcome) -> None:
+def _journals(view: DatasetView, result: CheckResult) -> None:
     running = view.files.journals.running
     for segment in view.files.journals.segments:
-        outcome.n_rows += 1
+        result.n_rows += 1
         if segment.parent.name not in running:
-            outcome.note(
+            result.note(
                 f"the journal {segment} is not sealed and no collector runs",
                 f"`pool-collector run` with a node named {segment.parent.name} seals it",
             )
     for folder in journal_folders(view.dataset.root, view.dataset.chain):
         for path in sorted(folder.glob("*.ring")):
             if folder.name not in running:
-                outcome.note(
+                result.note(
                     f"{path} may hold messages that a killed collector had received",
                     f"`pool-collector run` with a node named {folder.name} takes them over",
                 )
         for path in sorted(folder.glob("*.damaged")):
-            outcome.note(
+            result.note(
                 f"{path} was damaged ({path.stat().st_size} bytes); what could be read of it is sealed",
                 "look into the log for `journal.damaged`; remove it when you do not want to examine it",
             )
 
 
-def _compaction(view: View, outcome: Outcome) -> None:
+def _compaction(view: DatasetView, result: CheckResult) -> None:
     work = view.dataset.root / ".compaction" / view.dataset.chain
     left = [path for path in work.glob("*") if path.is_dir()]
     if left and not locks.is_held(work / locks.FOLDER_LOCK):
-        outcome.note(
+        result.note(
             f"a killed compaction left {len(left)} folders in {work}",
             "the next `pool-collector compact` removes them",
         )

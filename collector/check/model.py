@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check: whether the dataset keeps a rule, what breaks it, and how to mend that."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,59 +7,64 @@ from typing import Any, Final, NamedTuple
 OK: Final = "ok"
 NOTE: Final = "note"  # worth knowing, and no breach of the contract
 BREACH: Final = "breach"
-SHOWN: Final = 5  # findings of a kind that are named one by one
+MAX_FINDINGS: Final = 5  # that a check describes one by one; it counts the others
 
-Tell = Callable[..., tuple[str, str]]  # from the columns of a row: what is wrong, and what to do about it
+Describe = Callable[..., tuple[str, str]]  # makes of a row's columns: what is wrong, and how to mend it
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be, and what to do about it."""
+    """One thing that is wrong or worth knowing, and what to do about it."""
 
     what: str
     mend: str
 
 
-class Found(NamedTuple):
-    """What a query found: how many rows, and the first of them."""
+class Examples(NamedTuple):
+    """The rows that a query found: how many there are, and the first of them."""
 
     n_rows: int
     examples: Sequence[tuple[Any, ...]]
 
 
 @dataclass
-class Outcome:
-    """What came of one check."""
+class CheckResult:
+    """What one check looked at and found."""
 
     name: str
     title: str
-    n_rows: int = 0  # that were looked at
+    n_rows: int = 0  # that the check looked at
     n_found: int = 0
     status: str = OK
     findings: list[Finding] = field(default_factory=list)
 
     def breach(self, what: str, mend: str, count: int = 1) -> None:
-        """Note a breach of the contract; `count` rows or files are concerned."""
+        """Add a breach of the contract that concerns `count` rows or files."""
         self._add(BREACH, what, mend, count)
 
     def note(self, what: str, mend: str, count: int = 1) -> None:
-        """Note what is worth knowing and no breach."""
+        """Add what is worth knowing but breaks nothing."""
         self._add(NOTE, what, mend, count)
 
-    def breaches(self, found: Found, tell: Tell) -> None:
-        """Note what a query found as breaches: all are counted, the examples are told."""
-        self._add_found(BREACH, found, tell)
+    def breaches(self, found: Examples, describe: Describe) -> None:
+        """Add the rows that a query found as breaches: count all of them, describe the examples."""
+        self._add_found(BREACH, found, describe)
 
-    def notes(self, found: Found, tell: Tell) -> None:
-        """Note what a query found, and no breach."""
-        self._add_found(NOTE, found, tell)
+    def notes(self, found: Examples, describe: Describe) -> None:
+        """Add the rows that a query found as notes, as `breaches` does."""
+        self._add_found(NOTE, found, describe)
 
-    def _add_found(self, status: str, found: Found, tell: Tell) -> None:
+    def _add_found(self, status: str, found: Examples, describe: Describe) -> None:
         for row in found.examples:
-            self._add(status, *tell(*row), count=0)
+            self._add(status, *describe(*row), count=0)
         self.n_found += found.n_rows
 
     def _add(self, status: str, what: str, mend: str, count: int) -> None:
         self.status = BREACH if BREACH in {status, self.status} else NOTE
         self.n_found += count
-        if len(self.findings) < SHOWN:
+        if len(self.findings) < MAX_FINDINGS:
             self.findings.append(Finding(what, mend))
+
+
+def display_hash(hex_text: str) -> str:
+    """Show a hash in hex, internal byte order, as people and RPC write it."""
+    return bytes.fromhex(hex_text)[::-1].hex()

@@ -1,12 +1,12 @@
-"""The check of each row by itself: numbers in their ranges, and in agreement with each other.
+"""Check each row by itself: its numbers are in their ranges and agree with each other.
 
 A null breaks no condition: an older file may lack the column.
 """
 
 from typing import Final
 
-from collector.check.model import Outcome
-from collector.check.view import View
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult
 
 MAX_SAT: Final = 2_100_000_000_000_000
 COMMITMENT: Final = "6A24AA21A9ED"  # how the script of an output with a witness commitment begins, BIP 141
@@ -20,8 +20,8 @@ RISING_PARENTS: Final = (
     "CASE WHEN len(parents) > 1 THEN parents = list_sort(list_distinct(parents)) ELSE true END",
     "each parent is named once, in order",
 )
-# What must hold of every row: a condition, and what it says. Prioritised transactions may have negative fees
-# in templates and in the sums over relatives.
+# By table: conditions that every row must meet, and the same in words. Prioritised transactions may have
+# negative fees in templates and in the sums over relatives.
 RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "blocks": (
         ("height >= 0", "a height is not negative"),
@@ -128,8 +128,14 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             ),
             "each parent is named once, and takes an input",
         ),
-        ("first_seen_kind <> 'pushed' OR mempool_sequence IS NOT NULL", "what was pushed has its number"),
-        ("first_seen_kind = 'pushed' OR mempool_sequence IS NULL", "only what was pushed has a number"),
+        (
+            "first_seen_kind <> 'pushed' OR mempool_sequence IS NOT NULL",
+            "pushed entries have a mempool sequence",
+        ),
+        (
+            "first_seen_kind = 'pushed' OR mempool_sequence IS NULL",
+            "no other entry has a mempool sequence",
+        ),
     ),
     "mempool_events": (
         ("(kind = 'pulled') = (sequence < 0)", "counters are negative where no message was"),
@@ -139,28 +145,28 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ),
         (
             "kind = 'pushed' OR (event IN ('A', 'R') AND mempool_sequence IS NULL)",
-            "a resync tells of transactions only, and of no numbers",
+            "a pulled event is of a transaction, without a mempool sequence",
         ),
         ("removal_reason IS NULL OR event = 'R'", "only R has a reason"),
         (
             "kind = 'pulled' OR coalesce(removal_reason <> 'mined', true)",
             "the node sends no R for what was mined",
         ),
-        ("replaced_by IS NULL OR event = 'R'", "only R is of what was replaced"),
+        ("replaced_by IS NULL OR event = 'R'", "only R names a replacement"),
         ("replaced_by IS NULL OR removal_reason = 'replaced'", "only what was replaced names by which"),
-        ("coalesce(replaced_by <> hash, true)", "nothing replaces itself"),
+        ("coalesce(replaced_by <> hash, true)", "no transaction replaces itself"),
     ),
     "block_arrivals": (
         ("coalesce(height >= 0, true)", "a height is not negative"),
         (
             "is_catch_up IS NULL OR (kind = 'pushed' AND event <> 'disconnected')",
-            "only of what was seen to come it is said whether it was late",
+            "only a pushed arrival says whether it was late",
         ),
     ),
     "templates": (
         ("n_tx >= 0 AND weight_wu >= 0 AND n_sigops >= 0", "counts are not negative"),
         ("height >= 1", "a template follows a block"),
-        ("request_us >= 0", "an answer takes time"),
+        ("request_us >= 0", "an answer does not come before its request"),
     ),
     "template_txs": (
         ("tx_index >= 1", "the first transaction of a template is 1"),
@@ -195,25 +201,25 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("tip_height >= 0 AND n_mempool_at_start >= 0", "counts are not negative"),
         (
             "json_valid(policy) AND json_valid(zmq) AND json_valid(software) AND json_valid(settings)",
-            "what is JSON can be read",
+            "columns with JSON can be read",
         ),
     ),
     "external_sources": (("n_rows >= 0", "counts are not negative"),),
 }
 
 
-def check_ranges(view: View) -> Outcome:
-    """Look for numbers that cannot be."""
-    outcome = Outcome("ranges", "numbers are in their ranges, and agree with each other")
+def check_ranges(view: DatasetView) -> CheckResult:
+    """Look for rows whose numbers are out of range or contradict each other."""
+    result = CheckResult("ranges", "numbers are in their ranges, and agree with each other")
     for name, conditions in RANGES.items():
         counts = ", ".join(f"count(*) FILTER (NOT ({condition}))" for condition, _ in conditions)
         n_rows, *n_wrong = view.rows(f"SELECT count(*), {counts} FROM {name}")[0]  # noqa: S608 - conditions of ours
-        outcome.n_rows += n_rows
+        result.n_rows += n_rows
         for (condition, words), count in zip(conditions, n_wrong, strict=True):
             if count:
-                outcome.breach(
+                result.breach(
                     f"{name}: {count} rows break `{condition}`: {words}",
-                    "this is no damage of a file but wrong when it was written: report it with these rows",
+                    "the file is whole and was written with wrong rows: report it with these rows",
                     count,
                 )
-    return outcome
+    return result

@@ -5,23 +5,22 @@ What the journals still hold counts as there. Times are compared only where the 
 
 from typing import Final
 
-from collector.check.grain import reverse
-from collector.check.model import Outcome
-from collector.check.view import View
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult, display_hash
 
-LOST: Final = "nothing can: such messages are gone, and `coverage` should have a hole there; report it"
+LOST: Final = "no way: these messages are lost, and `coverage` should end there but does not; report it"
 
 # Pushed messages of the `sequence` topic that are there: as rows, rejected, or in a journal.
 PRESENT: Final = """
     SELECT DISTINCT node, session, sequence FROM (
-        SELECT node, session, sequence FROM mempool_events_known WHERE kind = 'pushed'
-        UNION ALL SELECT node, session, sequence FROM rejects_known WHERE topic = 'sequence'
+        SELECT node, session, sequence FROM all_mempool_events WHERE kind = 'pushed'
+        UNION ALL SELECT node, session, sequence FROM all_rejects WHERE topic = 'sequence'
         UNION ALL SELECT node, session, sequence FROM journal_messages WHERE topic = 'sequence'
     ) WHERE sequence IS NOT NULL
 """
 
 # Intervals with the number of their run: those of a run go on into each other. Where the clock was set, the
-# order of intervals is not told by their times: there each is a run of its own.
+# times of intervals do not show their order: each of them is a run of its own.
 _NUMBERED: Final = """
     SELECT * EXCLUDE (begins), count(*) FILTER (begins) OVER (
         PARTITION BY node, session, topic ORDER BY from_at, to_at ROWS UNBOUNDED PRECEDING
@@ -32,7 +31,7 @@ _NUMBERED: Final = """
                 PARTITION BY node, session, topic ORDER BY from_at, to_at
             ) <> 'sealed', true)
             OR bool_or(end_reason = 'clock_step') OVER (PARTITION BY node, session) AS begins
-        FROM coverage_known
+        FROM all_coverage
     )
 """
 _BEFORE: Final = "ORDER BY from_at, to_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -45,7 +44,7 @@ RUNS: Final = f"""
 """  # noqa: S608 - a query of ours
 
 
-def check_intervals(view: View) -> Outcome:
+def check_intervals(view: DatasetView) -> CheckResult:
     """Look for intervals of a node and topic that overlap, end before they begin, or go on nowhere."""
     query = f"""
         SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
@@ -77,7 +76,7 @@ def check_intervals(view: View) -> Outcome:
         )
         WHERE wrong IS NOT NULL
     """  # noqa: S608 - queries of ours
-    return view.outcome(
+    return view.result(
         "coverage",
         "intervals are in order, apart, and each but the last goes on or has ended",
         "FROM coverage",
@@ -89,17 +88,17 @@ def check_intervals(view: View) -> Outcome:
     )
 
 
-def check_messages(view: View) -> Outcome:
+def check_messages(view: DatasetView) -> CheckResult:
     """Compare the counters that coverage claims for the `sequence` topic with the messages that are there."""
-    outcome = Outcome("messages", "every message that coverage claims is there, and no other")
+    result = CheckResult("messages", "every message that coverage claims is there, and no other")
     view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {PRESENT}")
-    outcome.n_rows = view.count("FROM present")
+    result.n_rows = view.count("FROM present")
     claimed = """
         SELECT node, session, topic, first_sequence, last_sequence, n_messages,
             strftime(from_at, '%Y-%m-%d %H:%M:%S.%f') AS from_at
-        FROM coverage_known WHERE first_sequence IS NOT NULL AND (
+        FROM all_coverage WHERE first_sequence IS NOT NULL AND (
             topic = 'sequence' OR (topic = 'mempool' AND (node, session) NOT IN (
-                SELECT (node, session) FROM rejects_known WHERE topic = 'sequence'
+                SELECT (node, session) FROM all_rejects WHERE topic = 'sequence'
             ))
         )
     """
@@ -117,7 +116,7 @@ def check_messages(view: View) -> Outcome:
             OR coalesce(n_there, 0) <> last_sequence - first_sequence + 1
     """  # noqa: S608 - queries of ours
     for node, session, topic, from_at, first, last, n_messages, n_there in view.rows(query):
-        outcome.breach(
+        result.breach(
             f"{topic} of {node}, session {session}, from {from_at}: counters {first} to {last} in "
             f"{n_messages} messages are claimed, {n_there} are there",
             LOST,
@@ -130,33 +129,33 @@ def check_messages(view: View) -> Outcome:
             ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
         WHERE c.last_sequence IS NULL OR p.sequence > c.last_sequence
     """  # noqa: S608 - queries of ours
-    outcome.breaches(
+    result.breaches(
         view.examples(outside),
         lambda node, session, sequence: (
             f"message {sequence} of {node}, session {session}, lies in no interval of coverage",
             "restore the file of coverage from a copy; without it the time counts as not observed",
         ),
     )
-    return outcome
+    return result
 
 
-def check_numbers(view: View) -> Outcome:
+def check_numbers(view: DatasetView) -> CheckResult:
     """Follow the node's mempool sequence while we were in step: A and R one by one, C by what it mined.
 
-    A block's transactions that only a snapshot told of may or may not have counted; all others must.
+    Transactions of a block that are known only from a snapshot may or may not count; all others must.
     """
-    outcome = Outcome("numbers", "the node's mempool sequence has no step that blocks do not explain")
+    result = CheckResult("numbers", "the node's mempool sequence skips only numbers that blocks explain")
     view.rows(f"CREATE OR REPLACE TEMP TABLE steps AS {_STEPS}")
-    outcome.n_rows = view.count("FROM steps WHERE event IN ('A', 'R')")
+    result.n_rows = view.count("FROM steps WHERE event IN ('A', 'R')")
     backwards = "SELECT node, session, sequence, step FROM steps WHERE step < 0"
-    outcome.breaches(
+    result.breaches(
         view.examples(backwards),
         lambda node, session, sequence, step: (
             f"{node}, session {session}: message {sequence} goes back by {-step}",
             LOST,
         ),
     )
-    outcome.breaches(
+    result.breaches(
         view.examples(_UNEXPLAINED),
         lambda node, session, sequence, skipped, least, most: (
             (
@@ -166,22 +165,22 @@ def check_numbers(view: View) -> Outcome:
             LOST,
         ),
     )
-    return outcome
+    return result
 
 
-def check_first_seen(view: View) -> Outcome:
-    """Compare what we learnt of transactions and blocks with the messages that told it."""
-    outcome = Outcome("first_seen", "what is said to be pushed has its message, and each message its row")
-    outcome.n_rows = view.count("FROM mempool_txs")
+def check_first_seen(view: DatasetView) -> CheckResult:
+    """Compare rows that were `pushed` with the messages that they come from."""
+    result = CheckResult("first_seen", "each pushed row has its message, and each message its row")
+    result.n_rows = view.count("FROM mempool_txs")
     query = """
         SELECT t.node, t.session, t.mempool_sequence, e.hash IS NULL
         FROM (FROM mempool_txs WHERE first_seen_kind = 'pushed') t
-        LEFT JOIN (FROM mempool_events_known WHERE event = 'A' AND kind = 'pushed') e
+        LEFT JOIN (FROM all_mempool_events WHERE event = 'A' AND kind = 'pushed') e
             ON t.node = e.node AND t.session = e.session AND t.mempool_sequence = e.mempool_sequence
             AND t.txid = e.hash
         WHERE e.hash IS NULL OR e.received_at <> t.entered_at
     """
-    outcome.breaches(
+    result.breaches(
         view.examples(query),
         lambda node, session, number, is_absent: (
             (
@@ -191,49 +190,49 @@ def check_first_seen(view: View) -> Outcome:
             "restore the files of mempool_events and mempool_txs of that day from a copy",
         ),
     )
-    told = """
+    unannounced = """
         SELECT a.node, a.session, lower(hex(a.block_hash)), a.event
         FROM (FROM block_arrivals WHERE kind = 'pushed' AND event <> 'seen') a
-        ANTI JOIN (FROM mempool_events_known WHERE kind = 'pushed') e ON a.node = e.node
+        ANTI JOIN (FROM all_mempool_events WHERE kind = 'pushed') e ON a.node = e.node
             AND a.session = e.session AND a.block_hash = e.hash AND a.event_at = e.received_at
             AND a.event = CASE e.event WHEN 'C' THEN 'connected' WHEN 'D' THEN 'disconnected' END
     """
-    outcome.breaches(
-        view.examples(told),
+    result.breaches(
+        view.examples(unannounced),
         lambda node, session, block_hash, event: (
-            f"{node}, session {session}: no message says that block {reverse(block_hash)} was {event} then",
+            f"{node}, session {session}: no message has block {display_hash(block_hash)} as {event} then",
             "restore the files of mempool_events and block_arrivals of that day from a copy",
         ),
     )
-    outcome.breaches(
+    result.breaches(
         view.examples(_without_rows(view)),
         lambda node, session, sequence, table: (
             f"{node}, session {session}: message {sequence} has no row in {table}",
             f"restore the file of {table} of that day from a copy",
         ),
     )
-    return outcome
+    return result
 
 
-def _without_rows(view: View) -> str:
+def _without_rows(view: DatasetView) -> str:
     """Write a query for events of which the entry or the arrival is missing.
 
-    Entries that a snapshot told of may still wait for their fees while a journal has the session.
+    Entries from a snapshot may still wait for their fees while a journal has the session.
     """
     nodes = {segment.parent.name for segment in view.files.journals.segments}
     open_nodes = ", ".join("'" + node.replace("'", "''") + "'" for node in sorted(nodes)) or "''"
     return f"""
         WITH events AS (
             SELECT e.* FROM mempool_events e
-            LEFT JOIN (SELECT node, max(session) AS newest FROM nodes_known GROUP BY node) n USING (node)
+            LEFT JOIN (SELECT node, max(session) AS newest FROM all_nodes GROUP BY node) n USING (node)
             WHERE e.kind = 'pushed' AND NOT (e.node IN ({open_nodes}) AND e.session = n.newest)
         )
         SELECT node, session, sequence, 'mempool_txs' FROM events e
-        ANTI JOIN mempool_txs_known t ON t.node = e.node AND t.session = e.session AND t.txid = e.hash
+        ANTI JOIN all_mempool_txs t ON t.node = e.node AND t.session = e.session AND t.txid = e.hash
         WHERE event = 'A'
         UNION ALL
         SELECT node, session, sequence, 'block_arrivals' FROM events e
-        ANTI JOIN block_arrivals_known a ON a.node = e.node AND a.session = e.session
+        ANTI JOIN all_block_arrivals a ON a.node = e.node AND a.session = e.session
             AND a.block_hash = e.hash AND a.event_at = e.received_at
             AND a.event = CASE e.event WHEN 'C' THEN 'connected' ELSE 'disconnected' END
         WHERE event IN ('C', 'D')
@@ -245,9 +244,9 @@ _STEPS: Final = f"""
     WITH events AS (
         SELECT node, session, sequence, received_at, event, hash, mempool_sequence
         FROM mempool_events WHERE kind = 'pushed'
-    ), runs AS ({RUNS}), told AS (
-        SELECT DISTINCT node, session, hash AS txid FROM mempool_events_known WHERE kind = 'pulled'
-        UNION SELECT DISTINCT node, session, txid FROM mempool_txs_known
+    ), runs AS ({RUNS}), from_snapshot AS (
+        SELECT DISTINCT node, session, hash AS txid FROM all_mempool_events WHERE kind = 'pulled'
+        UNION SELECT DISTINCT node, session, txid FROM all_mempool_txs
             WHERE first_seen_kind IN ('at_start', 'pulled')
     ), mined AS (
         SELECT DISTINCT e.node, e.session, e.sequence, t.txid
@@ -262,11 +261,11 @@ _STEPS: Final = f"""
         )
     ), used AS (
         SELECT node, session, sequence,
-            count(*) FILTER (before = 'A' AND told.txid IS NULL) AS least,
-            count(*) FILTER (before = 'A' OR told.txid IS NOT NULL) AS most
-        FROM history LEFT JOIN told USING (node, session, txid)
+            count(*) FILTER (before = 'A' AND from_snapshot.txid IS NULL) AS least,
+            count(*) FILTER (before = 'A' OR from_snapshot.txid IS NOT NULL) AS most
+        FROM history LEFT JOIN from_snapshot USING (node, session, txid)
         WHERE letter = 'C' GROUP BY node, session, sequence
-    ), known AS (SELECT DISTINCT block_hash FROM transactions)
+    ), with_transactions AS (SELECT DISTINCT block_hash FROM transactions)
     SELECT e.node, e.session, m.run AS run, s.run AS part, e.sequence, e.event,
         e.mempool_sequence - 1 - lag(e.mempool_sequence IGNORE NULLS) OVER stream AS step,
         coalesce(u.least, 0) AS least,
@@ -280,24 +279,24 @@ _STEPS: Final = f"""
     ASOF JOIN (FROM runs WHERE topic = 'sequence') s
         ON e.node = s.node AND e.session = s.session AND e.sequence >= s.first_sequence
     LEFT JOIN used u ON e.node = u.node AND e.session = u.session AND e.sequence = u.sequence
-    LEFT JOIN known k ON e.hash = k.block_hash
+    LEFT JOIN with_transactions k ON e.hash = k.block_hash
     WHERE e.sequence <= m.last_sequence AND e.sequence <= s.last_sequence AND e.received_at >= m.from_at
     WINDOW stream AS (PARTITION BY e.node, e.session, m.run, s.run ORDER BY e.sequence)
 """  # noqa: S608 - queries of ours
 
-# Numbers skip before a C (what conflicts with it goes first) or behind it, and an A closes the account: from
-# one A to the next, skipped numbers are those that blocks used up. In a reorganisation A come before their C.
+# A node skips numbers before a C (transactions that conflict with the block go first) or after it. From one
+# A to the next, the skipped numbers must be those that blocks used up. In a reorganisation, A comes before C.
 _UNEXPLAINED: Final = """
     SELECT node, session, sequence, skipped, at_least, at_most FROM (
         SELECT *,
-            total - lag(total) OVER account AS skipped,
-            total_least - lag(total_least) OVER account AS at_least,
-            total_most - lag(total_most) OVER account AS at_most
+            total - lag(total) OVER between_entries AS skipped,
+            total_least - lag(total_least) OVER between_entries AS at_least,
+            total_most - lag(total_most) OVER between_entries AS at_most
         FROM (
             SELECT *, sum(step) OVER run AS total, sum(least) OVER run AS total_least,
                 sum(most) OVER run AS total_most
             FROM steps WINDOW run AS (PARTITION BY node, session, run, part ORDER BY sequence)
         ) WHERE event = 'A' AND last_block IS DISTINCT FROM 'D'
-        WINDOW account AS (PARTITION BY node, session, run, part ORDER BY sequence)
+        WINDOW between_entries AS (PARTITION BY node, session, run, part ORDER BY sequence)
     ) WHERE skipped < at_least OR skipped > at_most
 """

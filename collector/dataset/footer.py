@@ -16,7 +16,7 @@ from collector.errors import DatasetError
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pyarrow raises for a damaged file
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """A column of a row group. Bounds are text as DuckDB writes it; what a footer does not say is None."""
 
     group: int
@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
     n_null: int | None
 
 
-def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Chunk]:
+def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[ColumnChunk]:
     """Read what a footer says of each column in each row group.
 
     Raises DatasetError where it is damaged, FileNotFoundError and PermissionError.
@@ -39,7 +39,7 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Chunk
             stats_min_value, stats_max_value, stats_null_count
         FROM parquet_metadata(?) ORDER BY row_group_id, column_id
     """
-    chunks = [Chunk(*row) for row in ask(connection, path, query)]
+    chunks = [ColumnChunk(*row) for row in query_file(connection, path, query)]
     if any(chunk.n_rows < 0 for chunk in chunks):
         raise DatasetError("its footer says that a row group has fewer than no rows")
     return chunks
@@ -47,10 +47,12 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Chunk
 
 def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Have DuckDB read every value of a file; raises as `read_footer` does."""
-    ask(connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)")
+    query_file(
+        connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)"
+    )
 
 
-def ask(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
+def query_file(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
     """Run a query of one file, whose path is its parameter; raises as `read_footer` does."""
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
     try:

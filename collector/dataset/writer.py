@@ -8,8 +8,8 @@ puts whole folders in the place of others, holds the lock alone for that moment.
 
 Folders are those of `collector.dataset.schema`. The name of a `height=<first>-<last>` folder looks like a
 column to readers that know Hive partitioning and would hide the real `height` (DuckDB does so without a word,
-pyarrow and pandas refuse), so readers must be told not to look: DuckDB `hive_partitioning = false`, pyarrow
-and pandas `partitioning=None`.
+pyarrow and pandas refuse), so readers need an option: DuckDB `hive_partitioning = false`, pyarrow and pandas
+`partitioning=None`.
 """
 
 import re

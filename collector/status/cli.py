@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from collector.check.view import retrying
+from collector.check.dataset_view import retry_while_files_move
 from collector.dataset.open import ChainOption, DatasetArgument, open_existing
 from collector.log import printable
 from collector.status.gather import gather
@@ -27,7 +27,7 @@ def show_status(
 ) -> None:
     """Show what is collected, how old its end is, its gaps and rates, and whether a collector runs."""
     opened = open_existing(dataset, chain)
-    status = retrying(opened, lambda: gather(opened))
+    status = retry_while_files_move(opened, lambda: gather(opened))
     if as_json:
         print(json.dumps(asdict(status), indent=1))
     else:

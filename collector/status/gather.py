@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import duckdb
 
-from collector.check.links import OF_A_NODE
-from collector.check.view import Files, View, open_view, take_files
+from collector.check.cross_table import OF_A_NODE
+from collector.check.dataset_view import DatasetFiles, DatasetView, list_files, open_dataset_view
 from collector.dataset import locks
 from collector.dataset.footer import read_footer
 from collector.dataset.open import Dataset
@@ -30,7 +30,7 @@ RATE_US: Final = 3_600_000_000
 
 def gather(dataset: Dataset) -> Status:
     """Gather the status. Raises FileNotFoundError or duckdb.IOException if compaction removed a file."""
-    files = take_files(dataset)
+    files = list_files(dataset)
     sound: dict[str, list[Path]] = {name: [] for name in files.by_table}
     unreadable: list[str] = []
     with (
@@ -41,7 +41,7 @@ def gather(dataset: Dataset) -> Status:
             _table(connection, TABLES[name], paths, sound[name], unreadable)
             for name, paths in files.by_table.items()
         ]
-        view = open_view(dataset, files, sound, connection)
+        view = open_dataset_view(dataset, files, sound, connection)
         nodes = _nodes(view, time.time_ns() // 1000)
     return Status(
         dataset=str(dataset.root),
@@ -87,17 +87,15 @@ def _table(
     return status
 
 
-def _nodes(view: View, now_us: int) -> list[NodeStatus]:
+def _nodes(view: DatasetView, now_us: int) -> list[NodeStatus]:
     rows = view.rows("""
         SELECT node, max_by(session, started_at), count(DISTINCT session), epoch_us(max(started_at)),
             max_by(subversion, started_at), max_by(settings, started_at), max(tip_height)
-        FROM nodes_known GROUP BY node ORDER BY node
+        FROM all_nodes GROUP BY node ORDER BY node
     """)
-    stored = view.rows("SELECT max(height) FROM blocks_known")[0][0]
+    stored = view.rows("SELECT max(height) FROM all_blocks")[0][0]
     tips = dict(
-        view.rows(
-            "SELECT node, max(height) FROM block_arrivals_known WHERE event = 'connected' GROUP BY node"
-        )
+        view.rows("SELECT node, max(height) FROM all_block_arrivals WHERE event = 'connected' GROUP BY node")
     )
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     nodes = []
@@ -122,11 +120,11 @@ def _journal(dataset: Dataset, node: str) -> Path:
     return journal_folder(dataset.root, dataset.chain, node)
 
 
-def _add_gaps(view: View, status: NodeStatus, now_us: int) -> None:
+def _add_gaps(view: DatasetView, status: NodeStatus, now_us: int) -> None:
     """Set until when a node was observed, and the gaps of the last day."""
     intervals = view.connection.execute(
         """
-        SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM coverage_known
+        SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM all_coverage
         WHERE node = ? ORDER BY topic, from_at, to_at
         """,
         [status.name],
@@ -154,13 +152,13 @@ def _add_gaps(view: View, status: NodeStatus, now_us: int) -> None:
         )
 
 
-def _add_rates(view: View, status: NodeStatus) -> None:
+def _add_rates(view: DatasetView, status: NodeStatus) -> None:
     """Set the rates of rows and transactions over the last recorded hour."""
     last_us = view.connection.execute(
-        "SELECT epoch_us(max(to_at)) FROM coverage_known WHERE node = ?", [status.name]
+        "SELECT epoch_us(max(to_at)) FROM all_coverage WHERE node = ?", [status.name]
     ).fetchall()[0][0]
     first_us = view.connection.execute(
-        "SELECT epoch_us(min(from_at)) FROM coverage_known WHERE node = ?", [status.name]
+        "SELECT epoch_us(min(from_at)) FROM all_coverage WHERE node = ?", [status.name]
     ).fetchall()[0][0]
     if last_us is None or last_us <= first_us:
         return
@@ -177,7 +175,7 @@ def _add_rates(view: View, status: NodeStatus) -> None:
     status.txs_per_s = round(counts["mempool_txs"] / duration_s, 3)
 
 
-def _add_backlog(files: Files, status: NodeStatus) -> None:
+def _add_backlog(files: DatasetFiles, status: NodeStatus) -> None:
     for segment in files.journals.segments:
         if segment.parent.name == status.name:
             status.n_segments += 1

@@ -16,7 +16,7 @@ from analysis.checks import read_results
 from analysis.database import open_database
 from analysis.engine import BuildResult, build
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
-from collector.compaction.run import Outcome, compact
+from collector.compaction.run import PartitionResult, compact
 from collector.dataset.locks import WRITE_LOCK
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
@@ -328,7 +328,7 @@ def test_compaction_changes_no_file_of_a_build_that_is_reading(dataset: Path) ->
     target = Dataset(dataset, "regtest")
     with target.write_lock():
         pass
-    outcomes: list[Outcome] = []
+    outcomes: list[PartitionResult] = []
     compaction = threading.Thread(target=lambda: outcomes.extend(compact(target, today=dt.date(2030, 1, 1))))
     seen: list[list[str]] = []
 

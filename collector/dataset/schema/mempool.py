@@ -91,7 +91,7 @@ MEMPOOL_EVENTS = Table(
         col(
             "removal_reason",
             TEXT,
-            "Why it left (R): derived, not told.",
+            "Why it left (R): derived by us, the node does not say it.",
             nullable=True,
             values=REMOVAL_REASONS,
         ),

@@ -65,7 +65,7 @@ def header(height: int) -> Header:
 
 
 def time_s(height: int) -> int:
-    """Tell the time in a header."""
+    """Describe the time in a header."""
     return 1_728_000_000 + height
 
 
@@ -75,7 +75,7 @@ def hash_of(text: str) -> bytes:
 
 
 def at_us(sequence: int) -> int:
-    """Tell when a message came."""
+    """Describe when a message came."""
     return START_US + (sequence + 1) * 1_000_000
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from collector.check import run
-from collector.check.model import BREACH, OK, Outcome
+from collector.check.model import BREACH, OK, CheckResult
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
 from tests.collector.check.made_dataset import Rows, at_us, header, make_all_rows, name, write
@@ -17,7 +17,7 @@ Plant = Callable[[Rows], None]
 CHECKS = {each.__name__.removeprefix("check_"): each for each in run.CHECKS}
 
 
-def outcome(dataset: Dataset, check: str, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+def result(dataset: Dataset, check: str, monkeypatch: pytest.MonkeyPatch) -> CheckResult:
     """Give what one check says of a dataset."""
     monkeypatch.setattr(run, "CHECKS", (CHECKS[check],))
     return run.check(dataset)[-1]
@@ -164,8 +164,8 @@ PLANTED: list[tuple[str, str, Plant]] = [
             change("mempool_events", 5, event="A"),
         ),
     ),
-    ("bodies", "a block that was seen and is not there", drop("block_arrivals", 3)),
-    ("bodies", "blocks that nobody has seen", change("coverage", 4, last_sequence=1, n_messages=2)),
+    ("rawblocks", "a block that was seen and is not there", drop("block_arrivals", 3)),
+    ("rawblocks", "blocks that nobody has seen", change("coverage", 4, last_sequence=1, n_messages=2)),
     ("pulled", "an entry that was pulled and has no event", drop("mempool_events", 7)),
     ("pulled", "an event that was pulled and has no entry", drop("mempool_txs", 5)),
     ("pulled", "an event that is missing", change("mempool_events", 7, sequence=-2)),
@@ -180,7 +180,7 @@ def test_what_does_not_agree_is_found(
     """By the check that is for it; without the change no check finds anything (see test_check)."""
     rows = make_all_rows()
     plant(rows)
-    assert outcome(write(tmp_path / "changed", rows), check, monkeypatch).status == BREACH, what
+    assert result(write(tmp_path / "changed", rows), check, monkeypatch).status == BREACH, what
 
 
 def end_all(rows: Rows, reason: str) -> None:
@@ -193,14 +193,14 @@ def test_a_clock_that_was_set_makes_no_moment_wrong(tmp_path: Path, monkeypatch:
     """Stamps then do not tell the order, and a step that is smaller than the setting is no step."""
     rows = make_all_rows()
     rows["mempool_events"][1]["received_at"] = at_us(0) - 400_000
-    assert outcome(write(tmp_path / "slewed", rows), "moments", monkeypatch).status == OK
+    assert result(write(tmp_path / "slewed", rows), "moments", monkeypatch).status == OK
     rows["mempool_events"][1]["received_at"] = at_us(0) - 600_000
-    assert outcome(write(tmp_path / "wrong", rows), "moments", monkeypatch).status == BREACH
+    assert result(write(tmp_path / "wrong", rows), "moments", monkeypatch).status == BREACH
     rows["nodes"][0]["settings"] = '{"clock_step_s": 1}'
-    assert outcome(write(tmp_path / "set so", rows), "moments", monkeypatch).status == OK
+    assert result(write(tmp_path / "set so", rows), "moments", monkeypatch).status == OK
     rows["mempool_events"][1]["received_at"] = at_us(0) - 3_000_000
     end_all(rows, "clock_step")
-    assert outcome(write(tmp_path / "stepped", rows), "moments", monkeypatch).status == OK
+    assert result(write(tmp_path / "stepped", rows), "moments", monkeypatch).status == OK
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_what_a_kill_took_along_is_no_breach(
     """Damage to the journal of a killed run may leave rows without those that explain them."""
     rows = make_all_rows()
     plant(rows)
-    assert outcome(write(tmp_path / "ended", rows), check, monkeypatch).status == BREACH
+    assert result(write(tmp_path / "ended", rows), check, monkeypatch).status == BREACH
     end_all(rows, "killed")
-    assert outcome(write(tmp_path / "killed", rows), check, monkeypatch).status == OK
+    assert result(write(tmp_path / "killed", rows), check, monkeypatch).status == OK
 
 
 def test_a_file_without_rows_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

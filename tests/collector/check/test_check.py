@@ -11,10 +11,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from collector.check.model import BREACH, NOTE, OK, Outcome
+from collector.check.model import BREACH, NOTE, OK, CheckResult
 from collector.check.run import check
 from collector.cli import app
-from collector.compaction import run as compaction
+from collector.compaction import replacement
+from collector.compaction.run import compact
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
 from collector.errors import DatasetError
@@ -33,20 +34,20 @@ from tests.collector.check.made_dataset import (
 )
 
 
-def outcomes(dataset: Dataset) -> dict[str, Outcome]:
+def results(dataset: Dataset) -> dict[str, CheckResult]:
     """Check a dataset, and give what came of it by name."""
-    return {outcome.name: outcome for outcome in check(dataset)}
+    return {result.name: result for result in check(dataset)}
 
 
 def breaches(dataset: Dataset) -> dict[str, str]:
     """Name the checks that found a breach, with the first thing each found."""
-    found = outcomes(dataset).values()
+    found = results(dataset).values()
     return {each.name: each.findings[0].what for each in found if each.status == BREACH}
 
 
 def test_a_clean_dataset_passes_every_check(tmp_path: Path) -> None:
     """Nothing is found, and every check had something to look at."""
-    found = outcomes(write(tmp_path / "d", make_all_rows()))
+    found = results(write(tmp_path / "d", make_all_rows()))
     assert {each.name: each.findings for each in found.values() if each.status != OK} == {}
     assert [each.name for each in found.values() if not each.n_rows] == []
 
@@ -170,7 +171,7 @@ def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Pa
             {**rows["transactions"][0], "height": height, "block_hash": hash_of(f"b{height}")}
         )
     dataset = write(tmp_path / "d", rows)
-    found = outcomes(dataset)["heights"]
+    found = results(dataset)["heights"]
     assert [finding.what for finding in found.findings] == [
         "heights 103 to 104 are missing",
         "height 107 is missing",
@@ -190,7 +191,7 @@ def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> N
     for row in rows["transactions"]:
         row |= {"fee_sat": None, "input_value_sat": None, "effective_feerate_sat_vb": None}
     write(tmp_path / "d", {name_: rows[name_] for name_ in ("blocks", "transactions")}, stem="backfill-1")
-    found = outcomes(dataset)
+    found = results(dataset)
     assert (found["grain"].status, found["grain"].n_found) == (NOTE, 9)
     assert breaches(dataset) == {}
 
@@ -219,13 +220,13 @@ def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) ->
         journal.set_state("coverage/s", ledger.state())
         journal.flush()
         assert breaches(dataset) == {}
-        assert outcomes(dataset)["leftovers"].status == OK
+        assert results(dataset)["leftovers"].status == OK
         # A seal that is under way: of its files one is there, and its segment still is.
         (segment,) = journal._folder.glob("*.journal")
         partly = {"template_txs": [{**row, "taken_at": at_us(9)} for row in later["template_txs"]]}
         write(tmp_path / "d", partly, stem=segment.stem)
         assert breaches(dataset) == {}
-    assert outcomes(dataset)["leftovers"].findings[0].mend.startswith("`pool-collector run`")
+    assert results(dataset)["leftovers"].findings[0].mend.startswith("`pool-collector run`")
     assert entry["txid"] == name("t4")
 
 
@@ -252,27 +253,27 @@ def test_what_lies_about_is_named_and_no_breach(tmp_path: Path) -> None:
     for path in left:
         path.write_bytes(b"x")
         os.utime(path, (time.time() - 7200,) * 2)
-    found = outcomes(dataset)["leftovers"]
+    found = results(dataset)["leftovers"]
     assert found.status == NOTE
     assert found.n_found == 6
     said = " ".join(finding.what for finding in found.findings)
     assert all(str(path) in said for path in left)
     for path in left:
         path.unlink()
-    assert "killed compaction" in outcomes(dataset)["leftovers"].findings[0].what
+    assert "killed compaction" in results(dataset)["leftovers"].findings[0].what
 
 
 def test_a_compacted_dataset_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What compaction makes of many files keeps the contract."""
     import datetime as dt
 
-    monkeypatch.setattr(compaction, "GRACE_S", 0.0)
+    monkeypatch.setattr(replacement, "GRACE_S", 0.0)
     rows = make_rows()
     for number in range(4):
         part = {name_: each[number::4] for name_, each in rows.items()}
         dataset = write(tmp_path / "d", part, stem=f"seal-{number}")
-    done = list(compaction.compact(dataset, today=dt.date(2024, 10, 5)))
-    assert {outcome.partition.split("/")[0] for outcome in done} >= {"mempool_events", "coverage"}
+    done = list(compact(dataset, today=dt.date(2024, 10, 5)))
+    assert {result.partition.split("/")[0] for result in done} >= {"mempool_events", "coverage"}
     assert len(dataset.paths(MEMPOOL_EVENTS)) == 1
     assert len(dataset.paths(TRANSACTIONS)) == 4
     assert breaches(dataset) == {}

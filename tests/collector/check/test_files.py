@@ -14,7 +14,7 @@ from collector.check.model import BREACH, NOTE
 from collector.dataset.query import query_engine
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS
 from tests.collector.check.made_dataset import make_rows, write
-from tests.collector.check.test_check import breaches, outcomes
+from tests.collector.check.test_check import breaches, results
 
 FOOTER_TAIL_BYTES = 8  # behind a footer: its length and a mark
 EVERY = 29  # so many bytes of a footer lie between two that are flipped
@@ -81,8 +81,8 @@ def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path
         for at in footer_of(whole)[::EVERY]:
             damage(path, at, 1 << at % 8)
             checks = FileChecks(connection)
-            checks.look_at(BLOCKS, path)
-            if BREACH in {outcome.status for outcome in checks.outcomes}:
+            checks.check_file(BLOCKS, path)
+            if BREACH in {result.status for result in checks.results}:
                 n_found += 1
             else:
                 n_passed += 1  # it was in the text of a column
@@ -103,7 +103,7 @@ def test_a_footer_that_tells_another_number_of_rows_is_found(tmp_path: Path) -> 
             with suppress(pa.ArrowException, OSError, UnicodeDecodeError):
                 if pq.read_metadata(path).num_rows != 7:
                     checks = FileChecks(connection)
-                    checks.look_at(MEMPOOL_EVENTS, path)
+                    checks.check_file(MEMPOOL_EVENTS, path)
                     told += [finding.what for finding in checks.footers.findings]
     assert [what.partition(": ")[2] for what in told] == ["its footer says 6 rows in all, there are 7"]
 
@@ -113,7 +113,7 @@ def test_a_file_of_another_form_is_named_and_no_breach(tmp_path: Path) -> None:
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(MEMPOOL_EVENTS)
     rewrite(path, dataset.read(MEMPOOL_EVENTS))
-    footers = outcomes(dataset)["footers"]
+    footers = results(dataset)["footers"]
     assert (footers.status, footers.n_found) == (NOTE, 1)
     assert "SNAPPY" in footers.findings[0].what
 

@@ -7,7 +7,7 @@ import pytest
 from collector.check.model import BREACH, OK
 from collector.journal.segment import journal_folder
 from tests.collector.check.made_dataset import at_us, make_rows, name, write
-from tests.collector.check.test_check import breaches, outcomes
+from tests.collector.check.test_check import breaches, results
 
 
 def test_block_0_is_a_height_like_any_other(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_block_0_is_a_height_like_any_other(tmp_path: Path) -> None:
     rows = make_rows()
     for table in ("blocks", "transactions", "block_arrivals"):
         rows[table].append({**rows[table][0], "height": 0, "block_hash": name("b0")})
-    found = outcomes(write(tmp_path / "d", rows))["heights"]
+    found = results(write(tmp_path / "d", rows))["heights"]
     assert (found.n_found, found.findings[0].what) == (99, "heights 1 to 99 are missing")
 
 
@@ -25,9 +25,9 @@ def test_a_block_that_was_connected_and_is_not_there_is_missing(tmp_path: Path, 
     rows = make_rows()
     arrival = {**rows["block_arrivals"][1], "height": height, "block_hash": name("b103")}
     rows["block_arrivals"].append({**arrival, "event_at": at_us(7)})
-    missing = outcomes(write(tmp_path / "connected", rows))["heights"]
+    missing = results(write(tmp_path / "connected", rows))["heights"]
     rows["block_arrivals"].append({**arrival, "event_at": at_us(8), "event": "disconnected"})
-    stale = outcomes(write(tmp_path / "stale", rows))["heights"]
+    stale = results(write(tmp_path / "stale", rows))["heights"]
     assert (missing.status, missing.n_found, stale.status) == (BREACH, 1, OK)
     assert "is missing" in missing.findings[0].what
 

@@ -29,7 +29,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
-    """Files, rows, bytes, and the span of times or heights; what cannot be read is named."""
+    """DatasetFiles, rows, bytes, and the span of times or heights; what cannot be read is named."""
     tables = {table.name: table for table in gather(dataset).tables}
     assert (tables["blocks"].n_files, tables["blocks"].n_rows) == (1, 3)
     assert (tables["blocks"].first, tables["blocks"].last) == ("100", "102")

@@ -1,8 +1,8 @@
-"""One moment of a dataset: the files that belong together, and the rows in the journals beside them.
+"""Show a dataset as it is at one moment: its files, and the rows that its journals still hold.
 
-A collector may be running. Of a journal segment that is being sealed some files are there and others not yet:
-they are left out, all of them, and its rows count as journalled. In DuckDB each table is a view under its own
-name; `<table>_known` has the journals' rows besides.
+A collector may be running. While it seals a journal segment, some files of the segment are there and others
+are not yet: all of them are left out, and the segment's rows count as journalled. In DuckDB each table is a
+view under its own name; `all_<table>` has the rows of the journals too.
 """
 
 import errno
@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from collector.check.journals import Journals, messages_table, read_journals
-from collector.check.model import SHOWN, Found, Outcome, Tell
+from collector.check.model import MAX_FINDINGS, CheckResult, Describe, Examples
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES
@@ -28,47 +28,47 @@ T = TypeVar("T")
 
 
 @dataclass
-class Files:
-    """The files of each table at one moment, and what the journals held then."""
+class DatasetFiles:
+    """The files of each table at one moment, and what the journals held at that moment."""
 
     by_table: dict[str, list[Path]]
     journals: Journals
 
 
 @dataclass
-class View:
-    """Files and journals of one moment, and DuckDB over them."""
+class DatasetView:
+    """DatasetFiles and journals of one moment, and DuckDB over them."""
 
     dataset: Dataset
-    files: Files
-    sound: Mapping[str, Sequence[Path]]  # those of the files that can be read
+    files: DatasetFiles
+    readable: Mapping[str, Sequence[Path]]  # those of the files that can be read
     connection: duckdb.DuckDBPyConnection
-    is_backfilling: bool  # a backfill or an import is writing
+    is_being_backfilled: bool  # a backfill or an import is writing
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Run a query and return its rows; times must be made text in it."""
+        """Run a query and return its rows. The query must turn times into text."""
         return self.connection.execute(query).fetchall()
 
     def count(self, query: str) -> int:
         """Count the rows of a query."""
         return int(self.rows(f"SELECT count(*) FROM ({query})")[0][0])  # noqa: S608 - a query of ours
 
-    def examples(self, query: str) -> Found:
-        """Return how many rows a query has, and as many of them as are shown."""
-        found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {SHOWN}")  # noqa: S608 - a query of ours
-        return Found(int(found[0][-1]), [row[:-1] for row in found]) if found else Found(0, [])
+    def examples(self, query: str) -> Examples:
+        """Count the rows of a query, and return the first of them as examples."""
+        found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {MAX_FINDINGS}")  # noqa: S608 - a query of ours
+        return Examples(int(found[0][-1]), [row[:-1] for row in found]) if found else Examples(0, [])
 
-    def outcome(self, name: str, title: str, looked_at: str, query: str, tell: Tell) -> Outcome:
-        """Return what comes of a check that is one query: each of its rows is a breach."""
-        outcome = Outcome(name, title, self.count(looked_at))
-        outcome.breaches(self.examples(query), tell)
-        return outcome
+    def result(self, name: str, title: str, looked_at: str, query: str, describe: Describe) -> CheckResult:
+        """Run a check that is one query: each row that the query finds is a breach."""
+        result = CheckResult(name, title, self.count(looked_at))
+        result.breaches(self.examples(query), describe)
+        return result
 
 
-def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
-    """Read a dataset while compaction holds still, and once more when a file has gone all the same.
+def retry_while_files_move(dataset: Dataset, read: Callable[[], T]) -> T:
+    """Call `read` while compaction waits, and again when a file has gone nevertheless.
 
-    Raises DatasetError when that goes on and on, or when something may not be read.
+    Raises DatasetError after `TRIES` such failures, or when this user may not read something.
     """
     for _ in range(TRIES):
         try:
@@ -92,10 +92,10 @@ def retrying(dataset: Dataset, read: Callable[[], T]) -> T:
     )
 
 
-def take_files(dataset: Dataset) -> Files:
-    """List the files of every table, less those of segments that are being sealed.
+def list_files(dataset: Dataset) -> DatasetFiles:
+    """List the files of every table, without those of segments that are being sealed.
 
-    Raises PermissionError for a folder that may not be read: without what is in it all else looks wrong.
+    Raises PermissionError for a folder that may not be read: the rows in it would seem to be missing.
     """
     for folder in (dataset.folder, *dataset.folder.glob("*"), *dataset.folder.glob("*/*")):
         if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
@@ -108,16 +108,21 @@ def take_files(dataset: Dataset) -> Files:
             break
     unsealed = journals.stems | later
     kept = {name: [path for path in paths if path.stem not in unsealed] for name, paths in listed.items()}
-    return Files(kept, journals)
+    return DatasetFiles(kept, journals)
 
 
-def open_view(
-    dataset: Dataset, files: Files, sound: Mapping[str, Sequence[Path]], connection: duckdb.DuckDBPyConnection
-) -> View:
-    """Make the views; `sound` are the files of each table that can be read."""
+def open_dataset_view(
+    dataset: Dataset,
+    files: DatasetFiles,
+    readable: Mapping[str, Sequence[Path]],
+    connection: duckdb.DuckDBPyConnection,
+) -> DatasetView:
+    """Make the views and tables in DuckDB; `readable` has the files of each table that can be read."""
     journals = files.journals
     for name, table in TABLES.items():
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {contract_rows(table, sound[name])}")
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {contract_rows(table, readable[name])}"
+        )
         batches = list(journals.rows.get(name, []))
         if name == "coverage":
             batches.append(pa.RecordBatch.from_pylist(journals.coverage, schema=table.arrow))
@@ -128,16 +133,16 @@ def open_view(
         connection.execute(f"CREATE OR REPLACE TEMP TABLE journal_{name} AS FROM journalled")
         connection.unregister("journalled")
         connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {name}_known AS FROM {name} UNION ALL BY NAME FROM journal_{name}"
+            f"CREATE OR REPLACE TEMP VIEW all_{name} AS FROM {name} UNION ALL BY NAME FROM journal_{name}"
         )
     connection.register("journalled", messages_table(journals.messages))
     connection.execute("CREATE OR REPLACE TEMP TABLE journal_messages AS FROM journalled")
     connection.unregister("journalled")
-    return View(dataset, files, sound, connection, dataset.is_being_backfilled)
+    return DatasetView(dataset, files, readable, connection, dataset.is_being_backfilled)
 
 
 def _conformed(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give a batch of a journal, maybe of an older version, the contract's columns."""
+    """Give a batch of a journal the contract's columns; an older version may have written it without some."""
     arrays = [
         batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
         for field in schema

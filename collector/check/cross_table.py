@@ -1,10 +1,10 @@
-"""Checks of what belongs together: transactions and blocks, templates and theirs, rows and sessions."""
+"""Check that tables agree: blocks with transactions, templates with theirs, rows with their sessions."""
 
 from typing import Final
 
-from collector.check.grain import reverse
-from collector.check.model import Outcome
-from collector.check.view import View
+from collector.check.dataset_view import DatasetView
+from collector.check.model import CheckResult, display_hash
+from collector.dataset.schema import BACKFILL_NODE
 
 OF_A_NODE: Final = (
     "mempool_txs",
@@ -18,12 +18,11 @@ OF_A_NODE: Final = (
 )
 # Kinds of imports, and what the name of their table ends in.
 IMPORTED: Final = {"arrivals": "arrivals", "blocks": "blocks", "labels": "pool_labels", "prices": "prices"}
-BACKFILL: Final = "backfill"  # the `node` of what a backfill rejects
 
 
-# Bytes of a block besides its transactions: the header, and how many they are.
-FRAME: Final = "(81 + CASE WHEN count(*) < 253 THEN 0 WHEN count(*) < 65536 THEN 2 ELSE 4 END)"
-# What a block's row says of its transactions: the column, and the same from their rows.
+# Bytes of a block besides its transactions: the header and the number of transactions.
+HEADER_BYTES: Final = "(81 + CASE WHEN count(*) < 253 THEN 0 WHEN count(*) < 65536 THEN 2 ELSE 4 END)"
+# Columns of a block that its transactions determine, and how to compute them.
 TOTALS: Final = {
     "n_inputs": "coalesce(sum(n_inputs) FILTER (tx_index > 0), 0)",
     "n_outputs": "sum(n_outputs)",
@@ -31,19 +30,19 @@ TOTALS: Final = {
     "output_value_sat": "coalesce(sum(output_value_sat) FILTER (tx_index > 0), 0)",
     "coinbase_txid": "min(txid) FILTER (tx_index = 0)",
     "coinbase_value_sat": "min(output_value_sat) FILTER (tx_index = 0)",
-    "weight_wu": f"sum(weight_wu) + 4 * {FRAME}",
-    "size_bytes": f"sum(size_bytes) + {FRAME}",
+    "weight_wu": f"sum(weight_wu) + 4 * {HEADER_BYTES}",
+    "size_bytes": f"sum(size_bytes) + {HEADER_BYTES}",
 }
 
 
-def check_transactions(view: View) -> Outcome:
-    """Compare each block with its transactions: all there, at its height, and what it says of them."""
+def check_transactions(view: DatasetView) -> CheckResult:
+    """Compare each block with its transactions: their number, heights, and sums."""
     query = _unlike_their_transactions()
-    if view.is_backfilling:  # it writes transactions first, and their blocks next
+    if view.is_being_backfilled:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
 
-    def tell(block_hash: str, height: int, n_said: int, n_there: int, wrong: str) -> tuple[str, str]:
-        name = f"block {reverse(block_hash)}"
+    def describe(block_hash: str, height: int, n_said: int, n_there: int, wrong: str) -> tuple[str, str]:
+        name = f"block {display_hash(block_hash)}"
         if wrong == "no block":
             return (
                 f"{n_there} transactions of {name}, which is not in blocks",
@@ -59,17 +58,17 @@ def check_transactions(view: View) -> Outcome:
             ),
         )
 
-    return view.outcome(
+    return view.result(
         "transactions",
-        "each block has all its transactions, and is their sum",
+        "each block has all its transactions and agrees with their sums",
         "FROM transactions",
         query,
-        tell,
+        describe,
     )
 
 
 def _unlike_their_transactions() -> str:
-    """Write a query for blocks that differ from their transactions, and in what."""
+    """Write a query for the blocks that differ from their transactions, and for what differs."""
     of_blocks = ", ".join(f"any_value({name}) AS {name}" for name in TOTALS)
     of_transactions = ", ".join(f"{total} AS {name}" for name, total in TOTALS.items())
     names = ", ".join(f"CASE WHEN b.{name} <> t.{name} THEN '{name}' END" for name in TOTALS)
@@ -99,8 +98,8 @@ def _unlike_their_transactions() -> str:
     """  # noqa: S608 - names are the contract's
 
 
-def check_templates(view: View) -> Outcome:
-    """Compare each template with its transactions: all there, of its session, and what they come to."""
+def check_templates(view: DatasetView) -> CheckResult:
+    """Compare each template with its transactions: their number, session, and sums."""
     query = """
         SELECT node, strftime(taken_at, '%Y-%m-%d %H:%M:%S.%f'), t.n_tx, x.n_tx
         FROM (
@@ -119,7 +118,7 @@ def check_templates(view: View) -> Outcome:
             OR coalesce(x.fees_sat, 0) <> t.fees_sat
     """
 
-    def tell(node: str, taken_at: str, n_said: int | None, n_there: int | None) -> tuple[str, str]:
+    def describe(node: str, taken_at: str, n_said: int | None, n_there: int | None) -> tuple[str, str]:
         return (
             (
                 f"template of {node} at {taken_at} has {n_said or 'no row in templates, and'} "
@@ -129,43 +128,62 @@ def check_templates(view: View) -> Outcome:
             "restore the files of that day from a copy; a template cannot be had again",
         )
 
-    return view.outcome(
+    return view.result(
         "templates",
-        "each template has all its transactions, and is their sum",
+        "each template has all its transactions and agrees with their sums",
         "FROM template_txs",
         query,
-        tell,
+        describe,
     )
 
 
-def check_copies(view: View) -> Outcome:
-    """Compare what is said of a transaction wherever it is: its hash with witness data fixes all of it."""
-    outcome = Outcome("copies", "a transaction is the same in each mempool and block")
+def check_copies(view: DatasetView) -> CheckResult:
+    """Compare rows of the same transaction, by wtxid, in mempools and blocks: they must be alike."""
+    result = CheckResult("copies", "rows of one transaction in mempools and blocks are alike")
     columns = (
         "wtxid, txid, size_bytes, weight_wu, n_inputs, n_outputs, output_value_sat, signals_rbf, fee_sat"
     )
-    _, *told = columns.split(", ")
-    differs = " OR ".join(f"min({name}) <> max({name})" for name in told)
-    outcome.n_rows = view.count("FROM mempool_txs")
+    _, *compared = columns.split(", ")
+    differs = " OR ".join(f"min({name}) <> max({name})" for name in compared)
+    result.n_rows = view.count("FROM mempool_txs")
     query = f"""
         SELECT lower(hex(min(txid))) FROM (
             SELECT {columns} FROM mempool_txs WHERE wtxid IS NOT NULL
             UNION ALL SELECT {columns} FROM transactions SEMI JOIN mempool_txs USING (wtxid)
         ) GROUP BY wtxid HAVING {differs}
     """  # noqa: S608 - names are the contract's
-    outcome.breaches(
+    result.breaches(
         view.examples(query),
         lambda txid: (
-            f"rows of transaction {reverse(txid)} in mempool_txs and transactions contradict each other",
+            f"rows of transaction {display_hash(txid)} in mempool_txs and transactions contradict each other",
             "restore the files that have them from a copy",
         ),
     )
-    return outcome
+    return result
 
 
-def check_sources(view: View) -> Outcome:
+def check_fees(view: DatasetView) -> CheckResult:
+    """Count mempool entries without a fee that a row of `transactions` has: `mend` can fill it."""
+    result = CheckResult("fees", "a fee that transactions has is not null in mempool_txs")
+    result.n_rows = view.count("FROM mempool_txs")
+    query = """
+        SELECT node, strftime(entered_at, '%Y-%m-%d') AS day, count(*) AS n_missing
+        FROM (FROM mempool_txs WHERE fee_sat IS NULL)
+        SEMI JOIN (SELECT txid FROM transactions WHERE fee_sat IS NOT NULL) USING (txid)
+        GROUP BY ALL ORDER BY ALL
+    """
+    for node, day, n_missing in view.rows(query):
+        result.note(
+            f"{n_missing} entries of {node} on {day} have no fee, which transactions has",
+            f"pool-collector mend --chain {view.dataset.chain} {view.dataset.root}",
+            n_missing,
+        )
+    return result
+
+
+def check_sources(view: DatasetView) -> CheckResult:
     """Compare what was imported with what `external_sources` says of it."""
-    outcome = Outcome("sources", "what others say has its source, and none of its rows is missing")
+    result = CheckResult("sources", "imported rows have their source, and none is missing")
     said = " UNION ALL ".join(
         f"SELECT source, '{kind}' AS kind, count(*) AS n_rows FROM external_{name} GROUP BY source"  # noqa: S608 - names are the contract's
         for kind, name in IMPORTED.items()
@@ -176,24 +194,24 @@ def check_sources(view: View) -> Outcome:
         FULL JOIN ({said}) x USING (source, kind)
         WHERE s.n_rows IS NULL OR s.n_rows > coalesce(x.n_rows, 0)
     """  # noqa: S608 - the same
-    outcome.n_rows = view.count("FROM external_sources")
-    if view.is_backfilling:  # an import writes its rows first, and where they are from next
-        return outcome
-    outcome.breaches(
+    result.n_rows = view.count("FROM external_sources")
+    if view.is_being_backfilled:  # an import writes its rows first, and where they are from next
+        return result
+    result.breaches(
         view.examples(query),
         lambda source, kind, n_said, n_there: (
             f"{n_there} {kind} of {source} are there, external_sources has {n_said or 'no row of them'}",
             "import the file again after a killed import; if rows are missing, restore them from a copy",
         ),
     )
-    return outcome
+    return result
 
 
-def check_sessions(view: View) -> Outcome:
-    """Look for rows of sessions that `nodes` does not know, and for nodes of another chain."""
-    outcome = Outcome("sessions", "each row's session is in nodes, and its node on this chain")
+def check_sessions(view: DatasetView) -> CheckResult:
+    """Look for rows of sessions that `nodes` lacks, and for nodes of another chain."""
+    result = CheckResult("sessions", "the session of each row is in nodes, and its node is on this chain")
     chain = view.dataset.chain
-    outcome.breaches(
+    result.breaches(
         view.examples(f"SELECT node, session, chain FROM nodes WHERE chain <> '{chain}'"),  # noqa: S608 - a name of ours
         lambda node, session, other: (
             f"session {session} of {node} was on {other}, and is among those of {chain}",
@@ -201,22 +219,22 @@ def check_sessions(view: View) -> Outcome:
         ),
     )
     for name in OF_A_NODE:
-        outcome.n_rows += view.count(f"FROM {name}")
+        result.n_rows += view.count(f"FROM {name}")
         query = f"""
-            SELECT node, session, count(*) FROM {name} ANTI JOIN nodes_known USING (node, session)
-            WHERE node <> '{BACKFILL}' GROUP BY node, session
+            SELECT node, session, count(*) FROM {name} ANTI JOIN all_nodes USING (node, session)
+            WHERE node <> '{BACKFILL_NODE}' GROUP BY node, session
         """  # noqa: S608 - names are the contract's
-        outcome.breaches(
+        result.breaches(
             view.examples(query),
             lambda node, session, count, name=name: (
                 f"{name}: {count} rows of session {session} of {node}, which is not in nodes",
                 "restore the file of nodes from a copy; without it nothing says which node it was",
             ),
         )
-    return outcome
+    return result
 
 
-def backfill_command(view: View, first: int, last: int) -> str:
+def backfill_command(view: DatasetView, first: int, last: int) -> str:
     """Write the command that fetches the blocks of some heights."""
     dataset = view.dataset
     return (
