@@ -16,7 +16,7 @@ from rich.console import Console
 
 from collector.backfill.cli import backfill
 from collector.check.cli import check_dataset
-from collector.compaction.cli import compact_dataset
+from collector.compaction.cli import compact_dataset, mend_dataset
 from collector.config import Settings, load_settings
 from collector.dataset import dictionary
 from collector.dataset.open import Dataset
@@ -182,6 +182,7 @@ def demo(
 app.command()(backfill)
 app.command("import")(import_external)
 app.command("compact")(compact_dataset)
+app.command("mend")(mend_dataset)
 app.command("check")(check_dataset)
 app.command("status")(show_status)
 

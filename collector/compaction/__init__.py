@@ -1,4 +1,4 @@
-"""Compaction: the many small files of a closed day, or of a full span of heights, become one.
+"""Replace files of a dataset while others read it: `compact` merges small files, `mend` fills null fees.
 
-What a reader sees of a partition is its old folder or its new one, whole, at every moment and after any kill.
+A reader sees the old folder of a partition or the new one, whole, at every moment and after any kill.
 """

@@ -1,4 +1,4 @@
-"""The command `pool-collector compact`."""
+"""The commands `pool-collector compact` and `pool-collector mend`."""
 
 import datetime as dt
 import json
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from collector.compaction.run import Outcome, compact
+from collector.compaction.mend import Mended, mend
+from collector.compaction.run import PartitionResult, compact
 from collector.dataset.open import ChainOption, DatasetArgument, open_existing
 
 
@@ -18,40 +19,70 @@ def compact_dataset(
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
     ] = False,
 ) -> None:
-    """Merge the small files of closed days and of full ranges of heights. Exit 1 when one could not be.
+    """Merge the small files of past days and of full ranges of heights. Exit 1 when one could not be merged.
 
-    Safe while a collector writes and others read. Every row stays, except copies that are alike throughout.
+    Safe while a collector writes and others read. Of rows that are equal in every column, one stays.
     """
     opened = open_existing(dataset, chain)
     n_merged = n_failed = 0
-    for outcome in compact(opened, today=dt.datetime.now(dt.UTC).date()):
-        print(_as_json(outcome) if as_json else _as_text(outcome), flush=True)
-        n_failed += bool(outcome.error)
-        n_merged += not outcome.error
+    for result in compact(opened, today=dt.datetime.now(dt.UTC).date()):
+        print(_as_json(result) if as_json else _as_text(result), flush=True)
+        n_failed += bool(result.error)
+        n_merged += not result.error
     if not as_json:
         print(f"{n_merged} partitions merged, {n_failed} left as they are")
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _as_text(outcome: Outcome) -> str:
-    if outcome.merged is None:
-        return f"{outcome.partition}: left as it is: {outcome.error}"
-    merged = outcome.merged
+def _as_text(result: PartitionResult) -> str:
+    if result.merged is None:
+        return f"{result.partition}: left as it is: {result.error}"
+    merged = result.merged
     text = (
-        f"{outcome.partition}: {outcome.n_files} files are one, {merged.n_rows} rows, "
-        f"{merged.bytes_before} bytes are {merged.bytes_after}"
+        f"{result.partition}: {result.n_files} files are now one; {merged.n_rows} rows, "
+        f"{merged.bytes_before} bytes before, {merged.bytes_after} now"
     )
     if merged.n_removed:
-        text += f"; {merged.n_removed} rows were there twice, alike, and are there once"
+        text += f"; {merged.n_removed} copies of equal rows were dropped"
     if merged.n_differing:
-        text += (
-            f"; {merged.n_differing} are there twice and differ: all kept, `pool-collector check` names them"
-        )
+        text += f"; {merged.n_differing} rows are there twice and differ: kept, see `pool-collector check`"
     return text
 
 
-def _as_json(outcome: Outcome) -> str:
-    merged = {} if outcome.merged is None else outcome.merged._asdict()
+def _as_json(result: PartitionResult) -> str:
+    merged = {} if result.merged is None else result.merged._asdict()
     return json.dumps(
-        {"partition": outcome.partition, "n_files": outcome.n_files, **merged, "error": outcome.error or None}
+        {"partition": result.partition, "n_files": result.n_files, **merged, "error": result.error or None}
     )
+
+
+def mend_dataset(
+    dataset: DatasetArgument = Path("data/dataset"),
+    chain: ChainOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
+    ] = False,
+) -> None:
+    """Fill fees in mempool_txs that are null although transactions has them. Exit 1 when one stays null.
+
+    Safe while a collector writes and others read. A second run finds nothing to do.
+    """
+    opened = open_existing(dataset, chain)
+    n_filled = n_failed = 0
+    for result in mend(opened):
+        print(json.dumps(_mended_data(result)) if as_json else _mended_text(result), flush=True)
+        n_filled += result.n_filled
+        n_failed += bool(result.error)
+    if not as_json:
+        print(f"{n_filled} fees filled, {n_failed} partitions left as they are")
+    raise typer.Exit(1 if n_failed else 0)
+
+
+def _mended_text(result: Mended) -> str:
+    if result.error:
+        return f"{result.partition}: left as it is: {result.error}"
+    return f"{result.partition}: {result.n_filled} fees filled from transactions"
+
+
+def _mended_data(result: Mended) -> dict[str, str | int | None]:
+    return {"partition": result.partition, "n_filled": result.n_filled, "error": result.error or None}

@@ -1,7 +1,7 @@
-"""Compact a dataset every day while a collector runs, in a process of its own that gets what is left over.
+"""Compact a dataset every day while a collector runs, in a process of its own with the lowest priority.
 
-A thread would take the interpreter from the one that receives; a process of the lowest priority takes memory
-that it gives back and a core that nobody else wants. It may be ended at any moment, so a stop need not wait.
+A thread would compete with the collector for the interpreter. The process gives its memory back when it ends
+and runs only where a core is idle. It may be killed at any moment, so a stop of the collector need not wait.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ import structlog
 
 from collector.dataset.open import Dataset
 
-# After a start, and after midnight: what was received before it is sealed by then, at the usual settings.
+# Wait after a start and after midnight: at the usual settings the rows of the day before are sealed by then.
 DELAY_S: Final = 600.0
 NICENESS: Final = 19
 CHECK_S: Final = 1.0  # how often a stop is looked for while a compaction runs
@@ -61,13 +61,13 @@ class Compactor:
         except OSError as error:
             log.warning("compaction.failed", reason=error.strerror or str(error))
             return
-        said = self._await(process).splitlines()
+        output = self._await(process).splitlines()
         if self._stop.is_set():
             return
         if process.returncode:
-            log.warning("compaction.incomplete", status=process.returncode, said=said[-3:])
-        elif said:
-            log.info("compaction.done", n_partitions=len(said))
+            log.warning("compaction.incomplete", status=process.returncode, said=output[-3:])
+        elif output:
+            log.info("compaction.done", n_partitions=len(output))
 
     def _await(self, process: "subprocess.Popen[str]") -> str:
         """Wait for the end of a compaction, or end it; returns what it printed."""
@@ -80,6 +80,6 @@ class Compactor:
 
 
 def seconds_to_midnight(now: dt.datetime) -> float:
-    """Return how far the next UTC day is."""
+    """Return how many seconds remain until the next UTC day."""
     tomorrow = dt.datetime.combine(now.date() + dt.timedelta(days=1), dt.time(), dt.UTC)
     return (tomorrow - now).total_seconds()

@@ -1,8 +1,8 @@
-"""Merge sorted files into one, and prove that it has the same rows.
+"""Merge sorted files into one, and prove that the new file has the same rows.
 
-DuckDB sorts, on disk where memory does not suffice. Rows that are there twice, alike in every column, are
-written once: a block that was stored twice is the same block. Rows that share a grain and are not alike are
-all kept, and counted.
+DuckDB sorts the rows, on disk where memory does not suffice. Of rows that are alike in every column, one is
+written: a block that was stored twice is the same block. Rows that share a grain and differ are all kept, and
+counted.
 """
 
 import os
@@ -23,7 +23,7 @@ from collector.errors import DatasetError
 
 
 class Merged(NamedTuple):
-    """What came of a merge."""
+    """How many rows and bytes a merge read and wrote."""
 
     n_rows: int
     n_removed: int  # rows that were there more than once, alike in every column
@@ -33,15 +33,22 @@ class Merged(NamedTuple):
 
 
 def merge(
-    connection: duckdb.DuckDBPyConnection, table: Table, sources: Sequence[Path], target: Path
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    sources: Sequence[Path],
+    target: Path,
+    *,
+    rows: str = "",
 ) -> Merged:
     """Write the distinct rows of the sources, in the table's order, into the new file target, and verify it.
 
-    Raises DatasetError when a source cannot be read, or target is not what it must be; then nothing counts.
+    `rows` is a query that gives the rows of the sources with other values, where some are to be mended.
+    Raises DatasetError when a source cannot be read, or target has not exactly the rows that it must have.
     """
+    rows = rows or contract_rows(table, sources)
     try:
-        _write(connection, table, contract_rows(table, sources), target)
-        n_sources, n_target = _verify(connection, table, sources, target)
+        _write(connection, table, rows, target)
+        n_sources, n_target = _verify(connection, table, rows, target)
         n_differing = _count_differing(connection, table, target)
     except (duckdb.Error, *UNREADABLE) as error:
         reason = str(error).splitlines()[0]
@@ -54,6 +61,7 @@ def merge(
 
 
 def _write(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, target: Path) -> None:
+    """Write the distinct rows of a query into a new file, sorted, and force it to disk."""
     order = ", ".join(dict.fromkeys((*table.sort, *table.grain)))
     reader = connection.sql(f"SELECT DISTINCT * FROM {rows} ORDER BY {order}").to_arrow_reader(ROW_GROUP_ROWS)  # noqa: S608 - names are the contract's
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -79,11 +87,9 @@ def _write_groups(reader: pa.RecordBatchReader, table: Table, sink: BinaryIO) ->
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
 
 
-def _verify(
-    connection: duckdb.DuckDBPyConnection, table: Table, sources: Sequence[Path], target: Path
-) -> tuple[int, int]:
-    """Compare the rows on both sides, value by value; returns how many there are on each."""
-    old, new = (contract_rows(table, paths) for paths in (sources, [target]))
+def _verify(connection: duckdb.DuckDBPyConnection, table: Table, old: str, target: Path) -> tuple[int, int]:
+    """Compare the rows of the query `old` with those of the file, by value; returns how many each has."""
+    new = contract_rows(table, [target])
     columns = ", ".join(column.name for column in table.columns)
     ((n_sources, n_target),) = connection.execute(
         f"SELECT (SELECT count(*) FROM {old}), (SELECT count(*) FROM {new})"  # noqa: S608 - names are the contract's
@@ -103,6 +109,7 @@ def _verify(
 
 
 def _count_differing(connection: duckdb.DuckDBPyConnection, table: Table, target: Path) -> int:
+    """Count the grains of a file that more than one row has."""
     grain = ", ".join(table.grain)
     rows = contract_rows(table, [target])
     ((n_differing,),) = connection.execute(

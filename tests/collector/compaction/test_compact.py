@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from collector.cli import app
-from collector.compaction import run
-from collector.compaction.run import Outcome, compact
+from collector.compaction import replacement
+from collector.compaction.run import PartitionResult, compact
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
 from collector.errors import DatasetError
@@ -32,11 +32,11 @@ DAY = "date=2024-10-04"
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Make an empty dataset whose old folders go at once."""
-    monkeypatch.setattr(run, "GRACE_S", 0.0)
+    monkeypatch.setattr(replacement, "GRACE_S", 0.0)
     return Dataset.open(tmp_path / "dataset", "regtest", create=True)
 
 
-def compacted(dataset: Dataset) -> dict[str, Outcome]:
+def compacted(dataset: Dataset) -> dict[str, PartitionResult]:
     """Compact, and say what came of each partition."""
     return {outcome.partition: outcome for outcome in compact(dataset, today=TODAY)}
 
@@ -203,12 +203,12 @@ def test_without_a_swap_in_one_step_nothing_is_done(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the file system refuses it, the error says why and every file is where it was."""
-    from collector.compaction import swap
+    from collector.compaction import replacement
 
     def refuse(one: Path, _other: Path) -> None:
         raise OSError(22, "Invalid argument", str(one))
 
-    monkeypatch.setattr(swap, "exchange", refuse)
+    monkeypatch.setattr(replacement, "exchange", refuse)
     write_events(dataset, 3, 2)
     with pytest.raises(DatasetError, match="cannot change places"):
         compacted(dataset)
@@ -221,7 +221,7 @@ def test_the_command_says_what_it_did_and_fails_where_it_could_not(dataset: Data
     write_events(dataset, 2, 5, day=-1)
     done = CliRunner().invoke(app, ["compact", str(dataset.root)])
     assert done.exit_code == 0
-    assert "3 files are one, 15 rows" in done.stdout
+    assert "3 files are now one; 15 rows" in done.stdout
     dataset.write(REJECTS, [reject(0)], stem="a")
     dataset.write(REJECTS, [reject(1)], stem="b")
     (dataset.folder / "rejects" / DAY / "b.parquet").write_bytes(b"PAR1")

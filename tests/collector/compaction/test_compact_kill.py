@@ -14,19 +14,19 @@ from tests.collector.compaction.made_files import event, files, seen, write_even
 
 DAY = "date=2024-10-04"
 
-# Compacts in a fork, and kills it just before the n-th step that changes the file system, for every n until a
-# compaction ends by itself; prints what the exit was. Steps are what Python audits, and the swap itself.
-KILLER = """
-import datetime as dt, os, signal, sys, time
+# Works in a fork, and kills it just before the n-th step that changes the file system, for every n until the
+# work ends by itself; prints what the exit was. Steps are what Python audits, and the exchange of folders.
+CHANGES_AND_KILL = """
+import os, signal, sys
 from pathlib import Path
-from collector.compaction import run, swap
+from collector.compaction import replacement
 from collector.dataset.open import Dataset
 
 CHANGES = {"os.mkdir", "os.link", "os.remove", "os.rmdir", "os.rename", "shutil.rmtree", "shutil.copymode"}
-run.GRACE_S = 0.0
-exchange = swap.exchange
+replacement.GRACE_S = 0.0
+exchange = replacement.exchange
 
-def compact(last_step):
+def work_until(last_step):
     step = 0
     def count(name, arguments):
         nonlocal step
@@ -39,17 +39,16 @@ def compact(last_step):
         count("os.rename", ())
         exchange(one, other)
         count("os.rename", ())
-    run.exchange = swap.exchange = counted
+    replacement.exchange = counted
     sys.addaudithook(count)
-    dataset = Dataset.open(Path(sys.argv[1]), "regtest")
-    for outcome in run.compact(dataset, today=dt.date(2024, 10, 5)):
-        assert not outcome.error, outcome
+    for result in work(Dataset.open(Path(sys.argv[1]), "regtest")):
+        assert not result.error, result
 
 for step in range(1, 200):
     child = os.fork()
     if child == 0:
         try:
-            compact(step)
+            work_until(step)
         except BaseException as error:
             print(error, flush=True)
             os._exit(1)
@@ -61,6 +60,14 @@ for step in range(1, 200):
         break
 """
 
+COMPACT = """
+import datetime as dt
+from collector.compaction import run
+
+def work(dataset):
+    return run.compact(dataset, today=dt.date(2024, 10, 5))
+"""
+
 
 def test_a_kill_before_any_step_leaves_every_row_once(tmp_path: Path) -> None:
     """From the first folder made to the last one removed: whatever the kill, a reader finds the same rows."""
@@ -69,7 +76,7 @@ def test_a_kill_before_any_step_leaves_every_row_once(tmp_path: Path) -> None:
     folder = dataset.folder / "mempool_events" / DAY
     steps = []
     with subprocess.Popen(
-        [sys.executable, "-c", KILLER, dataset.root],
+        [sys.executable, "-c", COMPACT + CHANGES_AND_KILL, dataset.root],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -110,10 +117,10 @@ with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
 COMPACTOR = """
 import datetime as dt, sys
 from pathlib import Path
-from collector.compaction import run
+from collector.compaction import replacement, run
 from collector.dataset.open import Dataset
 
-run.GRACE_S = 0.2
+replacement.GRACE_S = 0.2
 n_done = 0
 while n_done < 5:
     for outcome in run.compact(Dataset.open(Path(sys.argv[1]), "regtest"), today=dt.date(2024, 10, 5)):

@@ -1,0 +1,114 @@
+"""Fill the fees of mempool entries that are null although `transactions` has them.
+
+A fee is null where it could not be learnt in time. When the transaction is mined, its fee stands in
+`transactions`: outputs that are spent, and outputs that are made, are the same in the mempool and in a block.
+Each partition is replaced as compaction replaces it; running it again finds nothing more to do.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import duckdb
+
+from collector.compaction.merge import merge
+from collector.compaction.replacement import Replacements, open_replacements, sealed_files
+from collector.dataset.open import Dataset
+from collector.dataset.query import contract_rows, query_engine
+from collector.dataset.schema import MEMPOOL_TXS, TRANSACTIONS
+from collector.errors import DatasetError
+
+# Fees by transaction. The parameter {missing} is a query for entries without a fee.
+FEES: Final = """
+    SELECT txid, max(fee_sat) AS fee_sat FROM {transactions}
+    WHERE fee_sat IS NOT NULL AND txid IN (SELECT txid FROM {missing}) GROUP BY txid
+"""
+
+
+class Mended(NamedTuple):
+    """What the mending of one partition did."""
+
+    partition: str  # <table>/<folder>
+    n_filled: int  # fees
+    error: str = ""  # why it was left as it is
+
+
+def mend(dataset: Dataset) -> Iterator[Mended]:
+    """Fill null fees of `mempool_txs` from `transactions`, partition by partition; yields as it goes.
+
+    A partition that cannot be replaced is left as it is. Raises DatasetError when a compaction or another
+    mend is running, or when a file cannot be read.
+    """
+    with open_replacements(dataset) as replacements, query_engine(replacements.spill) as connection:
+        folders = sorted({path.parent for path in dataset.paths(MEMPOOL_TXS)})
+        try:
+            with dataset.read_lock():
+                _find_fees(dataset, folders, connection)
+        except duckdb.Error as error:
+            raise DatasetError(
+                f"DuckDB cannot read {dataset.folder}: {str(error).splitlines()[0]}; nothing was changed, "
+                "`pool-collector check` names a file that cannot be read"
+            ) from None
+        for folder in folders:
+            result = _mend_folder(dataset, folder, connection, replacements)
+            replacements.remove_retired()
+            if result is not None:
+                yield result
+
+
+def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the table `fees`: txid and fee of each stored transaction that an entry without a fee names."""
+    sealed = [path for folder in folders for path in sealed_files(dataset, folder)]
+    missing = f"(SELECT txid FROM {contract_rows(MEMPOOL_TXS, sealed)} WHERE fee_sat IS NULL)"  # noqa: S608 - names are the contract's
+    transactions = contract_rows(TRANSACTIONS, dataset.paths(TRANSACTIONS))
+    connection.execute(f"CREATE TEMP TABLE fees AS {FEES.format(transactions=transactions, missing=missing)}")
+
+
+def _mend_folder(
+    dataset: Dataset, folder: Path, connection: duckdb.DuckDBPyConnection, replacements: Replacements
+) -> Mended | None:
+    """Write the files of a folder anew whose rows lack a fee that is there; None when there are none."""
+    partition = f"{MEMPOOL_TXS.name}/{folder.name}"
+    n_filled = 0
+    try:
+        sources = []
+        for path in sealed_files(dataset, folder):
+            n_lacking = _count_lacking(connection, path)
+            n_filled += n_lacking
+            if n_lacking:
+                sources.append(path)
+        if not sources:
+            return None
+        rows = f"""(
+            SELECT e.* REPLACE (
+                coalesce(e.fee_sat, f.fee_sat) AS fee_sat,
+                CASE WHEN e.fee_sat IS NULL AND f.fee_sat IS NOT NULL THEN 'block' ELSE e.fee_source END
+                    AS fee_source
+            )
+            FROM {contract_rows(MEMPOOL_TXS, sources)} e LEFT JOIN fees f USING (txid)
+        )"""  # noqa: S608 - names are the contract's
+        replacements.replace(
+            folder,
+            sources,
+            "mend",
+            lambda target: merge(connection, MEMPOOL_TXS, sources, target, rows=rows),
+        )
+    except DatasetError as error:
+        return Mended(partition, 0, str(error))
+    except OSError as error:  # both folders are whole, and only the next run removes one
+        return Mended(partition, 0, f"{folder}: {error.strerror or error}")
+    return Mended(partition, n_filled)
+
+
+def _count_lacking(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
+    """Count the rows of a file whose fee is null and in `fees`; DatasetError when it cannot be read."""
+    rows = contract_rows(MEMPOOL_TXS, [path])
+    query = f"SELECT count(*) FROM (FROM {rows} WHERE fee_sat IS NULL) SEMI JOIN fees USING (txid)"  # noqa: S608 - names are the contract's
+    try:
+        ((n_lacking,),) = connection.execute(query).fetchall()
+    except duckdb.Error as error:
+        raise DatasetError(
+            f"cannot read {path}: {str(error).splitlines()[0]}; nothing was changed here, "
+            "`pool-collector check` names a file that cannot be read"
+        ) from None
+    return int(n_lacking)
