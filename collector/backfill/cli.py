@@ -81,7 +81,11 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         cookie_file=cookie_file,
     )
     configure_logging(settings.log_format, settings.log_level)
-    result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
+    try:
+        result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
+    except KeyboardInterrupt:
+        print("stopped; the blocks written so far stay: run the same command to go on", file=sys.stderr)
+        raise typer.Exit(128 + signal.SIGINT) from None
     target = report or default_report_path(settings.dataset, settings.chain)
     for line in [*result.lines(), f"report: {target}"]:
         print(line)

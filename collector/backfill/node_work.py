@@ -5,11 +5,12 @@ is out of reach or overloaded is asked again for a while. Fees come from `getblo
 needs no transaction index but a node that has not pruned the block.
 """
 
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,8 +21,9 @@ from collector.codec.chunk import BlockRef, RawBlocks
 from collector.codec.rows import fee_array, fees_from_getblock
 from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN, hash_bytes, hash_hex
-from collector.errors import DecodeError, RpcError, WrongChain
+from collector.errors import DecodeError, NodeError, RpcError, WrongChain
 from collector.journal.present_blocks import PresentBlocks
+from collector.log import printable
 from collector.node.access import Access
 from collector.node.rpc import RpcClient
 
@@ -30,6 +32,7 @@ TIMEOUT_S: Final = 120.0
 HEADERS_PER_BATCH: Final = 500
 MOST_LISTED: Final = 100
 BLOCKS_PER_UNIT: Final = 20
+MAX_HEIGHT: Final = (1 << 31) - 1  # what the column holds
 DAY_S: Final = 86_400  # the most that a header's time differs from the median time of its block, generously
 
 
@@ -95,6 +98,9 @@ def cut_node_units(tasks: Sequence[NodeTask]) -> Iterator[list[NodeTask]]:
         yield unit
 
 
+Field = TypeVar("Field", int, str)
+
+
 @cache
 def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
     """Return a client; in one process the same arguments give the same client."""
@@ -124,19 +130,21 @@ def ask_fees(client: RpcClient, block_hash: bytes) -> Integers | None:
 def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
     """Return height and hash of the node's tip; raise WrongChain when the node is on another chain."""
     answer = client.call("getblockchaininfo")
-    if answer["chain"] != chain:
+    node_chain = _field(client, "getblockchaininfo", answer, "chain", str)
+    if node_chain != chain:
         raise WrongChain(
-            f"the node at {client.url} is on {answer['chain']}, not on {chain}; set --chain or --rpc-url"
+            f"the node at {client.url} is on {printable(node_chain)}, not on {chain}; "
+            "set --chain or --rpc-url"
         )
-    return answer["blocks"], hash_bytes(answer["bestblockhash"])
+    height = _field(client, "getblockchaininfo", answer, "blocks", int)
+    tip = _field(client, "getblockchaininfo", answer, "bestblockhash", str)
+    return _checked_height(client, "getblockchaininfo", height), _hash(client, "getblockchaininfo", tip)
 
 
 def hashes_at(client: RpcClient, heights: Sequence[int]) -> Iterator[bytes]:
     """Ask for the hashes of the blocks at these heights on the node's chain."""
     for answer in client.batch([("getblockhash", height) for height in heights], size=HEADERS_PER_BATCH):
-        if isinstance(answer, RpcError):
-            raise answer
-        yield hash_bytes(answer)
+        yield _hash(client, "getblockhash", _given(answer))
 
 
 def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
@@ -145,7 +153,8 @@ def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
     while low < high:
         middle = (low + high) // 2
         block_hash = next(hashes_at(client, [middle]))
-        if client.call("getblockheader", hash_hex(block_hash))["mediantime"] < time_s:
+        header = client.call("getblockheader", hash_hex(block_hash))
+        if _field(client, "getblockheader", header, "mediantime", int) < time_s:
             low = middle + 1
         else:
             high = middle
@@ -155,12 +164,15 @@ def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
 def header_times(client: RpcClient, hashes: Sequence[bytes]) -> list[int]:
     """Ask for the header times of blocks, seconds since 1970 UTC."""
     calls = [("getblockheader", hash_hex(block_hash)) for block_hash in hashes]
-    return [int(answer["time"]) for answer in client.batch(calls, size=HEADERS_PER_BATCH)]
+    return [
+        _field(client, "getblockheader", _given(answer), "time", int)
+        for answer in client.batch(calls, size=HEADERS_PER_BATCH)
+    ]
 
 
 def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[str]:
     """Return hashes of our active branch (by height) that the node's chain lacks, at most MOST_LISTED."""
-    tip_height = client.call("getblockcount")
+    tip_height = _checked_height(client, "getblockcount", client.call("getblockcount"))
     heights = sorted(height for height in active if height <= tip_height)
     low, high = 0, len(heights)
     # The two chains agree up to one height and differ above it: search for that height.
@@ -181,8 +193,8 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
     for task in tasks:
         name = hash_hex(task.block_hash)
         try:
-            raw = bytes.fromhex(client.call("getblock", name, 0))
-        except RpcError as error:
+            raw = _block_bytes(client, name)
+        except (RpcError, DecodeError) as error:
             result.unavailable.append(f"{task.height}: {error}")
             continue
         refs.append(BlockRef(task.block_hash, task.height, "rpc", "rpc", f"getblock {name}"))
@@ -193,4 +205,53 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
         data=np.frombuffer(b"".join(raws), np.uint8),
         limits=np.cumsum([0, *map(len, raws)]),
         fees_sat=fees,
+    )
+
+
+def _block_bytes(client: RpcClient, name: str) -> bytes:
+    """Fetch the bytes of a block; raise DecodeError when the answer is not hex digits."""
+    answer = client.call("getblock", name, 0)
+    try:
+        return bytes.fromhex(answer)
+    except (TypeError, ValueError):
+        raise DecodeError(
+            f"{client.url} answered getblock {name} 0 with something else than a block"
+        ) from None
+
+
+def _given(answer: Any) -> Any:
+    """Return one answer of a batch; raise the error that stands in its place."""
+    if isinstance(answer, RpcError):
+        raise answer
+    return answer
+
+
+def _field(client: RpcClient, method: str, answer: Any, name: str, kind: type[Field]) -> Field:
+    """Return a field of an answer; raise NodeError when the answer lacks it or it has another type."""
+    value = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise _strange(client, method, f"`{name}`", answer)
+    return value
+
+
+def _checked_height(client: RpcClient, method: str, height: Any) -> int:
+    """Return a height; raise NodeError when it is not a number that a height can be."""
+    if not isinstance(height, int) or isinstance(height, bool) or not 0 <= height <= MAX_HEIGHT:
+        raise _strange(client, method, "a height", height)
+    return height
+
+
+def _hash(client: RpcClient, method: str, text: Any) -> bytes:
+    """Return a hash in internal byte order; raise NodeError when the text is not one."""
+    try:
+        return hash_bytes(text)
+    except (TypeError, ValueError):
+        raise _strange(client, method, "a block hash", text) from None
+
+
+def _strange(client: RpcClient, method: str, wanted: str, answer: Any) -> NodeError:
+    """Make the error for an answer that lacks what every node answers."""
+    shown = printable(reprlib.repr(answer))
+    return NodeError(
+        f"{client.url} answered {method} without {wanted}: {shown}; is it a node's RPC port? check --rpc-url"
     )

@@ -24,6 +24,7 @@ from collector.errors import CollectorError
 from collector.log import configure_logging
 
 QUEUED_PER_WORKER: Final = 2
+SAFE_PATH: Final = "PYTHONSAFEPATH"
 PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_work"]
 
 
@@ -54,8 +55,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.count = count
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        self._executor = ProcessPoolExecutor(count, mp_context=context, initializer=prepare)
-        with _interrupts_blocked():
+        with _interrupts_blocked(), _safe_path():
+            self._executor = ProcessPoolExecutor(count, mp_context=context, initializer=prepare)
             self._started = [self._executor.submit(int) for _ in range(count)]
 
     def __enter__(self) -> Self:
@@ -126,6 +127,23 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start Python without the current folder on its path, as with `-P`: no file there may be imported.
+
+    The server process of `multiprocessing` would otherwise import our modules with that folder first.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 @contextmanager

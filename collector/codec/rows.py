@@ -1,5 +1,6 @@
 """Make the rows of `blocks` and `transactions`, without a Python object per transaction."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
@@ -13,7 +14,7 @@ from collector.codec.amounts import satoshi
 from collector.codec.arrays import Bytes, Integers
 from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, complete_chunk
 from collector.codec.coinbase import subsidy_sat, witness_commitment
-from collector.codec.decode import HEADER_BYTES, NO_HASH, Block, TxOut
+from collector.codec.decode import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH, Block, TxOut
 from collector.codec.decode_many import FEW, ParsedBlock, decode_transactions, parse_block
 from collector.codec.feerates import UNKNOWN
 from collector.codec.timing import StageTimes
@@ -155,9 +156,14 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
 
     The coinbase's is None. A fee is the sum of the spent outputs in the answer minus the sum of the outputs.
     Amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no spent outputs
-    (verbosity below 3, or the node has pruned the undo data).
+    (verbosity below 3, or the node has pruned the undo data), and when it has another form.
     """
-    return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
+    try:
+        return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
+    except (TypeError, LookupError, ValueError, ArithmeticError) as error:
+        raise DecodeError(
+            f"the answer to getblock has another form than a block: {reprlib.repr(error)}"
+        ) from None
 
 
 def fee_array(fees: Fees) -> Integers:
@@ -183,7 +189,10 @@ def _fee_sat(transaction: Mapping[str, Any]) -> int:
             "the node names no spent outputs; ask with verbosity 3 for a block whose undo data it has"
         ) from None
     made = [made["value"] for made in transaction["vout"]]
-    return satoshi(sum(spent, Decimal()) - sum(made, Decimal()))
+    fee_sat = satoshi(sum(spent, Decimal()) - sum(made, Decimal()))
+    if not 0 <= fee_sat <= MAX_MONEY_SAT:
+        raise DecodeError(f"a fee of {fee_sat} sat in an answer to getblock: not 0 to {MAX_MONEY_SAT}")
+    return fee_sat
 
 
 def _output_item(output: TxOut) -> CoinbaseOutputItem:
