@@ -6,6 +6,8 @@ import signal
 import sys
 import time
 from calendar import timegm
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -81,17 +83,24 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         cookie_file=cookie_file,
     )
     configure_logging(settings.log_format, settings.log_level)
-    try:
-        result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
-    except KeyboardInterrupt:
-        print("stopped; the blocks written so far stay: run the same command to go on", file=sys.stderr)
-        raise typer.Exit(128 + signal.SIGINT) from None
+    result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
     target = report or default_report_path(settings.dataset, settings.chain)
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
     result.write(target)
 
 
+@contextmanager
+def _ctrl_c_in_one_line() -> Iterator[None]:
+    """End the command with one line and status 130 when the user stops it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped; the blocks written so far stay: run the same command to go on", file=sys.stderr)
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+@_ctrl_c_in_one_line()
 def _run(
     settings: Settings,
     folder: BlockFolder | None,
