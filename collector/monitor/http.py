@@ -1,16 +1,23 @@
-"""Serve /metrics, /healthz and /readyz over HTTP, on loopback unless a setting says otherwise."""
+"""Serve /metrics, /healthz and /readyz over HTTP, on loopback unless a setting says otherwise.
 
+The server must never cost the collector its threads or file descriptors. So one thread serves every client,
+the number of connections has a limit, and each connection has a deadline for all that happens on it.
+"""
+
+import asyncio
 import json
+import logging
 import socket
-import sys
 import threading
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
 import structlog
+import uvicorn
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from collector.errors import SettingsError
 from collector.loopback import is_loopback
@@ -18,39 +25,120 @@ from collector.monitor.health import Health
 from collector.monitor.metrics import Metrics
 
 PATHS: Final = b"/metrics, /healthz and /readyz are here\n"
-IDLE_S: Final = 5.0  # a peer that says nothing holds a thread no longer
-LOOK_S: Final = 0.1  # between two looks whether to stop
+MAX_CONNECTIONS: Final = 32  # a new one beyond them closes the oldest
+MAX_ACCEPTED: Final = 16  # connections that are accepted together, before the limit is applied
+MAX_WAITING: Final = 1024  # connections that wait in the kernel to be accepted; they cost us no descriptor
+DEADLINE_S: Final = 10.0  # for a connection, from accept to close; Prometheus waits no longer for a scrape
+MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
 log = structlog.get_logger(__name__)
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class MonitorServer:
     """Answers at `address`, e.g. 127.0.0.1:9733 or [::1]:9733, until closed.
 
-    Raises SettingsError for an address of another machine's reach without `allow_remote`, and for one that
-    cannot be listened on.
+    Raises SettingsError for an address that other machines can reach without `allow_remote`, and for one
+    where we cannot listen.
     """
 
     def __init__(self, address: str, metrics: Metrics, health: Health, *, allow_remote: bool = False) -> None:
-        self._server = _bound(address, _handler(metrics, health), allow_remote=allow_remote)
-        self.port = self._server.server_port
+        self._metrics = metrics
+        self._health = health
+        self._lacks_resources = False
+        self._socket = _bound(address, allow_remote=allow_remote)
+        self.port: int = self._socket.getsockname()[1]
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a bad request is no event of ours
+        config = uvicorn.Config(
+            self._answer_request,
+            http=_bounded_protocol(),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=MAX_ACCEPTED,
+            h11_max_incomplete_event_size=MAX_REQUEST_BYTES,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True
+            target=asyncio.run, args=(self._serve(),), name="metrics", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Stop serving, and wait for the thread."""
+        self._server.should_exit = True
         self._thread.join()
+        self._socket.close()
+
+    async def _serve(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_error)
+        await self._server.serve(sockets=[self._socket])
+
+    def _on_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what goes wrong between requests; a lack of descriptors only the first time.
+
+        The event loop then accepts nothing for a second, and tries again.
+        """
+        error = context.get("exception")
+        if isinstance(error, ConnectionError):
+            return
+        if isinstance(error, OSError) and not self._lacks_resources:
+            self._lacks_resources = True
+            log.warning("metrics.overloaded", reason=error.strerror or str(error))
+        elif not isinstance(error, OSError):
+            log.error("metrics.failed", message=context["message"], exc_info=error)
+
+    async def _answer_request(self, scope: dict[str, Any], _receive: object, send: Send) -> None:
+        """Answer one request; this is an ASGI application."""
+        try:
+            status, content_type, body = self._answer(scope["method"], scope["path"])
+        except Exception as error:
+            log.exception("metrics.failed", path=scope["path"], exc_info=error)
+            status, content_type, body = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"see the log\n"
+        headers = {"content-type": content_type, "content-length": str(len(body)), "connection": "close"}
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": encoded})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
+        """Return the status, the content type and the body for a path."""
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", PATHS
+        if path == "/metrics":
+            return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+        if path == "/healthz":
+            return self._report("alive", self._health.stalled())
+        if path == "/readyz":
+            return self._report("ready", self._health.unready())
+        return HTTPStatus.NOT_FOUND, "text/plain", PATHS
+
+    def _report(self, name: str, reasons: list[str]) -> tuple[HTTPStatus, str, bytes]:
+        """Return the answer that says whether the service is alive or ready, and if not, why not."""
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        content = {name: not reasons, "reasons": reasons, "nodes": self._health.nodes()}
+        return status, "application/json", json.dumps(content).encode() + b"\n"
+
+
+class _Server(uvicorn.Server):
+    """A server that accepts few connections at once, and lets many wait for it."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; asyncio has one number for what it accepts at once and for what may wait."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(MAX_WAITING)
 
 
 def try_address(address: str, *, allow_remote: bool = False) -> None:
-    """Raise SettingsError where a MonitorServer would; what is bound for that is given back at once."""
-    _bound(address, BaseHTTPRequestHandler, allow_remote=allow_remote).server_close()
+    """Raise SettingsError where a MonitorServer would; the port is free again afterwards."""
+    _bound(address, allow_remote=allow_remote).close()
 
 
-def _bound(address: str, handler: type[BaseHTTPRequestHandler], *, allow_remote: bool) -> ThreadingHTTPServer:
+def _bound(address: str, *, allow_remote: bool) -> socket.socket:
+    """Return a socket that is bound to the address."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not allow_remote and not is_loopback(host):
@@ -59,7 +147,8 @@ def _bound(address: str, handler: type[BaseHTTPRequestHandler], *, allow_remote:
             "allow_remote_metrics = true"
         )
     try:
-        return _server_class(host)((host, int(port)), handler)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, int(port)), family=family, backlog=MAX_WAITING)
     except OSError as error:
         raise SettingsError(
             f"metrics: cannot listen on {address}: {error.strerror}; set metrics to a free port of this "
@@ -67,48 +156,24 @@ def _bound(address: str, handler: type[BaseHTTPRequestHandler], *, allow_remote:
         ) from None
 
 
-def _server_class(host: str) -> type[ThreadingHTTPServer]:
-    class Server(ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        daemon_threads = True
+def _bounded_protocol() -> type[H11Protocol]:
+    """Make the class of a server's connections, which share one limit."""
+    connections: dict[H11Protocol, asyncio.TimerHandle] = {}  # oldest first, with the deadline of each
 
-        def handle_error(self, *_: object) -> None:
-            """Log what went wrong; a peer that hangs up before it has its answer is no event."""
-            error = sys.exception()
-            if not isinstance(error, ConnectionError):
-                log.error("metrics.failed", exc_info=error)
+    class BoundedProtocol(H11Protocol):
+        """One connection; it is closed at its deadline, or when it is the oldest of too many."""
 
-    return Server
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            connections[self] = self.loop.call_later(DEADLINE_S, transport.abort)
+            if len(connections) > MAX_CONNECTIONS:
+                oldest = next(iter(connections))
+                connections.pop(oldest).cancel()
+                oldest.transport.abort()
 
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self in connections:
+                connections.pop(self).cancel()
+            super().connection_lost(exc)
 
-def _handler(metrics: Metrics, health: Health) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = IDLE_S
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
-            elif path == "/healthz":
-                self._say("alive", health.stalled())
-            elif path == "/readyz":
-                self._say("ready", health.unready())
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", PATHS)
-
-        def _say(self, what: str, reasons: list[str]) -> None:
-            status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-            content = {what: not reasons, "reasons": reasons, "nodes": health.nodes()}
-            self._answer(status, "application/json", json.dumps(content).encode() + b"\n")
-
-        def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Stay silent: a scrape is no event."""
-
-    return Handler
+    return BoundedProtocol

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,12 +57,12 @@ class CollectorProcess:
         with self._config.open("a") as config:
             config.write("\n".join(["[node.zmq]", *lines]) + "\n")
 
-    def start(self, *, ready: str = "mempool.in_step") -> None:
-        """Start, and wait until the log of this run says `ready`."""
+    def start(self, *, ready: str = "mempool.in_step", wrapper: Sequence[str] = ()) -> None:
+        """Start, behind the words of a wrapper command, and wait until the log of this run says `ready`."""
         before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "collector", "run", "--config", self._config],
+                [*wrapper, sys.executable, "-m", "collector", "run", "--config", self._config],
                 stdout=log,
                 stderr=log,
             )
