@@ -11,7 +11,7 @@ CollectorError
 ├── DecodeError         bytes do not have the expected format
 ├── DatasetError        a dataset folder or file cannot be used
 │   ├── RowRefused          a row does not fit its table
-│   └── NoSpace             the disk is full; the data is kept and can be written later
+│   └── NotWritable         nothing can be written now; the data is kept and can be written later
 └── RegtestError        there is no bitcoind, or a scenario is wrong
 """
 
@@ -20,6 +20,8 @@ from typing import Final
 
 # What the system answers when a disk or a quota is full, or a file has reached its limit (RLIMIT_FSIZE).
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# What may also pass: a disk or folder that was made read-only, a process or system without a free descriptor.
+NOT_WRITABLE: Final = NO_SPACE | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE}
 
 
 class CollectorError(Exception):
@@ -71,8 +73,8 @@ class RowRefused(DatasetError):  # noqa: N818 - says what happened to the row
     """A row does not fit its table: a column is unknown or missing, or cannot hold the value."""
 
 
-class NoSpace(DatasetError):  # noqa: N818 - a state of the disk, not a mistake
-    """The disk is full. The data is kept and can be written later."""
+class NotWritable(DatasetError):  # noqa: N818 - a state of the system, not a mistake
+    """The disk is full or read-only, or no descriptor is free. The data is kept and can be written later."""
 
 
 class RegtestError(CollectorError):

@@ -27,7 +27,7 @@ from collector.dataset.atomic_write import make_folder, write_atomically
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.schema import HEIGHT_SPAN, Table
 from collector.dataset.schema.model import HASH, Column
-from collector.errors import NO_SPACE, DatasetError, NoSpace, RowRefused
+from collector.errors import NOT_WRITABLE, DatasetError, NotWritable, RowRefused
 
 # Few enough rows that statistics exclude most of a large file, enough that they compress well.
 ROW_GROUP_ROWS: Final = 65_536
@@ -53,7 +53,7 @@ def write_rows(
     A file of that name that is already there is complete, and stays as it is. One that cannot be read was
     damaged since: it gets the ending `.damaged`, and is written anew. A caller whose rows are sorted by
     `table.sort` says so and saves the sorting. Raises DatasetError when a row does not fit the contract (then
-    nothing is written) or the disk does not take the file, NoSpace when the disk is full.
+    nothing is written) or the disk does not take the file, NotWritable when it may take it later.
     """
     if not _STEM.fullmatch(stem):
         raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
@@ -70,7 +70,7 @@ def write_rows(
                     make_folder(path.parent)
                     _write_file(path, table, part, is_sorted=is_sorted)
         except OSError as error:
-            raised = NoSpace if error.errno in NO_SPACE else DatasetError
+            raised = NotWritable if error.errno in NOT_WRITABLE else DatasetError
             raise raised(f"cannot write {path}: {error.strerror or error}; free space or rights") from None
         written.append(path)
     return written

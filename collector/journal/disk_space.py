@@ -1,4 +1,7 @@
-"""Wait out a full disk: log it once, try again at growing intervals, and log when writing goes on."""
+"""Wait while nothing can be written: log it once, try again at growing intervals, log when it works again.
+
+The disk may be full, it or a folder may be read-only, or the process may have no file descriptor left.
+"""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +9,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from collector.errors import NoSpace
+from collector.errors import NotWritable
 
 RETRY_S: Final = (0.1, 5.0)  # the first and the longest wait between two tries
 T = TypeVar("T")
@@ -14,9 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 class DiskSpace:
-    """Knows whether a journal and its dataset can be written, and repeats writes that found the disk full.
+    """Knows whether a journal and its dataset can be written, and repeats writes that the system refused.
 
-    Without `stop`, a full disk is an error at once.
+    Without `stop`, a refused write is an error at once.
     """
 
     def __init__(self, stop: threading.Event | None) -> None:
@@ -29,7 +32,7 @@ class DiskSpace:
         return "; ".join(self._full.values())
 
     def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
-        """Call `act` until it finds space; return its result. Raises NoSpace once `stop` is set."""
+        """Call `act` until it can write; return its result. Raises NotWritable once `stop` is set."""
         wait_s = RETRY_S[0]
         while (done := self.try_once(what, act)) is None:
             assert self._stop is not None  # noqa: S101 - else `try_once` raises
@@ -38,13 +41,13 @@ class DiskSpace:
         return done
 
     def try_once(self, what: str, act: Callable[[], T]) -> T | None:
-        """Call `act` once; return its result, or None when the disk is full.
+        """Call `act` once; return its result, or None when nothing can be written.
 
-        `what` names in the log what cannot be written. Raises NoSpace once `stop` is set.
+        `what` names in the log what cannot be written. Raises NotWritable once `stop` is set.
         """
         try:
             done = act()
-        except NoSpace as error:
+        except NotWritable as error:
             if self._stop is None or self._stop.is_set():
                 raise
             if what not in self._full:

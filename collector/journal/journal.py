@@ -425,7 +425,7 @@ class Journal:
         self._disk.retry_until_done("journal", lambda: self._write_once(batches))
 
     def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> int:
-        """Write one frame; return the bytes in the segment. Raises NoSpace when the disk is full."""
+        """Write one frame; return the bytes in the segment. Raises NotWritable when the system refuses it."""
         with explain_os_errors(self._folder):
             if self._current is None:
                 self._current = Segment.create(self._folder, self._number + 1)

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from collector.dataset import locks
 from collector.dataset.atomic_write import FILE_MODE, make_folder, sync_folder
-from collector.errors import NO_SPACE, DatasetError, NoSpace
+from collector.errors import NOT_WRITABLE, DatasetError, NotWritable
 from collector.receive.records import Message
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
@@ -319,11 +319,11 @@ def size_batch(segments: Iterable[Segment]) -> pa.RecordBatch:
 
 @contextmanager
 def explain_os_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError of a journal's files into DatasetError, or into NoSpace when the disk is full."""
+    """Turn an OSError of a journal's files into DatasetError, or into NotWritable when it may pass."""
     try:
         yield
     except OSError as error:
-        raised = NoSpace if error.errno in NO_SPACE else DatasetError
+        raised = NotWritable if error.errno in NOT_WRITABLE else DatasetError
         raise raised(
             f"cannot use the journal {folder}: {error.strerror or error}; what was received is safe, give it "
             "space and rights"

@@ -68,6 +68,12 @@ class CollectorProcess:
             )
         self.wait_for(ready, after=before)
 
+    @property
+    def pid(self) -> int:
+        """The number of the running process; a wrapper command has given it to the collector."""
+        assert self._process is not None
+        return self._process.pid
+
     def wait_for(self, words: str, *, after: int = 0) -> None:
         """Wait until the log has these words after a position, in bytes."""
         deadline = time.monotonic() + DEADLINE_S

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS
-from collector.errors import NoSpace
+from collector.errors import NotWritable
 from collector.journal.journal import Journal
 from tests.collector.journal.journal_files import message, recovered, row, sealed
 
@@ -156,7 +156,7 @@ def test_a_stop_ends_the_wait_for_space_and_loses_nothing(small: Path) -> None:
     filler = fill(small)
     journal.append_messages([message(number) for number in range(1, 20_000)])
     threading.Timer(0.3, stop.set).start()
-    with pytest.raises(NoSpace, match=r"No space left.*give it space"):
+    with pytest.raises(NotWritable, match=r"No space left.*give it space"):
         journal.flush()
     journal.close()
     filler.unlink()
@@ -165,10 +165,10 @@ def test_a_stop_ends_the_wait_for_space_and_loses_nothing(small: Path) -> None:
 
 
 def test_without_a_stop_flag_a_full_disk_is_an_error(small: Path) -> None:
-    """A dataset that is written without a journal, as the backfill does, raises NoSpace at once."""
+    """A dataset that is written without a journal, as the backfill does, raises NotWritable at once."""
     dataset = Dataset.open(small / "dataset", "regtest", create=True)
     fill(small)
-    with pytest.raises(NoSpace, match=r"mempool_events.*No space left"):
+    with pytest.raises(NotWritable, match=r"mempool_events.*No space left"):
         dataset.write(MEMPOOL_EVENTS, [row(message(number)) for number in range(1000)], stem="x")
     assert dataset.paths(MEMPOOL_EVENTS) == []
 
