@@ -42,6 +42,8 @@ FEERATE_KINDS: Final = ("package", "plain", "cluster")
 MAX_CURVE_POINTS: Final = 400
 MAX_DOUBTFUL_BLOCKS: Final = 30
 EPOCH_BLOCKS: Final = 2016
+MIN_EPOCH_BLOCKS: Final = 144  # an epoch with fewer blocks says too little to be drawn
+PRICED_CHAIN: Final = "main"
 MAX_DAYS: Final = 120  # of a longer window, courses are shown by difficulty epoch
 
 
@@ -128,6 +130,11 @@ class Marts:
     totals: Mapping[str, int]  # the number of all rows of each read
 
     @property
+    def has_price(self) -> bool:
+        """Whether the coins of this chain have a price: those of the test chains have none."""
+        return _has_price(self.manifest)
+
+    @property
     def pools(self) -> list[str]:
         """The slugs of all pools by rank, without unknown."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
@@ -149,11 +156,19 @@ class Marts:
         return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
     def over_time(self, name: str) -> list[tuple[dt.date, Row]]:
-        """Give the rows of a read by day; with too many days, by difficulty epoch and its first day."""
+        """Give the rows of a read by day; with too many days, by difficulty epoch and its first day.
+
+        An epoch of which the dataset has only a few blocks is left out: chance alone would make it a spike.
+        """
         days = [row for row in self.tables[name] if row["period_kind"] == "day"]
         if len(days) <= MAX_DAYS:
             return [(dt.date.fromisoformat(row["period"]), row) for row in days]
-        epochs = [row for row in self.tables[name] if row["period_kind"] == "epoch"]
+        epochs = [
+            row
+            for row in self.tables[name]
+            if row["period_kind"] == "epoch"
+            and row.get("block_count", row.get("n_blocks")) >= MIN_EPOCH_BLOCKS
+        ]
         return [(self.epochs[int(row["period"])], row) for row in epochs]
 
     def name(self, pool: str) -> str:
@@ -236,8 +251,24 @@ def _rows(relation: duckdb.DuckDBPyRelation) -> list[Row]:
     return rows
 
 
+def _has_price(manifest: Mapping[str, str]) -> bool:
+    return manifest.get("chain", PRICED_CHAIN) == PRICED_CHAIN
+
+
+def _without_usd(rows: list[Row], total: int) -> tuple[list[Row], int]:
+    """Remove every amount in USD: rows of a unit or metric in USD, and the values of such columns."""
+    kept = [row for row in rows if "usd" not in f"{row.get('unit', '')} {row.get('metric', '')}"]
+    blank: list[Row] = [
+        {name: None if "_usd" in name else value for name, value in row.items()} for row in kept
+    ]
+    return blank, total - (len(rows) - len(kept))
+
+
 def _marts(reader: _Reader) -> Marts:
+    manifest = {row["key"]: row["value"] for row in reader.rows("run_manifest", "key")}
     read = {name: reader.first_rows(wanted) for name, wanted in reader.reads.items()}
+    if not _has_price(manifest):
+        read = {name: _without_usd(*found) for name, found in read.items()}
     shares = reader.rows("pool_share", "is_unknown, rank, pool")
     order = [ALL, *(row["pool"] for row in shares)]
     attributed = reader.table("block_pool")
@@ -257,7 +288,7 @@ def _marts(reader: _Reader) -> Marts:
         block_ratios=_block_ratios(reader.table("feerate_strategy_block")),
         coverage=reader.rows("coverage_summary", "node, topic"),
         holes=reader.rows("coverage_hole", "from_at, node, topic") if reader.has("coverage_hole") else None,
-        manifest={row["key"]: row["value"] for row in reader.rows("run_manifest", "key")},
+        manifest=manifest,
         names={row["pool"]: row["pool_name"] or row["pool"] for row in shares},
         groups=_groups(reader.table("block_owner")),
         spread_curve=_spread_curve(reader.table("block_propagation")),

@@ -46,6 +46,11 @@ DURATION_LABEL: Final = (
 DASHES: Final[Mapping[Stroke, list[int]]] = MappingProxyType(
     {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
 )
+FINE_DURATION_TICKS: Final = (
+    *(step * 10.0**power for power in range(-3, 1) for step in (1, 2, 5)),
+    *(10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600),
+    *(7200, 10_800, 21_600, 43_200, 86_400, 172_800, 259_200, 432_000, 604_800),
+)
 DURATION_TICKS: Final = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 21_600, 86_400, 604_800)
 _LEFT_PX: Final = 66
 _RIGHT_PX: Final = 22
@@ -253,8 +258,12 @@ def whole_ticks(first: int, last: float) -> tuple[float, ...]:
 
 
 def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
-    """Give the usual ticks for a logarithmic axis of seconds: 1 s, 10 s, 1 min and so on."""
-    return tuple(tick for tick in DURATION_TICKS if low_s <= tick <= high_s)
+    """Give round ticks for a logarithmic axis of seconds, as 1 s, 10 s, 1 min; more of them on a short axis."""
+    for ticks in (DURATION_TICKS, FINE_DURATION_TICKS):
+        found = tuple(tick for tick in ticks if low_s <= tick <= high_s)
+        if len(found) >= _MIN_TICKS:
+            return found
+    return log_ticks(low_s, high_s)
 
 
 # With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.

@@ -326,14 +326,21 @@ def _course_figure(marts: Marts) -> Figure:
             Point(x=day, y=row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for day, row in course
         ]
         if any(point.y is not None for point in points):
-            line = Line(label=title, colour="var(--accent-1)", points=points)
-            axis = Axis(title=UNITS[name])
+            is_whole = name == "nakamoto"  # a line would run through numbers between the whole ones
+            line = Line(
+                label=title,
+                colour="var(--accent-1)",
+                points=points,
+                shape="points" if is_whole else "line",
+            )
+            most = max(point.high or point.y or 1 for point in points)
+            axis = Axis(title=UNITS[name], ticks=whole_ticks(0, most + 1) if is_whole else ())
             panels.append(line_panel(f"index-{name}", title, [line], x=Axis(title=""), y=axis, is_half=True))
     is_daily = course[0][1]["period_kind"] == "day"
     return Figure(
         figure_id="index-chart",
         title=f"Concentration per {'day' if is_daily else 'difficulty epoch'}",
-        caption=f"For pools, over named blocks. Bands are {INTERVAL}s.",
+        caption=f"For pools, over named blocks. Bands, and lines through points, are {INTERVAL}s.",
         panels=panels,
         marts=("concentration_index",),
         rests_on=on_blocks(marts),

@@ -178,7 +178,7 @@ def _course_figure(marts: Marts) -> Figure:
         figure_id="hashrate-chart",
         title=f"Hashrate of the network per {period}",
         caption=(
-            f"The band is the {INTERVAL} of the observed hashrate. It columns how much luck there is in "
+            f"The band is the {INTERVAL} of the observed hashrate. It shows how much luck there is in "
             "finding blocks."
         ),
         panels=[drawing],

@@ -44,6 +44,7 @@ NO_PRICES: Final = (
     "`pool-collector import prices FILE --source NAME --licence TERMS --url URL`, then build "
     "again."
 )
+NO_PRICE_HERE: Final = "There are no amounts in USD, because the coins of this chain have no price."
 NO_EPOCHS: Final = (
     "Not enough data for the threshold: 21 difficulty epochs in a row are needed, of 2,016 "
     "blocks each. That is about ten months."
@@ -104,7 +105,11 @@ def sentences(marts: Marts) -> list[str]:
     if row["hashprice_usd_per_ph_day"] is not None:
         said.append(f"On average, {hashprice(row['hashprice_usd_per_ph_day'], 'USD')} per day.")
     else:
-        said.append("There are no amounts in USD, because no prices were imported.")
+        said.append(
+            "There are no amounts in USD, because no prices were imported."
+            if marts.has_price
+            else NO_PRICE_HERE
+        )
     return said + _threshold(marts) + _dilemmas(marts)
 
 
@@ -123,7 +128,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts += [_network_table(marts), _pool_table(marts)]
         parts += group_tables(marts, "revenue_group", "revenue-group-table", "Revenue", _columns())
         if not any(row["revenue_usd"] is not None for row in known):
-            missing.append(NO_PRICES)
+            missing.append(NO_PRICES if marts.has_price else NO_PRICE_HERE)
     tested = [row for row in marts.rows("revenue_threshold") if row["threshold_per_ph_day"] is not None]
     if tested:
         parts.append(_threshold_table(tested))

@@ -66,7 +66,7 @@ def sentences(marts: Marts) -> list[str]:
         )
     if judged:
         most = max(judged, key=lambda r: r["candidate_ratio"])
-        said.append(f"The highest share has {marts.name(most['pool'])}: {with_interval(most, 'candidate')}.")
+        said.append(f"{marts.name(most['pool'])} has the highest share: {with_interval(most, 'candidate')}.")
     return said
 
 

@@ -1,10 +1,13 @@
 """Each section: what it shows and says where there is data, and what it says where there is none."""
 
+import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from analysis.report.data import Marts
+from analysis.report.charts.lines import duration_ticks
+from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.findings import findings
 from analysis.report.model import Figure, Page, Section, Table
 from analysis.report.page import page
@@ -148,3 +151,51 @@ def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
     assert {"Empty blocks", "Blocks of unknown pools", "heights_missing"} <= shown
     notes = [part.note for part in filled["coverage"].parts if isinstance(part, Table)]
     assert "1 of 2 checks found nothing." in notes
+
+
+def test_no_price_stands_on_a_chain_whose_coins_have_none(tmp_path: Path) -> None:
+    """Prices that were imported into a dataset of a test chain appear in no sentence, table or CSV."""
+    world = report_marts.filled()
+    database = report_marts.write(
+        tmp_path / "analysis.duckdb", replace(world, manifest={**world.manifest, "chain": "regtest"})
+    )
+    marts = read_marts(database)
+    content = page(marts)
+    revenue, halving = (sections(content)[name] for name in ("revenue", "halving"))
+
+    assert not [cell for cell in cells(revenue) | cells(halving) if "USD" in cell]
+    for section in (revenue, halving):
+        for table in (part for part in section.parts if isinstance(part, Table)):
+            values = [row for row in table.records if any("_usd" in str(value) for value in row.values())]
+            amounts = [value for row in table.records for name, value in row.items() if "_usd" in name]
+            assert not values
+            assert not [amount for amount in amounts if amount is not None]
+    said = " ".join(sentence for finding in content.findings for sentence in finding.sentences)
+    assert "because the coins of this chain have no price" in said
+    assert said.count("USD") == 1
+
+
+def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
+    """Of a long window the epochs are drawn, but not one of which only a few blocks are there."""
+    days = [
+        {"period_kind": "day", "period": f"2020-01-{n % 28 + 1:02d}", "n": n} for n in range(MAX_DAYS + 1)
+    ]
+    epochs = [
+        {"period_kind": "epoch", "period": "400", "block_count": 20},
+        {"period_kind": "epoch", "period": "401", "block_count": 2016},
+    ]
+    days_of = {400: dt.date(2015, 1, 1), 401: dt.date(2015, 1, 14)}
+    long = replace(marts, tables={**marts.tables, "hashrate": [*days, *epochs]}, epochs=days_of)
+
+    assert [day for day, _ in long.over_time("hashrate")] == [days_of[401]]
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s"), [(0.01, 0.2), (0.001, 4e6), (1.0, 30.0), (50.0, 700.0), (2.0, 3.0)]
+)
+def test_an_axis_of_durations_has_ticks_to_read_it_by(low_s: float, high_s: float) -> None:
+    """Also a short one has at least three, all of them within its ends."""
+    ticks = duration_ticks(low_s, high_s)
+
+    assert len(ticks) >= 3
+    assert all(low_s <= tick <= high_s for tick in ticks)
