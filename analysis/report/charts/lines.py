@@ -258,7 +258,7 @@ def whole_ticks(first: int, last: float) -> tuple[float, ...]:
 
 
 def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
-    """Give round ticks for a logarithmic axis of seconds, as 1 s, 10 s, 1 min; more of them on a short axis."""
+    """Give round ticks for a logarithmic axis of seconds: 1 s, 10 s, 1 min; more on a short axis."""
     for ticks in (DURATION_TICKS, FINE_DURATION_TICKS):
         found = tuple(tick for tick in ticks if low_s <= tick <= high_s)
         if len(found) >= _MIN_TICKS:
