@@ -6,7 +6,7 @@ own, because that answer must come soon after the block that it is about.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -15,9 +15,10 @@ from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker
 from collector.clock import monotonic_us, wall_us
 from collector.codec.decode import Block
-from collector.dataset.schema import hash_bytes, hash_hex
+from collector.dataset.schema import hash_hex
 from collector.errors import NodeError, RpcError
 from collector.journal.batches import Batch, Batches
+from collector.node.answers import MOST_COUNT, Fields, read_hash, read_hex, refuse
 from collector.node.request_threads import NodeRequests, raise_unless_stopped
 from collector.node.rpc import RpcClient
 
@@ -162,8 +163,7 @@ class BlockFetcher:
         use = self._tracker.take_answer(block_hash, answer, wall_us(), monotonic_us(), current)
         if use is AnswerUse.RESOLVED:
             # At once: in a burst of blocks it may no longer be a recent one at the next tick.
-            txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
-            self._on_resolved(block_hash, self._recent.get(block_hash), txids)
+            self._on_resolved(block_hash, self._recent.get(block_hash), answer.txids)
 
     def _no_block(self, block_hash: bytes, error: NodeError) -> None:
         """Go on without a block that the node does not have, or no longer has."""
@@ -194,21 +194,32 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer
     """
     name = hash_hex(block_hash)
     try:
-        verbose = client.call("getblock", name, 3, without=UNREAD)
+        answer = client.call("getblock", name, 3, without=UNREAD)
     except RpcError as error:
         if error.code != INTERNAL_ERROR:
             raise
-        verbose = client.call("getblock", name, 1)
-        verbose["tx"] = [{"txid": txid} for txid in verbose["tx"]]
-    return BlockAnswer(verbose, bytes.fromhex(client.call("getblock", name, 0)) if raw else None)
+        answer = client.call("getblock", name, 1)
+        answer = {**Fields("getblock", answer).all, "tx": [{"txid": txid} for txid in _transactions(answer)]}
+    height = Fields("getblock", answer).integer("height", most=MOST_COUNT)
+    txids = [Fields("getblock: tx", each).hash("txid") for each in _transactions(answer)]
+    raw_block = read_hex("getblock", client.call("getblock", name, 0)) if raw else None
+    return BlockAnswer(height, txids, answer, raw_block)
+
+
+def _transactions(answer: object) -> list[Any]:
+    """Return the transactions in an answer of getblock; a block has at least one."""
+    transactions = Fields("getblock", answer).list("tx")
+    if not transactions:
+        refuse("getblock: tx", transactions, "the transactions of a block")
+    return transactions
 
 
 def ask_tip(client: RpcClient) -> bytes:
     """Return the hash of the node's tip."""
-    return hash_bytes(client.call("getbestblockhash"))
+    return read_hash("getbestblockhash", client.call("getbestblockhash"))
 
 
 def ask_behind(client: RpcClient) -> bool:
     """Return whether the node knows headers of blocks that it has not connected."""
-    state = client.call("getblockchaininfo")
-    return bool(state["headers"] > state["blocks"])
+    fields = Fields("getblockchaininfo", client.call("getblockchaininfo"))
+    return fields.integer("headers") > fields.integer("blocks")

@@ -22,12 +22,12 @@ from collector.blocks.recent import ParsedBlocks, RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.codec.amounts import satoshi
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode import Block
+from collector.codec.decode import MAX_MONEY_SAT, Block
 from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.rows import RejectRow
-from collector.dataset.schema import hash_bytes, hash_hex
+from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
 from collector.journal.batches import Batch
 
@@ -39,7 +39,9 @@ log = structlog.get_logger(__name__)
 class BlockAnswer(NamedTuple):
     """What RPC says of a block: getblock with verbosity 3, and the raw block if it was asked for."""
 
-    verbose: Mapping[str, Any]
+    height: int
+    txids: list[bytes]
+    verbose: Mapping[str, Any]  # unread but for height and txids
     raw: bytes | None
 
 
@@ -171,7 +173,7 @@ class BlockTracker:
         wanted = self._wanted[block_hash]
         if answer.raw is not None:
             try:
-                self._parsed.add(parse_block(answer.raw))
+                self._parsed.add(_parse_named(answer.raw, block_hash))
             except DecodeError as error:
                 self._reject(batch, wanted, wall_us, str(error), answer.raw)
                 self.give_up(block_hash)
@@ -179,9 +181,8 @@ class BlockTracker:
         parsed = self._parsed.get(block_hash)
         if parsed is None:
             return self._ask_again(block_hash, wanted)
-        block = parsed.block
-        txids = [hash_bytes(transaction["txid"]) for transaction in answer.verbose["tx"]]
-        verdict = verify_block(block, self._chain, txids, height=answer.verbose["height"])
+        block, txids = parsed.block, answer.txids
+        verdict = verify_block(block, self._chain, txids, height=answer.height)
         if verdict != "valid":
             self._reject(batch, wanted, wall_us, f"block: {verdict}", parsed.raw)
             if wanted.source == "zmq":
@@ -189,7 +190,7 @@ class BlockTracker:
         fees, spent_sat = self._amounts(block, answer.verbose)
         header = block.header
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
-        recent = RecentBlock(answer.verbose["height"], header.prev_hash, header.time_s, by_txid, spent_sat)
+        recent = RecentBlock(answer.height, header.prev_hash, header.time_s, by_txid, spent_sat)
         self._recent.add(block_hash, recent)
         first_height = self._stored.first_wanted_height
         is_in_range = first_height is not None and recent.height >= first_height
@@ -269,14 +270,18 @@ class BlockTracker:
     def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
         """Return the fees of a block's transactions, and the values of what they spent by outpoint.
 
-        Neither is known when the node has lost the block's undo data.
+        Neither is known when the node has lost the block's undo data, or when its answer has a wrong form.
         """
         try:
-            return fees_from_getblock(verbose), _values_spent(block, verbose)
+            return _checked_amounts(fees_from_getblock(verbose), _values_spent(block, verbose))
         except DecodeError as error:
-            block_hash = hash_hex(block.block_hash)
-            log.warning("block.without_fees", node=self._origin[0], block=block_hash, reason=str(error))
-            return [None] * len(verbose["tx"]), {}
+            reason = str(error)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = f"getblock gives amounts in no form that we know ({type(error).__name__})"
+        log.warning(
+            "block.without_fees", node=self._origin[0], block=hash_hex(block.block_hash), reason=reason
+        )
+        return [None] * len(verbose["tx"]), {}
 
     def _ask_again(self, block_hash: bytes, wanted: _WantedBlock) -> AnswerUse:
         """Fetch a block's bytes by RPC, because those that were received are missing or wrong."""
@@ -298,6 +303,24 @@ class BlockTracker:
         topic = "rawblock" if wanted.source == "zmq" else "rpc"
         batch.add("rejects", [reject_row(self._origin, topic, wall_us, reason, raw)])
         log.warning("block.rejected", node=self._origin[0], source=topic, reason=reason)
+
+
+def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
+    """Parse a block that the node gave for a hash; raise DecodeError when it is another or none."""
+    parsed = parse_block(raw)
+    if parsed.block.block_hash != block_hash:
+        raise DecodeError(f"the node gave block {hash_hex(parsed.block.block_hash)} for another")
+    return parsed
+
+
+def _checked_amounts(
+    fees: list[int | None], spent_sat: dict[bytes, int]
+) -> tuple[list[int | None], dict[bytes, int]]:
+    """Return fees and values of outputs; raise DecodeError when one is no amount that can be."""
+    for amount_sat in (*fees, *spent_sat.values()):
+        if amount_sat is not None and not 0 <= amount_sat <= MAX_MONEY_SAT:
+            raise DecodeError(f"getblock gives an amount of {amount_sat} satoshi")
+    return fees, spent_sat
 
 
 def _values_spent(block: Block, verbose: Mapping[str, Any]) -> dict[bytes, int]:

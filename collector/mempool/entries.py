@@ -12,23 +12,23 @@ kept there as states, so that a kill does not lose them.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from collector.codec.amounts import satoshi
 from collector.codec.decode import Transaction, decode_transaction
 from collector.dataset.rows import MempoolTxRow
-from collector.dataset.schema import hash_bytes
 from collector.errors import DecodeError, RpcError
 from collector.journal.batches import Batch
 from collector.mempool.contents import MempoolContents
 from collector.mempool.sync import TxLeft
+from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 
 Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index
 NO_VALUES: Final[Values] = {}  # one for all: at a start each transaction of the mempool has a pending row
 GIVE_UP_US: Final = 10_000_000  # how long the reason why a transaction left may be on its way
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be on its way: a busy node answers late
+MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
 STATE_PREFIX: Final = "told/"  # of a state in the journal; the session and a number follow
 MOST_PER_STATE: Final = 1000  # transactions; the rows of a state are written when all of them are complete
 
@@ -44,8 +44,8 @@ class EntryAnswer(NamedTuple):
     """The node's answer to an EntryRequest: mempool entry and bytes in hex, or the node's error instead."""
 
     txid: bytes
-    entry: Mapping[str, Any] | RpcError
-    body: str | RpcError | None
+    entry: Any  # or RpcError
+    body: Any
 
 
 class OutputRequest(NamedTuple):
@@ -156,7 +156,7 @@ class PendingEntries:
             if entry is None or answer.txid in self._unasked or answer.txid in self._backlog:
                 continue  # complete by now, or entered anew
             if entry.body is None and isinstance(answer.body, str):
-                entry.body = _decoded(answer.body)
+                entry.body = _decoded(entry.txid, answer.body)
                 if entry.body is not None:
                     self._contents.learn_body(entry.txid, entry.body)
             if not isinstance(answer.entry, RpcError):
@@ -307,23 +307,25 @@ class PendingEntries:
             row["fee_sat"], row["fee_source"] = fee
         return self._finish_with(entry, row)
 
-    def _finish_by_mempool_entry(self, entry: PendingEntry, answer: Mapping[str, Any]) -> list[FinishedRow]:
+    def _finish_by_mempool_entry(self, entry: PendingEntry, answer: object) -> list[FinishedRow]:
         """Complete an entry with the node's answer to getmempoolentry."""
         row = mempool_tx_row(self._node, self._session, entry)
-        fees: Mapping[str, Decimal] = answer["fees"]
-        row["wtxid"] = hash_bytes(answer["wtxid"])
-        row["node_entered_at"] = answer["time"]
-        row["weight_wu"] = answer["weight"]
-        row["vsize_vb"] = answer["vsize"]
-        row["fee_sat"] = satoshi(fees["base"])
+        fields = Fields("getmempoolentry", answer)
+        fees = fields.fields("fees")
+        row["wtxid"] = fields.hash("wtxid")
+        row["node_entered_at"] = fields.integer("time", most=LATEST_TIME_S)
+        row["weight_wu"] = fields.integer("weight", most=MOST_WEIGHT)
+        row["vsize_vb"] = fields.integer("vsize", most=MOST_WEIGHT)
+        row["fee_sat"] = satoshi(fees.amount("base"))
         row["fee_source"] = "mempool_entry"
-        row["ancestor_count"] = answer["ancestorcount"]
-        row["ancestor_vsize_vb"] = answer["ancestorsize"]
-        row["ancestor_fees_sat"] = satoshi(fees["ancestor"])
-        row["descendant_count"] = answer["descendantcount"]
-        row["descendant_vsize_vb"] = answer["descendantsize"]
-        row["descendant_fees_sat"] = satoshi(fees["descendant"])
-        row["parents"] = [hash_bytes(parent) for parent in answer["depends"]]
+        # These fees count what prioritisetransaction adds or takes away, so they may be negative.
+        row["ancestor_count"] = fields.integer("ancestorcount", most=MOST_COUNT)
+        row["ancestor_vsize_vb"] = fields.integer("ancestorsize")
+        row["ancestor_fees_sat"] = satoshi(fees.amount("ancestor", least=-MOST_COINS))
+        row["descendant_count"] = fields.integer("descendantcount", most=MOST_COUNT)
+        row["descendant_vsize_vb"] = fields.integer("descendantsize")
+        row["descendant_fees_sat"] = satoshi(fees.amount("descendant", least=-MOST_COINS))
+        row["parents"] = fields.hashes("depends")
         return self._finish_with(entry, row)
 
     def _finish_with(self, entry: PendingEntry, row: MempoolTxRow) -> list[FinishedRow]:
@@ -404,20 +406,21 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
     return row
 
 
-def _decoded(raw_hex: str) -> Transaction | None:
+def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:
     """Decode the bytes of a transaction; None when they are wrong, and the row does without them."""
     try:
-        return decode_transaction(bytes.fromhex(raw_hex))
+        transaction = decode_transaction(bytes.fromhex(raw_hex))
     except (DecodeError, ValueError):
         return None
+    return transaction if transaction.txid == txid else None
 
 
 def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:
     """Return the values of the outputs that gettxout found, by (txid, index)."""
     return {
-        (request.txid, request.output): satoshi(answer["value"])
+        (request.txid, request.output): satoshi(Fields("gettxout", answer).amount("value"))
         for request, answer in zip(requests, answers, strict=True)
-        if isinstance(answer, Mapping)
+        if answer is not None and not isinstance(answer, RpcError)
     }
 
 

@@ -37,7 +37,7 @@ def tracker(stored: StoredBlocks, requests: NotedRequests) -> BlockTracker:
 
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
     """Return the rows that a tracker makes of this answer."""
-    stored = StoredBlocks((), answer.verbose["height"])
+    stored = StoredBlocks((), answer.height)
     blocks = tracker(stored, NotedRequests())
     batch = Batch()
     blocks.want(block_hash)
@@ -96,7 +96,7 @@ def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: Regt
     rpc = node.client()
     name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
     answer = ask_block(rpc, hash_bytes(name), raw=True)
-    blocks, asked, batch = tracker_above(answer.verbose["height"])
+    blocks, asked, batch = tracker_above(answer.height)
     blocks.add_event(hash_bytes(name), "connected", 1, "at_start", batch)
     blocks.take_answer(hash_bytes(name), answer, 2, 2, batch)
     assert not batch.arrow_batches

@@ -1,0 +1,100 @@
+"""Answers of a wrong form to the requests about the mempool: a NodeError in one sentence, or a sound row."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from collector.dataset.schema import MEMPOOL_TXS
+from collector.dataset.writer import to_batch
+from collector.errors import NodeError
+from collector.mempool.contents import MempoolContents
+from collector.mempool.entries import OutputRequest, PendingEntries, PendingEntry, output_values
+from collector.mempool.fee_lookup import ask_mempool_entries, ask_outputs
+from collector.mempool.snapshot import ask_snapshot
+from collector.mempool.sync import MempoolSync
+from collector.node.rpc import RpcClient
+from tests.collector.hostile import HOSTILE, changed
+from tests.collector.service.planted import MEMPOOL_ENTRY, PlantedNode
+
+TXID = bytes(31) + b"\x01"
+SNAPSHOT = {"txids": ["11" * 32], "mempool_sequence": 5}
+
+
+@pytest.fixture
+def node() -> Iterator[PlantedNode]:
+    """Start a server whose answers a test plants."""
+    made = PlantedNode()
+    yield made
+    made.close()
+
+
+def take_snapshot(client: RpcClient) -> None:
+    """Ask for a snapshot and apply it."""
+    sync = MempoolSync()
+    sync.start()
+    sync.snapshot(1, ask_snapshot(client).snapshot)
+    sync.tick(1 << 62)
+
+
+def take_entry(client: RpcClient) -> None:
+    """Ask for a mempool entry with its bytes, and make the row as it is sealed."""
+    contents = MempoolContents()
+    pending = PendingEntries("alpha", "s", contents)
+    contents.enter(TXID, None)
+    pending.add(PendingEntry(TXID, "pushed", 1, 1, None, None))
+    answers = ask_mempool_entries(client, pending.next_requests(1))
+    to_batch(MEMPOOL_TXS, [done.row for done in (pending.take_answers(answers, 1) + pending.flush())])
+    contents.histogram()
+
+
+def take_output(client: RpcClient) -> None:
+    """Ask for an output, and read its value."""
+    requests = [OutputRequest(TXID, TXID, 0)]
+    for value_sat in output_values(requests, ask_outputs(client, requests)).values():
+        assert 0 <= value_sat < 1 << 63
+
+
+SOUND: dict[str, tuple[Callable[[RpcClient], None], Any]] = {
+    "uptime": (take_snapshot, 10),
+    "getrawmempool": (take_snapshot, SNAPSHOT),
+    "getmempoolentry": (take_entry, MEMPOOL_ENTRY),
+    "getrawtransaction": (take_entry, "00"),
+    "gettxout": (take_output, {"value": 0.5}),
+}
+
+
+@pytest.mark.parametrize("method", SOUND)
+def test_a_wrong_answer_is_told_in_one_sentence(node: PlantedNode, method: str) -> None:
+    """Every field of every answer gets every hostile value; nothing but NodeError may come of it."""
+    take, sound = SOUND[method]
+    results = {name: answer for name, (_, answer) in SOUND.items()}
+    node.results = copy.deepcopy(results)
+    client = node.client()
+    take(client)
+    said: dict[str, str] = {}
+    for where, hostile in changed(sound):
+        node.results = results | {method: hostile}
+        try:
+            take(client)
+        except NodeError as error:
+            said[where] = str(error)
+    client.close()
+    assert {where: text for where, text in said.items() if not text.isprintable() or len(text) > 300} == {}
+    assert len(said) >= (1 if method == "getrawtransaction" else len(HOSTILE) // 2)
+
+
+def test_the_hostile_values_reach_the_client(node: PlantedNode) -> None:
+    """JSON carries them, and NaN is refused by the client itself."""
+    client = node.client()
+    for value in HOSTILE:
+        node.results = {"uptime": value}
+        if value != value:  # noqa: PLR0124 - NaN alone differs from itself
+            with pytest.raises(NodeError, match="JSON"):
+                client.call("uptime")
+        else:
+            assert client.call("uptime") == json.loads(json.dumps(value), parse_float=Decimal)
+    client.close()
