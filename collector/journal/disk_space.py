@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from collector.backoff import Backoff
 from collector.errors import NotWritable
 
 RETRY_S: Final = (0.1, 5.0)  # the first and the longest wait between two tries
@@ -33,11 +34,10 @@ class DiskSpace:
 
     def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
         """Call `act` until it can write; return its result. Raises NotWritable once `stop` is set."""
-        wait_s = RETRY_S[0]
+        pauses = Backoff(*RETRY_S)
         while (done := self.try_once(what, act)) is None:
             assert self._stop is not None  # noqa: S101 - else `try_once` raises
-            self._stop.wait(wait_s)
-            wait_s = min(2 * wait_s, RETRY_S[1])
+            pauses.wait(self._stop)
         return done
 
     def try_once(self, what: str, act: Callable[[], T]) -> T | None:

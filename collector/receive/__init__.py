@@ -1,1 +1,1 @@
-"""Take messages from a node: a process that stamps them, and the ring that keeps them for the collector."""
+"""Receive messages from a node: a process stamps them, and a ring keeps them for the collector."""

@@ -1,13 +1,17 @@
-"""The process that receives what one node publishes: stamp the time, check the counter, put into the ring.
+"""The receiver: a process that stamps what one node publishes, checks the counter and fills the ring.
 
-It is a process of its own so that nothing the collector does, decoding blocks above all, can delay a stamp,
-and it decodes nothing itself. A message is received when it is in the ring (`collector.receive.ring`): from
-there no kill takes it, be it of this process, of the collector or of both. Between a stamp and the ring lies
-the check of the counter, some microseconds.
+It is a process of its own so that nothing the collector does, such as decoding a block, can delay a stamp. It
+decodes nothing itself. A message is received when it is in the ring (`collector.receive.ring`): no kill of
+this process, of the collector or of both can lose it after that. Only the check of the counter comes between
+the stamp and the ring, which takes some microseconds.
 
-Every topic has a counter of its own in the last frame, 4 bytes little-endian. A jump is a loss between the
-node and us (its queue was full, or the connection broke), a return to a smaller number a restart of the
-node. The ring is bounded: what finds no room is dropped and noted.
+Every topic has a counter of its own in the last frame, 4 bytes little-endian. A jump means that messages were
+lost between the node and us, because the node's queue was full or the connection broke. A smaller number
+means that the node was restarted. The ring is bounded: a message that finds no room is dropped and noted.
+
+A frame larger than any block is refused. libzmq then closes the connection, as it does for whatever else is
+not ZMTP, and never opens it again. So the receiver notes why the connection ended and opens a new one, at
+growing intervals while this repeats.
 
 `collector.receive.source` starts it as `python -m collector.receive.process SETUP`, with SETUP in JSON. It
 answers with one line, `connected`, or `silent` and the addresses that gave no sign of life. Then it takes
@@ -31,33 +35,36 @@ from typing import Final, NamedTuple
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from collector.backoff import Backoff
 from collector.receive.records import COUNTER_RANGE, Notice
-from collector.receive.ring import Ring
+from collector.receive.ring import CAPACITY_BYTES, Ring
 
 N_FRAMES: Final = 3  # topic, body, counter
 COUNTER_BYTES: Final = 4
-POLL_S: Final = 0.05  # between two looks at the monitor and the input
+POLL_S: Final = 0.05  # how often the connections and the input are looked at
 KEEPALIVE_IDLE_S: Final = 60
-HEARTBEAT_MS: Final = (
-    10_000,
-    30_000,
-)  # how often the other side is asked for a sign of life, how long waited
-RECONNECT_MS: Final = (100, 5000)  # first and longest wait between attempts
-DRAIN_S: Final = 2.0  # the longest it goes on receiving after the end of its input
+HEARTBEAT_MS: Final = (10_000, 30_000)  # how often the node is asked for a sign of life, and the wait for it
+RECONNECT_MS: Final = (100, 5000)  # the first and the longest wait between attempts
+# A block has at most 4,000,000 bytes: MAX_BLOCK_SERIALIZED_SIZE in Bitcoin Core's consensus.h. Twice as much
+# leaves a margin, and bounds what one frame can take of our memory.
+MAX_FRAME_BYTES: Final = 2 * 4_000_000
+ABANDON_S: Final = 0.5  # libzmq reports at once that it will reconnect; after so long it will not
+RENEW_S: Final = (1.0, 60.0)  # the first and the longest wait before we open such a connection again
+DRAIN_S: Final = 2.0  # the longest time it goes on receiving after the end of its input
 _INPUT: Final = 0
 _OUTPUT: Final = 1
 
 
 class Setup(NamedTuple):
-    """What the collector tells its receiver on the command line."""
+    """The settings of a receiver, which it gets on its command line."""
 
     endpoints: dict[str, str]  # topic -> address
-    queue_limit: int  # records that may wait in the ring
-    timeout_s: float  # for every endpoint to shake hands
+    queue_limit: int  # so many records may wait in the ring
+    timeout_s: float  # the time in which every endpoint must shake hands
 
 
 class Receiver:
-    """A socket that is subscribed to one node, and the ring its messages go to."""
+    """A socket that is subscribed to one node, and the ring into which its messages go."""
 
     def __init__(self, setup: Setup) -> None:
         self._endpoints = setup.endpoints
@@ -65,22 +72,30 @@ class Receiver:
         self._timeout_s = setup.timeout_s
         self._topics = {topic.encode(): topic for topic in setup.endpoints}
         self._expected: dict[str, int] = {}
-        self._reconnected: set[str] = set()  # topics of new connections that have brought nothing yet
-        self._dropped: dict[str, int] = {}  # by topic, since the last message that found room
-        self._is_full = False  # from the first message without room until half of the room is free
-        self._notices: deque[Notice] = deque()  # that found no room
-        self._before_ring: list[tuple[list[bytes], int] | Notice] = []  # what came before there was a ring
+        self._reconnected: set[str] = set()  # topics without a message since we renewed their connection
+        self._dropped: dict[str, int] = {}  # by topic: messages dropped since the last one that found room
+        self._is_full = False  # from the first message without room until half of the room is free again
+        self._notices: deque[Notice] = deque()  # notices that found no room yet
+        self._before_ring: list[tuple[list[bytes], int] | Notice] = []  # received before the ring
+        self._n_before_ring_bytes = 0
+        self._has_overflown = False  # something was dropped before there was a ring
+        # By endpoint: when we count it as abandoned by libzmq, when we open it again, the pauses between.
+        self._abandoned_at_s: dict[str, float] = {}
+        self._renew_at_s: dict[str, float] = {}
+        self._connected_at_s: dict[str, float] = {}
+        self._pauses = {endpoint: Backoff(*RENEW_S) for endpoint in setup.endpoints.values()}
         self._ring: Ring | None = None
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
         self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
         )
 
     def connect(self) -> set[str]:
-        """Subscribe and wait until every endpoint has shaken hands; returns those that stay silent."""
-        # Unlimited: the ring is the bound, and says so when it overflows.
+        """Subscribe, and wait until every endpoint has shaken hands; return those that stay silent."""
+        # No limit here: the ring is the limit, and an overflow of the ring is noted.
         self._socket.set(zmq.RCVHWM, 0)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         self._socket.set(zmq.TCP_KEEPALIVE, 1)
         self._socket.set(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
         self._socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS[0])
@@ -103,24 +118,22 @@ class Receiver:
         return waiting
 
     def _connect(self, endpoint: str) -> None:
-        # Not always: with it a host without IPv6 would not reach its IPv4 addresses either.
+        # Only for IPv6: with this option, a host without IPv6 does not reach its IPv4 addresses either.
         self._socket.set(zmq.IPV6, "[" in endpoint)
         self._socket.connect(endpoint)
 
     def run(self) -> None:
-        """Receive until the end of the input."""
+        """Receive until the input ends."""
         poller = zmq.Poller()
-        for source in (self._monitor, _INPUT):
-            poller.register(source, zmq.POLLIN)
+        poller.register(_INPUT, zmq.POLLIN)
         self._socket.set(zmq.RCVTIMEO, round(POLL_S * 1000))
         while True:
             self._receive()
             ready = dict(poller.poll(0))
-            if self._monitor in ready:
+            while self._monitor.poll(0):
                 event = recv_monitor_message(self._monitor)
-                lost = event["event"] == zmq.EVENT_DISCONNECTED
-                self._note_connection("reconnect" if lost else "connected", event["endpoint"].decode())
-                self._wake()
+                self._follow_connection(event["event"], event["endpoint"].decode())
+            self._renew_abandoned()
             if _INPUT in ready:
                 commands = os.read(_INPUT, 1 << 16).decode()
                 if not commands:
@@ -130,11 +143,11 @@ class Receiver:
         self._drain()
 
     def fail(self, error: BaseException) -> None:
-        """Say in the ring what ends this process."""
+        """Put a notice into the ring that says which error ends this process."""
         self._note(Notice("failed", None, time.time_ns(), f"{type(error).__name__}: {error}"))
 
     def _receive(self) -> int:
-        """Take messages as they come, for a while; returns how many."""
+        """Receive messages for `POLL_S`, or until none comes for so long; return how many came."""
         receive, now_ns, take, wake = self._socket.recv, time.time_ns, self._take, self._wake
         now_s = time.monotonic
         taken = 0
@@ -144,7 +157,7 @@ class Receiver:
                 frame = receive(copy=False)
                 received_ns = now_ns()
                 frames = [frame.bytes]
-                while frame.more:  # what recv_multipart does, in half the time
+                while frame.more:  # as recv_multipart does, in half the time
                     frame = receive(copy=False)
                     frames.append(frame.bytes)
                 take(frames, received_ns)
@@ -153,12 +166,13 @@ class Receiver:
         return taken
 
     def _wake(self) -> None:
-        """Tell the collector that there is something new, if it waits for that."""
+        """Tell the collector that the ring has something new, if the collector waits for that."""
         if self._ring is not None and self._ring.clear_wait_flag():
             with suppress(OSError):
                 os.write(_OUTPUT, b"\n")
 
     def _drain(self) -> None:
+        """Receive what has reached this machine already, and note what was dropped."""
         deadline = time.monotonic() + DRAIN_S
         self._socket.set(zmq.RCVTIMEO, 0)
         while self._receive() and time.monotonic() < deadline:
@@ -167,17 +181,52 @@ class Receiver:
             self._note_dropped(topic, time.time_ns())
 
     def _execute(self, *, ring: str | None = None, reconnect: Sequence[str] = ()) -> None:
-        """Take the path of the ring; or make the connections of some topics anew."""
+        """Carry out a command of the collector: use the ring at this path, or renew these connections."""
         if ring is not None:
             self._begin_ring(Path(ring))
         for endpoint in {self._endpoints[topic] for topic in reconnect}:
-            self._socket.disconnect(endpoint)
-            self._note_connection("reconnect", endpoint)  # no event tells of an end that we made
-            self._reconnected.update(topic for topic, at in self._endpoints.items() if at == endpoint)
-            self._connect(endpoint)
+            self._note_connection("reconnect", endpoint)  # the monitor reports no end that we cause
+            self._open_again(endpoint)
         self._wake()
 
+    def _open_again(self, endpoint: str) -> None:
+        """Close a connection, if libzmq still has it, and open it again."""
+        self._abandoned_at_s.pop(endpoint, None)
+        self._renew_at_s.pop(endpoint, None)
+        with suppress(zmq.ZMQError):
+            self._socket.disconnect(endpoint)
+        self._reconnected.update(topic for topic, at in self._endpoints.items() if at == endpoint)
+        self._connect(endpoint)
+
+    def _follow_connection(self, event: int, endpoint: str) -> None:
+        """Note that a connection was lost or is back, and watch for one that libzmq abandons."""
+        now_s = time.monotonic()
+        if event == zmq.EVENT_DISCONNECTED:
+            self._abandoned_at_s[endpoint] = now_s + ABANDON_S
+            return
+        if self._abandoned_at_s.pop(endpoint, None) is not None:
+            self._note_connection("reconnect", endpoint)
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._connected_at_s[endpoint] = now_s
+            self._note_connection("connected", endpoint)
+        self._wake()
+
+    def _renew_abandoned(self) -> None:
+        """Note why a connection ended that libzmq does not open again; open it when its pause is over."""
+        now_s = time.monotonic()
+        for endpoint in [each for each, at_s in self._abandoned_at_s.items() if at_s <= now_s]:
+            del self._abandoned_at_s[endpoint]
+            detail = f"{endpoint} sent a frame above {MAX_FRAME_BYTES} bytes, or what is not ZMTP"
+            self._note_connection("reconnect", endpoint, detail)
+            if now_s - self._connected_at_s.get(endpoint, now_s) > RENEW_S[1]:
+                self._pauses[endpoint].reset()
+            self._renew_at_s[endpoint] = now_s + self._pauses[endpoint].next_s()
+            self._wake()
+        for endpoint in [each for each, at_s in self._renew_at_s.items() if at_s <= now_s]:
+            self._open_again(endpoint)
+
     def _begin_ring(self, path: Path) -> None:
+        """Open the ring and put into it what was received before."""
         self._ring = Ring.open(path)
         waiting, self._before_ring = self._before_ring, []
         for item in waiting:
@@ -187,7 +236,7 @@ class Receiver:
                 self._take(*item)
 
     def _take(self, frames: list[bytes], received_ns: int) -> None:
-        """Check the counter of one message and put it, behind a notice when something is wrong."""
+        """Check the counter of one message and put it into the ring, after a notice if something is wrong."""
         if self._ring is None:
             self._keep(frames, received_ns)
             return
@@ -202,11 +251,12 @@ class Receiver:
         sequence = int.from_bytes(frames[2], "little")
         expected = self._expected.get(topic, sequence)
         self._expected[topic] = (sequence + 1) % COUNTER_RANGE
-        # Counters are 32 bits wide: half the range ahead is a jump, the rest is a step back.
+        # Counters are 32 bits wide. Up to half the range ahead is a jump; anything else is a step back.
         is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
-        is_named = is_jump and topic in self._reconnected  # the new connection has ended the interval
+        # The notice of the renewed connection has ended the interval already.
+        is_noted = is_jump and topic in self._reconnected
         self._reconnected.discard(topic)
-        if sequence != expected and not is_named:
+        if sequence != expected and not is_noted:
             reason = "gap" if is_jump else "node_restart"
             detail = f"counter is {sequence}, expected {expected}"
             self._note(Notice(reason, topic, received_ns, detail))
@@ -219,14 +269,17 @@ class Receiver:
                 self._note_dropped(topic, received_ns)
             if not self._notices and self._ring.put(topic, sequence, received_ns, body):
                 return
-        if topic not in self._dropped:  # at once: it may be long until the next message of the topic
+        if topic not in self._dropped:  # noted at once: the topic's next message may come much later
             detail = f"our queue is full: {self._ring.n_waiting} messages wait"
             self._note(Notice("overflow", topic, received_ns, detail))
         self._dropped[topic] = self._dropped.get(topic, 0) + 1
 
     def _has_room(self, body_bytes: int) -> bool:
-        """Whether a message may be put. A loss is to be one hole, and not many small ones."""
-        assert self._ring is not None  # noqa: S101 - the caller has looked
+        """Return whether a message may be put; after an overflow, not until half of the room is free.
+
+        So a loss is one large gap, not many small ones.
+        """
+        assert self._ring is not None  # noqa: S101 - the caller has checked it
         ring, limit = self._ring, self._queue_limit
         if self._is_full:
             self._is_full = ring.is_half_full or 2 * ring.n_waiting >= limit
@@ -234,16 +287,19 @@ class Receiver:
         return not self._is_full
 
     def _keep(self, frames: list[bytes], received_ns: int) -> None:
-        """Keep a message until there is a ring; what is beyond the limit is noted, and shows as a gap."""
+        """Keep a message until there is a ring. What is beyond the limit is dropped and noted."""
         n_kept = len(self._before_ring)
-        if n_kept < self._queue_limit:
+        n_bytes = self._n_before_ring_bytes + sum(map(len, frames))
+        if n_kept < self._queue_limit and n_bytes <= CAPACITY_BYTES:
             self._before_ring.append((frames, received_ns))
-        elif n_kept == self._queue_limit:
+            self._n_before_ring_bytes = n_bytes
+        elif not self._has_overflown:
+            self._has_overflown = True
             detail = f"{n_kept} messages came before the session began"
             self._before_ring += [Notice("overflow", topic, received_ns, detail) for topic in self._endpoints]
 
     def _note(self, notice: Notice) -> None:
-        """Put a notice behind those that wait for room."""
+        """Put a notice into the ring, after the notices that still wait for room."""
         if self._ring is None:
             self._before_ring.append(notice)
             return
@@ -251,21 +307,22 @@ class Receiver:
         while self._notices and self._ring.put_notice(self._notices[0]):
             self._notices.popleft()
 
-    def _note_connection(self, reason: str, endpoint: str) -> None:
+    def _note_connection(self, reason: str, endpoint: str, detail: str = "") -> None:
+        """Note for each topic of an endpoint that its connection was lost or is back."""
         for topic, address in self._endpoints.items():
             if address == endpoint:
-                self._note(Notice(reason, topic, time.time_ns(), endpoint))
+                self._note(Notice(reason, topic, time.time_ns(), detail or endpoint))
 
     def _note_dropped(self, topic: str, now_ns: int) -> None:
-        """Say how many messages of a topic found no room: here it goes on, or ends."""
+        """Note how many messages of a topic were dropped, where the topic goes on or the stream ends."""
         detail = f"{self._dropped.pop(topic)} messages found our queue full"
         self._note(Notice("overflow", topic, now_ns, detail))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Receive until the end of the input; returns the exit status."""
+    """Receive until the input ends; return the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the collector, which then ends our input
+        signal.signal(number, signal.SIG_IGN)  # the collector handles it, and then ends our input
     receiver = Receiver(Setup(**json.loads(arguments[0])))
     silent = receiver.connect()
     os.write(_OUTPUT, f"{'silent' if silent else 'connected'} {' '.join(sorted(silent))}\n".encode())
@@ -274,7 +331,7 @@ def main(arguments: Sequence[str]) -> int:
     os.set_blocking(_OUTPUT, False)
     try:
         receiver.run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the collector must hear of it
+    except Exception as error:  # noqa: BLE001 - the collector must be told, whatever it is
         receiver.fail(error)
         return 1
     return 0

@@ -1,19 +1,21 @@
-"""A ring in a file, through which one process hands messages to another, and to the next run after a kill.
+"""The ring: a file through which the receiver hands messages to the collector, or to the run after a kill.
 
-Both map the file. What was put is in the operating system's cache at once, without a call, so it outlives
-SIGKILL of either process or of both; and the file has its space from the start, so a full disk cannot stop
-the one that puts. One process puts (`Ring.put`, `Ring.put_notice`), one takes (`Ring.take`) and
-frees what it has made safe elsewhere (`Ring.release`). A record counts once `head` lies behind it.
+Both processes map the file into memory. What is put is in the operating system's cache at once, without a
+system call, so it outlives SIGKILL of either process or of both. The file has its space from the start, so a
+full disk cannot stop the process that puts. One process puts (`Ring.put`, `Ring.put_notice`). The other takes
+(`Ring.take`), and frees the room of what it has made safe elsewhere (`Ring.release`). A record counts once
+`head` lies behind it.
 
-The file is a page that describes it, in words of 64 bits and in JSON of which a word has the length and the
-CRC-32, then the records, each at a multiple of 8 bytes:
+The file begins with a page that describes it: words of 64 bits, then JSON, whose length and CRC-32 stand in
+one of the words. The records follow, each at a multiple of 8 bytes:
 
     length of the body (uint32) | CRC-32 of the rest (uint32) | number, received_ns, sequence (64 bits each)
     | topic, kind (uint16 each) | 0 (uint32) | body
 
-Records are numbered from 1. Where none fits before the end of the file, a length of 0xFFFFFFFF says to go on
-at its begin. Byte order is little-endian in records, the machine's own in the page. A power cut may leave any
-mixture of old and new pages: checksum and number tell a record from what was there before.
+Records are numbered from 1. Where the next record does not fit before the end of the file, a length of
+0xFFFFFFFF says that it stands at the begin. Byte order is little-endian in records, and the machine's own in
+the page. A power cut may leave any mixture of old and new pages; the checksum and the number tell a record
+from what was there before.
 """
 
 import fcntl
@@ -32,9 +34,9 @@ from collector.errors import NO_SPACE
 from collector.receive.records import Message, Notice
 
 CAPACITY_BYTES: Final = 64 << 20
-MIN_CAPACITY_BYTES: Final = 1 << 20  # below this a ring is not worth having
+MIN_CAPACITY_BYTES: Final = 1 << 20  # a smaller ring is not worth having
 SUFFIX: Final = ".ring"
-NOTICE_RESERVE_BYTES: Final = 1 << 16  # a full ring still has room to say that it is full
+NOTICE_RESERVE_BYTES: Final = 1 << 16  # room kept for notices, so that a full ring can say that it is full
 MAX_NOTICE_BYTES: Final = 1 << 14
 MAX_TAKEN: Final = 1000
 
@@ -50,8 +52,8 @@ _rest = Struct("<QqqHHI")
 _start = Struct("<II")
 _HEADER_BYTES: Final = _start.size + _rest.size
 _FILE_MODE: Final = 0o640
-_UNMAP_BYTES: Final = 8 << 20  # so many are put or taken between two times of giving pages back
-_PATIENCE_S: Final = 1.0  # for a record that the other processor's cache has not shown yet
+_UNMAP_BYTES: Final = 8 << 20  # after so many bytes were put or taken, mapped pages are given back
+_PATIENCE_S: Final = 1.0  # the longest wait for a record that another processor's cache does not show yet
 
 Item = Message | Notice
 
@@ -61,15 +63,15 @@ class LeftInRing(NamedTuple):
 
     session: str
     items: list[Item]
-    lost_bytes: int  # bytes that hold no whole record, though they should
+    lost_bytes: int  # bytes where whole records should be and are not
     n_released: int = 0  # records whose content had been made safe elsewhere
 
 
 class Ring:
-    """One ring; use `create` on the side that takes and `open` on the side that puts."""
+    """One ring. The side that takes uses `create`, the side that puts uses `open`."""
 
     def __init__(self, path: Path, handle: int) -> None:
-        """Map an open file; ValueError when it is no ring, and the file stays open then."""
+        """Map an open file. ValueError when it is no ring; the caller then closes the file."""
         self.path = path
         self._map = mmap.mmap(handle, 0)
         if len(self._map) < _PAGE_BYTES or self._map[: len(_MAGIC)] != _MAGIC:
@@ -87,7 +89,7 @@ class Ring:
         self._handle = handle
         self._number_of = {topic: number for number, topic in enumerate(self._topics)}
         self._at = self._words[_TAIL]  # what `take` reads next
-        self._taken: deque[tuple[int, int]] = deque()  # number and end of what was taken and not released
+        self._taken: deque[tuple[int, int]] = deque()  # number and end of records taken and not released
         self._unmapped_to = self._at
 
     @classmethod
@@ -100,11 +102,11 @@ class Ring:
         topics: Sequence[str],
         capacity_bytes: int = CAPACITY_BYTES,
     ) -> Self:
-        """Make an empty ring; a smaller one where there is no room. OSError when there is no room at all."""
+        """Make an empty ring, or a smaller one where the disk has less room. OSError when it has none."""
         text = json.dumps({"node": node, "session": session, "topics": list(topics)}).encode()
         if len(text) > _PAGE_BYTES - _TEXT_AT:
             raise ValueError(f"the names of {len(topics)} topics do not fit into the page of {path}")
-        for left_over in path.parent.glob(f".*{SUFFIX}.tmp"):  # by a kill at this point
+        for left_over in path.parent.glob(f".*{SUFFIX}.tmp"):  # a kill at this point left them
             left_over.unlink()
         temporary = path.with_name(f".{path.name}.tmp")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
@@ -121,7 +123,7 @@ class Ring:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a ring to put into it, and hold it until `close` or the process ends."""
+        """Open a ring to put into it, and lock it until `close` or the end of the process."""
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX)
         ring = cls(path, handle)
@@ -129,7 +131,7 @@ class Ring:
         return ring
 
     def close(self) -> None:
-        """Unmap the file. May be called twice."""
+        """Unmap and close the file. A second call does nothing."""
         if self._handle >= 0:
             self._words.release()
             self._map.close()
@@ -139,18 +141,21 @@ class Ring:
     # --- the side that puts
 
     def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
-        """Put a message; False when there is no room for it."""
+        """Put a message; return False when there is no room for it."""
         kind = _MESSAGE, self._number_of[topic]
         return self._put(kind, sequence, received_ns, body)
 
     def put_notice(self, notice: Notice) -> bool:
-        """Put a notice, for which a little room is kept; False when even that is used up."""
+        """Put a notice, for which some room is reserved; return False when that is used up too.
+
+        Where the notice has a body and only the body has no room, it is put without the body.
+        """
         kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
         text = f"{notice.reason}\0{notice.detail}\0".encode()[:MAX_NOTICE_BYTES]
         return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
     def clear_wait_flag(self) -> bool:
-        """Whether the other side waits for something to take; true once for each wait."""
+        """Return whether the other side waits for something to take; clear the flag that says so."""
         if self._words[_READER_WAITS]:
             self._words[_READER_WAITS] = 0
             return True
@@ -167,7 +172,7 @@ class Ring:
         return self._words[_PUT] - self._words[_RELEASED]
 
     def has_room(self, body_bytes: int) -> bool:
-        """Whether a message of this size would find room, and a notice or two before it."""
+        """Return whether a message of this size would find room, with a notice or two before it."""
         needed_bytes = 2 * NOTICE_RESERVE_BYTES + _HEADER_BYTES + body_bytes
         words = self._words
         at = words[_HEAD] % self._capacity
@@ -198,14 +203,17 @@ class Ring:
         return True
 
     def _complete(self) -> None:
-        """Let the record count that was whole when a kill came between the two words that `_put` sets."""
+        """Count the record that `_put` had finished when a kill came between the two words it sets last."""
         words = self._words
         read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
         if read is not None and read[0] == words[_PUT]:
             words[_HEAD] = read[1]
 
     def _unmap(self, position: int) -> None:
-        """Let go of pages now and then: they stay in the system's cache, and need not count as ours too."""
+        """Give mapped pages back now and then, so that this process does not appear to use them.
+
+        They stay in the operating system's cache.
+        """
         if position - self._unmapped_to > _UNMAP_BYTES:
             self._unmapped_to = position
             self._map.madvise(mmap.MADV_DONTNEED)
@@ -218,7 +226,7 @@ class Ring:
     # --- the side that takes
 
     def take(self, limit: int) -> list[Item]:
-        """Take up to `limit` items in the order they were put. ValueError when a record is damaged."""
+        """Take up to `limit` items in the order in which they were put. ValueError when one is damaged."""
         items: list[Item] = []
         head = self._words[_HEAD]
         deadline_s = 0.0
@@ -236,20 +244,21 @@ class Ring:
         return items
 
     def take_all(self) -> Iterator[Item]:
-        """Take all that there is, as it is asked for."""
+        """Yield every item that there is, and take it from the ring as it is asked for."""
         while items := self.take(MAX_TAKEN):
             yield from items
 
     def set_wait_flag(self) -> bool:
-        """Say that this side waits; False when there is something to take after all.
+        """Set the flag that this side waits; return False when there is something to take after all.
 
-        A word may come while neither side sees the other's: wait for a wake with a time limit.
+        Each side may write its word before it sees the other's, and then no wake comes. So wait with a time
+        limit.
         """
         self._words[_READER_WAITS] = 1
         return self._words[_HEAD] == self._at
 
     def release(self, number: int) -> None:
-        """Free the room of every taken record up to this number."""
+        """Free the room of the taken records up to this number, because they are safe elsewhere."""
         tail = 0
         while self._taken and self._taken[0][0] <= number:
             released, tail = self._taken.popleft()
@@ -260,9 +269,9 @@ class Ring:
 
     @classmethod
     def read_left(cls, path: Path, *, timeout_s: float = 10.0) -> LeftInRing:
-        """Read what a run left, once the process that puts has ended; never fails for what is in the file.
+        """Read what a run left in its ring, when the process that puts has ended.
 
-        Raises TimeoutError when that process does not end.
+        Damage is counted and is no error. Raises TimeoutError when that process does not end.
         """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         _await_end(handle, path, timeout_s)
@@ -286,9 +295,9 @@ class Ring:
 
     @classmethod
     def resume(cls, path: Path, *, timeout_s: float = 10.0) -> Self | None:
-        """Open what a run left, to `take` it; None where something is damaged, which `read_left` can read.
+        """Open the undamaged ring that a run left, to `take` from it; None when it is damaged.
 
-        Raises TimeoutError when the process that puts does not end.
+        `read_left` can read a damaged one. Raises TimeoutError when the process that puts does not end.
         """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         _await_end(handle, path, timeout_s)
@@ -298,14 +307,14 @@ class Ring:
             os.close(handle)
             return None
         is_damaged = any(isinstance(found, int) for found in ring._read_records())
-        ring._map.madvise(mmap.MADV_DONTNEED)  # all of it was looked at: see `_unmap`
+        ring._map.madvise(mmap.MADV_DONTNEED)  # all pages were read just now: see `_unmap`
         if is_damaged:
             ring.close()
             return None
         return ring
 
     def _read_records(self) -> Iterator[Item | int]:
-        """Every whole record between tail and head, and how many bytes between them are none."""
+        """Yield every whole record between tail and head as an item, and damage as a number of lost bytes."""
         self._complete()
         words = self._words
         at, head, last = words[_TAIL], words[_HEAD], words[_RELEASED]
@@ -326,7 +335,7 @@ class Ring:
             yield _PAGE_BYTES  # the page itself is damaged
 
     def _read(self, position: int) -> tuple[int, int, Item] | None:
-        """Read the record at a position: its number, its end, the item; None when there is none."""
+        """Read the record at a position: its number, its end and the item; None when none is there."""
         capacity = self._capacity
         at = position % capacity
         length, checksum = _start.unpack_from(self._map, _PAGE_BYTES + at)
@@ -355,11 +364,12 @@ class Ring:
 
 
 def _padded(size: int) -> int:
+    """Round a size up to a multiple of 8."""
     return size + 7 & ~7
 
 
 def _allocate(handle: int, wanted_bytes: int) -> int:
-    """Give the file its space, half of it where there is not so much; returns the bytes for records."""
+    """Allocate the file's space, or half of it as often as needed; return the bytes for records."""
     capacity = wanted_bytes
     while True:
         try:
@@ -374,7 +384,7 @@ def _allocate(handle: int, wanted_bytes: int) -> int:
 
 
 def _await_end(handle: int, path: Path, timeout_s: float) -> None:
-    """Wait until no process puts into the ring any more."""
+    """Wait until no process puts into the ring any more. Raises TimeoutError, and closes the file then."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
@@ -382,7 +392,7 @@ def _await_end(handle: int, path: Path, timeout_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline_s:
                 os.close(handle)
-                raise TimeoutError(f"a process still receives into {path}; end it first") from None
+                raise TimeoutError(f"a process still receives into {path}; end that process first") from None
             time.sleep(0.01)
         else:
             return

@@ -1,10 +1,10 @@
-"""Receive what one node publishes, through a process of its own (`collector.receive.process`).
+"""Start the receiver of one node, and forward what it receives into the session's queue.
 
-That process stamps and checks every message and puts it into a ring that outlives a kill
-(`collector.receive.ring`). A thread here takes from the ring and fills the session's queue; nothing is
-decoded on the way.
+The receiver is a process of its own (`collector.receive.process`). It stamps and checks every message and
+puts it into a ring that outlives a kill (`collector.receive.ring`). A thread here takes from the ring and
+fills the session's queue. Nothing is decoded on the way.
 
-What the node published before our subscription reached it is not seen here; the mempool sequence shows it.
+What the node published before our subscription reached it is not received; the mempool sequence shows that.
 """
 
 import json
@@ -24,23 +24,23 @@ from collector.receive.process import Setup
 from collector.receive.records import Notice
 from collector.receive.ring import MAX_TAKEN, Ring
 
-# A subscription travels behind the handshake; Bitcoin Core's own tests wait as long for it.
+# The subscription reaches the node after the handshake; Bitcoin Core's own tests wait as long for it.
 SUBSCRIBE_SETTLE_S: Final = 0.2
-START_S: Final = 30.0  # for the process to begin, on a machine that is busy
-END_S: Final = 10.0
-MAX_INBOX_ITEMS: Final = 2_000  # what is beyond them stays in the ring
-BACK_OFF_S: Final = 0.005
-POLL_S: Final = 0.05  # the longest wait for word from the process, which may be missed
-GATHER_S: Final = 0.005  # what comes in the meantime is taken together; stamps are made before
+START_S: Final = 30.0  # the longest wait for the receiver to start, on a busy machine
+END_S: Final = 10.0  # the longest wait for it to end
+MAX_INBOX_ITEMS: Final = 2_000  # with more in the inbox, the rest stays in the ring
+INBOX_CHECK_S: Final = 0.005  # how often a full inbox is looked at
+POLL_S: Final = 0.05  # the longest wait for the receiver to wake us, because a wake can be missed
+GATHER_S: Final = 0.005  # what arrives within it is taken together; stamps are made before
 
 __all__ = ["MessageSource", "Notice"]
 
 
 class MessageSource:
-    """One node's messages, and notices about the stream, on their way into `inbox`.
+    """Puts one node's messages, and notices about the stream, into `inbox`.
 
-    `endpoints` maps topic to address, e.g. {"sequence": "tcp://127.0.0.1:28332"}. `inbox` may be shared with
-    others. Up to `queue_limit` records wait in the ring; more are dropped, and a notice says so.
+    `endpoints` maps topic to address, e.g. {"sequence": "tcp://127.0.0.1:28332"}. Others may put into `inbox`
+    too. Up to `queue_limit` records wait in the ring; what is beyond that is dropped, and a notice says so.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class MessageSource:
         inbox: "queue.SimpleQueue[Any]",
         queue_limit: int = 200_000,
     ) -> None:
-        self.subscribed_at_us = 0  # when the subscription stood
-        # Set by the owner of the inbox: leave messages in the ring, while it has room; or whatever comes.
-        self.is_throttled = False
-        self.is_paused = False
+        self.subscribed_at_us = 0  # when the subscription was known to stand
+        # The owner of the inbox sets these two.
+        self.is_throttled = False  # leave messages in the ring until half of its room is in use
+        self.is_paused = False  # leave messages in the ring even when it is full
         self.node = node
         self.session = session
         self.topics = tuple(endpoints)
@@ -64,16 +64,16 @@ class MessageSource:
         self._queue_limit = queue_limit
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._is_ending = False  # no more is to be received
-        self._is_stopping = False  # nor is to be waited for room in the inbox
+        self._is_ending = False  # `end` was called: receive no more
+        self._is_stopping = False  # `stop` was called: do not wait for room in the inbox either
 
     def connect(self, timeout_s: float = 5.0) -> None:
-        """Subscribe, wait until every endpoint has shaken hands, and begin to receive.
+        """Start the receiver, and wait until every endpoint has shaken hands.
 
-        Raises NodeUnavailable naming the endpoints that stay silent.
+        Raises NodeUnavailable, which names the endpoints that stay silent.
         """
         setup = json.dumps(Setup(self._endpoints, self._queue_limit, timeout_s)._asdict())
-        # -P: a folder named `collector` where the user happens to stand is not ours.
+        # -P: do not import a folder named `collector` from the user's working directory.
         command = [sys.executable, "-P", "-m", "collector.receive.process", setup]
         self._process = subprocess.Popen(  # noqa: S603 - our own module; the addresses are data, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -83,16 +83,16 @@ class MessageSource:
             raise NodeUnavailable(self._describe_silent(set(silent.split()), timeout_s))
         if outcome != "connected":
             raise NodeUnavailable(
-                f"the process that receives from {self.node} did not begin within {START_S:g} s; its error "
-                "is above, or this machine is too busy"
+                f"the receiver of {self.node} did not start within {START_S:g} s; its error is above, or "
+                "this machine is too busy: wait and try again"
             )
         time.sleep(SUBSCRIBE_SETTLE_S)
         self.subscribed_at_us = time.time_ns() // 1000
 
     def start_forwarding(self, ring: Ring) -> None:
-        """Hand over what was received since `connect`, and all that follows, through a ring made for it.
+        """Forward what was received since `connect`, and all that follows, through a ring made for it.
 
-        What is in the ring is safe from a kill; its room is free again when the owner of the ring says so.
+        What is in the ring is safe from a kill. The owner of the ring frees its room (`Ring.release`).
         """
         self._send_command(ring=str(ring.path.resolve()))
         self._thread = threading.Thread(
@@ -101,16 +101,16 @@ class MessageSource:
         self._thread.start()
 
     def reconnect(self, topics: Collection[str]) -> None:
-        """Make the connections of these topics anew, but not when the end has been asked for.
+        """Close the connections of these topics and open them again; do nothing after `end`.
 
-        Notices follow in the stream: `reconnect` for each topic of an address, and `connected` once it has
-        shaken hands again.
+        Notices follow in the stream: `reconnect` for each topic of an address, and `connected` when the
+        address has shaken hands again.
         """
         if not self._is_ending:
             self._send_command(reconnect=sorted(topics))
 
     def end(self) -> None:
-        """Receive no more. What was received still comes, held back as ever, until `is_drained`."""
+        """Receive no more. What was received still comes into the inbox, until `is_drained`."""
         self._is_ending = True
         if self._process is not None:
             assert self._process.stdin is not None  # noqa: S101 - Popen was told to make it
@@ -118,14 +118,11 @@ class MessageSource:
 
     @property
     def is_drained(self) -> bool:
-        """Whether receiving has ended and nothing more will come into the inbox."""
+        """Whether receiving has ended and nothing more comes into the inbox."""
         return self._thread is None or not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End receiving, and hold nothing back: what the inbox has no room for stays in the ring.
-
-        May be repeated.
-        """
+        """End receiving now: what the inbox has no room for stays in the ring. A second call does nothing."""
         self.end()
         self._is_stopping = True
         process, self._process = self._process, None
@@ -145,11 +142,12 @@ class MessageSource:
 
     @property
     def is_receiving(self) -> bool:
-        """Whether messages are being received."""
+        """Whether the receiver runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def _running(self) -> "subprocess.Popen[bytes]":
+        """The receiver. Raises RuntimeError when there is none."""
         if self._process is None:
             raise RuntimeError("connect was not called, or the source was stopped")
         return self._process
@@ -157,12 +155,12 @@ class MessageSource:
     def _send_command(self, **command: str | list[str]) -> None:
         pipe = self._running.stdin
         assert pipe is not None  # noqa: S101 - Popen was told to make it
-        with suppress(BrokenPipeError):  # it has ended; the thread that reads from it says so
+        with suppress(BrokenPipeError):  # the receiver has ended; `_run` notes that
             pipe.write(json.dumps(command).encode() + b"\n")
             pipe.flush()
 
     def _first_line(self, timeout_s: float) -> str:
-        """Wait for what the process says first; empty when it ends or is silent."""
+        """Wait for the first line that the receiver writes; empty when it ends or writes none in time."""
         pipe = self._running.stdout
         assert pipe is not None  # noqa: S101 - Popen was told to make it
         said = b""
@@ -178,6 +176,7 @@ class MessageSource:
         return said.decode().splitlines()[0]
 
     def _describe_silent(self, endpoints: set[str], timeout_s: float) -> str:
+        """Make the error message about endpoints that did not shake hands."""
         topics = ", ".join(
             f"{topic} at {at}" for topic, at in sorted(self._endpoints.items()) if at in endpoints
         )
@@ -187,7 +186,7 @@ class MessageSource:
         )
 
     def _run(self, ring: Ring) -> None:
-        """Fill the inbox until the process ends, and with all that it put into the ring."""
+        """Forward from the ring to the inbox until the receiver has ended and the ring is empty."""
         process = self._running
         pipe = process.stdout
         assert pipe is not None  # noqa: S101 - Popen was told to make it
@@ -199,28 +198,29 @@ class MessageSource:
                         break
                     time.sleep(GATHER_S)
             if not self._is_ending:
-                process.wait(END_S)  # its pipe ends a moment before it does
-                self._fail("the process that receives has ended; its error is above")
-        except Exception as error:  # noqa: BLE001 - whatever ends this thread must end the service
+                process.wait(END_S)  # its pipe closes a moment before it ends
+                self._fail("the receiver has ended; its error is above")
+        except Exception as error:  # noqa: BLE001 - whatever ends this thread must end the session
             self._fail(f"{type(error).__name__}: {error}")
 
     def _forward(self, ring: Ring) -> bool:
-        """Fill the inbox with what is in the ring; False when a stop leaves the rest there."""
+        """Forward what is in the ring to the inbox; False when `stop` leaves the rest in the ring."""
         while items := ring.take(MAX_TAKEN):
             for item in items:
                 self._inbox.put(item)
             while self._must_wait(ring):
                 if self._is_stopping:
                     return False
-                time.sleep(BACK_OFF_S)
+                time.sleep(INBOX_CHECK_S)
         return True
 
     def _must_wait(self, ring: Ring) -> bool:
-        """Whether there is enough in the inbox, and what comes next stays in the ring for now."""
+        """Return whether the next items must stay in the ring for now."""
         if self.is_paused:
             return True
         has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full
         return self._inbox.qsize() > MAX_INBOX_ITEMS or (self.is_throttled and has_room)
 
     def _fail(self, detail: str) -> None:
+        """Put a notice into the inbox that receiving has failed."""
         self._inbox.put(Notice("failed", None, time.time_ns(), detail))

@@ -1,4 +1,4 @@
-"""The ring between the receiving process and the collector: order, room, kills and damage."""
+"""Tests of the ring between the receiver and the collector: order, room, kills and damage."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def numbers(items: list[Message | Notice]) -> list[int]:
 def test_what_is_put_is_taken_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bool]]
 ) -> None:
-    """Over many rounds of the ring: every item that found room comes out once, whole, in its place."""
+    """Over many turns of the ring, every item that found room comes out once, whole and in order."""
     taking = new_ring(tmp_path_factory.mktemp("ring"))
     putting = Ring.open(taking.path)
     expected: list[Message | Notice] = []
@@ -55,7 +55,7 @@ def test_what_is_put_is_taken_in_order(
 
 
 def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
-    """A message without room changes nothing; a notice still has some; what is released can be used again."""
+    """A message without room changes nothing, a notice still has room, and released room is used again."""
     taking = new_ring(tmp_path)
     putting = Ring.open(taking.path)
     count = 0
@@ -73,8 +73,8 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
     assert putting.n_waiting == 7
 
 
-def test_what_a_kill_left_of_a_ring_in_the_making_goes(tmp_path: Path) -> None:
-    """It has its 64 MiB already, and nobody would look at it again."""
+def test_an_unfinished_ring_that_a_kill_left_is_removed(tmp_path: Path) -> None:
+    """Otherwise it would take 64 MiB of the disk for ever."""
     begun = tmp_path / ".earlier.ring.tmp"
     begun.write_bytes(bytes(MIN_CAPACITY_BYTES))
     new_ring(tmp_path).close()
@@ -86,7 +86,7 @@ def test_what_a_kill_left_of_a_ring_in_the_making_goes(tmp_path: Path) -> None:
 def test_a_flipped_byte_costs_one_record(
     tmp_path_factory: pytest.TempPathFactory, position: int, change: int
 ) -> None:
-    """Of 30 records at most the one that was hit is missing, none is wrong, and the loss is named."""
+    """Of 30 records at most the damaged one is missing, none is wrong, and the lost bytes are counted."""
     taking = new_ring(tmp_path_factory.mktemp("ring"))
     putting = Ring.open(taking.path)
     for counter in range(30):
@@ -110,7 +110,7 @@ def test_a_flipped_byte_costs_one_record(
 def test_a_damaged_page_is_no_error(
     tmp_path_factory: pytest.TempPathFactory, position: int, change: bytes
 ) -> None:
-    """Whatever the page says, only records come out that were put, and in order."""
+    """Whatever the page holds, only records that were put come out, in order."""
     taking = new_ring(tmp_path_factory.mktemp("ring"))
     putting = Ring.open(taking.path)
     for counter in range(10):
@@ -127,8 +127,8 @@ def test_a_damaged_page_is_no_error(
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"mpring01" + bytes(5000)])
-def test_a_file_that_is_no_ring_is_named_as_lost(tmp_path: Path, content: bytes) -> None:
-    """Nothing comes out, and its bytes are counted."""
+def test_a_file_that_is_no_ring_counts_as_lost(tmp_path: Path, content: bytes) -> None:
+    """Nothing is read from it, and its bytes are counted as lost."""
     path = tmp_path / "x.ring"
     path.write_bytes(content)
     assert Ring.read_left(path) == LeftInRing(path.stem, [], len(content))
@@ -149,7 +149,7 @@ while True:
 
 
 def test_a_killed_process_leaves_what_it_put(tmp_path: Path) -> None:
-    """SIGKILL amid putting: every record that counts is whole and none before it is missing."""
+    """After SIGKILL while it puts, every record that counts is whole and none before it is missing."""
     path = new_ring(tmp_path, 1 << 24).path
     for _ in range(4):
         with subprocess.Popen([sys.executable, "-c", PUTTER, str(path)], stdout=subprocess.PIPE) as putting:
@@ -167,7 +167,7 @@ def test_a_killed_process_leaves_what_it_put(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_opened", [False, True])
 def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, *, is_opened: bool) -> None:
-    """The record is whole and has its number, but head is before it: what is left has it, or what goes on."""
+    """A whole record behind `head` is counted, by who reads what is left and by who puts the next one."""
     path = new_ring(tmp_path).path
     heads = []
     putting = Ring.open(path)
@@ -187,8 +187,8 @@ def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, 
     assert left.lost_bytes == 0
 
 
-def test_a_ring_that_is_still_filled_is_waited_for(tmp_path: Path) -> None:
-    """What is left can be read once the process that puts has ended; before, the error names the file."""
+def test_a_ring_in_use_is_waited_for(tmp_path: Path) -> None:
+    """It can be read when the process that puts has ended; before that, the error names the file."""
     taking = new_ring(tmp_path)
     putting = Ring.open(taking.path)
     with pytest.raises(TimeoutError, match=r"s\.ring"):
@@ -198,7 +198,7 @@ def test_a_ring_that_is_still_filled_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_pages_that_were_put_and_taken_do_not_stay_mapped(tmp_path: Path) -> None:
-    """The ring is on disk, and in the system's cache: neither side's resident memory grows to its size."""
+    """The resident memory of neither side grows to the size of the ring."""
     taking = new_ring(tmp_path, 40 << 20)
     putting = Ring.open(taking.path)
     for counter in range(30):
@@ -213,7 +213,7 @@ def test_pages_that_were_put_and_taken_do_not_stay_mapped(tmp_path: Path) -> Non
 
 
 def mapped_bytes(path: Path) -> int:
-    """Sum what of a file is in this process' memory."""
+    """Return the bytes of a file that are resident in this process."""
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     sizes = [next(each for each in lines if each.startswith("Rss:")) for line in lines if str(path) in line]
     assert len(sizes) == 2
