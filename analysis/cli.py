@@ -20,7 +20,7 @@ from analysis import duckdb_client, engine, row_output
 from analysis.attribution.rules import default_rules_dir, load_rules
 from analysis.catalog import Layer, load_catalog
 from analysis.checks import CheckResult, read_results
-from analysis.database import open_database
+from analysis.database import ask, open_database
 from analysis.errors import AnalysisError, DatabaseError
 from analysis.marts import check_relation
 from analysis.raw_views import raw_files_locked
@@ -244,14 +244,9 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Forma
 
 
 def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: Format) -> None:
-    """Write all rows of a query to standard output; a statement without rows writes nothing."""
-    n_statements = len(connection.extract_statements(query))
-    if n_statements != 1:
-        raise DatabaseError(f"give one query at a time, this is {n_statements}; without any the shell opens")
-    relation = connection.sql(query)
-    if relation is not None:
-        reader = relation.to_arrow_reader()
-        _write(reader.schema.names, _rows(reader), format_)
+    """Write all rows of a query to standard output."""
+    reader = ask(connection, query).to_arrow_reader()
+    _write(reader.schema.names, _rows(reader), format_)
 
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[row_output.Row]:

@@ -1,5 +1,11 @@
-"""Open DuckDB the way every part of the analysis uses it: in UTC, with the functions of analysis.stats."""
+"""Open DuckDB the way every part of the analysis uses it: in UTC, with the functions of analysis.stats.
 
+A built database is opened for reading only, and confined: a query can read the database and the dataset that
+it was built from, and nothing else on this machine. A query must be one statement that reads.
+"""
+
+import glob
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,9 +16,13 @@ import duckdb
 from analysis.errors import DatabaseError
 from analysis.stats import FUNCTIONS
 from analysis.stats.sql_functions import create_functions
+from collector.dataset.open import Dataset
+from collector.dataset.schema import CHAINS, DATASET_MARKER
 
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
 STORAGE: Final = "v1.4.0"
+EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze|\s*\([^)]*\))?\s", re.IGNORECASE)
+PIVOT: Final = re.compile(r"\s*pivot\s", re.IGNORECASE)
 
 
 @contextmanager
@@ -39,15 +49,76 @@ def connect(
 
 @contextmanager
 def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the result of a build for reading. Raises DatabaseError where there is none."""
+    """Open the result of a build for reading, confined to the database and its dataset.
+
+    Raises DatabaseError where there is no database, or one that cannot be read.
+    """
     if not database.is_file():
         raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(connect(database, read_only=True))
+            _confine(connection, built_from(connection))
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise DatabaseError(
                 f"{database} cannot be read ({reason}); make it anew with pool-analysis build"
             ) from None
         yield connection
+
+
+def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
+    """Find the dataset that a database was built from; None where it is gone or not recorded."""
+    try:
+        facts = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
+    except duckdb.CatalogException:
+        return None
+    root, chain = facts.get("dataset"), facts.get("chain")
+    if root is None or chain not in CHAINS or not Path(root, DATASET_MARKER).is_file():
+        return None
+    return Dataset(Path(root), chain)
+
+
+def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
+    """Give the answer to one query.
+
+    Raises DatabaseError unless the text is one statement that only reads; duckdb.Error where the query fails.
+    """
+    statements = connection.extract_statements(query)
+    if len(statements) != 1:
+        raise DatabaseError(
+            f"give one query at a time, this is {len(statements)}; without any the shell opens"
+        )
+    if not _only_reads(connection, statements[0]):
+        kind = statements[0].type.name
+        raise DatabaseError(
+            f"the query failed: {kind} is not a statement that only reads; write SELECT, FROM, WITH, VALUES,"
+            " DESCRIBE, SHOW, SUMMARIZE, PIVOT, or EXPLAIN before one of these"
+        )
+    return connection.sql(query)
+
+
+def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> bool:
+    """Whether a statement only reads. EXPLAIN ANALYZE runs what it explains, so that is examined, too."""
+    if statement.type is duckdb.StatementType.SELECT:
+        return True
+    if statement.type is duckdb.StatementType.MULTI:  # what PIVOT without a list of values becomes
+        return PIVOT.match(statement.query) is not None
+    explained = EXPLAIN.match(statement.query)
+    if statement.type is not duckdb.StatementType.EXPLAIN or explained is None:
+        return False
+    inner = connection.extract_statements(statement.query[explained.end() :])
+    return len(inner) == 1 and _only_reads(connection, inner[0])
+
+
+def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None) -> None:
+    """Shut off all files but those of a dataset, extensions, and every change of a setting.
+
+    The staging views name their files by a pattern in which special characters are escaped, so the folder is
+    allowed in that form as well.
+    """
+    folders = [] if dataset is None else [str(dataset.folder), glob.escape(str(dataset.folder))]
+    allowed = ", ".join("'{}'".format(folder.replace("'", "''")) for folder in folders)
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")

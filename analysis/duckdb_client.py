@@ -1,5 +1,6 @@
 """Find the `duckdb` command-line client and open it on a database, or say how to get it."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,20 +9,24 @@ from typing import Final
 from analysis.errors import DatabaseError
 
 CLIENT: Final = "duckdb"
-# The oldest that reads our files; see STORAGE in engine.py.
+# The oldest that reads our files; see STORAGE in database.py.
 CLIENT_VERSION: Final = "1.4"
-IN_UTC: Final = "SET TimeZone = 'UTC'"
+# In safe mode the client opens no other file, runs no program and changes no setting.
+START: Final = ("-cmd", "SET TimeZone = 'UTC'; SET enable_external_access = false", "-cmd", ".safe_mode")
 
 
 def open_shell(database: Path) -> bool:
     """Open the client on a database, for reading, and wait for its end; false where there is no client.
+
+    The client runs in its safe mode: it reads the marts, and no file outside the database. Raw tables and
+    staging views read the dataset's files, so they cannot be read there.
 
     Raises DatabaseError where the client ends with a failure.
     """
     client = shutil.which(CLIENT)
     if client is None:
         return False
-    command = [client, "-readonly", "-cmd", IN_UTC, str(database)]
+    command = [client, "-init", os.devnull, "-readonly", *START, str(database)]
     status = subprocess.run(command, check=False).returncode  # noqa: S603 - the client on PATH and a file
     if status:
         raise DatabaseError(

@@ -10,7 +10,7 @@ import duckdb
 from analysis import engine
 from analysis.attribution.rules import default_rules_dir
 from analysis.catalog import load_catalog
-from analysis.database import open_database
+from analysis.database import ask, open_database
 from analysis.errors import UnknownRelationError
 
 if TYPE_CHECKING:
@@ -38,8 +38,12 @@ class OpenMarts:
         return self._connection.sql(f"FROM {name}").df()
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Give the answer to one query as a DuckDB relation, which has `.df()`, `.fetchall()` and more."""
-        return self._connection.sql(query)
+        """Give the answer to one query as a DuckDB relation, which has `.df()`, `.fetchall()` and more.
+
+        The query can read the database and its dataset, and no other file. Raises DatabaseError unless it is
+        one statement that only reads.
+        """
+        return ask(self._connection, query)
 
     def close(self) -> None:
         """Close the database."""

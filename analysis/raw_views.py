@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
+from analysis.database import built_from
 from analysis.errors import DatasetError
 from collector.dataset import DatasetError as CollectorDatasetError
 from collector.dataset.footer import UNREADABLE
@@ -55,11 +56,11 @@ def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
     Marts need no lock: they are tables of the database.
     """
-    facts = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
-    if "dataset" not in facts or "chain" not in facts:
+    dataset = built_from(connection)
+    if dataset is None:
         yield
         return
-    with Dataset(Path(facts["dataset"]), facts["chain"]).read_lock():
+    with dataset.read_lock():
         yield
 
 

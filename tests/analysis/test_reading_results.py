@@ -1,5 +1,6 @@
 """Results without this software: any DuckDB reads them, `sql` asks them, a notebook starts from a dataset."""
 
+import datetime as dt
 import fcntl
 import json
 import os
@@ -11,8 +12,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from analysis import OpenMarts
 from analysis.catalog import load_catalog
 from analysis.engine import build
+from analysis.errors import DatabaseError, UnknownRelationError
 from tests.analysis.test_cli import run
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
@@ -100,6 +103,17 @@ def test_sql_opens_the_client_for_reading(folder: Path) -> None:
     answer = typed("SELECT count(*) AS n, current_setting('TimeZone') AS zone FROM pool_share;")
     assert (answer.returncode, "UTC" in answer.stdout, "6" in answer.stdout) == (0, True, True)
     assert "read-only" in typed("DROP TABLE pool_share;").stderr
+    for text, refusal in (
+        ("COPY pool_share TO '{}/out.csv';", "Permission Error"),
+        ("COPY pool_share TO '{}/dataset/out.csv';", "Permission Error"),
+        ("FROM read_text('/etc/passwd');", "Permission Error"),
+        ("SET enable_external_access = true;", "locked"),
+        (".shell touch {}/out.csv", "cannot be used in -safe mode"),
+        (".output {}/out.csv", "cannot be used in -safe mode"),
+    ):
+        answer = typed(text.format(folder))
+        assert refusal in answer.stdout + answer.stderr, text
+        assert not list(folder.rglob("out.csv"))
 
 
 def test_sql_without_a_client_says_how_to_get_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +145,128 @@ def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
         assert result.stderr.startswith("pool-analysis: the query failed: ")
         assert result.stderr.count("\n") == 1
     assert "6" in run("sql", "SELECT count(*) FROM pool_share", "--database", folder / "a.duckdb").stdout
+
+
+HOLES = [
+    "COPY pool_share TO '{folder}/out.csv'",
+    "COPY pool_share TO '{chain}/out.parquet'",
+    "COPY (FROM pool_share) TO '{chain}/blocks/out.parquet' (USE_TMP_FILE false)",
+    "EXPLAIN ANALYZE COPY pool_share TO '{chain}/out.parquet'",
+    "EXPLAIN (ANALYZE) COPY pool_share TO '{chain}/out.parquet'",
+    "/* a comment */ EXPLAIN ANALYZE COPY pool_share TO '{chain}/out.parquet'",
+    "EXPORT DATABASE '{folder}/out'",
+    "EXPORT DATABASE '{chain}/out'",
+    "IMPORT DATABASE '{folder}/out'",
+    "FROM read_text('/etc/passwd')",
+    "FROM read_blob('/proc/self/environ')",
+    "FROM read_text('{chain}/../../secret')",
+    "FROM read_csv('{folder}/secret')",
+    "FROM '{folder}/secret.csv'",
+    "FROM glob('/etc/*')",
+    "FROM read_csv('http://127.0.0.1:9/x')",
+    "SELECT * FROM query('FROM read_text(''/etc/passwd'')')",
+    "ATTACH '{folder}/other.duckdb' AS other",
+    "ATTACH '{chain}/other.duckdb' AS other",
+    "ATTACH ':memory:' AS other",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "LOAD parquet",
+    "SET enable_external_access = true",
+    "SET allowed_directories = ['/']",
+    "SET lock_configuration = false",
+    "RESET lock_configuration",
+    "SET VARIABLE x = 1",
+    "PRAGMA enable_profiling = 'json'",
+    "PRAGMA profiling_output = '{folder}/out'",
+    "PRAGMA database_list",
+    "CALL enable_logging(storage = 'file', storage_path = '{folder}/out')",
+    "CREATE TEMP TABLE x AS SELECT 1",
+    "CREATE SECRET x (TYPE s3)",
+    "PREPARE x AS COPY pool_share TO '{folder}/out.csv'",
+    "DROP TABLE pool_share",
+    "DELETE FROM pool_share",
+    "CHECKPOINT",
+]
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_a_query_reads_the_database_and_its_dataset_and_no_more(folder: Path, hole: str) -> None:
+    """Nothing is written anywhere, no other file is read, nothing is loaded, and no setting changes."""
+    chain = next((folder / "dataset").glob("chain=*"))
+    for name in ("secret", "secret.csv"):
+        (folder / name).write_text("a\nsecret\n")
+    with duckdb.connect(str(folder / "other.duckdb")) as other:
+        other.execute("CREATE OR REPLACE TABLE t AS SELECT 'secret' AS a")
+    before = sorted(path for path in folder.rglob("*"))
+    query = hole.format(folder=folder, chain=chain)
+
+    result = run("sql", query, "--database", folder / "a.duckdb")
+    with OpenMarts(folder / "a.duckdb") as marts, pytest.raises((DatabaseError, duckdb.Error)):
+        marts.sql(query).fetchall()
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("pool-analysis: the query failed: ")
+    assert result.stderr.count("\n") == 1
+    assert sorted(path for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FROM stg_blocks",
+        "FROM blocks",
+        "SELECT count(*) FROM pool_share",
+        "WITH t AS (FROM pool_share) FROM t",
+        "VALUES (1)",
+        "DESCRIBE pool_share",
+        "SUMMARIZE pool_share",
+        "SHOW TABLES",
+        "EXPLAIN FROM pool_share",
+        "EXPLAIN ANALYZE FROM pool_share",
+        "PIVOT (SELECT pool, rank FROM pool_share) ON pool USING any_value(rank)",
+        "SELECT wilson_interval(1, 2)",
+        "  -- a comment\nFROM pool_share;",
+    ],
+)
+def test_what_reads_is_answered(folder: Path, query: str) -> None:
+    """Marts, staging, raw tables and our functions can be used, and a query can be explained."""
+    result = run("sql", query, "--database", folder / "a.duckdb")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout
+
+
+def test_a_database_from_a_stranger_opens_no_folder(folder: Path, tmp_path: Path) -> None:
+    """The folder that a database names is opened only where a dataset stands; its views read nothing else."""
+    hostile = tmp_path / "hostile.duckdb"
+    (tmp_path / "secret").write_text("secret")
+    for root, chain in ((str(tmp_path), "main"), (str(folder / "dataset"), "../../..")):
+        hostile.unlink(missing_ok=True)
+        with duckdb.connect(str(hostile)) as connection:
+            connection.execute(
+                "CREATE TABLE run_manifest AS FROM (VALUES ('dataset', ?), ('chain', ?)) AS t(key, value)",
+                [root, chain],
+            )
+            connection.execute(f"CREATE VIEW pool_share AS FROM read_text('{tmp_path}/secret')")
+
+        result = run("show", "pool_share", "--database", hostile)
+
+        assert result.returncode == 1
+        assert "Permission Error" in result.stderr
+
+
+def test_a_mart_is_a_data_frame(folder: Path) -> None:
+    """Python gets a mart as pandas has it, a time with its zone, and the nearest name of a misspelt mart."""
+    with OpenMarts(folder / "a.duckdb") as marts:
+        frame = marts.df("pool_share")
+        times = marts.sql("SELECT header_time FROM chain_blocks ORDER BY height").fetchall()
+        with pytest.raises(UnknownRelationError, match=r"'pool_shares'; did you mean pool_share"):
+            marts.df("pool_shares")
+        with pytest.raises(UnknownRelationError, match="no relation"):
+            marts.df("pool_share; DROP TABLE pool_share")
+
+    assert list(frame["pool"])[:1] == ["alder"]
+    assert len(frame) == 6
+    assert times[0][0].utcoffset() == dt.timedelta(0)
 
 
 @pytest.mark.parametrize(("query", "count"), [("", 0), ("SELECT 1; SELECT 2", 2)])
