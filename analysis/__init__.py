@@ -1,9 +1,22 @@
 """Answer questions about mining pools in SQL over the collector's dataset.
 
-from analysis import open_marts
-open_marts("data/dataset").df("pool_share")    # a pandas DataFrame
+    from analysis import open_marts
+    open_marts("data/dataset").df("pool_share")    # a pandas DataFrame
+
+These names load their libraries when they are first used, which takes a second.
 """
 
-from analysis.marts import OpenMarts, open_marts
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analysis.marts import OpenMarts, open_marts
 
 __all__ = ["OpenMarts", "open_marts"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the names of __all__ when they are asked for."""
+    if name in __all__:
+        return getattr(importlib.import_module("analysis.marts"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

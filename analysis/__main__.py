@@ -1,6 +1,74 @@
-"""Run the command line as `python -m analysis`."""
+"""The program `pool-analysis`, also as `python -m analysis`.
 
-from analysis.cli import main
+Its libraries take a second to load. Ctrl-C ends the program with one line and status 130, also in that
+second, so this module imports next to nothing before it handles the signal.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import threading
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class _Interrupt(BaseException):
+    """Ctrl-C. It is not KeyboardInterrupt, which the command-line library would turn into status 1."""
+
+
+class _CtrlC:
+    """Raises _Interrupt in the main thread at the first Ctrl-C, and ends the process at once at the second.
+
+    Python calls a signal handler only between two of its own steps, so a long query would delay it. But it
+    writes the signal to a pipe at once. A thread waits there and stops the query.
+    """
+
+    def __init__(self) -> None:
+        self.was_pressed = False
+        self.is_over = False  # nothing runs any more that could be stopped
+
+    def wait(self) -> None:
+        """Handle the signal from now on."""
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a job in the background of a shell
+            return
+        pressed, written = os.pipe()
+        os.set_blocking(written, False)
+        signal.signal(signal.SIGINT, self._handle)
+        signal.set_wakeup_fd(written)
+        threading.Thread(target=self._watch, args=(pressed,), daemon=True).start()
+
+    def _handle(self, _number: int, _frame: object) -> None:
+        if not self.was_pressed and not self.is_over:
+            self.was_pressed = True
+            raise _Interrupt
+
+    @staticmethod
+    def _watch(pressed: int) -> None:
+        """Stop queries at the first Ctrl-C; end the process at the second, which clean-up cannot delay."""
+        os.read(pressed, 1)
+        database = sys.modules.get("analysis.database")
+        if database is not None and hasattr(database, "interrupt_queries"):
+            database.interrupt_queries()
+        os.read(pressed, 1)
+        os._exit(INTERRUPTED)
+
+
+def main() -> None:
+    """Load and run the command. After Ctrl-C print one line and end with status 130, whatever else failed."""
+    ctrl_c = _CtrlC()
+    try:
+        ctrl_c.wait()
+        importlib.import_module("analysis.cli").main()
+        ctrl_c.is_over = True
+    except BaseException:
+        if not ctrl_c.was_pressed:
+            raise
+    if ctrl_c.was_pressed:
+        # What libraries do at the end of a process may hang or print more, so they are not asked.
+        os.write(sys.stderr.fileno(), b"pool-analysis: stopped by Ctrl-C\n")
+        os._exit(INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

@@ -274,7 +274,7 @@ def main() -> None:
     try:
         app(prog_name="pool-analysis")
     except AnalysisError as error:
-        typer.echo(f"pool-analysis: {row_output.printable(str(error))}", err=True)
+        typer.echo(f"pool-analysis: {row_output.inert(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output has enough; Python must not try to flush the rest at exit.

@@ -21,6 +21,9 @@ from collector.dataset.schema import CHAINS, DATASET_MARKER
 
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
 STORAGE: Final = "v1.4.0"
+# Connections that are open now, so that Ctrl-C can stop their queries.
+_open: Final[set[duckdb.DuckDBPyConnection]] = set()
+
 EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze|\s*\([^)]*\))?\s", re.IGNORECASE)
 PIVOT: Final = re.compile(r"\s*pivot\s", re.IGNORECASE)
 
@@ -38,13 +41,21 @@ def connect(
     if memory_gb is not None:
         config["memory_limit"] = f"{memory_gb}GB"
     connection = duckdb.connect(str(database), read_only=read_only, config=config)
+    _open.add(connection)
     try:
         # First of all: casting a zoned timestamp to a date uses the zone of the session.
         connection.execute("SET TimeZone = 'UTC'")
         create_functions(connection, FUNCTIONS)
         yield connection
     finally:
+        _open.discard(connection)
         connection.close()
+
+
+def interrupt_queries() -> None:
+    """Stop the queries that run now, from another thread; they end with duckdb.Error."""
+    for connection in list(_open):
+        connection.interrupt()
 
 
 @contextmanager

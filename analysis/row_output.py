@@ -1,9 +1,9 @@
 """Write rows of a relation as a table for people, or as CSV or JSON for programs.
 
-Hashes are shown in display order, as RPC writes them; other bytes in hex. CSV and JSON are exact: null is
-an empty field or null, times are ISO 8601 in UTC, lists are JSON. What strangers wrote cannot act on a
-terminal: the table, and a CSV that goes to a terminal, have control characters replaced; JSON escapes all
-that is not ASCII.
+Hashes are shown in display order, as RPC writes them; other bytes in hex. Null is an empty field of CSV, or
+null. Times are ISO 8601 in UTC, lists are JSON. Strangers write some of the texts. JSON is exact, and escapes
+all that is not ASCII. In a table and in CSV, control and format characters are replaced; in CSV a text
+that begins like a formula gets an apostrophe before it.
 """
 
 import csv
@@ -23,11 +23,13 @@ from collector.dataset.schema import hash_hex
 HASH_BYTES: Final = 32
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 ENDLESS_WIDTH: Final = 100_000
+# Spreadsheets take a text for a formula that begins so; the last four are the full-width forms.
+FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 Row = Sequence[Any]
 
 
-def printable(text: str) -> str:
+def inert(text: str) -> str:
     """Replace control, format and other unprintable characters, which could act on a terminal."""
     return "".join(character if character.isprintable() else REPLACEMENT for character in text)
 
@@ -67,11 +69,10 @@ def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
-    """Write CSV with a header, quoted where needed; inert when `out` is a terminal."""
-    show = printable if out.isatty() else str
+    """Write CSV with a header; texts can act neither on a terminal nor in a spreadsheet."""
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([show(_field(value)) for value in row] for row in rows)
+    writer.writerow(map(_inert_field, columns))
+    writer.writerows([_inert_field(value) for value in row] for row in rows)
 
 
 def write_table(
@@ -82,7 +83,7 @@ def write_table(
     Where the terminal is too narrow and `folding` is None, each row becomes a block of lines, one per column.
     Output that does not go to a terminal is as wide as the rows.
     """
-    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    cells = [[inert(_cell(value)) for value in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=column != folding, overflow="fold")
@@ -116,6 +117,17 @@ def _field(value: Any) -> str:
     if isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
+
+
+def _inert_field(value: Any) -> str:
+    """Write a value as a field of CSV that a terminal or a spreadsheet shows and does not obey.
+
+    Control and format characters are replaced. A text that a spreadsheet would take for a formula gets an
+    apostrophe before it.
+    """
+    field = _field(value)
+    is_formula = isinstance(value, str) and field.startswith(FORMULA_BEGINS)
+    return f"'{inert(field)}" if is_formula else inert(field)
 
 
 def _cell(value: Any) -> str:

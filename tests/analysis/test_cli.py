@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 
 from analysis.cli import main
+from analysis.engine import build
 from tests.analysis.world import label_bytes, write_world
 
 ESCAPE = "\x1b[31mred\x1b[0m"
@@ -113,13 +114,13 @@ def test_list_names_every_relation_with_layer_grain_and_summary() -> None:
 
 
 def test_json_and_csv_are_exact(database: Path) -> None:
-    """Both formats give the same values: hashes in display order, times in UTC, nulls, hostile text whole."""
+    """Both formats give the same values: hashes in display order, times in UTC, nulls."""
     rows = json.loads(run("show", "block_pool", "--database", database, "--format", "json").stdout)
     text = run("show", "block_pool", "--database", database, "--format", "csv").stdout
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
 
     assert [row["block_hash"] for row in rows] == [label_bytes(h)[::-1].hex() for h in ("a1", "a2", "u3")]
-    assert rows[0]["pool_name"] == lines[0]["pool_name"] == f"Alpha {ESCAPE}"
+    assert rows[0]["pool_name"] == f"Alpha {ESCAPE}"
     assert rows[1]["conflicts"] == json.loads(lines[1]["conflicts"]) == []
     assert rows[2]["method"] is None
     assert lines[2]["method"] == ""
@@ -184,6 +185,51 @@ def test_hostile_text_cannot_act_on_a_terminal(database: Path) -> None:
             shown = on_a_terminal("show", name, "--database", str(database), "--format", form)
             assert "red" in shown
             assert "\x1b[31m" not in shown
+
+
+FORMULA = "=cmd|' /C calc'!A0"
+
+
+@pytest.mark.parametrize(
+    ("name", "in_csv"),
+    [
+        (FORMULA, f"'{FORMULA}"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\uff1d1", "'\uff1d1"),
+        ("Pool \x1b]0;x\x07 \u202efdp", "Pool \ufffd]0;x\ufffd \ufffdfdp"),
+        ("Pool \x9b31m", "Pool \ufffd31m"),
+        ("Plain = Pool", "Plain = Pool"),
+    ],
+)
+def test_what_strangers_write_is_inert_in_every_format(tmp_path: Path, name: str, in_csv: str) -> None:
+    """A pool's name is no formula for a spreadsheet, and has no character that acts on a terminal."""
+    pools, database = tmp_path / "pools", tmp_path / "a.duckdb"
+    pools.mkdir()
+    (pools / "alpha.toml").write_text(
+        f'name = {json.dumps(name)}\n[[rules]]\ntag = "/Alpha/"\nsource = "test"\n', encoding="utf-8"
+    )
+    block = {"block_hash": "a1", "height": 1, "coinbase_script": "/Alpha/"}
+    dataset = write_world(tmp_path / "dataset", {"blocks": [block]})
+    build(dataset, pools, database, marts=["block_pool", "run_manifest"])
+
+    shown = {
+        form: run("show", "block_pool", "--database", database, "--format", form).stdout
+        for form in ("csv", "json", "table")
+    }
+
+    (row,) = csv.DictReader(io.StringIO(shown["csv"], newline=""))
+    assert row["pool_name"] == in_csv
+    assert json.loads(shown["json"])[0]["pool_name"] == name
+    for text in shown.values():
+        assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_numbers_below_zero_stay_numbers_in_csv(database: Path) -> None:
+    """Only texts get an apostrophe."""
+    result = run("sql", "SELECT -1 AS n, -0.5::DOUBLE AS x", "--database", database, "--format", "csv")
+    assert result.stdout == "n,x\n-1,-0.5\n"
 
 
 def on_a_terminal(*arguments: str) -> str:

@@ -1,0 +1,115 @@
+"""Ctrl-C ends every verb with status 130 and one line, at whatever moment it comes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.world import write_world
+
+LINE = "pool-analysis: stopped by Ctrl-C\n"
+COMMAND = [sys.executable, "-m", "analysis"]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a dataset of one block."""
+    folder = tmp_path_factory.mktemp("interrupt")
+    return write_world(folder / "dataset", {"blocks": [{"block_hash": "a1", "height": 1}]})
+
+
+@pytest.fixture(scope="module")
+def database(dataset: Path) -> Path:
+    """Build it with the real command."""
+    path = dataset.parent / "a.duckdb"
+    subprocess.run(
+        [*COMMAND, "build", "--dataset", dataset, "--database", path], check=True, capture_output=True
+    )
+    return path
+
+
+def interrupted(
+    arguments: list[str | Path], is_ready: Callable[[int], bool], n_signals: int = 1
+) -> tuple[int, str]:
+    """Start the command, press Ctrl-C when it is ready, and give its status and what it wrote as errors."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not is_ready(process.pid):
+            assert process.poll() is None, "it ended by itself"
+            time.sleep(0.001)
+        for _ in range(n_signals):
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    return process.returncode, errors
+
+
+def is_loading(pid: int) -> bool:
+    """Whether the thread that waits for Ctrl-C runs, which is before the libraries are loaded."""
+    return len(os.listdir(f"/proc/{pid}/task")) > 1  # noqa: PTH208 - a listing of the kernel
+
+
+def has_loaded(library: str) -> Callable[[int], bool]:
+    """Whether a library is in the memory of the process."""
+    return lambda pid: library in Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["list"],
+        ["build"],
+        ["report"],
+        ["check"],
+        ["show", "pool_share"],
+        ["sql", "FROM pool_share"],
+        ["--help"],
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_while_the_libraries_load(verb: list[str]) -> None:
+    """No verb shows a traceback of a library, and none ends with status 1, which means a failed check."""
+    assert interrupted([*verb], is_loading) == (130, LINE)
+
+
+def test_the_command_begins_where_ctrl_c_is_handled() -> None:
+    """The program on PATH starts as `python -m analysis` does, which the other tests run."""
+    root = Path(__file__).resolve().parents[2]
+    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["pool-analysis"] == "analysis.__main__:main"
+
+
+@pytest.mark.parametrize("library", ["_duckdb", "libarrow"])
+def test_ctrl_c_in_the_middle_of_loading(library: str) -> None:
+    """The same when half of the libraries are there."""
+    assert interrupted(["list"], has_loaded(library)) == (130, LINE)
+
+
+def test_ctrl_c_while_a_database_is_built(dataset: Path, tmp_path: Path) -> None:
+    """Nothing is left of the build."""
+    folder = tmp_path / "build"
+    arguments: list[str | Path] = ["build", "--dataset", dataset, "--database", folder / "a.duckdb"]
+
+    assert interrupted(arguments, lambda _pid: folder.is_dir() and any(folder.iterdir())) == (130, LINE)
+    assert not any(folder.iterdir())
+
+
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_ctrl_c_stops_a_query_that_would_run_for_hours(database: Path, n_signals: int) -> None:
+    """The first Ctrl-C stops the query; a second one ends the process where it stands."""
+    query = "SELECT count(*) FROM range(1000000000000) AS a(n) WHERE hash(n) % 7 = 1"
+
+    def is_at_work(pid: int) -> bool:
+        ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[11]
+        return int(ticks) > os.sysconf("SC_CLK_TCK") * 4  # more than loading takes: the query runs
+
+    status, errors = interrupted(["sql", query, "--database", database], is_at_work, n_signals)
+
+    assert status == 130
+    assert errors in {LINE, ""} if n_signals == 2 else errors == LINE
