@@ -12,10 +12,10 @@ import structlog
 
 from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
-from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker
+from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker, reject_row
 from collector.clock import monotonic_us, wall_us
 from collector.codec.decode import Block
-from collector.dataset.schema import hash_hex
+from collector.dataset.schema import UNKNOWN_PARENT, hash_hex
 from collector.errors import NodeError, RpcError
 from collector.journal.batches import Batch, Batches
 from collector.node.answers import MOST_COUNT, Fields, read_hash, read_hex, refuse
@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 # Takes a block's hash, what is known of it (None: the node refused it) and its txids.
 BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
 UNREAD: Final = frozenset({"hex", "scriptSig", "scriptPubKey", "txinwitness"})  # most of a getblock answer
+NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
 
@@ -50,6 +51,7 @@ class BlockFetcher:
         self._n_tip_changes = 0
         self._depth = 0  # blocks disconnected since the last one was connected
         self._n_tips_asked = 0  # open requests for the tip, below which blocks may be missing
+        self._origin = origin  # node and session
         self._node = origin[0]
         self._requests = requests
         self._batches = batches
@@ -168,6 +170,10 @@ class BlockFetcher:
     def _no_block(self, block_hash: bytes, error: NodeError) -> None:
         """Go on without a block that the node does not have, or no longer has."""
         log.warning("block.missing", node=self._node, block=hash_hex(block_hash), reason=str(error))
+        is_unknown = isinstance(error, RpcError) and error.code == NOT_FOUND
+        if is_unknown and block_hash in self._stored.missing:
+            row = reject_row(self._origin, "rpc", wall_us(), UNKNOWN_PARENT, block_hash)
+            self._batches.add_independent("rejects", [row])
         self._tracker.give_up(block_hash)
         self._on_resolved(block_hash, None, self.txids_of(block_hash))
 

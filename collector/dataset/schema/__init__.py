@@ -46,7 +46,7 @@ from collector.dataset.schema.model import (
     hash_bytes,
     hash_hex,
 )
-from collector.dataset.schema.node import BACKFILL_NODE, COVERAGE, NODES, REJECTS
+from collector.dataset.schema.node import BACKFILL_NODE, COVERAGE, NODES, REJECTS, UNKNOWN_PARENT
 
 TABLES: Final[dict[str, Table]] = {
     table.name: table
@@ -101,6 +101,7 @@ __all__ = [
     "TEMPLATES",
     "TEMPLATE_TXS",
     "TRANSACTIONS",
+    "UNKNOWN_PARENT",
     "VERDICTS",
     "ZMQ_TOPICS",
     "Column",

@@ -1,5 +1,7 @@
 """Tables about the watching itself: sessions, coverage, rejects."""
 
+from typing import Final
+
 import pyarrow as pa
 
 from collector.dataset.schema.model import (
@@ -73,6 +75,10 @@ COVERAGE = Table(
         col("detail", TEXT, "What was seen, for people.", nullable=True),
     ),
 )
+
+# Reason of a row of `rejects` with topic `rpc`, whose body is the hash of a block. A stored block has it as
+# parent, and the node does not know it, so no collector can fetch it from this node.
+UNKNOWN_PARENT: Final = "the node does not know this block, the parent of a stored one"
 
 REJECTS = Table(
     name="rejects",
