@@ -42,6 +42,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Non
     A view names its files by a pattern, so that it also finds those that compaction makes later. Raises
     DatasetError for a file that is not of its table, duckdb.Error for one that cannot be read.
     """
+    _refuse_strange_paths(dataset)
     for table in TABLES.values():
         patterns = [dataset.pattern(table)] if dataset.paths(table) else []
         if patterns:
@@ -61,7 +62,17 @@ def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         yield
         return
     with dataset.read_lock():
+        _refuse_strange_paths(dataset)  # the views would open them
         yield
+
+
+def _refuse_strange_paths(dataset: Dataset) -> None:
+    """Raise DatasetError for a pipe, or a link to nothing, that has the name of a file."""
+    try:
+        for table in TABLES.values():
+            dataset.refuse_strange_paths(table)
+    except CollectorDatasetError as error:
+        raise DatasetError(str(error)) from None
 
 
 def find_unreadable_file(dataset: Dataset) -> DatasetError | None:

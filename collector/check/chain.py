@@ -47,6 +47,29 @@ def _look_above(view: DatasetView, result: CheckResult) -> None:
         (result.note if is_under_way else result.breach)(what, mend)
 
 
+# Stored blocks without their parent, on a branch that ends below the highest block. A node forgets stale
+# blocks when it prunes or is set up anew, so nothing can bring such a parent. A branch that goes on for so
+# many blocks counts as the active chain.
+FOLLOWED_BLOCKS: Final = 100
+_STALE_ORPHANS: Final = f"""
+    WITH RECURSIVE orphans AS (
+        SELECT DISTINCT c.block_hash, c.height, c.prev_hash FROM blocks c
+        ANTI JOIN all_blocks p ON c.prev_hash = p.block_hash
+        WHERE c.height - 1 IN (SELECT height FROM all_blocks)
+    ), branches AS (
+        SELECT block_hash AS orphan, height AS orphan_height, block_hash, height FROM orphans
+        UNION
+        SELECT orphan, orphan_height, c.block_hash, c.height
+        FROM branches b JOIN all_blocks c ON c.prev_hash = b.block_hash
+        WHERE c.height <= orphan_height + {FOLLOWED_BLOCKS}
+    )
+    SELECT o.* FROM orphans o JOIN (
+        SELECT orphan, max(height) AS end_height FROM branches GROUP BY orphan
+    ) b ON o.block_hash = b.orphan
+    WHERE end_height < (SELECT max(height) FROM all_blocks) AND end_height < o.height + {FOLLOWED_BLOCKS}
+"""  # noqa: S608 - a number of ours
+
+
 def check_parents(view: DatasetView) -> CheckResult:
     """Look for blocks whose parent has a wrong height, or is missing though its height is there."""
     query = """
@@ -54,26 +77,39 @@ def check_parents(view: DatasetView) -> CheckResult:
             SELECT DISTINCT c.block_hash, c.height, c.prev_hash, p.height AS parent_height
             FROM blocks c LEFT JOIN all_blocks p ON c.prev_hash = p.block_hash
         )
-        WHERE parent_height <> height - 1
-            OR (parent_height IS NULL AND height - 1 IN (SELECT height FROM all_blocks))
+        WHERE parent_height <> height - 1 OR (
+            parent_height IS NULL AND height - 1 IN (SELECT height FROM all_blocks)
+            AND block_hash NOT IN (SELECT block_hash FROM stale_orphans)
+        )
     """
+    view.rows(f"CREATE OR REPLACE TEMP TABLE stale_orphans AS {_STALE_ORPHANS}")
 
     def describe(block_hash: str, height: int, prev_hash: str, parent_height: int | None) -> tuple[str, str]:
         name = f"block {display_hash(block_hash)} at height {height}"
         if parent_height is None:
             return (
                 f"the parent {display_hash(prev_hash)} of {name} is missing",
-                backfill_command(view, height - 1, height - 1)
-                + "; of a stale block only the blocks folder of a node that saw it may have the parent",
+                backfill_command(view, height - 1, height - 1),
             )
         return (
             f"{name} follows one at height {parent_height}",
             "move the files with either out of the dataset and backfill them again",
         )
 
-    return view.result(
+    result = view.result(
         "parents", "every block's parent is there, one height below", "FROM blocks", query, describe
     )
+    result.notes(
+        view.examples("SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)) FROM stale_orphans"),
+        lambda block_hash, height, prev_hash: (
+            (
+                f"the parent {display_hash(prev_hash)} of block {display_hash(block_hash)} at height "
+                f"{height} is missing; both are stale, and the node has forgotten the parent"
+            ),
+            "nothing to do; a backfill from the blocks folder of a node that saw the parent brings it",
+        ),
+    )
+    return result
 
 
 def check_verdicts(view: DatasetView) -> CheckResult:

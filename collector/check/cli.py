@@ -26,7 +26,7 @@ def check_dataset(
     """
     opened = open_existing(dataset, chain)
     with Console(stderr=True).status("checking") as status:
-        results = check(opened, progress=lambda what: status.update(f"checking {what}"))
+        results = check(opened, progress=lambda what: status.update(f"checking {printable(what)}"))
     n_breached = sum(result.status == BREACH for result in results)
     if as_json:
         print(json.dumps({"ok": not n_breached, "checks": [asdict(result) for result in results]}, indent=1))

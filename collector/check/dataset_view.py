@@ -32,6 +32,7 @@ class DatasetFiles:
     """The files of each table at one moment, and what the journals held at that moment."""
 
     by_table: dict[str, list[Path]]
+    strange: list[Path]  # named like files, but pipes, devices or links to nothing
     journals: Journals
 
 
@@ -108,7 +109,8 @@ def list_files(dataset: Dataset) -> DatasetFiles:
             break
     unsealed = journals.stems | later
     kept = {name: [path for path in paths if path.stem not in unsealed] for name, paths in listed.items()}
-    return DatasetFiles(kept, journals)
+    strange = [path for table in TABLES.values() for path in dataset.strange_paths(table)]
+    return DatasetFiles(kept, strange, journals)
 
 
 def open_dataset_view(

@@ -7,7 +7,7 @@ file that cannot be read takes no part in the checks of tables.
 import datetime as dt
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from collector.check.dataset_view import DatasetFiles
 from collector.check.model import CheckResult
 from collector.dataset.footer import UNREADABLE, ColumnChunk, read_footer, read_through
+from collector.dataset.open import what_it_is
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
 from collector.dataset.writer import COMPRESSION, ROW_GROUP_ROWS, check_values
 from collector.errors import DatasetError
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"
+MOVE: Final = "move it out of the dataset"
 REWRITE: Final = "move it out of the dataset and write its rows again with this software"
 _FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)|height=(\d+)-(\d+)")
 
@@ -55,18 +58,19 @@ class FileChecks:
         self.schema.n_rows += 1
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                n_rows, n_bytes = file.metadata.num_rows, path.stat().st_size
+                if n_rows > n_bytes:  # each row of ours has a hash or a moment of its own
+                    self.readable.breach(
+                        f"{path}: {n_bytes:,} bytes unfold to {n_rows:,} rows, so it is no file of ours", MOVE
+                    )
+                    return False
                 wrong = _wrong_schema(table, file.schema_arrow)
                 if wrong:
                     self.schema.breach(f"{path}: {wrong}", REWRITE)
                     return False
                 self._check_rows(table, path, file)
             read_through(self._connection, path)
-        except FileNotFoundError:
-            if not path.is_symlink():  # else it leads nowhere, and no compaction took it away
-                raise
-            self.readable.breach(f"{path} is a link to a file that is not there", RESTORE)
-            return False
-        except PermissionError:  # the file may be as it should: who checks is not who may
+        except (FileNotFoundError, PermissionError):  # no fault of the file
             raise
         except (*UNREADABLE, DatasetError, OverflowError) as error:  # a moment in no year of Python's
             self.readable.breach(f"{path}: {str(error).splitlines()[0]}", RESTORE)
@@ -233,9 +237,21 @@ def _day(moment: dt.datetime) -> str:
     return moment.astimezone(dt.UTC).date().isoformat()
 
 
-def check_files(by_table: dict[str, list[Path]], checks: FileChecks) -> dict[str, list[Path]]:
+def check_files(
+    files: DatasetFiles, checks: FileChecks, progress: Callable[[str], None]
+) -> dict[str, list[Path]]:
     """Check every file and return those whose rows can be used; FileNotFoundError when one has gone."""
-    return {
-        name: [path for path in paths if checks.check_file(TABLES[name], path)]
-        for name, paths in by_table.items()
-    }
+    for path in files.strange:
+        checks.readable.n_rows += 1
+        checks.readable.breach(f"{path} is {what_it_is(path)}", RESTORE)
+    n_files = sum(map(len, files.by_table.values()))
+    number = 0
+    usable: dict[str, list[Path]] = {}
+    for name, paths in files.by_table.items():
+        usable[name] = []
+        for path in paths:
+            number += 1
+            progress(f"file {number:,} of {n_files:,}: {path.name} of {name}")
+            if checks.check_file(TABLES[name], path):
+                usable[name].append(path)
+    return usable

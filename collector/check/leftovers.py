@@ -17,6 +17,7 @@ def check_leftovers(view: DatasetView) -> CheckResult:
     """Look for files that are no part of the dataset. They are notes, no breaches: no row is wrong."""
     result = CheckResult("leftovers", "there are no unfinished, unsealed, damaged or foreign files")
     of_tables = {path for paths in view.files.by_table.values() for path in paths}
+    of_tables.update(view.files.strange)  # the check `files` names them
     unsealed = view.files.journals.stems
     for path in sorted(view.dataset.folder.rglob("*")):
         result.n_rows += 1

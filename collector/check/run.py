@@ -55,7 +55,7 @@ CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
 
 
 def check(dataset: Dataset, progress: Callable[[str], None] = lambda _: None) -> list[CheckResult]:
-    """Run every check on a dataset and change nothing; `progress` gets the name of each check before it.
+    """Run every check on a dataset and change nothing; `progress` gets a line on each step before it.
 
     Raises DatasetError when the files change faster than they can be read.
     """
@@ -63,17 +63,17 @@ def check(dataset: Dataset, progress: Callable[[str], None] = lambda _: None) ->
 
 
 def _check_once(dataset: Dataset, progress: Callable[[str], None]) -> list[CheckResult]:
-    progress("files")
+    progress("listing files")
     files = list_files(dataset)
     with (
         tempfile.TemporaryDirectory(prefix="pool-collector-check-") as spill,
         query_engine(Path(spill)) as connection,
     ):
         by_file = FileChecks(connection)
-        readable = check_files(files.by_table, by_file)
+        readable = check_files(files, by_file, progress)
         view = open_dataset_view(dataset, files, readable, connection)
         results = by_file.results
-        for each in CHECKS:
-            progress(each.__name__.removeprefix("check_"))
+        for number, each in enumerate(CHECKS, start=1):
+            progress(f"tables, {number} of {len(CHECKS)}: {each.__name__.removeprefix('check_')}")
             results.append(each(view))
     return results

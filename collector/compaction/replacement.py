@@ -131,7 +131,7 @@ def sealed_files(dataset: Dataset, folder: Path) -> list[Path]:
 
     The files are listed before the segments: a segment is there before its files are, so none is missed.
     """
-    files = sorted(folder.glob("*.parquet"))
+    files = sorted(path for path in folder.glob("*.parquet") if path.is_file())
     unsealed = {segment.stem for segment in unsealed_segments(dataset.root, dataset.chain)}
     return [path for path in files if path.stem not in unsealed]
 

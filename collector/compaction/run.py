@@ -73,6 +73,8 @@ def _is_full(span: Path) -> bool:
     heights: set[int] = set()
     try:
         for path in span.glob("*.parquet"):
+            if not path.is_file():
+                return False
             column = pq.ParquetFile(path).read(columns=["height"]).column(0)
             heights.update(pc.unique(column).to_pylist())
     except UNREADABLE:

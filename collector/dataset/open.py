@@ -6,6 +6,7 @@ the rows of two chains never mix. Commands take the dataset and the chain by the
 
 import glob
 import json
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -104,7 +105,33 @@ class Dataset:
 
     def paths(self, table: Table) -> list[Path]:
         """Every complete file of the table, in order of name."""
-        return sorted((self.folder / table.name).glob("*/*.parquet"))
+        return sorted(path for path, is_file in self._named_like_files(table) if is_file)
+
+    def strange_paths(self, table: Table) -> list[Path]:
+        """List what is named like a file of the table and is none: a pipe, a device, or a link to nothing.
+
+        Nobody may open it: a pipe keeps its reader waiting for ever.
+        """
+        return sorted(path for path, is_file in self._named_like_files(table) if not is_file)
+
+    def refuse_strange_paths(self, table: Table) -> None:
+        """Raise DatasetError that names the first of `strange_paths`, if there is one."""
+        for path in self.strange_paths(table):
+            raise DatasetError(f"{path} is {what_it_is(path)}; move it out of the dataset")
+
+    def _named_like_files(self, table: Table) -> Iterator[tuple[Path, bool]]:
+        """Yield what is named `*.parquet` in the table's partitions, and whether it is a file."""
+        for path in (self.folder / table.name).glob("*/*.parquet"):
+            try:
+                mode = path.stat().st_mode
+            except PermissionError:  # only opening it tells what it is
+                yield path, True
+            except OSError:
+                # A link to nothing or to itself; what is no link has been moved by a compaction since.
+                if path.is_symlink():
+                    yield path, False
+            else:
+                yield path, stat.S_ISREG(mode)
 
     def pattern(self, table: Table) -> str:
         """Return the glob pattern that matches the paths of `paths`, as DuckDB reads it."""
@@ -116,6 +143,7 @@ class Dataset:
         Raises DatasetError naming the file that cannot be read. For tests and for small tables.
         """
         with self.read_lock():
+            self.refuse_strange_paths(table)
             parts = [conform(table, read_file(path)) for path in self.paths(table)]
         return pa.concat_tables(parts) if parts else table.arrow.empty_table()
 
@@ -125,6 +153,7 @@ class Dataset:
         Raises DatasetError naming the file that cannot be read or is not one of this table.
         """
         with self.read_lock():
+            self.refuse_strange_paths(table)
             for path in self.paths(table):
                 rows = read_file(path, names)
                 for name in names:
@@ -151,6 +180,13 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
     if chain is not None and found and chain not in found:
         raise DatasetError(f"{root} has no chain {chain!r}, only {', '.join(found)}; choose one with --chain")
     return Dataset.open(root, chain or (found[0] if found else CHAINS[0]))
+
+
+def what_it_is(path: Path) -> str:
+    """Say in words why a path is no file that can be read."""
+    return (
+        "a link to a file that is not there" if path.is_symlink() else "no file but a pipe, device or folder"
+    )
 
 
 def _has_files(chain_folder: Path) -> bool:

@@ -58,6 +58,7 @@ class PresentBlocks:
             path
             for first in sorted(spans)
             for path in sorted(folder.glob(f"height={first}-{first + HEIGHT_SPAN - 1}/*.parquet"))
+            if path.is_file()
         ]
 
 

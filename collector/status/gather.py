@@ -32,7 +32,7 @@ def gather(dataset: Dataset) -> Status:
     """Gather the status. Raises FileNotFoundError or duckdb.IOException if compaction removed a file."""
     files = list_files(dataset)
     sound: dict[str, list[Path]] = {name: [] for name in files.by_table}
-    unreadable: list[str] = []
+    unreadable = [str(path) for path in files.strange]
     with (
         tempfile.TemporaryDirectory(prefix="pool-collector-status-") as spill,
         query_engine(Path(spill)) as connection,

@@ -1,6 +1,7 @@
 """The engine opens datasets, names what it cannot read, and leaves nothing half-written."""
 
 import datetime as dt
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -159,6 +160,11 @@ def with_garbage_inside_a_file(dataset: Path) -> None:
     file.write_bytes(raw)
 
 
+def with_a_pipe(dataset: Path) -> None:
+    """Put a pipe among the files; to open it would take for ever."""
+    os.mkfifo(only_file(dataset, "blocks").with_name("z.parquet"))
+
+
 def with_a_foreign_file(dataset: Path) -> None:
     """Put something else's Parquet beside the files of a table."""
     pq.write_table(pa.table({"x": [1]}), only_file(dataset, "blocks").with_name("z.parquet"))
@@ -183,6 +189,7 @@ def with_heights_as_text(dataset: Path) -> None:
         (empty, "has no data yet"),
         (with_a_torn_file, r"transactions/part=0/a\.parquet cannot be read"),
         (with_garbage_inside_a_file, r"transactions/part=0/a\.parquet cannot be read"),
+        (with_a_pipe, r"blocks/part=0/z\.parquet is no file but a pipe, device or folder"),
         (with_a_foreign_file, r"blocks/part=0/z\.parquet has no column block_hash"),
         (with_heights_as_text, r"blocks/part=0/z\.parquet: column height is VARCHAR, but blocks has INTEGER"),
     ],

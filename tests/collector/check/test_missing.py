@@ -1,11 +1,17 @@
-"""What is missing above or below all that is there, and files that are none."""
+"""Blocks that are missing, and what is named like a file of the dataset but is none."""
 
+import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from collector.check.model import BREACH, OK
+from collector.blocks.stored import read_stored_blocks
+from collector.check.model import BREACH, NOTE, OK
+from collector.dataset.schema import MEMPOOL_EVENTS, hash_hex
+from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
+from collector.status.gather import gather
 from tests.collector.check.made_dataset import at_us, make_rows, name, write
 from tests.collector.check.test_check import breaches, results
 
@@ -38,6 +44,43 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     link = next(dataset.folder.glob("blocks/*")) / "z.parquet"
     link.symlink_to("nowhere")
     assert breaches(dataset) == {"files": f"{link} is a link to a file that is not there"}
+
+
+def test_a_pipe_is_named_and_never_opened(tmp_path: Path) -> None:
+    """A pipe keeps its reader waiting for ever: check, status and the reader of blocks say what it is."""
+    dataset = write(tmp_path / "d", make_rows())
+    pipe = next(dataset.folder.glob("blocks/*")) / "z.parquet"
+    os.mkfifo(pipe)
+    assert breaches(dataset) == {"files": f"{pipe} is no file but a pipe, device or folder"}
+    assert gather(dataset).unreadable == [str(pipe)]
+    with pytest.raises(DatasetError, match="a pipe, device or folder; move it out of the dataset"):
+        read_stored_blocks(dataset)
+
+
+def test_a_file_that_unfolds_to_more_rows_than_it_has_bytes_is_named_and_not_read(tmp_path: Path) -> None:
+    """A small file could keep the check busy for hours; no table has rows that repeat like that."""
+    dataset = write(tmp_path / "d", make_rows())
+    (path,) = dataset.paths(MEMPOOL_EVENTS)
+    one = dataset.read(MEMPOOL_EVENTS).slice(0, 1)
+    bomb = path.with_name("bomb.parquet")
+    with pq.ParquetWriter(bomb, one.schema, compression="zstd") as writer:
+        for _ in range(10):
+            writer.write_table(one.take([0] * 1_000_000))
+    assert breaches(dataset)["files"].startswith(f"{bomb}: ")
+    assert "unfold to 10,000,000 rows" in breaches(dataset)["files"]
+
+
+def test_a_parent_that_the_node_has_forgotten_is_no_breach(tmp_path: Path) -> None:
+    """Nothing can bring the parent of a stale block; that of a block of the active chain, a backfill can."""
+    rows = make_rows()
+    stale = {**rows["blocks"][1], "block_hash": name("stale"), "prev_hash": name("forgotten")}
+    rows["blocks"].append(stale)
+    result = results(write(tmp_path / "stale", rows))["parents"]
+    assert (result.status, result.n_found) == (NOTE, 1)
+    assert hash_hex(name("forgotten")) in result.findings[0].what
+    rows["blocks"][-1] = {**stale, "height": 102}  # as high as the highest: it may become active
+    result = results(write(tmp_path / "tip", rows))["parents"]
+    assert (result.status, result.n_found) == (BREACH, 1)
 
 
 def test_a_folder_in_a_journal_is_no_segment(tmp_path: Path) -> None:
