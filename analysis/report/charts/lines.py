@@ -43,6 +43,7 @@ DURATION_LABEL: Final = (
     " : datum.value < 86400 ? format(datum.value / 3600, '~g') + '\u00a0h'"
     " : format(datum.value / 86400, '~g') + '\u00a0d'"
 )
+CUT_MARK: Final = "\N{BLACK UP-POINTING TRIANGLE}"
 DASHES: Final[Mapping[Stroke, list[int]]] = MappingProxyType(
     {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
 )
@@ -70,6 +71,7 @@ class Axis:
     is_log: bool = False
     domain: tuple[float, float] | None = None
     ticks: Sequence[float] = ()
+    cuts_bands: bool = False  # a wide band does not flatten the lines: it is cut, and CUT_MARK shows where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,11 @@ def line_chart(
     if y.is_log and y.domain is None:
         low, high = _reach(lines)
         y = replace(y, domain=(low, high), ticks=log_ticks(low, high))
+    cut = _cut_points(lines, y) if y.cuts_bands else []
+    if cut:
+        y = replace(y, domain=(0, _most(lines)))
     layers: list[Any] = [_event_layer(event, x_axis) for event in events]
+    layers += [_cut_layer(point, colour, x_axis) for point, colour in cut]
     for line in lines:
         layers += _line_layers(line, x_axis, y)
     return alt.layer(*layers).properties(
@@ -187,6 +193,31 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
         yield chart.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
             x=x, y=_y("y", y)
         )
+
+
+def _most(lines: Sequence[Line]) -> float:
+    """Give where an axis that cuts bands ends: at twice the largest value."""
+    return 2 * max(point.y or 0 for line in lines for point in line.points)
+
+
+def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
+    """Give the points whose band reaches beyond the end of the axis, with the colour of their line."""
+    most = _most(lines)
+    return [
+        (point, line.colour)
+        for line in lines
+        for point in (line.points[:-1] if line.shape == "step" else line.points)
+        if most and not y.is_log and (point.high or 0) > most
+    ]
+
+
+def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
+    """Mark at the upper edge that a band goes on beyond it."""
+    base = alt.Chart(alt.InlineData(values=[{"x": _place(point.x), "label": CUT_MARK}]))
+    mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
+        x=x, y=alt.value(0), text="label:N"
+    )
+    return mark
 
 
 def _event_layer(event: Event, x: alt.X) -> Drawing:

@@ -7,6 +7,7 @@ from typing import Final
 
 from analysis.report.basis import on_arrivals, on_blocks
 from analysis.report.charts.lines import (
+    CUT_MARK,
     PLAIN_LABEL,
     Axis,
     Line,
@@ -399,7 +400,7 @@ def _hazard_figure(marts: Marts, rows: Sequence[Row], clock: str) -> Figure:
         "Blocks found per second by the time since the parent",
         lines,
         x=Axis(title="Seconds since the parent", domain=(0, float(lines[0].points[-1].x))),  # type: ignore[arg-type]
-        y=Axis(title="Blocks found per second", label=PLAIN_LABEL),
+        y=Axis(title="Blocks found per second", label=PLAIN_LABEL, cuts_bands=True),
     )
     by_header = " These are header times, which are less exact." if clock == "header" else ""
     return Figure(
@@ -408,7 +409,8 @@ def _hazard_figure(marts: Marts, rows: Sequence[Row], clock: str) -> Figure:
         caption=(
             "If miners always worked on full blocks, the line of other blocks would be level, and "
             "there would be no empty blocks. Empty blocks in the first bins, and fewer others there, "
-            f"mean that pools start to mine before they have validated the parent.{by_header}"
+            f"mean that pools start to mine before they have validated the parent. {CUT_MARK} marks a band "
+            f"that goes on beyond the edge.{by_header}"
         ),
         panels=[drawing],
         marts=("empty_hazard",),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.report.charts.lines import duration_ticks
+from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_ticks, line_panel
 from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.findings import findings
 from analysis.report.model import Figure, Page, Section, Table
@@ -199,3 +199,17 @@ def test_an_axis_of_durations_has_ticks_to_read_it_by(low_s: float, high_s: floa
 
     assert len(ticks) >= 3
     assert all(low_s <= tick <= high_s for tick in ticks)
+
+
+def test_a_band_that_would_flatten_the_lines_is_cut_with_a_mark() -> None:
+    """The axis ends at twice the largest value, and a mark shows where a band goes on."""
+
+    def drawn(high: float) -> str:
+        points = [Point(x=x, y=1.0 + x, low=0.5, high=high) for x in (0.0, 0.5, 1.0)]
+        line = Line(label="rate", colour="var(--ink)", points=points, shape="step")
+        axis = Axis(title="per second", cuts_bands=True)
+        return str(line_panel("rate", "Rate", [line], x=Axis(title="s"), y=axis).wide)
+
+    assert CUT_MARK in drawn(500.0)
+    assert ">500<" not in drawn(500.0)
+    assert CUT_MARK not in drawn(2.5)
