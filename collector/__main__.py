@@ -1,32 +1,90 @@
-"""The entry point of `pool-collector` and `python -m collector`.
+"""The program `pool-collector`, also as `python -m collector`.
 
-It imports almost nothing, because the imports of the command take about a second: a signal to stop that
-comes meanwhile must not end `pool-collector run` as a crash would.
+Its libraries take a second to load. A signal or a lack of memory in that second ends the program with one
+line, as later on. So this module imports next to nothing before it handles signals.
 """
 
+import importlib
 import os
+import resource
 import signal
 import sys
-from types import FrameType
 
-STOPPED_EARLY = b"stopped before the start: nothing was received\n"
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
+
+
+STOPPED_EARLY = "stopped before the start: nothing was received"
+
+
+class _Signals:
+    """Raises KeyboardInterrupt at Ctrl-C and SystemExit at SIGTERM; a second signal ends the process.
+
+    While `run` loads, nothing has been received, so a signal is a clean stop (also SIGHUP of a terminal that
+    closes). Later `run` handles its signals itself.
+    """
+
+    def __init__(self, *, is_run: bool) -> None:
+        self.status: int | None = None  # the exit status that the first signal demands
+        for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if is_run else [])):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _stop_early if is_run else self._handle)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self.status is not None:
+            os._exit(self.status)
+        self.status = 128 + number
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(TERMINATED)
+
+
+def _stop_early(_number: int, _frame: object) -> None:
+    """End at once with status 0, because nothing has begun."""
+    _end(0, STOPPED_EARLY)
 
 
 def main() -> None:
-    """Run the command; SIGTERM, SIGINT and SIGHUP during the imports of `run` end it with status 0."""
-    if sys.argv[1:2] == ["run"]:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, _stop_early)
-    from collector import cli  # noqa: PLC0415 - imports are what the handlers are set before
+    """Load and run the command. Ctrl-C ends it with one line and status 130, even if a library raises."""
+    signals = _Signals(is_run=sys.argv[1:2] == ["run"])
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        _end(
+            1,
+            f"error: this process may use {limit >> 20} MiB of address space (ulimit -v), and needs "
+            f"{LEAST_ADDRESS_SPACE >> 20} MiB; raise the limit",
+        )
+    try:
+        importlib.import_module("collector.cli").main()
+    except (MemoryError, ImportError) as error:
+        if signals.status is None:
+            _end(1, f"error: {_explain(error)}")
+    except BaseException:
+        if signals.status is None:
+            raise
+    if signals.status == INTERRUPTED:
+        _end(INTERRUPTED, "stopped by Ctrl-C")
+    if signals.status == TERMINATED:
+        _end(TERMINATED, "stopped by SIGTERM")
 
-    cli.main()
+
+def _explain(error: MemoryError | ImportError) -> str:
+    """Say in one sentence what is missing."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"the Python package {error.name} is missing; install pool-measurement again"
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return f"there is not enough memory ({reason}); raise the limit of this process (ulimit -v)"
 
 
-def _stop_early(_number: int, _frame: FrameType | None) -> None:
-    """End the process at once: nothing has begun that must be ended in order."""
-    os.write(sys.stderr.fileno(), STOPPED_EARLY)
-    os._exit(0)
+def _end(status: int, line: str) -> None:
+    """Print one line and end now, without the clean-up of libraries, which may hang or print more."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The command `pool-collector`."""
 
+import io
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from collector.config import Settings, load_settings
 from collector.dataset import dictionary
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table
-from collector.errors import CollectorError
+from collector.errors import CollectorError, NodeUnavailable
 from collector.external.cli import import_external
 from collector.journal.segment import journal_folder
 from collector.log import configure_logging, printable
@@ -133,7 +134,14 @@ def run(  # noqa: PLR0917 - typer passes every option by name
         return
     stop = threading.Event()
     _stop_on_signals(stop)
-    raise typer.Exit(service.run(settings, stop))
+    try:
+        status = service.run(settings, stop)
+    except NodeUnavailable:
+        if not stop.is_set():
+            raise
+        print("stopped before a node answered: nothing was received", file=sys.stderr)
+        status = 0
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -189,6 +197,9 @@ app.command("status")(show_status)
 
 def main() -> None:
     """Run the command; print errors raised on purpose without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
     try:
         app(prog_name="pool-collector")
     except CollectorError as error:

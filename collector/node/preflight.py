@@ -6,6 +6,7 @@ Every reason not to start is one sentence with the value that was found and the 
 import json
 import platform
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ from collector.node.rpc import RpcClient
 EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
 LEAST_VERSION: Final = 230000  # since 23.0 getblock returns the outputs that inputs spent
 PROBE_S: Final = 2.0
+MOST: Final = 2**31 - 1  # of a height or a count
 ZMTP_GREETING: Final = b"\xff"  # first byte of ZMTP 3.1, with which no HTTP answer begins
 LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx messages at once
 OFTEN_FULL: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
@@ -71,7 +73,9 @@ class NodeFacts(NamedTuple):
     row: NodeRow
 
 
-def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> RpcClient:
+def client_for(
+    node: NodeSettings, chain: str, *, patience_s: float = 0.0, stop: threading.Event | None = None
+) -> RpcClient:
     """Return a client for the RPC of a node, found by the settings, else by its bitcoin.conf."""
     access = find_access(node, chain)
     return RpcClient(
@@ -81,6 +85,7 @@ def client_for(node: NodeSettings, chain: str, *, patience_s: float = 0.0) -> Rp
         password=access.password,
         timeout_s=node.rpc_timeout_s,
         patience_s=patience_s,
+        stop=stop,
         allow_remote=node.allow_remote_rpc,
         ca_file=access.ca_file,
     )
@@ -107,6 +112,12 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
     too old, SettingsError for an address that is not an RPC, and the errors of the client.
     """
     refuse_zmq_port(client.url)
+    with client.reading():
+        return _examine(client, node, settings, is_first=is_first)
+
+
+def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool) -> NodeFacts:
+    """Ask the node everything; a KeyError or TypeError means an answer that no node gives."""
     chain = client.call("getblockchaininfo")
     if is_first:
         _refuse_forbidden(client)
@@ -125,11 +136,11 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
         "session": "",
         "started_at": 0,
         "chain": chain["chain"],
-        "node_version": network["version"],
-        "subversion": network["subversion"],
-        "tip_height": chain["blocks"],
+        "node_version": _count(network["version"]),
+        "subversion": str(network["subversion"]),
+        "tip_height": _count(chain["blocks"]),
         "tip_hash": hash_bytes(chain["bestblockhash"]),
-        "n_mempool_at_start": mempool["size"],
+        "n_mempool_at_start": _count(mempool["size"]),
         "clock_offset_us": client.clock_offset_us(),
         "policy": json.dumps(policy, default=str),
         "zmq": json.dumps(
@@ -140,6 +151,15 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
         "settings": settings.model_dump_json(),
     }
     return NodeFacts(endpoints, node_began_before_s, row)
+
+
+def _count(value: Any) -> int:
+    """Return a number of an answer that fits its column; raise TypeError or ValueError otherwise."""
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a whole number")
+    if not 0 <= value <= MOST:
+        raise ValueError(f"{value} is out of range")
+    return value
 
 
 def _refuse_forbidden(client: RpcClient) -> None:
@@ -163,10 +183,10 @@ def _refuse_unfit(chain: Mapping[str, Any], network: Mapping[str, Any], name: st
     """Raise an error for a node that is on another chain, too old, or still downloading."""
     if chain["chain"] != wanted:
         raise WrongChain(
-            f"{name} is on {printable(chain['chain'])!r}, the settings say "
+            f"{name} is on {printable(str(chain['chain']))!r}, the settings say "
             f"{wanted!r}; set chain, or the address of another node"
         )
-    if network["version"] < LEAST_VERSION:
+    if _count(network["version"]) < LEAST_VERSION:
         raise NodeError(
             f"{name} has version {network['version']} "
             f"({printable(network['subversion'])}), which lacks what we need; install 23.0 or newer"

@@ -85,8 +85,13 @@ class RequestThread:
 
     def _until_answered(self, request: Callable[[RpcClient], T]) -> T:
         """Repeat a request until the node answers, or until this thread is to stop."""
+
+        def attempt() -> T:
+            with self._client.reading():
+                return request(self._client)
+
         answer = backoff.retry(
-            lambda: request(self._client),
+            attempt,
             on=(NodeUnavailable, NodeRefused),
             first_s=FIRST_RETRY_S,
             longest_s=LONGEST_RETRY_S,

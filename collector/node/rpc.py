@@ -13,8 +13,8 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal, InvalidOperation
 from http import HTTPStatus
 from pathlib import Path
@@ -124,6 +124,22 @@ class RpcClient:
             return None
         return (before_ns + after_ns) // 2000 - (date_s * 1_000_000 + 500_000)
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn the errors of code that reads answers in the `with` block into a NodeError.
+
+        Only such code may stand in the block: its KeyError or TypeError means an answer of another shape than
+        a node's.
+        """
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, InvalidOperation) as error:
+            method = getattr(self._local, "method", "a call")
+            raise NodeError(
+                f"{self.url} answered {method} with something that a node does not "
+                f"({type(error).__name__}: {printable(str(error))}); is it a node's RPC port?"
+            ) from error
+
     def stop(self) -> None:
         """End the open requests of all threads, and let no other one begin: they raise NodeUnavailable."""
         self._stop.set()
@@ -210,6 +226,7 @@ class RpcClient:
     def _send(self, body: Any, methods: Sequence[str]) -> Response:
         """Send a request over the connection of this thread; turn failures into our errors."""
         limit = min(LARGEST_ANSWER, sum(LARGEST_ANSWERS.get(method, USUAL_ANSWER) for method in methods))
+        self._local.method = methods[0]
         connection, headers = self._connection()
         try:
             return connection.post(

@@ -185,6 +185,10 @@ cookie_file = {json.dumps(str(node.cookie_path))}
 def claim_folder(out: Path) -> None:
     """Make the folder of a demo; raise RegtestError if that fails or other files are in it."""
     try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise RegtestError(f"{str(out)!r} is not UTF-8; choose another --out") from None
+    try:
         out.mkdir(parents=True, exist_ok=True)
         is_foreign = any(out.iterdir()) and not (out / MARKER).is_file()
     except OSError as error:

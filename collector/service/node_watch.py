@@ -46,15 +46,23 @@ class Prepared(NamedTuple):
     inbox: "queue.SimpleQueue[Any]"
 
 
-def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) -> Prepared:
+def prepare(
+    node: NodeSettings,
+    settings: Settings,
+    *,
+    patience_s: float = 0.0,
+    stop: threading.Event | None = None,
+) -> Prepared:
     """Examine a node and subscribe to it; from here on nothing it publishes is missed.
 
-    Raises WrongChain, MissingTopic, NodeUnavailable or NodeRefused, each with what to do about it.
+    Raises WrongChain, MissingTopic, NodeUnavailable or NodeRefused, each with what to do about it;
+    NodeUnavailable also when `stop` is set meanwhile.
     """
-    client = client_for(node, settings.chain, patience_s=patience_s)
+    stop = stop or threading.Event()
+    client = client_for(node, settings.chain, patience_s=patience_s, stop=stop)
     try:
         facts = examine(client, node, settings)
-        _await_mempool(client, node.name, patience_s)
+        _await_mempool(client, node.name, patience_s, stop)
     finally:
         client.close()
     warm_up()  # now, because in the session it would delay the first block and all that comes with it
@@ -69,7 +77,7 @@ def prepare(node: NodeSettings, settings: Settings, *, patience_s: float = 0.0) 
     return Prepared(node.name, session, client_for(node, settings.chain), source, inbox)
 
 
-def _await_mempool(client: RpcClient, name: str, patience_s: float) -> None:
+def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: threading.Event) -> None:
     """Wait until a node has read its saved mempool, which it publishes as if the transactions were new.
 
     Raises NodeUnavailable when that takes longer than `patience_s`.
@@ -80,7 +88,7 @@ def _await_mempool(client: RpcClient, name: str, patience_s: float) -> None:
             raise NodeUnavailable(
                 f"node {name} is still reading the mempool that it saved; start again when it has read it"
             )
-        time.sleep(LOOK_S)
+        stop.wait(LOOK_S)  # the next call raises NodeUnavailable after a stop
 
 
 class NodeWatch:
@@ -213,7 +221,7 @@ class NodeWatch:
         while not self._stop.is_set():
             self._metrics.away(self._node.name, reason)
             try:
-                return prepare(self._node, self._settings)
+                return prepare(self._node, self._settings, stop=self._stop)
             except (NodeUnavailable, NodeRefused) as error:
                 if str(error) != reason:
                     log.warning("node.away", node=self._node.name, reason=str(error))

@@ -46,7 +46,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     }
     health = Health(metrics, journals)
     with ExitStack() as at_end:  # runs its callbacks from the last to the first
-        prepared = _prepared(settings, at_end)
+        prepared = _prepared(settings, at_end, stop)
         collect_garbage_seldom()
         if settings.metrics:
             allow_remote = settings.allow_remote_metrics
@@ -73,7 +73,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     return _exit_status(watches)
 
 
-def _prepared(settings: Settings, at_end: ExitStack) -> list[Prepared | None]:
+def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> list[Prepared | None]:
     """Prepare every node; None stands for a node that does not answer yet: its thread waits for it.
 
     Raises the first node's error when no node answers.
@@ -82,7 +82,7 @@ def _prepared(settings: Settings, at_end: ExitStack) -> list[Prepared | None]:
     missing: list[CollectorError] = []
     for node in settings.node:
         try:
-            ready = prepare(node, settings, patience_s=settings.startup_patience_s)
+            ready = prepare(node, settings, patience_s=settings.startup_patience_s, stop=stop)
         except (NodeUnavailable, NodeRefused) as error:
             missing.append(error)
             prepared.append(None)

@@ -1,0 +1,168 @@
+"""The real program in a process: one line and the right status, whatever ends it."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collector.node.hostile_server import HostileServer, dripping, endless, silent, whole
+
+PROGRAM = [sys.executable, "-m", "collector"]
+TIMEOUT_S = 60.0
+# Sends a signal to itself as soon as a library of the program is imported, or the command has begun.
+SIGNALLED = """
+import os, signal, sys
+number, moment = int(sys.argv[1]), sys.argv[2]
+del sys.argv[1:3]
+def look(event, arguments):
+    if event == "import" and arguments[0] == moment:
+        os.kill(os.getpid(), number)
+sys.addaudithook(look)
+from collector.__main__ import main
+main()
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[HostileServer]:
+    """Serve whatever the test wants."""
+    serving = HostileServer(silent)
+    yield serving
+    serving.close()
+
+
+def run_of(server: HostileServer, folder: Path, **settings: Any) -> list[str]:
+    """Return the command that collects from a server."""
+    (folder / "cookie").write_text("u:p")
+    node = {"rpc_url": server.url, "cookie_file": str(folder / "cookie"), "rpc_timeout_s": 1} | settings
+    lines = [f"{name} = {json.dumps(value)}" for name, value in node.items()]
+    text = (
+        f'chain = "regtest"\ndataset = "{folder}/d"\nstartup_patience_s = 0\nlog_format = "json"\n[[node]]\n'
+    )
+    (folder / "settings.toml").write_text(text + "\n".join(lines))
+    return [*PROGRAM, "run", "--config", str(folder / "settings.toml")]
+
+
+def ended(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, errors="replace", **options
+    )
+
+
+@pytest.mark.parametrize("moment", ["pyarrow", "duckdb", "collector.regtest.demo"])
+@pytest.mark.parametrize(
+    ("number", "command", "status", "line"),
+    [
+        (signal.SIGINT, "check", 130, "stopped by Ctrl-C\n"),
+        (signal.SIGTERM, "check", 143, "stopped by SIGTERM\n"),
+        (signal.SIGINT, "demo", 130, "stopped by Ctrl-C\n"),
+        (signal.SIGINT, "run", 0, "stopped before the start: nothing was received\n"),
+    ],
+)
+def test_a_signal_while_the_program_loads_is_one_line(
+    moment: str, number: int, command: str, status: int, line: str
+) -> None:
+    """The libraries load for a second, in which a signal has the same meaning as later."""
+    arguments = [str(int(number)), moment, command, *(["."] if command == "check" else [])]
+    outcome = ended([sys.executable, "-c", SIGNALLED, *arguments])
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (status, "", line)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_run_without_a_node_ends_soon_after_a_signal(
+    server: HostileServer, tmp_path: Path, number: int
+) -> None:
+    """An open request of a minute does not hold up the end."""
+    command = run_of(server, tmp_path, rpc_timeout_s=3600)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert server.asked.wait(TIMEOUT_S)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert said.splitlines()[-1] == "stopped before a node answered: nothing was received"
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("answer", [dripping, silent, endless])
+def test_a_node_that_never_finishes_an_answer_is_one_sentence(
+    server: HostileServer, tmp_path: Path, answer: Any
+) -> None:
+    """A slow answer meets the deadline, an endless one the limit of its size."""
+    server.answer = answer
+    outcome = ended(run_of(server, tmp_path))
+    assert outcome.returncode == 1
+    assert outcome.stderr.splitlines()[-1].startswith(f"error: {server.url} ")
+    assert len(outcome.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b"null",
+        b"[]",
+        b"7",
+        b'"text"',
+        b"{}",
+        b'{"chain": null}',
+        b'{"chain": "regtest", "blocks": "many", "bestblockhash": 1, "version": "new"}',
+        b"[" * 100_000,
+        b"NaN",
+    ],
+)
+def test_a_node_that_answers_something_else_is_one_sentence(
+    server: HostileServer, tmp_path: Path, result: bytes
+) -> None:
+    """Every call gets this result; status 1, and no traceback."""
+    server.answer = whole(b'{"id": 1, "error": null, "result": ' + result + b"}")
+    outcome = ended(run_of(server, tmp_path))
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith("error: ")
+    assert len(outcome.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("limit", [100 << 20, 700_000 << 10])
+def test_too_little_memory_is_one_sentence(limit: int, tmp_path: Path) -> None:
+    """The libraries would crash; the program refuses to load them."""
+
+    def limit_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    outcome = ended([*PROGRAM, "check", str(tmp_path)], preexec_fn=limit_memory)
+    assert outcome.returncode == 1
+    assert len(outcome.stderr.splitlines()) == 1
+    assert "ulimit -v" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["check"],
+        ["compact"],
+        ["backfill", "--blocks-dir"],
+        ["run", "--config"],
+        ["demo", "--out"],
+        ["import", "prices", "--source", "s", "--licence", "l", "--url", "https://x.invalid"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_name_that_is_not_utf8_is_one_sentence(arguments: list[str], tmp_path: Path) -> None:
+    """A folder, or a file, whose name Python cannot print."""
+    name = os.fsencode(tmp_path) + b"/\xff\xfe"
+    if arguments[0] == "import":
+        Path(os.fsdecode(name)).write_bytes(b"day,close\n2024-01-01,1\n\xff")
+        arguments = [*arguments, "--dataset", str(tmp_path / "d")]
+    else:
+        Path(os.fsdecode(name)).mkdir()
+    outcome = ended([*PROGRAM, *arguments, os.fsdecode(name)])
+    assert outcome.returncode == 1, outcome.stderr
+    assert outcome.stderr.startswith("error: ")
+    assert len(outcome.stderr.splitlines()) == 1
