@@ -1,4 +1,4 @@
-"""The pool-analysis command: build the database, show what it holds, write the report."""
+"""The verbs of `pool-analysis`: build the database, show what it holds, write the report."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ class Format(StrEnum):
 
 
 class Study(StrEnum):
-    """Whose statements `replicate` checks."""
+    """A study whose statements `replicate` checks."""
 
     PAPER = "paper"
 
@@ -58,6 +58,7 @@ REPORT = Path("data/reports/report.html")
 
 
 def _print_version(wanted: bool) -> None:
+    """Print the version and end, where --version was given."""
     if wanted:
         typer.echo(f"pool-analysis {metadata.version(engine.DISTRIBUTION)}")
         raise typer.Exit
@@ -69,7 +70,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
-    """Take the options that stand before a verb."""
+    """Handle the options that come before a verb."""
 
 
 @app.command()
@@ -77,9 +78,11 @@ def build(
     dataset: DatasetOption = DATASET,
     database: DatabaseOption = DATABASE,
     pools: Annotated[
-        Path | None, typer.Option(help="Folder of pool rules; the project's own when not given.")
+        Path | None, typer.Option(help="Folder of pool rules. Default: the project's own.")
     ] = None,
-    chain: Annotated[str | None, typer.Option(help="Chain to read, where the dataset has several.")] = None,
+    chain: Annotated[
+        str | None, typer.Option(help="Chain to read; needed where the dataset has several.")
+    ] = None,
 ) -> None:
     """Build every mart from the dataset and check it. Exit 1 when a check fails."""
     with _progress() as progress:
@@ -106,12 +109,12 @@ def list_models() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A relation that `list` names.")],
+    name: Annotated[str, typer.Argument(help="Name of a relation; `list` shows them.")],
     database: DatabaseOption = DATABASE,
-    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Most rows; {TABLE_ROWS} for a table and all otherwise when not given."),
+        typer.Option(min=0, help=f"Largest number of rows. Default: {TABLE_ROWS} for a table, else all."),
     ] = None,
 ) -> None:
     """Show the rows of one relation as a table, CSV or JSON."""
@@ -130,11 +133,11 @@ def show(
 
 @app.command()
 def sql(
-    query: Annotated[str | None, typer.Argument(help="One query; without it the shell is opened.")] = None,
+    query: Annotated[str | None, typer.Argument(help="One query. Without it the shell opens.")] = None,
     database: DatabaseOption = DATABASE,
-    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
-    """Run one query on the marts, or open the duckdb shell on them; nothing can be changed."""
+    """Answer one query, or open the duckdb shell on the marts. Nothing can be changed."""
     with open_database(database) as connection:
         if query is not None:
             try:
@@ -181,9 +184,9 @@ def report(
 
 @app.command()
 def replicate(
-    study: Annotated[Study, typer.Argument(help="Whose statements: paper is arXiv:1902.07549.")],
-    data: Annotated[Path, typer.Option(help="Folder of the files that its authors published.")],
-    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    study: Annotated[Study, typer.Argument(help="Which study: `paper` is arXiv:1902.07549.")],
+    data: Annotated[Path, typer.Option(help="Folder with the files that its authors published.")],
+    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
     from analysis.replication import paper, statement  # noqa: PLC0415 - fits take a second to import
@@ -196,11 +199,13 @@ def replicate(
 def diff_rules(
     before: Annotated[Path, typer.Argument(help="Folder of the older pool rules.")],
     after: Annotated[
-        Path | None, typer.Argument(help="Folder of the newer; the project's own if none.")
+        Path | None, typer.Argument(help="Folder of the newer pool rules. Default: the project's own.")
     ] = None,
     dataset: DatasetOption = DATASET,
-    chain: Annotated[str | None, typer.Option(help="Chain to read, where the dataset has several.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    chain: Annotated[
+        str | None, typer.Option(help="Chain to read; needed where the dataset has several.")
+    ] = None,
+    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Show which blocks change their pool when the rules change."""
     from analysis import rule_diff  # noqa: PLC0415 - only this verb needs it
@@ -226,7 +231,7 @@ def _write(columns: Sequence[str], rows: Iterable[row_output.Row], format_: Form
 
 @contextmanager
 def _progress() -> Iterator[engine.Progress]:
-    """Show what is being built where a person watches."""
+    """Show what is being built, on a terminal only."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _name: None
@@ -236,7 +241,7 @@ def _progress() -> Iterator[engine.Progress]:
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Format, most: int | None) -> bool:
-    """Write at most so many rows to standard output; tells whether these were all."""
+    """Write the first rows of a relation, at most `most`; return whether these were all."""
     reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
     every_row = _rows(reader)
     _write(reader.schema.names, islice(every_row, most), format_)
@@ -250,12 +255,13 @@ def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: For
 
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[row_output.Row]:
-    """Give rows one by one; columns may share a name."""
+    """Give the rows one by one, as tuples, because two columns may have one name."""
     for batch in reader:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _print_checks(results: tuple[CheckResult, ...]) -> None:
+    """Print each check that found rows."""
     for result in results:
         if result.n_offending:
             typer.echo(
@@ -264,6 +270,7 @@ def _print_checks(results: tuple[CheckResult, ...]) -> None:
 
 
 def _stop_on_failure(results: tuple[CheckResult, ...]) -> None:
+    """Raise DatabaseError where a check of severity `fail` found rows."""
     failed = [result.name for result in results if result.is_failure]
     if failed:
         raise DatabaseError(f"checks failed: {', '.join(failed)}; do not use these results")

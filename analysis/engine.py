@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """What a build has made: the database, the chain read, rows per mart, and what the checks found."""
+    """The result of a build: the database, its chain, rows per mart, and what the checks found."""
 
     database: Path
     chain: str
@@ -70,12 +70,12 @@ def build(
     memory_gb: float | None = None,
     progress: Progress = lambda _name: None,
 ) -> BuildResult:
-    """Build every model and run every check; `progress` is told the name of each before it starts.
+    """Build every model and run every check; call `progress` with the name of each before it starts.
 
     With `marts`, only these and what they read are built, and only checks that read nothing else are run.
-    DuckDB takes at most `memory_gb` (four fifths of the machine without it) and uses the disk beyond.
+    DuckDB takes at most `memory_gb` (by default four fifths of the machine) and uses the disk beyond that.
 
-    Raises DatasetError, RulesError, DatabaseError; then an older database of that name is as it was.
+    Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was.
     """
     start_s = time.monotonic()
     rule_set = load_rules(rules)
@@ -117,7 +117,7 @@ def _build(
     rules: RuleSet,
     progress: Progress,
 ) -> dict[str, int]:
-    """Make views, inputs and marts in their order; gives the number of rows of each mart."""
+    """Make views, inputs and marts in their order; return the number of rows of each mart."""
     create_views(connection, dataset)
     connection.execute(catalog.macros)
     for model in catalog.layer("staging"):
@@ -139,13 +139,14 @@ def _build(
 
 
 def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Store an Arrow table in the database, for the marts to read."""
     connection.register("input_table", table)
     connection.execute(f"CREATE TABLE {name} AS SELECT * FROM input_table")  # noqa: S608 - a name of ours
     connection.unregister("input_table")
 
 
 def _build_facts(dataset: Dataset, rules: RuleSet) -> pa.Table:
-    """Key and value of what a build rests on besides the dataset."""
+    """Give, as keys and values, what a build depends on: versions, rules, dataset, time."""
     facts = {
         "analysis_version": metadata.version(DISTRIBUTION),
         "python_version": platform.python_version(),

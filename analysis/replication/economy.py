@@ -1,4 +1,4 @@
-"""The paper's statements on hashrate, revenue and the halving, on the series its authors published."""
+"""Check the paper's statements on hashrate, revenue and the halving with the series of its authors."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -20,7 +20,7 @@ PERIOD_DAYS: Final = 14
 LEAST_PRESENT_RATIO: Final = 0.8
 # Where the paper gives no R2, the line must explain this part of the variance.
 LEAST_R_SQUARED: Final = 0.5
-# Column of the hashrate file, what it is, and the R2 that the paper gives.
+# Column of the hashrate file, the name for it, and the R2 that the paper gives.
 GROWTHS: Final[tuple[tuple[str, str, float | None], ...]] = (
     ("ALL", "the network", 0.95),
     ("AntPool", "AntPool", None),
@@ -52,7 +52,7 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
             ours=f"R2 = {fit.r_squared:.3f}, adjusted {fit.adjusted_r_squared:.3f},"
             f" lambda = {_rate(fit)}, {fit.n_days:,.0f} days",
             verdict="replicated" if holds else "differs",
-            reason="ln H = lambda t + c on days above 0. The trend is there; but residuals lean on each other"
+            reason="ln H = lambda t + c on days above 0. The trend exists, but residuals depend on each other"
             f" (Durbin-Watson {fit.durbin_watson:.2f}) and the series breaks into {len(segments)} pieces"
             f" with lambda {rates}, so no single rate describes it.",
         )
@@ -83,8 +83,8 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
         ours=f"lambda above 0 for {len(growing)} of {len(grown)} pools:"
         f" {'; '.join(f'{name} {_rate(fit)}' for name, fit in grown.items())}",
         verdict="replicated" if falls and len(growing) == len(grown) else "differs",
-        reason="These figures agree with the dilemma; they do not show that a pool would earn more if all"
-        " held back, for which no file has costs.",
+        reason="These figures agree with the dilemma. They do not show that a pool would earn more if all"
+        " pools stopped growing; that needs costs, which no file has.",
     )
 
 
@@ -107,10 +107,10 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
         verdict="replicated" if is_as_said else "differs",
         reason=f"Means of {known.sum()} periods of {PERIOD_DAYS} days, each with the growth to the next. "
         + (
-            "The split is better than one between unrelated series."
+            "The split fits better than splits of unrelated series."
             if is_as_said
-            else "Series shifted against each other, which have nothing to do with one another, are parted as"
-            " well as that too often to call it a threshold."
+            else "Series shifted against each other, which are unrelated, are too often split as well as"
+            " that, so it cannot be called a threshold."
         ),
     )
 
@@ -129,7 +129,7 @@ def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]
             f" {change(effect.placebo_low)} to {change(effect.placebo_high)}, p = {effect.p_value:.2f}",
             verdict="replicated" if effect.p_value > SIGNIFICANCE else "differs",
             reason=f"One halving ({HALVING_DAY}) against {effect.n_placebos:.0f} other dates, whose windows"
-            " overlap: only a change far beyond the usual ones could be seen.",
+            " overlap, so only an unusually large change could be seen.",
         )
     yield CheckedStatement(
         statement="Fees are not sensitive to the halving",
@@ -137,12 +137,12 @@ def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]
         ours="none",
         verdict="cannot be replicated",
         reason="No fees were published. The revenue file gives fees and subsidy as one sum in USD, and no"
-        " file has the times of blocks with which the subsidy could be taken out.",
+        " file has the block times that are needed to subtract the subsidy.",
     )
 
 
 def _periods(days: Numbers, values: Numbers) -> Numbers:
-    """Mean of each period of days from the first on; NaN for one that lacks a fifth of its days or more."""
+    """Give the mean of each period of 14 days; NaN where a fifth of its days or more are missing."""
     if not len(days):
         return values
     places = ((days - days[0]) // PERIOD_DAYS).astype(int)

@@ -36,7 +36,7 @@ TOP_3_OF_RUNS: Final = """
 
 
 def replicate(folder: Path, rules: RuleSet) -> list[CheckedStatement]:
-    """Check every statement on the authors' files. The rules only tell which labels are one pool.
+    """Check every statement on the authors' files. The rules only say which labels are one pool.
 
     Raises PublishedDataError for a folder without the files.
     """
@@ -77,7 +77,7 @@ def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
 
 
 def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Count each pool's blocks over both files: each lacks blocks that the other has."""
+    """Count each pool's blocks over both files, because each file lacks blocks that the other has."""
     for label, expected in POOL_COUNTS.items():
         n_labels, n_sizes, n_both = one_row(
             connection,
@@ -130,7 +130,7 @@ def _top_25(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]
         ours=f"{percent(found)} ({interval(n_top, n_all)})",
         verdict="replicated" if found > TOP_25 else "differs",
         reason=f"Labels that our rules know as one pool are merged, which leaves {n_names} pools; with the"
-        f" labels as they are it is {percent(n_top_as_published / n_all)}. Blocks without a label count in"
+        f" labels as published it is {percent(n_top_as_published / n_all)}. Blocks without a label count in"
         " the total. The paper does not say which labels it merged.",
     )
 
@@ -183,8 +183,8 @@ def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
         ours=f"none; {n_empty:,} of {n_blocks:,} blocks of four pools are empty"
         f" ({percent(n_empty / n_blocks)}, {interval(n_empty, n_blocks)}): {pools}",
         verdict="cannot be replicated",
-        reason="The files have no time of any block, neither of arrival nor of the header. The mart"
-        " empty_intervals measures it on a dataset of one's own.",
+        reason="The files have no block times, neither of arrival nor of the header. The mart"
+        " empty_intervals measures it on your own dataset.",
     )
 
 
@@ -199,7 +199,7 @@ def _feerates(_connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStateme
             ours="none",
             verdict="cannot be replicated",
             reason="No transaction, feerate or mempool was published. The mart feerate_strategy measures it"
-            " on a dataset of one's own.",
+            " on your own dataset.",
         )
 
 

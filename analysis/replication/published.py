@@ -27,7 +27,7 @@ SIZE_TYPE: Final = pa.schema(
     [("height", pa.int64()), ("label", pa.string()), ("size_bytes", pa.int64()), ("n_tx", pa.int64())]
 )
 
-# File and query of each table; ? is the path. Read as text first, so that what does not convert is an error.
+# File and query of each table; ? is the path. Read as text first, so a value of another type is an error.
 QUERIES: Final = {
     "paper_labels": (
         LABELS,
@@ -66,7 +66,7 @@ QUERIES: Final = {
 
 
 def load(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Make the five tables. Raises PublishedDataError that names the file which is missing or is another."""
+    """Make the five tables. Raises PublishedDataError for a file that is missing or not the published one."""
     files = [file for file, _ in QUERIES.values()] + [_size_file(pool) for pool in SIZES]
     missing = [file for file in files if not (folder / file).is_file()]
     if missing:
@@ -92,7 +92,7 @@ def _size_file(pool: str) -> str:
 
 
 def _read_sizes(path: Path) -> pa.Table:
-    """Columns of a size file: height, label, size, number of transactions; there is no header."""
+    """Read a size file, which has no header: height, label, size, number of transactions."""
     columns: dict[str, list[object]] = {name: [] for name in SIZE_TYPE.names}
     try:
         for row in read_rows(path):

@@ -17,7 +17,7 @@ STRINGS: Final = "xl/sharedStrings.xml"
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
     """Give each row of the first sheet as text by column letter; empty cells are left out.
 
-    Raises PublishedDataError, which names the file, where it is no such spreadsheet.
+    Raises PublishedDataError, which names the file, where the file is not such a spreadsheet.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -32,7 +32,7 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
-    """Texts that cells refer to by number."""
+    """Read the table of texts to which cells refer by number."""
     if STRINGS not in archive.namelist():
         return []
     root = ET.fromstring(archive.read(STRINGS))  # noqa: S314 - expat 2.4.1 on stops entity bombs
@@ -40,6 +40,7 @@ def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _cells(row: ET.Element, strings: list[str]) -> Iterator[tuple[str, str]]:
+    """Give the column letter and the text of each cell of a row that has a value."""
     for cell in row.iter(f"{MAIN}c"):
         value = cell.findtext(f"{MAIN}v")
         if value is None:

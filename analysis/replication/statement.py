@@ -1,4 +1,4 @@
-"""One statement of a paper beside our figure, and how figures are written."""
+"""A statement of a paper with our figure beside it, and how figures are written."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -56,6 +56,6 @@ def change(log_change: float, digits: int = 0) -> str:
 
 
 def interval(successes: int, trials: int) -> str:
-    """Write Wilson's interval of a share."""
+    """Write Wilson's interval of a share as text."""
     low, high = wilson_intervals(np.array([float(successes)]), np.array([float(trials)]))
     return f"95 % interval {percent(low[0])} to {percent(high[0])}"

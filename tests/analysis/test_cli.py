@@ -8,6 +8,7 @@ import pty
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -235,22 +236,30 @@ def test_numbers_below_zero_stay_numbers_in_csv(database: Path) -> None:
 def on_a_terminal(*arguments: str) -> str:
     """Run with a terminal as standard output and give what it shows."""
     controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "analysis", *arguments],
-        stdout=terminal,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"},
-    )
-    os.close(terminal)
-    chunks = []
+    chunks: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while chunk := os.read(controller, 65536):
+                chunks.append(chunk)
+        except OSError:  # Linux tells the end of a terminal so
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
     try:
-        while chunk := os.read(controller, 65536):
-            chunks.append(chunk)
-    except OSError:  # Linux tells the end of a terminal so
-        pass
+        with (
+            os.fdopen(terminal, "w") as screen,
+            mock.patch.object(sys, "argv", ["pool-analysis", *arguments]),
+            mock.patch.dict(os.environ, {"TERM": "xterm-256color", "COLUMNS": "100"}),
+            redirect_stdout(screen),
+            pytest.raises(SystemExit) as end,
+        ):
+            main()
     finally:
+        reader.join()
         os.close(controller)
-    assert process.wait() == 0
+    assert not end.value.code
     return b"".join(chunks).decode()
 
 

@@ -6,10 +6,9 @@ import io
 import json
 import math
 import random
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from analysis.errors import PublishedDataError
 from analysis.replication.paper import replicate
 from analysis.replication.spreadsheet import read_rows
 from analysis.replication.statement import CheckedStatement
+from tests.analysis.test_cli import run
 
 NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 POOLS = {"antpool": "AntPool", "f2pool": "F2Pool", "btccom": "BTC.com", "viabtc": "ViaBTC"}
@@ -95,7 +95,7 @@ def test_the_papers_statements_on_the_authors_data(published: list[CheckedStatem
     assert "the size files name 5,193, so over the whole window it is 95.14 % to 98.61 %" in labelled.reason
     top_25 = by_statement(findings, "Blocks of the 25")
     assert top_25.verdict == "replicated"
-    assert "with the labels as they are it is 96.76 %" in top_25.reason
+    assert "with the labels as published it is 96.76 %" in top_25.reason
     top_3 = by_statement(findings, "Hashrate of the three")
     assert top_3.ours == "over one third on 1,037 of 1,044 days; least 32.44 %"
     assert top_3.verdict == "differs"
@@ -268,15 +268,12 @@ def test_cells_are_read_by_column_and_empty_ones_left_out(tmp_path: Path) -> Non
 
 def test_the_command_writes_table_csv_and_json(folder: Path) -> None:
     """All three formats hold the same rows; a folder without the files is one sentence and exit 1."""
+    replicated = partial(run, "replicate", "paper", "--data")
 
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "analysis", "replicate", "paper", "--data", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    rows = json.loads(run(folder, "--format", "json").stdout)
-    assert list(csv.DictReader(io.StringIO(run(folder, "--format", "csv").stdout))) == rows
-    table = run(folder).stdout
+    rows = json.loads(replicated(folder, "--format", "json").stdout)
+    assert list(csv.DictReader(io.StringIO(replicated(folder, "--format", "csv").stdout))) == rows
+    table = replicated(folder).stdout
     assert all(row["statement"] in table and row["verdict"] in table for row in rows)
-    failed = run(folder / "nowhere")
+    failed = replicated(folder / "nowhere")
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
     assert "--data" in failed.stderr
