@@ -1,6 +1,6 @@
 """Measure the backfill on a regtest chain made for it: rates, ratios to others, and where the time goes.
 
-    python tests/bench/bench_backfill.py [--transactions N] [--rounds N] [--etl PATH] [--out FILE]
+    python tests/bench/bench_backfill.py [--transactions N] [--rounds N] [--etl PATH] [--out FILE] [--smoke]
 
 The chain is made once, in .cache/bench-chain. Everything runs on this machine in this run; what is compared
 takes turns, and ratios are of medians. bitcoin-etl (export and enrich) runs when its program is given or is
@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench_chain import MATURITY, OPTIONS, SPLITS, TX_PER_BLOCK, make_chain
+from bench_chain import FULL_SIZE, OPTIONS, ChainSize, make_chain
 from bench_limits import stage_limits
 from rich.console import Console
 
@@ -43,7 +43,8 @@ from gpuhash.measure import machine
 ROOT = Path(__file__).resolve().parents[2]
 CHAIN = ROOT / ".cache" / "bench-chain"
 ETL = ROOT / ".cache" / "bitcoin-etl" / "bin" / "bitcoinetl"
-FIRST_FULL = MATURITY + 2 * SPLITS  # blocks before it have hardly any transactions
+SMOKE = ChainSize(splits=1, coins_per_split=1_000, tx_per_block=50)
+SMOKE_TX = 200
 PART_BLOCKS = 4  # for what is slow
 ETL_RUNS = {"bitcoin_etl": (1, 1), "bitcoin_etl_in_batches": (1000, 8)}  # calls per request, blocks
 
@@ -51,13 +52,14 @@ ETL_RUNS = {"bitcoin_etl": (1, 1), "bitcoin_etl_in_batches": (1000, 8)}  # calls
 def main() -> None:
     """Make the chain, measure, write JSON."""
     options = parse()
-    make_chain(CHAIN, options.transactions)
+    size = SMOKE if options.smoke else FULL_SIZE
+    make_chain(options.chain, options.transactions, size)
     backfill_run.open_pool = WorkerPool  # one worker is a process too: the same work, one core
-    part = BlockSelection(first_height=FIRST_FULL, last_height=FIRST_FULL + PART_BLOCKS - 1)
+    part = BlockSelection(first_height=size.first_full, last_height=size.first_full + PART_BLOCKS - 1)
     rounds: dict[str, list[dict[str, Any]]] = {"one": [], "two": []}
     for number in range(options.rounds):
         for name, workers in (("one", 1), ("two", 2)):
-            facts = measured(lambda dataset, n=workers: by_files(dataset, BlockSelection(), n))
+            facts = measured(lambda dataset, n=workers: by_files(options.chain, dataset, BlockSelection(), n))
             rounds[name].append(facts)
             say(f"round {number + 1}, {workers} workers: {facts['tx_per_s']:,} tx/s")
     facts = {
@@ -68,10 +70,10 @@ def main() -> None:
         "one_worker": best(rounds["one"]),
         "two_workers": best(rounds["two"]),
         "scaling_ratio": median_rate(rounds["two"]) / median_rate(rounds["one"]),
-        "limits": stage_limits(CHAIN / "regtest" / "blocks", best(rounds["one"])),
-        "memory": memory_by_length(options.transactions),
+        "limits": stage_limits(options.chain / "regtest" / "blocks", best(rounds["one"])),
+        "memory": memory_by_length(options.chain, options.transactions, size),
     }
-    facts |= against_others(part, options.etl, median_rate(rounds["two"]))
+    facts |= against_others(options.chain, part, options.etl, median_rate(rounds["two"]))
     options.out.write_text(json.dumps(facts, indent=2, default=str) + "\n")
     tell(facts)
     say(f"written: {options.out}")
@@ -84,12 +86,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each kind, taking turns")
     parser.add_argument("--etl", type=Path, default=ETL, help="bitcoinetl program to compare with")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-backfill.json", help="where the JSON goes")
-    return parser.parse_args()
+    parser.add_argument(
+        "--chain", type=Path, default=CHAIN, help="folder of the chain; made if it is not there"
+    )
+    parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")
+    options = parser.parse_args()
+    if options.smoke:
+        options.transactions, options.rounds, options.etl = SMOKE_TX, 1, Path("/nowhere")
+    return options
 
 
-def by_files(dataset: Dataset, selection: BlockSelection, workers: int) -> Report:
+def by_files(chain: Path, dataset: Dataset, selection: BlockSelection, workers: int) -> Report:
     """Backfill from the block files."""
-    folder = BlockFolder(CHAIN / "regtest" / "blocks")
+    folder = BlockFolder(chain / "regtest" / "blocks")
     with ProgressView(Console(quiet=True), workers) as progress:
         return from_files(folder, dataset, selection, workers=workers, progress=progress)
 
@@ -112,21 +121,22 @@ def measured(backfill: Callable[[Dataset], Report]) -> dict[str, Any]:
     return facts
 
 
-def memory_by_length(n_tx: int) -> list[dict[str, float]]:
+def memory_by_length(chain: Path, n_tx: int, size: ChainSize) -> list[dict[str, float]]:
     """Most memory of a worker for a tenth, a third and all of the chain."""
-    n_blocks = -(-n_tx // TX_PER_BLOCK)
+    n_blocks = -(-n_tx // size.tx_per_block)
     found = []
     for share in (0.1, 1 / 3, 1.0):
-        selection = BlockSelection(first_height=FIRST_FULL, last_height=FIRST_FULL + int(n_blocks * share))
-        facts = measured(lambda dataset, selection=selection: by_files(dataset, selection, 2))
+        last_height = size.first_full + int(n_blocks * share)
+        selection = BlockSelection(first_height=size.first_full, last_height=last_height)
+        facts = measured(lambda dataset, selection=selection: by_files(chain, dataset, selection, 2))
         found.append({"n_tx": facts["n_tx"], "worker_memory_bytes": facts["worker_memory_bytes"]})
     return found
 
 
-def against_others(part: BlockSelection, etl: Path, rate: float) -> dict[str, Any]:
+def against_others(chain: Path, part: BlockSelection, etl: Path, rate: float) -> dict[str, Any]:
     """Measure the same blocks by RPC, and with bitcoin-etl, against a node on the chain."""
     facts: dict[str, Any] = {}
-    with RegtestNode(find_bitcoind(), datadir=CHAIN, options=OPTIONS) as node:
+    with RegtestNode(find_bitcoind(), datadir=chain, options=OPTIONS) as node:
         user, password = node.cookie_path.read_text().split(":")
         access = Access(node.rpc_url, node.cookie_path, None, None)
 
@@ -159,7 +169,8 @@ def etl_rates(etl: Path, uri: str, batch_size: int, n_blocks: int) -> dict[str, 
     folder = Path(tempfile.mkdtemp())
     plain, enriched = folder / "transactions.json", folder / "enriched.json"
     common = ["--provider-uri", uri, "--max-workers", "5", "--batch-size", str(batch_size)]
-    span = ["--start-block", str(FIRST_FULL), "--end-block", str(FIRST_FULL + n_blocks - 1)]
+    first = FULL_SIZE.first_full
+    span = ["--start-block", str(first), "--end-block", str(first + n_blocks - 1)]
     try:
         begun_s = time.perf_counter()
         outputs = ["--blocks-output", str(folder / "blocks.json"), "--transactions-output", str(plain)]

@@ -11,6 +11,7 @@ import shutil
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.progress import Progress
 
@@ -27,10 +28,24 @@ SIGNATURE_BYTES = 72
 KEY_BYTES = 33
 TX_PER_BLOCK = 2_000
 MATURITY = 100
-SPLITS = 30
-COINS_PER_SPLIT = 2_000
 KINDS = ("p2wpkh", "p2tr", "p2pkh", "p2sh", "p2wsh", "op_return")
 DONE_FILE = "made.json"
+
+
+class ChainSize(NamedTuple):
+    """How many blocks split coins, into how many each, and how many transactions the other blocks have."""
+
+    splits: int = 30
+    coins_per_split: int = 2_000
+    tx_per_block: int = TX_PER_BLOCK
+
+    @property
+    def first_full(self) -> int:
+        """Return the height of the first block with that many transactions."""
+        return MATURITY + 2 * self.splits
+
+
+FULL_SIZE = ChainSize()
 OPTIONS = ("-txindex=1", "-blockmaxweight=4000000", "-dbcache=300", "-rpcworkqueue=256", "-rpcthreads=8")
 
 Coin = tuple[bytes, int, int]  # txid, output, value
@@ -56,12 +71,12 @@ class Maker:
             if output.script == COIN_SCRIPT
         )
 
-    def split(self, coinbase: Transaction) -> tuple[Transaction, int]:
+    def split(self, coinbase: Transaction, n_coins: int) -> tuple[Transaction, int]:
         """Split a coinbase into many coins."""
-        value_sat = coinbase.outputs[0].value_sat // (COINS_PER_SPLIT + 1)
+        value_sat = coinbase.outputs[0].value_sat // (n_coins + 1)
         return self._spend(
             [(coinbase.txid, 0, coinbase.outputs[0].value_sat)],
-            [TxOutput(value_sat, COIN_SCRIPT)] * COINS_PER_SPLIT,
+            [TxOutput(value_sat, COIN_SCRIPT)] * n_coins,
         )
 
     def block(self, n_tx: int) -> Iterator[tuple[Transaction, int]]:
@@ -102,27 +117,27 @@ class Maker:
         return payment_script(self._draw.choice(KINDS), self._draw.randbytes(8))
 
 
-def make_chain(datadir: Path, n_tx: int, seed: int = 5) -> None:
+def make_chain(datadir: Path, n_tx: int, size: ChainSize = FULL_SIZE, seed: int = 5) -> None:
     """Make a chain of at least n_tx transactions in a datadir, unless it is there already."""
     done = datadir / DONE_FILE
-    wanted = {"n_tx": n_tx, "seed": seed, "version": 2}
+    wanted = {"n_tx": n_tx, "seed": seed, "version": 3, "size": list(size)}
     if done.exists() and json.loads(done.read_text()) == wanted:
         return
     shutil.rmtree(datadir, ignore_errors=True)
     with RegtestNode(find_bitcoind(), datadir=datadir, options=OPTIONS) as node:
-        _mine(node.client(timeout_s=300), Maker(seed), n_tx)
+        _mine(node.client(timeout_s=300), Maker(seed), n_tx, size)
     done.write_text(json.dumps(wanted))
 
 
-def _mine(rpc: RpcClient, maker: Maker, n_tx: int) -> None:
-    coinbases = [_submit(rpc, []) for _ in range(MATURITY + SPLITS)]
-    for _ in range(SPLITS):
-        split = maker.split(coinbases.pop(0))
+def _mine(rpc: RpcClient, maker: Maker, n_tx: int, size: ChainSize) -> None:
+    coinbases = [_submit(rpc, []) for _ in range(MATURITY + size.splits)]
+    for _ in range(size.splits):
+        split = maker.split(coinbases.pop(0), size.coins_per_split)
         _submit(rpc, [split])
         maker.add(split[0])
     with Progress() as progress:
-        for _ in progress.track(range(-(-n_tx // TX_PER_BLOCK)), description="making the chain"):
-            _submit(rpc, list(maker.block(TX_PER_BLOCK)))
+        for _ in progress.track(range(-(-n_tx // size.tx_per_block)), description="making the chain"):
+            _submit(rpc, list(maker.block(size.tx_per_block)))
 
 
 def build_bench_block(template: Template, body: list[Sent], extranonce: int = 0) -> Block:
