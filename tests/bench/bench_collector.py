@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from bench_chain import TX_PER_BLOCK
 from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
@@ -63,6 +64,7 @@ from gpuhash.measure import machine
 TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
 OUR_CORE, NODE_CORE = 0, 1
 OVERLOADED_S = 60.0
+SMOKE_S = 5.0
 COMPARED = ("tx_per_s", "tx_per_cpu_s", "ratio_to_bare", "ratio_to_bare_by_cpu")
 FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "rawblock")}
 
@@ -70,6 +72,9 @@ FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "raw
 def main() -> None:
     """Measure each part in processes of its own, write JSON."""
     options = parse()
+    if options.smoke:
+        smoke(options)
+        return
     root = prepare(options)
     rounds = [throughput(root, "entries", "blocks", "both") for _ in range(options.rounds)]
     whole = throughput(root, "whole")
@@ -97,6 +102,19 @@ def main() -> None:
     say(f"written to {options.out}")
 
 
+def smoke(options: argparse.Namespace) -> None:
+    """Run each part once on little traffic, in processes forked from one that has loaded everything."""
+    options.transactions, options.waiting = TX_PER_BLOCK, 200
+    apart.keywords["method"] = "forkserver"
+    root = prepare(options)
+    parts = throughput(root, "entries", "blocks", "both", "whole")
+    facts = {**{part: middle([parts[part]]) for part in FRAMES}, "whole": parts["whole"]}
+    tell(facts)
+    facts["memory"] = apart(partial(memory, settled_s=0.0), root)
+    facts["sustained"] = apart(sustained, root, SMOKE_S)
+    options.out.write_text(json.dumps(facts, indent=2) + "\n")
+
+
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -105,12 +123,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sustain-s", type=float, default=30.0, help="how long 10,000 rows a second come")
     parser.add_argument("--out", type=Path, default=Path("bench-collector.json"))
+    parser.add_argument("--traffic", type=Path, default=TRAFFIC, help="folder of what the node sends")
+    parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")
     return parser.parse_args()
 
 
 def prepare(options: argparse.Namespace) -> Path:
     """Make what the node process sends, unless it is there; returns its folder."""
-    root = TRAFFIC / f"{options.transactions}-{options.waiting}"
+    root = options.traffic / f"{options.transactions}-{options.waiting}"
     done = root / "done-2"
     if done.exists():
         return root
@@ -156,10 +176,15 @@ def throughput(root: Path, *names: str) -> dict[str, Any]:
     return facts
 
 
-def apart(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+def in_a_process(
+    measure: Callable[..., dict[str, Any]], *arguments: Any, method: str = "spawn"
+) -> dict[str, Any]:
     """Run in a new process, so that memory and garbage of one part are not another's."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
         return pool.submit(measure, *arguments).result()
+
+
+apart = partial(in_a_process, method="spawn")
 
 
 def bare_loop(folder: Path) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _resident_bytes(process: int) -> int:
     return pages * resource.getpagesize()
 
 
-def memory(root: Path, *, is_full: bool = False) -> dict[str, Any]:
+def memory(root: Path, *, is_full: bool = False, settled_s: float = SETTLED_S) -> dict[str, Any]:
     """Fill the mempool, or find it full at the start; look at resident memory before, then and later.
 
     The receiver's is counted too, but for the peak, which is of the process that does the work.
@@ -124,9 +124,9 @@ def memory(root: Path, *, is_full: bool = False) -> dict[str, Any]:
         while running.n_released() < node.n_frames:
             time.sleep(0.05)
         filled_s = time.monotonic() - begun_s
-        time.sleep(SETTLED_S)
+        time.sleep(settled_s)
         full = running.resident_mb()
-        time.sleep(SETTLED_S)
+        time.sleep(settled_s)
         later = running.resident_mb()
         receiver = running.receiver_bytes() / 1e6
         peak = _peak_mb()

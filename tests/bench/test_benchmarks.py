@@ -1,0 +1,37 @@
+"""Every benchmark runs to its end in its smallest form, so that none rots unseen. No time is judged."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = {
+    "backfill": ("tests/bench/bench_backfill.py", "--smoke", "--chain", "WORK"),
+    "collector": ("tests/bench/bench_collector.py", "--smoke", "--traffic", "WORK"),
+    "analysis": ("-m", "tests.bench.bench_analysis", "--blocks", "8", "--rounds", "1"),
+    "gpuhash": (
+        *("-m", "gpuhash", "bench", "--backend", "cpu", "--algorithm", "sha256d", "--batch", "64"),
+        *("--seconds", "0.01", "--energy-seconds", "0", "--no-peers"),
+    ),
+}
+
+
+@pytest.mark.bitcoind
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_runs_to_its_end(name: str, tmp_path: Path, repo_root: Path) -> None:
+    """It ends without an error and writes its figures."""
+    options = [str(tmp_path / "work") if each == "WORK" else each for each in BENCHMARKS[name]]
+    out = tmp_path / "figures.json"
+
+    done = subprocess.run(
+        [sys.executable, *options, "--json" if name == "gpuhash" else "--out", out],
+        cwd=repo_root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text())
