@@ -183,7 +183,7 @@ class Journal:
             ring, self._ring = self._ring, None
             ring.close()
             with explain_os_errors(self._folder):
-                ring.path.unlink()
+                ring.path.unlink(missing_ok=True)
             self.set_state(_RING_STATE + ring.session, None)
 
     def append(self, table_name: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
@@ -326,7 +326,9 @@ class Journal:
             if left.lost_bytes:
                 self.lost_bytes += left.lost_bytes
                 log.warning("journal.damaged", ring=path.name, lost_bytes=left.lost_bytes)
+        # A journal without any file was removed, or all of it is sealed; then no interval lacks its end.
         is_damaged = claims.is_damaged or bool(cut) or any(left.lost_bytes for left in found)
+        is_damaged = is_damaged or not (paths or self._unsealed)
         self._settle(claims.close_all(left_in, cut), dataset if is_damaged else None)
         for path, left in zip(paths, found, strict=True):
             with explain_os_errors(self._folder):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.dataset.open import Dataset
 from collector.dataset.rows import CoverageRow
@@ -224,15 +225,17 @@ def end_lost_intervals(
     Where `claims` has no such row, an empty interval ends it and says why. Returns the rows by session.
     """
     begins = {(row["session"], row["topic"], row["from_at"]) for rows in claims.values() for row in rows}
-    last: dict[tuple[str, str], CoverageRow] = {}
-    for row in sorted(_coverage_rows(coverage), key=lambda row: (row["from_at"], row["to_at"])):
-        if row["node"] == node:
-            last[row["session"], row["topic"]] = row
+    ours = coverage.filter(pc.equal(coverage["node"], node))
+    in_order = ours.sort_by([("from_at", "ascending"), ("to_at", "ascending")])
+    last = in_order.group_by(["session", "topic"], use_threads=False).aggregate(
+        [("to_at", "last"), ("end_reason", "last")]
+    )
     ends: dict[str, list[CoverageRow]] = {}
-    for (session, topic), row in last.items():
-        if row["end_reason"] == "sealed" and (session, topic, row["to_at"]) not in begins:
+    for row in _times_as_integers(last, ("to_at_last",)).to_pylist():
+        session, topic, to_us = row["session"], row["topic"], row["to_at_last"]
+        if row["end_reason_last"] == "sealed" and (session, topic, to_us) not in begins:
             ledger = CoverageLedger(node, session)
-            ledger.open(topic, row["to_at"])
+            ledger.open(topic, to_us)
             ends.setdefault(session, []).extend(ledger.close(topic, "killed", LOST_WITH_JOURNAL))
     return ends
 

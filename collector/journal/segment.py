@@ -14,6 +14,7 @@ frame that does. The key is random, so that no content of a message can look lik
 bytes whose checksum was right.
 """
 
+import errno
 import mmap
 import os
 import re
@@ -64,6 +65,8 @@ _MESSAGE_SCHEMA: Final = pa.schema(
 _CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())])
 _STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
 _SIZE_SCHEMA: Final = pa.schema([("stem", pa.string()), ("size_bytes", pa.int64())])
+
+_REMOVED: Final = (errno.ENOENT, errno.ESTALE)
 
 Spans = list[tuple[int, int]]  # of ordinals, both ends included
 # Messages and their ordinals. An ordinal is the number of a message in its journal, counted from 0.
@@ -138,7 +141,12 @@ class Segment:
         return self.path.stem
 
     def write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        """Append one frame that holds the batches. On OSError the segment stays as it was."""
+        """Append one frame that holds the batches. On OSError the segment stays as it was.
+
+        A file that was removed meanwhile would take the frame without an error: FileNotFoundError then.
+        """
+        if not os.fstat(self._handle).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
         frame = _frame(self._key, batches)
         try:
             rest = frame
@@ -324,10 +332,11 @@ def explain_os_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raised = NotWritable if error.errno in NOT_WRITABLE else DatasetError
-        raise raised(
-            f"cannot use the journal {folder}: {error.strerror or error}; what was received is safe, give it "
-            "space and rights"
-        ) from None
+        if error.errno in _REMOVED:
+            outcome = "it or a file in it was removed, and what was in it and not sealed is lost; start again"
+        else:
+            outcome = "what was received is safe, give it space and rights"
+        raise raised(f"cannot use the journal {folder}: {error.strerror or error}; {outcome}") from None
 
 
 def lock_folder(folder: Path) -> int:

@@ -1,6 +1,8 @@
 """Tests of the journal: after any crash, what was flushed is in the dataset once or comes back once."""
 
 import random
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -305,3 +307,26 @@ def test_a_second_close_closes_no_other_file(folder: Path, dataset: Dataset) -> 
         assert later.recover(dataset) == [message(1)]
         with pytest.raises(DatasetError, match="in use by another process"):
             Journal(folder)
+
+
+@pytest.mark.parametrize("is_sealing", [False, True])
+def test_a_removed_folder_is_not_called_safe(folder: Path, dataset: Dataset, *, is_sealing: bool) -> None:
+    """The next flush or seal raises an error that names the loss; a new journal begins in its place."""
+    journal = Journal(folder)
+    journal.recover(dataset)
+    journal.make_ring("n", "s", ("sequence",))
+    journal.append("mempool_events", [row(message(1))])
+    journal.flush()
+    shutil.rmtree(folder)
+    journal.append("mempool_events", [row(message(2))])
+    act = partial(journal.seal, dataset) if is_sealing else journal.flush
+    with pytest.raises(DatasetError, match=r"journal.*was removed.*not sealed is lost") as raised:
+        act()
+    assert "safe" not in str(raised.value)
+    journal.close()
+
+    with Journal(folder) as journal:
+        assert journal.recover(dataset) == []
+        journal.append("mempool_events", [row(message(3))])
+        journal.seal(dataset)
+    assert sealed(dataset) == [3]

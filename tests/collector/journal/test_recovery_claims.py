@@ -275,6 +275,22 @@ def test_messages_lost_with_a_frame_are_a_gap_in_coverage(run: Run) -> None:
     assert breaches == {"sessions", "first_seen"}  # this run writes neither sessions nor arrivals
 
 
+def test_a_removed_journal_ends_the_intervals_that_it_would_have_continued(run: Run) -> None:
+    """What was sealed stays claimed; the interval that went on in the journal ends, and says why."""
+    run.turn(3)
+    run.complete(0)
+    run.seal()
+    run.turn(2)
+    root = killed(run)
+    shutil.rmtree(journal_folder(root, "regtest", NODE))
+    dataset = start(root)
+    verify(dataset)
+    ends = {row["detail"] for row in dataset.read(COVERAGE).to_pylist() if row["end_reason"] == "killed"}
+    assert ends == {LOST_WITH_JOURNAL}
+    n_rows = dataset.read(COVERAGE).num_rows
+    assert start(root).read(COVERAGE).num_rows == n_rows
+
+
 def test_a_segment_cut_between_two_frames_gives_no_row_twice(run: Run) -> None:
     """Its rows and coverage are sealed, and the later segment that states its length is lost.
 
