@@ -29,7 +29,8 @@ NO_VALUES: Final[Values] = {}  # one for all: at a start each transaction of the
 GIVE_UP_US: Final = 10_000_000  # how long the reason why a transaction left may be on its way
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be on its way: a busy node answers late
 MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
-STATE_PREFIX: Final = "told/"  # of a state in the journal; the session and a number follow
+# A state in the journal is named by this, the session and a number. Journals on disk have these names.
+STATE_PREFIX: Final = "told/"
 MOST_PER_STATE: Final = 1000  # transactions; the rows of a state are written when all of them are complete
 
 
@@ -356,7 +357,7 @@ class PendingEntries:
         return done
 
     def _value_sat(self, entry: PendingEntry, txid: bytes, output: int) -> int | None:
-        """Return the value of an output that an entry spends, if the mempool or gettxout has told it."""
+        """Return the value of an output that an entry spends, if the mempool or gettxout gave it."""
         value_sat = self._contents.value_sat(txid, output)
         return entry.values_sat.get((txid, output)) if value_sat is None else value_sat
 
