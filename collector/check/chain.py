@@ -5,6 +5,7 @@ from typing import Final
 from collector.check.cross_table import backfill_command
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
+from collector.dataset.schema import UNKNOWN_PARENT
 
 
 def check_heights(view: DatasetView) -> CheckResult:
@@ -49,9 +50,10 @@ def _look_above(view: DatasetView, result: CheckResult) -> None:
 
 # Stored blocks without their parent, on a branch that ends below the highest block. A node forgets stale
 # blocks when it prunes or is set up anew, so nothing can bring such a parent. A branch that goes on for so
-# many blocks counts as the active chain.
+# many blocks counts as the active chain. A collector that has asked a node for
+# such a parent in vain has left a reject.
 FOLLOWED_BLOCKS: Final = 100
-_STALE_ORPHANS: Final = f"""
+_UNMENDABLE_ORPHANS: Final = f"""
     WITH RECURSIVE orphans AS (
         SELECT DISTINCT c.block_hash, c.height, c.prev_hash FROM blocks c
         ANTI JOIN all_blocks p ON c.prev_hash = p.block_hash
@@ -66,8 +68,9 @@ _STALE_ORPHANS: Final = f"""
     SELECT o.* FROM orphans o JOIN (
         SELECT orphan, max(height) AS end_height FROM branches GROUP BY orphan
     ) b ON o.block_hash = b.orphan
-    WHERE end_height < (SELECT max(height) FROM all_blocks) AND end_height < o.height + {FOLLOWED_BLOCKS}
-"""  # noqa: S608 - a number of ours
+    WHERE (end_height < (SELECT max(height) FROM all_blocks) AND end_height < o.height + {FOLLOWED_BLOCKS})
+        OR o.prev_hash IN (SELECT body FROM all_rejects WHERE reason = '{UNKNOWN_PARENT}')
+"""  # noqa: S608 - a number and a text of ours
 
 
 def check_parents(view: DatasetView) -> CheckResult:
@@ -79,10 +82,10 @@ def check_parents(view: DatasetView) -> CheckResult:
         )
         WHERE parent_height <> height - 1 OR (
             parent_height IS NULL AND height - 1 IN (SELECT height FROM all_blocks)
-            AND block_hash NOT IN (SELECT block_hash FROM stale_orphans)
+            AND block_hash NOT IN (SELECT block_hash FROM unmendable_orphans)
         )
     """
-    view.rows(f"CREATE OR REPLACE TEMP TABLE stale_orphans AS {_STALE_ORPHANS}")
+    view.rows(f"CREATE OR REPLACE TEMP TABLE unmendable_orphans AS {_UNMENDABLE_ORPHANS}")
 
     def describe(block_hash: str, height: int, prev_hash: str, parent_height: int | None) -> tuple[str, str]:
         name = f"block {display_hash(block_hash)} at height {height}"
@@ -100,11 +103,11 @@ def check_parents(view: DatasetView) -> CheckResult:
         "parents", "every block's parent is there, one height below", "FROM blocks", query, describe
     )
     result.notes(
-        view.examples("SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)) FROM stale_orphans"),
+        view.examples("SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)) FROM unmendable_orphans"),
         lambda block_hash, height, prev_hash: (
             (
                 f"the parent {display_hash(prev_hash)} of block {display_hash(block_hash)} at height "
-                f"{height} is missing; both are stale, and the node has forgotten the parent"
+                f"{height} is missing, and the node has forgotten it"
             ),
             "nothing to do; a backfill from the blocks folder of a node that saw the parent brings it",
         ),

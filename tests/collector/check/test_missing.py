@@ -8,7 +8,7 @@ import pytest
 
 from collector.blocks.stored import read_stored_blocks
 from collector.check.model import BREACH, NOTE, OK
-from collector.dataset.schema import MEMPOOL_EVENTS, hash_hex
+from collector.dataset.schema import MEMPOOL_EVENTS, UNKNOWN_PARENT, hash_hex
 from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
 from collector.status.gather import gather
@@ -81,6 +81,10 @@ def test_a_parent_that_the_node_has_forgotten_is_no_breach(tmp_path: Path) -> No
     rows["blocks"][-1] = {**stale, "height": 102}  # as high as the highest: it may become active
     result = results(write(tmp_path / "tip", rows))["parents"]
     assert (result.status, result.n_found) == (BREACH, 1)
+    answer = {"node": "n", "session": "s", "received_at": at_us(7), "topic": "rpc", "reason": UNKNOWN_PARENT}
+    rows["rejects"] = [*rows.get("rejects", []), answer | {"body": name("forgotten")}]
+    result = results(write(tmp_path / "asked", rows))["parents"]
+    assert (result.status, result.n_found) == (NOTE, 1)
 
 
 def test_a_folder_in_a_journal_is_no_segment(tmp_path: Path) -> None:
