@@ -1,1 +1,1 @@
-"""Keep what was received safe until it is in Parquet files, and keep account of what was observed."""
+"""Keep what was received safe until it is in Parquet files, and keep track of which spans were observed."""

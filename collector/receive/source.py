@@ -113,7 +113,7 @@ class MessageSource:
         """Receive no more. What was received still comes into the inbox, until `is_drained`."""
         self._is_ending = True
         if self._process is not None:
-            assert self._process.stdin is not None  # noqa: S101 - Popen was told to make it
+            assert self._process.stdin is not None  # noqa: S101 - Popen made it, by PIPE
             self._process.stdin.close()
 
     @property
@@ -128,7 +128,7 @@ class MessageSource:
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdout is not None  # noqa: S101 - Popen was told to make it
+        assert process.stdout is not None  # noqa: S101 - Popen made it, by PIPE
         if self._thread is not None:
             self._thread.join(END_S)
         try:
@@ -154,7 +154,7 @@ class MessageSource:
 
     def _send_command(self, **command: str | list[str]) -> None:
         pipe = self._running.stdin
-        assert pipe is not None  # noqa: S101 - Popen was told to make it
+        assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
         with suppress(BrokenPipeError):  # the receiver has ended; `_run` notes that
             pipe.write(json.dumps(command).encode() + b"\n")
             pipe.flush()
@@ -162,7 +162,7 @@ class MessageSource:
     def _first_line(self, timeout_s: float) -> str:
         """Wait for the first line that the receiver writes; empty when it ends or writes none in time."""
         pipe = self._running.stdout
-        assert pipe is not None  # noqa: S101 - Popen was told to make it
+        assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
         said = b""
         deadline_s = time.monotonic() + timeout_s
         while not said.endswith(b"\n"):
@@ -189,7 +189,7 @@ class MessageSource:
         """Forward from the ring to the inbox until the receiver has ended and the ring is empty."""
         process = self._running
         pipe = process.stdout
-        assert pipe is not None  # noqa: S101 - Popen was told to make it
+        assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
         try:
             while self._forward(ring):
                 if ring.set_wait_flag() and select.select([pipe], [], [], POLL_S)[0]:

@@ -55,15 +55,15 @@ def test_rows_made_of_a_state_survive_a_kill(tmp_path: Path, dataset: Dataset) -
     with Journal(tmp_path / "killed") as journal:
         journal.recover(dataset)
         batches = Batches(journal)
-        from_state = batches.begin_from_state("told/s/1", b"what was there")
+        from_state = batches.begin_from_state("listed/s/1", b"what was there")
         from_state.n_pending_rows = 1
         batches.begin([message(1)]).add("mempool_events", [row(message(1))])
         assert batches.commit() == {"mempool_events": 1}
     with Journal(tmp_path / "killed") as journal:
         assert journal.recover(dataset) == []
-        assert journal.states == {"told/s/1": b"what was there"}
+        assert journal.states == {"listed/s/1": b"what was there"}
         batches = Batches(journal)
-        batches.begin_from_state("told/s/1", b"what was there").add("mempool_events", [row(message(2))])
+        batches.begin_from_state("listed/s/1", b"what was there").add("mempool_events", [row(message(2))])
         assert batches.commit() == {"mempool_events": 1}
         assert journal.states == {}
         journal.seal(dataset)
