@@ -1,4 +1,4 @@
-"""Arrays of NumPy and of CuPy, told apart without importing CuPy."""
+"""Distinguish arrays of NumPy and CuPy without importing CuPy."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def is_device_array(array: object) -> bool:
-    """Say whether an array is CuPy's."""
+    """Return whether an array belongs to CuPy."""
     return type(array).__module__.split(".")[0] == "cupy"
 
 

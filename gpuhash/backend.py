@@ -79,7 +79,7 @@ def choose(name: str, batch: Batch | None = None) -> Backend:
     """Return the backend called name; "auto" takes what should be fastest for this batch here.
 
     That is cuda for messages in device memory, and for large batches where there is a device; otherwise
-    cpu. Raises UnknownAlgorithmError for a name that is none, BackendUnavailableError when it cannot run.
+    cpu. Raises UnknownAlgorithmError for an unknown name, BackendUnavailableError when it cannot run.
     """
     if name not in NAMES:
         raise UnknownAlgorithmError(f"no backend {name!r}; choose one of {', '.join(NAMES)}")

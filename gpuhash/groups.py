@@ -1,4 +1,4 @@
-"""Which message is in which group and lane: compiled loops that both hashes of the cpu backend share."""
+"""Assign messages to groups and SIMD lanes: compiled loops that both hashes of the cpu backend share."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from gpuhash.compiled import compiled
 
 # Rows of places, int64[3, lanes]: address of the message, its length, address of its digest.
 STARTS, LENGTHS, TARGETS = 0, 1, 2
-BINS = 4096  # block counts that sorting tells apart
-IDLE = -(1 << 40)  # the length of a lane without a message: it has ended long ago
+BINS = 4096  # sorting distinguishes this many block counts
+IDLE = -(1 << 40)  # the length of a lane without a message: far below any real length
 
 
 @compiled
 def sort_into_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
     limits: Any, block_bytes: Any, least_padding: Any, order: Any, longest: Any, busy: Any
 ) -> Any:
-    """Put messages into groups of about equally many blocks, fewest first.
+    """Sort messages into groups with about the same number of blocks, fewest first.
 
     Message i is the bytes from limits[i] to limits[i + 1]. order, int64[groups, lanes] and full of -1, gets
     their numbers; longest and busy, int64[groups], the blocks of the longest message of a group and of all
@@ -56,7 +56,7 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
     count: int,
     nowhere: int,
 ) -> Any:
-    """Say in places which messages a group holds; return the greatest length.
+    """Enter in places which messages a group holds; return the greatest length.
 
     flat, digests and nowhere are addresses, the last of 32 bytes to which lanes without a message write.
     """
@@ -80,7 +80,7 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
 
 @njit(nogil=True)
 def shortest_length(places: Any) -> Any:
-    """Return the least length of any lane: below 0 when one is idle."""
+    """Return the smallest length of any lane; it is below 0 when a lane is idle."""
     shortest = places[LENGTHS, 0]
     for lane in range(1, places.shape[1]):
         shortest = min(shortest, places[LENGTHS, lane])
@@ -89,7 +89,7 @@ def shortest_length(places: Any) -> Any:
 
 @njit(nogil=True)
 def some_end_before(places: Any, limit: Any) -> Any:
-    """Say whether any lane that still has a digest to write has a length below limit."""
+    """Return whether a lane that still has to write its digest has a length below limit."""
     found = False
     for lane in range(places.shape[1]):
         found |= IDLE < places[LENGTHS, lane] < limit
@@ -98,7 +98,7 @@ def some_end_before(places: Any, limit: Any) -> Any:
 
 @njit(nogil=True)
 def retire_lanes(places: Any, limit: Any, nowhere: int) -> Any:
-    """Make lanes with a length below limit idle: their digest is written, what follows is not theirs."""
+    """Make lanes with a length below limit idle: their digest is written, and later blocks are not theirs."""
     for lane in range(places.shape[1]):
         if places[LENGTHS, lane] < limit:
             places[LENGTHS, lane] = IDLE

@@ -1,9 +1,9 @@
-"""Bring what callers pass into one form: flat bytes and offsets.
+"""Check the messages that callers pass and give them one form: flat bytes and offsets.
 
 A batch of n messages is one flat uint8 array and n + 1 int64 offsets; message i is
-flat[offsets[i]:offsets[i + 1]]. A matrix uint8[n, L] is the same with equal steps, and keeps its L so
-that a backend can take a shorter way. Nothing is copied when the input is already contiguous.
-Everything is checked here, so the backends may trust a Batch.
+flat[offsets[i]:offsets[i + 1]]. A matrix uint8[n, L] has messages of one length L, and a backend may use
+that to be faster. Nothing is copied when the input is already contiguous. All checks are made here, so
+the backends may trust a Batch.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Let threads share tasks; the work in them releases the GIL.
+"""Run tasks on several threads; the work in them releases the GIL.
 
-The threads are kept from call to call: a batch of one block takes less time than starting a thread.
+The threads stay for the next call: a batch of one block takes less time than starting a thread.
 """
 
 import contextlib
@@ -39,10 +39,9 @@ def wanted_threads() -> int:
 
 
 def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) -> None:
-    """Run every task, by up to thread_count threads (one per task when None), the caller among them.
+    """Run every task on up to thread_count threads (None: one per task); the calling thread is one of them.
 
-    The first error a task raises is raised here when all threads have stopped; tasks that have not begun
-    by then are left out.
+    After an error no further task begins. When all threads have stopped, the first error is raised here.
     """
     waiting = list(reversed(tasks))
     errors: list[Exception] = []

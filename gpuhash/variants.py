@@ -1,4 +1,4 @@
-"""The ways a kernel can be compiled, and which one a device gets.
+"""List the variants of each kernel, and choose the one for a device.
 
 An NVIDIA SM has two integer pipes of 64 lanes, ALU and FMA (see kernels/prelude.cuh). The plain variant
 leaves the division of work to the compiler, which puts nearly everything on ALU; the others move
@@ -42,8 +42,8 @@ def variant(module: str, name: str) -> Variant:
     for candidate in VARIANTS:
         if candidate.module == module and candidate.name == name:
             return candidate
-    known = ", ".join(candidate.name for candidate in VARIANTS if candidate.module == module)
-    raise InvalidInputError(f"no variant {name!r} of {module}; there are {known}")
+    names = ", ".join(candidate.name for candidate in VARIANTS if candidate.module == module)
+    raise InvalidInputError(f"there is no variant {name!r} of {module}; choose one of {names}")
 
 
 def chosen(module: str, compute_capability: str) -> Variant:
