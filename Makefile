@@ -49,7 +49,7 @@ bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
 	@$(BIN)/python tests/bench/bench_collector.py --out bench-collector.json
 
-chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1 JOBS=1 SCALE=1 RESUME=1)
+chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1|random JOBS=1 SCALE=1 RESUME=1)
 	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) \
 	    $(if $(SCALE),--scale $(SCALE)) $(if $(RESUME),--resume) --json bench-chaos.json --table collector/CHAOS.md
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import secrets
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from tests.functional.chaos.registry import Fault, NotHereError
 from tests.functional.chaos.table import markdown
 
 ALONE = ("burst", "flood")
+MOST_SEED = 1_000_000  # short enough to type again
 
 
 def play(fault: Fault, *, seed: int, scale: float | None, keep: Path | None) -> dict[str, Any]:
@@ -86,6 +88,11 @@ def begin(seed: int, earlier: Path | None) -> dict[str, Any]:
     return report | {"faults": found["faults"] if found.items() >= report.items() else []}
 
 
+def seed_of(word: str) -> int:
+    """Return the seed that a word of the command line stands for; `random` is another one each time."""
+    return secrets.randbelow(MOST_SEED) if word == "random" else int(word)
+
+
 def command(arguments: argparse.Namespace) -> str:
     """Say what makes a report like this one; with RESUME, some of it is of earlier runs."""
     words = ["make chaos", f"SEED={arguments.seed}", f"JOBS={arguments.jobs}"]
@@ -97,7 +104,9 @@ def main() -> None:
     """Play the faults that are named, or all; exit 1 when one does not hold."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"{', '.join(FAULTS)}; all unless given")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seed", type=seed_of, default=1, help="number that all inputs are drawn from, or `random`"
+    )
     parser.add_argument(
         "--scale",
         type=float,
@@ -111,6 +120,7 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="folder to keep datasets and logs in")
     arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
     quiet()
     unknown = set(arguments.faults) - set(FAULTS)
     if unknown:

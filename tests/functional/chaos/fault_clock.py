@@ -11,7 +11,7 @@ from tests.functional.chaos.registry import NotHereError, fault
 from tests.functional.chaos.world import World
 
 SHIM = Path(__file__).with_name("clock_offset.c")
-STEPS_S = (-30, 45, -3600)
+SMALL_S, LARGE_S = range(2, 120), range(600, 7200)  # sizes of steps
 BUSY_S = 4.0
 
 
@@ -41,7 +41,7 @@ class Clock:
 
 @fault(
     "clock_steps",
-    "the collector's clock steps back 30 s, ahead 45 s and back an hour while it runs",
+    "the collector's clock steps back and ahead, by seconds and by up to two hours, while it runs",
     n_coins=12_000,
 )
 def clock_steps(world: World) -> Verdict:
@@ -50,8 +50,12 @@ def clock_steps(world: World) -> Verdict:
     collector, traffic = world.new_collector(environment=clock.environment), world.traffic
     collector.start()
     traffic.begin()
-    for step_s in STEPS_S:
-        time.sleep(max(1.0, BUSY_S * world.scale))
+    small, large = world.draw.choice(SMALL_S), world.draw.choice(LARGE_S)
+    steps_s = [-world.draw.choice(SMALL_S), small, world.draw.choice([-large, large])]
+    world.draw.shuffle(steps_s)
+    world.facts["steps, s"] = steps_s
+    for step_s in steps_s:
+        time.sleep(max(1.0, world.about(BUSY_S * world.scale)))
         clock.step(step_s)
     time.sleep(max(1.0, BUSY_S * world.scale))
     traffic.end()

@@ -29,7 +29,7 @@ def disk_full(world: World) -> Verdict:
     collector, traffic = world.new_collector(dataset=disk / "dataset"), world.traffic
     collector.start()
     traffic.begin()
-    time.sleep(3)
+    time.sleep(world.about(3))
     ballast = disk / "ballast"
     until_s = time.monotonic() + max(5.0, FULL_S * world.scale)
     while time.monotonic() < until_s:
@@ -51,19 +51,15 @@ def file_limit(world: World) -> Verdict:
     """Let the journal run into the limit: it is not sealed before."""
     collector, traffic = world.new_collector(settings={"seal_interval_s": 600}), world.traffic
     collector.start()
-    pid = collector.process_id
+    pid, limit_bytes = collector.process_id, round(world.about(FILE_LIMIT_BYTES))
     soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, hard))
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, hard))
     traffic.begin()
     journal = collector.dataset / "journal"
     until_s = time.monotonic() + 30
-    while (
-        time.monotonic() < until_s
-        and collector.status is None
-        and _largest(journal) < FILE_LIMIT_BYTES * 0.98
-    ):
+    while time.monotonic() < until_s and collector.status is None and _largest(journal) < limit_bytes * 0.98:
         time.sleep(0.2)
-    assert _largest(journal) > FILE_LIMIT_BYTES * 0.9, "the journal stayed small: this was no fault"
+    assert _largest(journal) > limit_bytes * 0.9, "the journal stayed small: this was no fault"
     time.sleep(max(3.0, FULL_S * world.scale / 2))
     if collector.status is None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))

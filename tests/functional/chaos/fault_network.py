@@ -24,22 +24,22 @@ def _without_rpc(world: World, mode: Mode) -> Verdict:
     collector.start()
     traffic = world.traffic
     traffic.begin()
-    time.sleep(1)
+    time.sleep(world.about(1))
     proxy.set(mode)
-    time.sleep(max(SHORTEST_S, AWAY_S * world.scale))
+    time.sleep(max(SHORTEST_S, world.about(AWAY_S * world.scale)))
     proxy.set("pass")
     time.sleep(2)
     traffic.end()
     return world.conclude()
 
 
-@fault("rpc_refuses", "the node's RPC refuses connections for a minute", n_coins=15_000)
+@fault("rpc_refuses", "the node's RPC refuses connections for about a minute", n_coins=15_000)
 def rpc_refuses(world: World) -> Verdict:
     """Take no connection."""
     return _without_rpc(world, "refuse")
 
 
-@fault("rpc_hangs", "the node's RPC takes questions and does not answer for a minute", n_coins=15_000)
+@fault("rpc_hangs", "the node's RPC takes questions and does not answer for about a minute", n_coins=15_000)
 def rpc_hangs(world: World) -> Verdict:
     """Take connections and say nothing."""
     return _without_rpc(world, "hang")
@@ -53,7 +53,7 @@ def _half_open(world: World, frozen: tuple[str, ...]) -> Verdict:
     zmq = {topic: f"tcp://127.0.0.1:{proxy.port}" for topic, proxy in proxies.items()}
     collector = world.new_collector(node_settings={"zmq": zmq})
     collector.start()
-    world.traffic.busy(1)
+    world.traffic.busy(world.about(1))
     for topic in frozen:
         proxies[topic].set("freeze")
     began_s = time.monotonic()

@@ -23,7 +23,7 @@ def make_drops(world: World) -> int:
 
     Blocks are disconnected one behind the other: each brings its transactions back, all in one moment.
     """
-    world.traffic.send(round(600 * world.scale) + 200)
+    world.traffic.send(round(world.about(600 * world.scale)) + 200)
     (mined,) = world.traffic.mine()
     for _ in range(DROP_TRIES):
         world.settle()
@@ -51,7 +51,7 @@ def n_dropped(world: World) -> int:
 def drops(world: World) -> Verdict:
     """Go on after the loss, so that counters show it."""
     world.collector.start()
-    world.traffic.busy(BUSY_S * world.scale)
+    world.traffic.busy(world.about(BUSY_S * world.scale))
     world.facts["dropped, by the recorder"] = make_drops(world)
     assert world.facts["dropped, by the recorder"], "the node dropped nothing: this was no fault"
     world.traffic.busy(BUSY_S * world.scale)
@@ -68,7 +68,7 @@ def drops_then_silence(world: World) -> Verdict:
     """Fall silent with a burst; what was lost at its end must be found without another message."""
     world.collector.start()
     world.facts["dropped, by the recorder"] = make_drops(world)
-    world.traffic.send(300)
+    world.traffic.send(round(world.about(300)))
     (mined,) = world.traffic.mine()
     world.settle()
     world.rpc.call("invalidateblock", mined)
@@ -82,7 +82,7 @@ def _restarted(world: World, restart: Callable[[], None], *, node_forgets: bool 
     collector.start()
     for number in range(max(1, round(3 * world.scale))):
         traffic.begin()
-        time.sleep(BUSY_S * world.scale)
+        time.sleep(world.about(BUSY_S * world.scale))
         restart()
         collector.wait_for("session.started", times=number + 2)
         traffic.end()
@@ -171,11 +171,12 @@ def reorgs(world: World) -> Verdict:
         _await(lambda: _tip(other) == _tip(world.node))
         world.collector.start()
         depths = [depth for depth in DEPTHS if depth <= max(2, 6 * world.scale)]
+        world.draw.shuffle(depths)
         for depth in depths:
-            world.traffic.send(20)
+            world.traffic.send(round(world.about(20)))
             _part(other, world.node)
             for _ in range(depth):
-                world.traffic.send(15)
+                world.traffic.send(round(world.about(15)))
                 world.traffic.mine()
             before = _tip(world.node)
             other.client().call("generatetodescriptor", depth + 1, "raw(52)")

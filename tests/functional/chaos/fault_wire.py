@@ -18,6 +18,8 @@ from tests.functional.chaos.world import World
 Frames = list[bytes]
 GARBLED_RATIO = 0.02
 COUNTER = b"\x07\x00\x00\x00"
+ODD_COUNTERS = (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f")
+N_DRAWN = 8  # malformed messages, counters and tags, beside those that are listed
 MALFORMED: tuple[Frames, ...] = (
     [b"sequence"],
     [b"sequence", b"x" * 41],
@@ -103,16 +105,28 @@ def malformed_messages(world: World) -> Verdict:
     """None of them may cost a real message, open a hole, or go unmentioned."""
     relay = _relayed(world)
     world.traffic.begin()
-    for frames in MALFORMED:
+    malformed = [*MALFORMED, *(_draw_malformed(world) for _ in range(N_DRAWN))]
+    world.draw.shuffle(malformed)
+    for frames in malformed:
         relay.send(frames)
         time.sleep(0.1)
     world.traffic.end()
     verdict = world.conclude()
-    if verdict.figures["rejects"] != len(MALFORMED):
+    if verdict.figures["rejects"] != len(malformed):
         verdict.faults.append(
-            f"{len(MALFORMED)} malformed messages were sent, {verdict.figures['rejects']} are rejects"
+            f"{len(malformed)} malformed messages were sent, {verdict.figures['rejects']} are rejects"
         )
     return verdict
+
+
+def _draw_malformed(world: World) -> Frames:
+    """Draw a message with a wrong number of frames, or with a counter of a wrong length."""
+    draw = world.draw
+    n_frames = draw.choice([0, 1, 2, 3, 4, 9])
+    frames = [draw.randbytes(draw.randrange(100)) for _ in range(n_frames)]
+    if n_frames == 2:
+        frames[1] = draw.randbytes(draw.choice([0, 1, 3, 5, 8, 80]))
+    return [draw.choice(TOPICS).encode(), *frames]
 
 
 @fault(
@@ -161,8 +175,10 @@ def odd_counters(world: World) -> Verdict:
     relay = _relayed(world)
     world.traffic.begin()
     for topic in TOPICS:
-        for counter in (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f"):
-            time.sleep(1)
+        counters = [*ODD_COUNTERS, world.draw.randbytes(4)]
+        world.draw.shuffle(counters)
+        for counter in counters:
+            time.sleep(world.about(1))
             relay.send([topic.encode(), bytes(80), counter])
     time.sleep(1)
     world.traffic.end()
@@ -177,7 +193,10 @@ def odd_counters(world: World) -> Verdict:
 def hostile_blocks(world: World) -> Verdict:
     """Mine them on the real node; every field must be what the node says."""
     world.collector.start()
-    for number, tag in enumerate(TAGS):
+    drawn = [world.draw.randbytes(world.draw.randrange(1, MAX_TAG_BYTES)) for _ in range(N_DRAWN)]
+    tags = [*TAGS, *drawn]
+    world.draw.shuffle(tags)
+    for number, tag in enumerate(tags):
         world.traffic.send(3)
         block = build_block(
             take_template(world.rpc),

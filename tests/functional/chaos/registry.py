@@ -1,5 +1,6 @@
 """The faults by name: what each does, in a sentence, and the function that plays it."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,13 @@ class Fault:
     needs: dict[str, Any] = field(default_factory=dict)
     usual_scale: float = 1.0
 
+    def own_seed(self, seed: int) -> int:
+        """Return the seed of this fault in a run: no two faults of a run draw the same inputs."""
+        return random.Random(f"{seed} {self.name}").getrandbits(31)  # noqa: S311 - repeatable, not secret
+
     def run(self, folder: Path, *, seed: int, scale: float) -> Verdict:
-        """Play it on a world of its own and judge what came of it."""
+        """Play it in a world of its own and judge the dataset."""
+        seed = self.own_seed(seed)
         needs = dict(self.needs)
         warm_up()  # else the first collectors would compile, each for itself, and some be killed over it
         needs["n_coins"] = round(needs["n_coins"] * max(scale, 0.1)) + COINS_AT_LEAST

@@ -22,7 +22,10 @@ START_S = 20.0
 
 
 class World:
-    """One node with traffic, watched by a recorder. `scale` stretches times and counts of a fault."""
+    """One node with traffic, watched by a recorder. `scale` stretches times and counts of a fault.
+
+    A fault takes every chance from `draw`, so that the same seed plays it again and another one differs.
+    """
 
     def __init__(self, folder: Path, node: RegtestNode, *, seed: int, scale: float, n_coins: int) -> None:
         self.folder = folder
@@ -80,6 +83,10 @@ class World:
             verdict.faults.append(f"the collector ends with {status}: {self.collector.said[-600:]}")
         verdict.figures |= self.facts | {"starts": self.collector.n_starts, "failed": self.collector.n_failed}
         return verdict
+
+    def about(self, value: float) -> float:
+        """Draw a number near a value: between half of it and one and a half."""
+        return value * self.draw.uniform(0.5, 1.5)
 
     def close(self) -> None:
         """End everything this world has started but the node."""
