@@ -16,7 +16,8 @@ import numpy as np
 
 from analysis.catalog import load_catalog
 from analysis.checks import CheckResult, read_results
-from analysis.errors import ReportError
+from analysis.database import open_database
+from analysis.errors import DatabaseError, ReportError
 from analysis.report.text import printable
 
 MAX_ROWS: Final = 20_000
@@ -181,9 +182,10 @@ def read(database: Path, reads: Mapping[str, Read]) -> Marts:
     if not database.is_file():
         raise ReportError(f"{database}: no such database; run pool-analysis build first")
     try:
-        with duckdb.connect(str(database), read_only=True) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with open_database(database) as connection:
             return _marts(_Reader(connection, database, reads))
+    except DatabaseError as error:
+        raise ReportError(str(error)) from error
     except duckdb.Error as error:
         reason = str(error).strip().splitlines()[0]
         raise ReportError(f"{database} cannot be read ({reason}); run pool-analysis build") from error

@@ -257,6 +257,21 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         report.write(tmp_path / "text.duckdb", tmp_path / "report.html")
 
 
+def test_a_database_from_a_stranger_reads_no_other_file(tmp_path: Path) -> None:
+    """A mart that is a view of a file beside the database is refused, and no report appears."""
+    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
+    (tmp_path / "secret").write_text("secret")
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("ALTER TABLE pool_share RENAME TO kept")
+        connection.execute(
+            f"CREATE VIEW pool_share AS SELECT kept.* FROM kept, read_text('{tmp_path}/secret')"  # noqa: S608 - our own folder
+        )
+
+    with pytest.raises(ReportError, match=r"analysis\.duckdb cannot be read \(Permission Error"):
+        report.write(database, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_missing_marts_are_named(tmp_path: Path) -> None:
     """A database of somebody else, and one of another version, say what they lack."""
     database = tmp_path / "analysis.duckdb"
