@@ -71,8 +71,8 @@ def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None
 def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
     """Write CSV with a header; texts can act neither on a terminal nor in a spreadsheet."""
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(_inert_field, columns))
-    writer.writerows([_inert_field(value) for value in row] for row in rows)
+    writer.writerow(map(inert_field, columns))
+    writer.writerows([inert_field(value) for value in row] for row in rows)
 
 
 def write_table(
@@ -119,7 +119,7 @@ def _field(value: Any) -> str:
     return str(value)
 
 
-def _inert_field(value: Any) -> str:
+def inert_field(value: Any) -> str:
     """Write a value as a field of CSV that a terminal or a spreadsheet shows and does not obey.
 
     Control and format characters are replaced. A text that a spreadsheet would take for a formula gets an

@@ -20,12 +20,11 @@ import vl_convert
 from analysis.errors import ReportError
 from analysis.report.charts.svg import NAMESPACE
 from analysis.report.model import Figure, LegendKey, Page, Panel, Table
-from analysis.report.text import count, printable
-from analysis.row_output import plain
+from analysis.report.text import count
+from analysis.row_output import inert_field
 
 MAX_CSV_BYTES: Final = 400_000
 PNG_SCALE: Final = 3  # times 96 dpi: fit for print
-FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r")
 ENDLESS: Final = 1_000_000
 SAFE_IN_DATA: Final = " ,:;/()[]{}|=+-@!*$?~^`."  # what a data URI may hold as it is, inside an attribute
 _MARGIN: Final = 20
@@ -50,9 +49,7 @@ class Download(NamedTuple):
 def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> tuple[str, int]:
     """Write rows as CSV and stop before `max_bytes` would be exceeded; give the text and the number of rows.
 
-    Values are exact. Null is an empty field, times are ISO 8601 in UTC, hashes are in display order. In texts
-    control characters are made visible, and an apostrophe is put before a text that a spreadsheet would run
-    as a formula.
+    Values are exact. `row_output.inert_field` writes each field, as it does for `pool-analysis show`.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -61,21 +58,11 @@ def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> 
         if not n_rows:
             writer.writerow(row)
         before = out.tell()
-        writer.writerow([_field(value) for value in row.values()])
+        writer.writerow([inert_field(value) for value in row.values()])
         if out.tell() > max_bytes:
             return out.getvalue()[:before], n_rows
         n_rows += 1
     return out.getvalue(), n_rows
-
-
-def _field(value: Any) -> Any:
-    value = plain(value)
-    if isinstance(value, list):
-        value = " ".join(str(item) for item in value)
-    if not isinstance(value, str):
-        return value
-    shown = printable(value, max_length=ENDLESS)
-    return f"'{shown}" if shown.startswith(FORMULA_BEGINS) else shown
 
 
 def csv_download(table: Table) -> Download | None:

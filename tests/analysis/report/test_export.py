@@ -3,8 +3,10 @@
 import csv
 import datetime as dt
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +15,7 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pytest
 
-from analysis import report
+from analysis import report, row_output
 from analysis.errors import ReportError
 from analysis.report import export
 from analysis.report.model import Figure, Page, Table
@@ -47,7 +49,7 @@ def same(shown: str, value: Any) -> bool:
     """Compare a field with the value it stands for, exactly."""
     match value:
         case bool() | None:
-            expected = {"" if value is None else str(value)}
+            expected = {"" if value is None else str(value).lower()}
         case int() | float():
             return float(shown) == value
         case bytes():
@@ -55,7 +57,7 @@ def same(shown: str, value: Any) -> bool:
         case dt.datetime():
             return dt.datetime.fromisoformat(shown) == value
         case list():
-            expected = {" ".join(map(str, value))}
+            return bool(json.loads(shown) == row_output.plain(value))
         case _:
             expected = {str(value), f"'{value}"}
     return shown in expected
@@ -88,26 +90,38 @@ def test_numbers_of_a_csv_are_those_of_the_database(filled_content: Page, filled
     assert shown["all"] == section_rows.OBSERVED_HASHES_PER_S
 
 
-def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
-    """Texts get an apostrophe, numbers below zero stay numbers, control characters become visible."""
+def test_a_csv_of_the_report_has_the_fields_of_show() -> None:
+    """Strangers' texts get an apostrophe or U+FFFD by one rule; numbers below zero stay numbers."""
     row = {
         "label": "=HYPERLINK(1)",
         "tag": "@x",
         "tab": "\t=1",
+        "full_width": "\uff1d1",
         "rate": -0.25,
+        "amount": Decimal("-0.5"),
         "esc": "a\x1b[2J",
+        "direction": "a\u202eb",
+        "list": ["=1", "a\x1b"],
+        "is_empty": True,
         "none": None,
     }
+    shown = io.StringIO()
+    row_output.write_csv(list(row), [list(row.values())], shown)
 
     text, n_rows = export.csv_text([row])
 
-    assert n_rows == 1
+    assert (text, n_rows) == (shown.getvalue(), 1)
     assert next(csv.DictReader(io.StringIO(text))) == {
         "label": "'=HYPERLINK(1)",
         "tag": "'@x",
-        "tab": "␉=1",
+        "tab": "'\ufffd=1",
+        "full_width": "'\uff1d1",
         "rate": "-0.25",
-        "esc": "a␛[2J",
+        "amount": "-0.5",
+        "esc": "a\ufffd[2J",
+        "direction": "a\ufffdb",
+        "list": '["=1", "a\\u001b"]',
+        "is_empty": "true",
         "none": "",
     }
 
