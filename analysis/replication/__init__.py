@@ -1,1 +1,1 @@
-"""Replication of published statements on the data that their authors published."""
+"""Checks statements of a published paper on the data that its authors published."""

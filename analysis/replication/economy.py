@@ -1,4 +1,4 @@
-"""Check the paper's statements on hashrate, revenue and the halving with the series of its authors."""
+"""Checks the paper's statements on hashrate, revenue and the halving with the data of its authors."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,12 +15,12 @@ from analysis.stats.threshold import threshold_fit
 HASHES_PER_PH: Final = 1e15
 HALVING_DAY: Final = "2016-07-09"
 HALVING_WINDOW_DAYS: Final = 30
-# Days over which the protocol sees growth: about 2016 blocks.
+# Growth is compared per 14 days, about the time of 2016 blocks (a difficulty epoch).
 PERIOD_DAYS: Final = 14
 LEAST_PRESENT_RATIO: Final = 0.8
 # Where the paper gives no R2, the line must explain this part of the variance.
 LEAST_R_SQUARED: Final = 0.5
-# Column of the hashrate file, the name for it, and the R2 that the paper gives.
+# For each series: its column of the hashrate file, its name, and the R2 that the paper gives.
 GROWTHS: Final[tuple[tuple[str, str, float | None], ...]] = (
     ("ALL", "the network", 0.95),
     ("AntPool", "AntPool", None),
@@ -37,7 +37,7 @@ REVENUES: Final = """
 
 
 def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Fit an exponential to the hashrate of the network and of four pools."""
+    """Check for the network and for each of four pools whether its hashrate grows exponentially."""
     for label, name, published in GROWTHS:
         days, values = series(connection, HASHRATES, label)
         fit = fit_growth(days, values)
@@ -59,7 +59,7 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
 
 
 def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Compare growth of hashrate, of revenue and of revenue per unit of hashrate."""
+    """Check whether the hashrate of the network and of pools grows while the revenue per unit of it falls."""
     days, hashrates, revenues = series(connection, REVENUES)
     network, whole, unit = (fit_growth(days, y) for y in (hashrates, revenues, revenues / hashrates))
     pools = [(name, fit_growth(*series(connection, HASHRATES, label))) for label, name, _ in GROWTHS[1:]]
@@ -89,7 +89,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
 
 
 def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Estimate the revenue per unit above which hashrate grows, and test that there is one."""
+    """Check whether hashrate grows only if the revenue per unit of hashrate is above a threshold."""
     days, hashrates, revenues = series(connection, REVENUES)
     levels, logs = _periods(days, revenues / hashrates * HASHES_PER_PH), np.log(_periods(days, hashrates))
     growths = np.diff(logs)
@@ -116,7 +116,10 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
 
 
 def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Compare the change of the price at the halving with that at placebo dates."""
+    """Check whether the price changed more at the halving of 2016 than on placebo dates.
+
+    A second statement, on fees, is always "cannot be replicated", because no fees were published.
+    """
     days, prices = series(connection, "SELECT day, price_usd FROM paper_prices ORDER BY day")
     event = float(np.datetime64(HALVING_DAY).astype(int))
     window = HALVING_WINDOW_DAYS
@@ -142,7 +145,10 @@ def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]
 
 
 def _periods(days: Numbers, values: Numbers) -> Numbers:
-    """Give the mean of each period of 14 days; NaN where a fifth of its days or more are missing."""
+    """Return the mean value of each period of 14 days; NaN if a fifth or more of its days have no value.
+
+    `days` are days since 1970-01-01, and `values` has one value for each of them.
+    """
     if not len(days):
         return values
     places = ((days - days[0]) // PERIOD_DAYS).astype(int)
@@ -153,6 +159,6 @@ def _periods(days: Numbers, values: Numbers) -> Numbers:
 
 
 def _rate(fit: GrowthFit) -> str:
-    """Write a growth rate with its interval."""
+    """Write the rate of a fitted growth per day, with its 95 % interval."""
     low, high = fit.lambda_low_per_day, fit.lambda_high_per_day
     return f"{fit.lambda_per_day:.5f} per day (95 % interval {low:.5f} to {high:.5f})"

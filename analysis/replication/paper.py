@@ -1,4 +1,7 @@
-"""The statements of arXiv:1902.07549, each beside the same figure from the data its authors published."""
+"""Checks the statements of arXiv:1902.07549 with the data that its authors published.
+
+Each statement gets the paper's figure, our figure for the same thing, and a verdict.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +23,7 @@ RUN_BLOCKS: Final = 144
 # Columns of the hashrate file that are not one pool.
 NO_POOL: Final = ("ALL", "Unknown", "others")
 
-# Runs of $1 heights without a break, and those of which the three largest labels have a part above $2.
+# Counts runs of $1 heights without a missing one, and runs with a part above $2 for three labels.
 TOP_3_OF_RUNS: Final = """
     WITH counts AS (
         SELECT height // $1 AS run, label, count(*) AS n_blocks
@@ -36,9 +39,10 @@ TOP_3_OF_RUNS: Final = """
 
 
 def replicate(folder: Path, rules: RuleSet) -> list[CheckedStatement]:
-    """Check every statement on the authors' files. The rules only say which labels are one pool.
+    """Check every statement of the paper on the authors' files in `folder`.
 
-    Raises PublishedDataError for a folder without the files.
+    The rules serve only to merge labels that are names of one pool. Raises PublishedDataError if a file is
+    missing or is not the published one.
     """
     with connect() as connection:
         load(connection, folder)
@@ -77,7 +81,7 @@ def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
 
 
 def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Count each pool's blocks over both files, because each file lacks blocks that the other has."""
+    """Check the number of blocks of four pools, counted over two files, because each file lacks some."""
     for label, expected in POOL_COUNTS.items():
         n_labels, n_sizes, n_both = one_row(
             connection,

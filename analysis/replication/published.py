@@ -1,4 +1,4 @@
-"""Load what the authors of arXiv:1902.07549 published into five tables of a DuckDB connection.
+"""Loads what the authors of arXiv:1902.07549 published into five tables of a DuckDB connection.
 
     paper_labels     height, label                       pool of each block, 400000 to 546235
     paper_sizes      height, label, size_bytes, n_tx     every block of four pools, 400000 to 556781
@@ -27,7 +27,7 @@ SIZE_TYPE: Final = pa.schema(
     [("height", pa.int64()), ("label", pa.string()), ("size_bytes", pa.int64()), ("n_tx", pa.int64())]
 )
 
-# File and query of each table; ? is the path. Read as text first, so a value of another type is an error.
+# File and query of each table; ? is the path. Values are read as text and cast, so a wrong type is an error.
 QUERIES: Final = {
     "paper_labels": (
         LABELS,
@@ -66,7 +66,10 @@ QUERIES: Final = {
 
 
 def load(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Make the five tables. Raises PublishedDataError for a file that is missing or not the published one."""
+    """Make the five tables from the authors' files in `folder`.
+
+    Raises PublishedDataError if a file is missing or is not the published one.
+    """
     files = [file for file, _ in QUERIES.values()] + [_size_file(pool) for pool in SIZES]
     missing = [file for file in files if not (folder / file).is_file()]
     if missing:
@@ -92,7 +95,10 @@ def _size_file(pool: str) -> str:
 
 
 def _read_sizes(path: Path) -> pa.Table:
-    """Read a size file, which has no header: height, label, size, number of transactions."""
+    """Read a pool's size file, a spreadsheet without a head: height, label, size, number of transactions.
+
+    Raises PublishedDataError if the file is not the published one.
+    """
     columns: dict[str, list[object]] = {name: [] for name in SIZE_TYPE.names}
     try:
         for row in read_rows(path):

@@ -1,4 +1,4 @@
-"""Read the rows of a spreadsheet (.xlsx): the first sheet, values only."""
+"""Reads the values of the first sheet of a spreadsheet file (.xlsx), row by row."""
 
 import re
 import zipfile
@@ -15,9 +15,9 @@ STRINGS: Final = "xl/sharedStrings.xml"
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Give each row of the first sheet as text by column letter; empty cells are left out.
+    """Yield each row of the first sheet as {column letter: text}; empty cells are left out.
 
-    Raises PublishedDataError, which names the file, where the file is not such a spreadsheet.
+    Raises PublishedDataError, which names the file, if the file cannot be read as a spreadsheet.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -32,7 +32,7 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
-    """Read the table of texts to which cells refer by number."""
+    """Read the spreadsheet's table of texts, to which cells refer by number; an empty list without one."""
     if STRINGS not in archive.namelist():
         return []
     root = ET.fromstring(archive.read(STRINGS))  # noqa: S314 - expat 2.4.1 on stops entity bombs
@@ -40,7 +40,7 @@ def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _cells(row: ET.Element, strings: list[str]) -> Iterator[tuple[str, str]]:
-    """Give the column letter and the text of each cell of a row that has a value."""
+    """Yield the column letter and the text of each cell of a row that has a value."""
     for cell in row.iter(f"{MAIN}c"):
         value = cell.findtext(f"{MAIN}v")
         if value is None:

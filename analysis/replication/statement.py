@@ -1,4 +1,4 @@
-"""A statement of a paper with our figure beside it, and how figures are written."""
+"""Defines a checked statement of a paper, and writes the figures in it as text."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -17,7 +17,10 @@ SIGNIFICANCE: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedStatement:
-    """One statement of the paper, its figure, ours on the authors' data, and why the two may differ."""
+    """Holds a statement of the paper, its figure, our figure from the authors' data, and a verdict.
+
+    `reason` says why the two figures may differ.
+    """
 
     statement: str
     paper: str
@@ -27,18 +30,18 @@ class CheckedStatement:
 
     @property
     def row(self) -> tuple[str, ...]:
-        """Values in the order of COLUMNS."""
+        """Return the values in the order of COLUMNS."""
         return tuple(getattr(self, column) for column in COLUMNS)
 
 
 def one_row(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Any, ...]:
-    """Give the only row of a query."""
+    """Run a query that gives one row and return it; an empty tuple if there is no row."""
     row = connection.execute(query, list(parameters)).fetchone()
     return row or ()
 
 
 def series(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Numbers, ...]:
-    """Give the columns of a query: days since 1970-01-01, then values."""
+    """Run a query of days and values, and return its columns as arrays; days are counted since 1970-01-01."""
     rows = connection.execute(query, list(parameters)).fetchall()
     days = np.array([np.datetime64(day).astype(int) for day, *_ in rows], dtype=float)
     n_values = len(connection.description or ()) - 1
@@ -46,16 +49,16 @@ def series(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) 
 
 
 def percent(ratio: float, digits: int = 2) -> str:
-    """Write a ratio as per cent."""
+    """Write a ratio as percent with `digits` decimals."""
     return f"{100 * ratio:.{digits}f} %"
 
 
 def change(log_change: float, digits: int = 0) -> str:
-    """Write the change of a logarithm as per cent, with its sign."""
+    """Write the change of a natural logarithm as percent with its sign, as in `+25 %`."""
     return f"{100 * (np.exp(log_change) - 1):+.{digits}f} %"
 
 
 def interval(successes: int, trials: int) -> str:
-    """Write Wilson's interval of a share as text."""
+    """Write the 95 % Wilson interval of the share `successes` / `trials` as text."""
     low, high = wilson_intervals(np.array([float(successes)]), np.array([float(trials)]))
     return f"95 % interval {percent(low[0])} to {percent(high[0])}"

@@ -1,9 +1,10 @@
-"""The report: one self-contained HTML page made of marts, without network, fonts or scripts.
+"""Writes the report: one self-contained HTML page made from marts, without network, fonts or scripts.
 
-data      what is read of the database         text    numbers and strangers' text, for people
-findings  sentences made of the numbers        model   sections, figures and tables as data
-share, empty, feerate, coverage, methods       one section each, of parts and charts
-svg       charts as inline SVG                 page    sections into HTML, written as one file
+data      reads the marts of a database        text    writes numbers and foreign text for people
+sections  answers one question per module      model   defines sections, figures and tables as data
+tables    makes tables from rows of a mart     charts  draws charts as inline SVG
+findings  collects the headline sentences      page    turns the sections into one HTML file
+export    offers figures and tables as files
 """
 
 from analysis.report.page import write

@@ -1,28 +1,31 @@
-"""Says under each figure what it rests on: which blocks, and how much of the time a node was watched."""
+"""Writes the sentence under each figure on its basis: which blocks, and how much of the time was observed."""
 
 from analysis.report.data import Marts
 from analysis.report.text import count, duration, percent, plural
 
 
 def on_blocks(marts: Marts) -> str:
-    """Say which blocks a figure rests on."""
+    """Write the sentence under a figure made from blocks alone: their number and their range of heights."""
     window = marts.window
     heights = f"heights {count(window['first_height'])} to {count(window['last_height'])}"
     return f"{plural(window['n_blocks'], 'block')} of the active chain, {heights}."
 
 
 def on_arrivals(marts: Marts) -> str:
-    """Say what a figure rests on that needs arrivals on our clock."""
+    """Write the sentence under a figure of arrival times: its blocks, and how much time was observed."""
     return f"{on_blocks(marts)} Of these, {_watched(marts, 'rawblock', 'sequence')}"
 
 
 def on_mempool(marts: Marts) -> str:
-    """Say what a figure rests on that needs the mempool."""
+    """Write the sentence under a figure of the mempool: its blocks, and how much time was observed."""
     return f"{on_blocks(marts)} Of the mempool, {_watched(marts, 'mempool')}"
 
 
 def _watched(marts: Marts, *topics: str) -> str:
-    """Say how much of some topics was observed; of several nodes, the one that observed least."""
+    """Say how much of the time the given ZMQ topics were observed, with the number of holes.
+
+    If there are several nodes or topics, the smallest observed part is given.
+    """
     seen = [row for row in marts.coverage if row["topic"] in topics and row["observed_ratio"] is not None]
     if not seen:
         return "no observation is recorded."

@@ -1,7 +1,7 @@
-"""Reads from a built database what the report and the terminal summary show. It reads marts and nothing else.
+"""Reads the rows that the report and the terminal summary show, from the marts of a built database.
 
-Rows are dictionaries in a stable order. Only counts, and the quantiles that a
-curve is drawn from, are computed here.
+It reads only marts and the results of the checks. Rows are dictionaries in a stable order. Of the numbers
+only counts, and the quantiles that a curve is drawn from, are computed here.
 """
 
 import datetime as dt
@@ -24,7 +24,7 @@ MAX_ROWS: Final = 20_000
 
 
 class Read(NamedTuple):
-    """Which rows of a mart a section shows, and in which order.
+    """Describes which rows of a mart a section reads: an SQL condition `where`, and the SQL `order`.
 
     All columns are read, because the CSV beside a table has all of them.
     """
@@ -45,11 +45,11 @@ MAX_DOUBTFUL_BLOCKS: Final = 30
 EPOCH_BLOCKS: Final = 2016
 MIN_EPOCH_BLOCKS: Final = 144  # an epoch with fewer blocks says too little to be drawn
 PRICED_CHAIN: Final = "main"
-MAX_DAYS: Final = 120  # of a longer window, courses are shown by difficulty epoch
+MAX_DAYS: Final = 120  # values over a longer window are drawn per difficulty epoch
 
 
 def _with_interval(*names: str) -> tuple[str, ...]:
-    """Give the column names of ratios and of their 95 % intervals."""
+    """Return the column names of some ratios and of the two ends of their 95 % intervals."""
     return tuple(f"{name}_{end}" for name in names for end in ("ratio", "low_ratio", "high_ratio"))
 
 
@@ -107,59 +107,64 @@ OPTIONAL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marts:
-    """All that the report shows. Every list is in the order in which it is shown."""
+    """Holds the rows of the marts that the report shows. Every list is in the order in which it is shown."""
 
-    shares: list[Row]  # one per pool, ranked; unknown last
-    day_shares: list[Row]  # one per day and pool
+    shares: list[Row]  # one row per pool, by rank; unknown last
+    day_shares: list[Row]  # one row per day and pool
     doubtful: list[Row]  # the first blocks without a pool, or that rules of more than one pool match
     n_doubtful: int  # the number of all such blocks
     window: Row  # n_blocks, n_stale, first_height, last_height, first_at, last_at
-    empties: list[Row]  # one for all, then one per pool
+    empties: list[Row]  # one row for all pools, then one per pool
     interval_curves: Mapping[bool, list[tuple[float, float]]]  # is_empty: (interval_s, ratio not longer)
-    feerates: list[Row]  # one per kind for all, then one per pool and kind
-    block_ratios: list[Row]  # one per measured block: pool, top_x_ratio, outside_2x_ratio by package feerate
-    coverage: list[Row]  # one per node and topic
-    holes: list[Row] | None  # None where the database has no such mart
+    feerates: list[Row]  # one row per kind for all pools, then one per pool and kind
+    block_ratios: list[Row]  # one row per measured block: its pool and ratios, by package feerate
+    coverage: list[Row]  # one row per node and topic
+    holes: list[Row] | None  # None if the database has no mart of holes
     manifest: Mapping[str, str]
-    names: Mapping[str, str]  # by slug: the name that people read
-    groups: Mapping[tuple[str, str], str]  # by (grouped_by, owner): the name of each owner of several pools
+    names: Mapping[str, str]  # the name of each pool for people, by slug
+    groups: Mapping[tuple[str, str], str]  # names of owners of several pools, by (grouped_by, owner)
     spread_curve: list[tuple[float, float]]  # (seconds from first to last node, ratio of blocks not slower)
     epochs: Mapping[int, dt.date]  # first day of each difficulty epoch
     checks: Sequence[CheckResult]  # the results of the checks of the build
-    reads: Mapping[str, Read]  # what the sections asked for, by name
-    tables: Mapping[str, list[Row]]  # the rows of each read, at most MAX_ROWS of them
-    totals: Mapping[str, int]  # the number of all rows of each read
+    reads: Mapping[str, Read]  # which rows the sections asked for, by the name of the read
+    tables: Mapping[str, list[Row]]  # the first MAX_ROWS rows of each read, by its name
+    totals: Mapping[str, int]  # how many rows each read has in all, by its name
 
     @property
     def has_price(self) -> bool:
-        """Whether the coins of this chain have a price: those of the test chains have none."""
+        """Tell whether the coins of this chain have a price; the coins of test chains have none."""
         return _has_price(self.manifest)
 
     @property
     def pools(self) -> list[str]:
-        """The slugs of all pools by rank, without unknown."""
+        """Return the slugs of all pools by rank, without unknown."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
 
     def rows(self, name: str) -> list[Row]:
-        """Give the rows of a read."""
+        """Return the rows that a section asked for under the name `name`."""
         return self.tables[name]
 
     def ranked(self, name: str, column: str = "pool") -> list[Row]:
-        """Give the rows of a read in the order of the share table; `column` holds the pool."""
+        """Return the rows of the read `name`: first the row of all pools, then by the rank of the pool.
+
+        `column` names the column that holds the pool.
+        """
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
     def whole_window(self, name: str) -> Row | None:
-        """Give the row of a read that stands for the whole window."""
+        """Return the row of the read `name` that covers the whole window, or None."""
         return next((row for row in self.tables[name] if row["period_kind"] == "all"), None)
 
     def of_several_pools(self, name: str) -> list[Row]:
-        """Give the rows of a read that belong to an owner or group with blocks of several pools."""
+        """Return the rows of the read `name` that belong to an owner or group of several pools."""
         return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
     def over_time(self, name: str) -> list[tuple[dt.date, Row]]:
-        """Give the rows of a read by day; with too many days, by difficulty epoch and its first day.
+        """Return the rows of the read `name` by UTC day, as (day, row).
 
-        An epoch of which the dataset has only a few blocks is left out: chance alone would make it a spike.
+        If there are more than 120 days, the rows are those of difficulty epochs, each with the epoch's first
+        day. An epoch of which the dataset has fewer than 144 blocks is left out: chance alone would make it a
+        spike.
         """
         days = [row for row in self.tables[name] if row["period_kind"] == "day"]
         if len(days) <= MAX_DAYS:
@@ -173,12 +178,15 @@ class Marts:
         return [(self.epochs[int(row["period"])], row) for row in epochs]
 
     def name(self, pool: str) -> str:
-        """Give the name that people read. It is safe on a terminal; for HTML it must still be escaped."""
+        """Return the name of a pool for people. A terminal may show it as it is; HTML must escape it."""
         return COLLECTIVE.get(pool) or printable(self.names.get(pool, pool))
 
 
 def read(database: Path, reads: Mapping[str, Read]) -> Marts:
-    """Read the marts of a built database; a ReportError says what is missing and what to run."""
+    """Read the marts of a built database, with the rows that the sections ask for in `reads`.
+
+    Raises ReportError, which says what is missing and what to run, if the database cannot be used.
+    """
     if not database.is_file():
         raise ReportError(f"{database}: no such database; run pool-analysis build first")
     try:
@@ -192,7 +200,7 @@ def read(database: Path, reads: Mapping[str, Read]) -> Marts:
 
 
 class _Reader:
-    """Queries the marts of one open database, after a check that it has all of them."""
+    """Queries the marts of one open database. Making it raises ReportError if a mart or column is missing."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, database: Path, reads: Mapping[str, Read]
@@ -216,39 +224,39 @@ class _Reader:
                 )
 
     def first_rows(self, read: Read) -> tuple[list[Row], int]:
-        """Give the first rows of a read, and the number of all its rows."""
+        """Return the first 20,000 rows that a read asks for, and the number of all rows that match it."""
         mart, order, where = read
         found = self._connection.table(mart).filter(where)
         rows = _rows(found.order(order).limit(MAX_ROWS))
         return rows, len(rows) if len(rows) < MAX_ROWS else len(found)
 
     def checks(self) -> Sequence[CheckResult]:
-        """Give the results of the checks of the build."""
+        """Return the results of the checks that the build ran."""
         return read_results(self._connection)
 
     def has(self, mart: str) -> bool:
-        """Tell whether the database has an optional mart with all the columns that are shown."""
+        """Tell whether the database has an optional mart, with all of its columns that the report shows."""
         return set(OPTIONAL_COLUMNS[mart]) <= self._found.get(mart, set())
 
     def table(self, mart: str) -> duckdb.DuckDBPyRelation:
-        """Give a mart, reduced to the columns that are read."""
+        """Return a mart as a relation that has only the columns that the report reads."""
         optional = [name for name in OPTIONAL_COLUMNS.get(mart, ()) if name in self._found[mart]]
         return self._connection.table(mart).project(", ".join((*COLUMNS.get(mart, ()), *optional)))
 
     def rows(self, mart: str, order: str) -> list[Row]:
-        """Give all rows of a mart in an order."""
+        """Return all rows of a mart, sorted by the SQL `order`."""
         return _rows(self.table(mart).order(order))
 
 
 def _needed(reads: Mapping[str, Read]) -> dict[str, tuple[str, ...]]:
-    """Give the columns that each mart must have: those of COLUMNS, or for a read all of its SQL head."""
+    """Return the columns that each mart must have: all columns of a mart in `reads`, or those in COLUMNS."""
     models = load_catalog().by_name
     whole = {read.mart: tuple(column.name for column in models[read.mart].columns) for read in reads.values()}
     return {**COLUMNS, **whole}
 
 
 def _rows(relation: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Read all rows of a relation as dictionaries; times carry their zone, UTC."""
+    """Read all rows of a relation as dictionaries; their times carry the time zone UTC."""
     rows: list[Row] = relation.to_arrow_table().to_pylist()
     return rows
 
@@ -258,7 +266,10 @@ def _has_price(manifest: Mapping[str, str]) -> bool:
 
 
 def _without_usd(rows: list[Row], total: int) -> tuple[list[Row], int]:
-    """Remove every amount in USD: rows of a unit or metric in USD, and the values of such columns."""
+    """Remove every amount in USD from rows, and subtract the removed rows from `total`.
+
+    Rows whose unit or metric is in USD are removed; in the other rows, columns in USD become None.
+    """
     kept = [row for row in rows if "usd" not in f"{row.get('unit', '')} {row.get('metric', '')}"]
     blank: list[Row] = [
         {name: None if "_usd" in name else value for name, value in row.items()} for row in kept
@@ -303,13 +314,13 @@ def _marts(reader: _Reader) -> Marts:
 
 
 def _by_rank(rows: Iterable[Row], order: Sequence[str], column: str = "pool") -> list[Row]:
-    """Sort rows as the share table does: the row of all pools first, then by rank, unknown last."""
+    """Sort rows by the place of their pool in `order`; rows of other pools come last."""
     place = {pool: index for index, pool in enumerate(order)}
     return sorted(rows, key=lambda row: place.get(row[column], len(place)))
 
 
 def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
-    """Give the name of each owner and group that has blocks of several pools."""
+    """Return the name of each owner and group that has blocks of several pools, by (grouped_by, owner)."""
     pools = owners.filter("grouped_by = 'pool'").project("block_hash, owner AS pool").set_alias("pools")
     counted = (
         owners.filter("grouped_by != 'pool'")
@@ -325,7 +336,7 @@ def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
 
 
 def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
-    """Count the blocks, and find the first and last height, header time and arrival."""
+    """Count the active and stale blocks, and find the first and last height, header time and arrival."""
     return _rows(
         blocks.aggregate(
             "count(*) FILTER (is_active) AS n_blocks, count(*) FILTER (NOT is_active) AS n_stale, "
@@ -340,27 +351,30 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
 
 
 def _block_ratios(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Give for each block of the active chain which part of the top X it took, by package feerate."""
+    """Return, for each block of the active chain, the parts of the top X and outside the top 2X that it took.
+
+    Transactions are ranked by package feerate. Blocks that could not be measured are left out.
+    """
     counted = blocks.filter("is_active AND is_counted AND feerate_kind = 'package'")
     return _rows(counted.project("pool, top_x_ratio, outside_2x_ratio, block_hash").order("block_hash"))
 
 
 def _interval_curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:
-    """Give the distribution of the known block intervals, of empty blocks or of all others."""
+    """Return the distribution of the known block intervals in seconds, of empty blocks or of all others."""
     timed = blocks.filter(f"is_active AND interval_s IS NOT NULL AND is_empty = {is_empty}")
     return _distribution(timed.project("interval_s"))
 
 
 def _spread_curve(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Give the distribution of the time that blocks took from our first node to our last."""
+    """Return the distribution of the seconds between the first and the last of our nodes to get a block."""
     known = blocks.filter("spread_s IS NOT NULL")
     return _distribution(known.aggregate("any_value(spread_s) AS spread_s", "block_hash").project("spread_s"))
 
 
 def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Give the empirical distribution of one column as (value, ratio of values that are not larger).
+    """Return the empirical distribution of one column, as (value, ratio of values that are not larger).
 
-    Of many values, points at evenly spaced ranks stand for all.
+    If there are more than 400 values, the points at evenly spaced ranks are returned.
     """
     ordered = np.sort(values.to_arrow_table().column(0).to_numpy())
     count = len(ordered)
@@ -371,7 +385,7 @@ def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
 
 
 def _epochs(blocks: duckdb.DuckDBPyRelation) -> dict[int, dt.date]:
-    """Give for each difficulty epoch the first UTC day of its blocks in the dataset, by header time."""
+    """Return the first UTC day, by header time, of each difficulty epoch's blocks in the dataset."""
     days = blocks.filter("is_active").aggregate(
         f"height // {EPOCH_BLOCKS} AS epoch, min(header_time) AS first_time", f"height // {EPOCH_BLOCKS}"
     )

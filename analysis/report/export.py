@@ -1,4 +1,4 @@
-"""Files for the reader: each table as CSV, each figure as SVG or PNG.
+"""Makes the files that a reader can save: each table as CSV, each figure as SVG or PNG.
 
 On the page each file is a link that holds the file itself (`data:`), so neither a script nor a network is
 needed. An SVG is complete: title, legend, panels, the colours of the light page, and the reader's own fonts.
@@ -26,7 +26,9 @@ from analysis.row_output import inert_field
 MAX_CSV_BYTES: Final = 400_000
 PNG_SCALE: Final = 3  # times 96 dpi: fit for print
 ENDLESS: Final = 1_000_000
-SAFE_IN_DATA: Final = " ,:;/()[]{}|=+-@!*$?~^`."  # what a data URI may hold as it is, inside an attribute
+SAFE_IN_DATA: Final = (
+    " ,:;/()[]{}|=+-@!*$?~^`."  # characters that need no escape in a data URI inside an HTML attribute
+)
 _MARGIN: Final = 20
 _TITLE_PX: Final = 30
 _LEGEND_PX: Final = 24
@@ -39,7 +41,7 @@ _VARIABLE: Final = re.compile(r"var\((--[\w-]+)\)")
 
 
 class Download(NamedTuple):
-    """A link that holds a whole file."""
+    """Describes a link that holds a whole file: its name, its data URI, and the text of the link."""
 
     file_name: str
     uri: str
@@ -47,7 +49,7 @@ class Download(NamedTuple):
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> tuple[str, int]:
-    """Write rows as CSV and stop before `max_bytes` would be exceeded; give the text and the number of rows.
+    """Write rows as CSV and stop before `max_bytes` would be exceeded; return the text and the row count.
 
     Values are exact. `row_output.inert_field` writes each field, as it does for `pool-analysis show`.
     """
@@ -66,7 +68,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> 
 
 
 def csv_download(table: Table) -> Download | None:
-    """Make the link that holds a table's CSV; None if the table has no rows."""
+    """Make the link that holds a table's CSV, cut at 400 kB; return None if the table has no rows."""
     if not table.records:
         return None
     text, n_rows = csv_text(table.records, max_bytes=MAX_CSV_BYTES)
@@ -83,7 +85,10 @@ def svg_download(figure: Figure) -> Download:
 
 
 def write_figures(page: Page, folder: Path) -> list[Path]:
-    """Write every figure as SVG and PNG, and every table as CSV, into a folder; give the paths."""
+    """Write every figure as SVG and PNG, and every table as CSV, into a folder; return the paths.
+
+    Raises ReportError if the folder cannot be written.
+    """
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +113,7 @@ def _files(page: Page) -> Iterator[tuple[str, bytes]]:
 
 
 def standalone(figure: Figure) -> str:
-    """Join the title, legend and panels of a figure into one SVG, in the colours of the light page."""
+    """Join the title, legend and panels of a figure into one SVG text, in the colours of the light page."""
     drawings = [ET.fromstring(str(panel.wide)) for panel in figure.panels]  # noqa: S314 - drawn by us
     sizes = [_size(drawing) for drawing in drawings]
     per_row = max(1, int((_MAX_WIDTH_PX + _GAP_PX) // (max(width for width, _ in sizes) + _GAP_PX)))
@@ -149,7 +154,10 @@ def _size(drawing: ET.Element) -> tuple[float, float]:
 def _panel(
     root: ET.Element, panel: Panel, drawing: ET.Element, left: float, top: float, *, has_titles: bool
 ) -> None:
-    """Put one drawing at its place, with its title above it if the figure has panel titles."""
+    """Add the drawing of one panel to the SVG `root` at (`left`, `top`), with the panel's title above it.
+
+    With `has_titles`, room for a title is kept also above a panel that has none.
+    """
     if panel.title:
         if panel.colour:
             box = {"x": f"{left:g}", "y": f"{top:g}", "width": "10", "height": "10", "rx": "2"}
@@ -169,7 +177,7 @@ def _panel(
 
 
 def _legend(root: ET.Element, entries: Iterable[LegendKey], width: float, top: float) -> float:
-    """Draw the legend, in several lines if necessary; give the height where it ends."""
+    """Draw the legend from `top` down, in as many lines as `width` needs; return the y of its lower end."""
     left, line = float(_MARGIN), top
     found = list(entries)
     for entry in found:
@@ -208,13 +216,13 @@ def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, w
 
 
 def _in_light(svg: str) -> str:
-    """Replace the names of CSS variables with their values on the light page."""
+    """Replace each CSS variable in an SVG, `var(--name)`, with its value on the light page."""
     return _VARIABLE.sub(lambda found: _colours()[found[1]], svg)
 
 
 @cache
 def _colours() -> Mapping[str, str]:
-    """Read the values of CSS variables on the light page from the style sheet."""
+    """Read the values that CSS variables have on the light page from the style sheet."""
     css = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
     light = css.split("@media (prefers-color-scheme: dark)")[0]
     return dict(re.findall(r"(--[\w-]+): ([^;]+);", light))

@@ -1,7 +1,7 @@
 """Collects the headline sentences of all topics, for the head of the report and for the terminal summary.
 
-A sentence claims a difference only where the numbers carry it: two intervals that do not overlap, or a test
-below 5 % after correction for the number of pools compared.
+A sentence claims a difference only if the numbers support it: either two intervals do not overlap, or a test
+has a p value below 5 % after correction for the number of pools compared.
 """
 
 from analysis.report.data import Marts
@@ -10,7 +10,7 @@ from analysis.report.sections import TOPICS
 
 
 def findings(marts: Marts) -> list[Finding]:
-    """Give the headline answer of every topic that has one, in the order of the page."""
+    """Return the headline answer of every topic that has one, in the order of the page."""
     return [
         Finding(section=topic.section_id, question=topic.question, sentences=tuple(topic.sentences(marts)))
         for topic in TOPICS

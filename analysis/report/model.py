@@ -1,7 +1,8 @@
-"""What the report is made of, as data: sections of figures and tables, which one template draws.
+"""Defines the report as data: a page has sections, and a section has figures and tables.
 
-A new section is a new value, not new HTML. All text here is plain text, and the template escapes it.
-Only the panels of a figure are markup; all of them are drawn by `analysis.report.charts.svg`.
+One HTML template draws all of it, so a new section is a new value and needs no new HTML. All text here is
+plain text, and the template escapes it. Only the panels of a figure are markup; `analysis.report.charts.svg`
+draws all of them.
 """
 
 import itertools
@@ -16,7 +17,10 @@ Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The head of a table column. Columns with the same `group` stand under one head."""
+    """Describes one column of a table: its head, its unit, and what kind of values its cells hold.
+
+    Neighbouring columns with the same `group` get one common head above their own heads.
+    """
 
     label: str
     unit: str = ""
@@ -26,7 +30,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One table row: its head, a colour that marks it, and one cell for each further column."""
+    """Holds one row of a table: the text of its first cell (`head`) and of the other cells, in column order.
+
+    `colour` is a CSS colour for a mark before the head, and empty for no mark.
+    """
 
     head: str
     cells: Sequence[str]
@@ -36,7 +43,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table with a caption. A folded table stays closed until the reader opens it.
+    """Holds a table with a caption. A reader must open a table that is folded before its rows appear.
 
     `records` are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has.
     `mart` is empty for a table that is not made from one mart.
@@ -57,7 +64,7 @@ class Table:
 
     @property
     def classes(self) -> list[str]:
-        """Give the CSS classes of each column: its kind, and `starts` on the first column of a group."""
+        """Return the CSS classes of each column: its kind, and `starts` on the first column of a group."""
         before = ["", *(column.group for column in self.columns)]
         return [
             f"{column.kind} starts" if column.group and column.group != group else column.kind
@@ -66,7 +73,7 @@ class Table:
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """Give the upper line of heads as (label, number of columns); empty where no column has a group."""
+        """Return the upper line of heads as (label, number of columns); empty if no column has a group."""
         runs = itertools.groupby(self.columns, key=lambda column: column.group)
         groups = [(label, len(list(run))) for label, run in runs]
         return groups if any(label for label, _ in groups) else []
@@ -74,7 +81,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One drawing. `narrow` is the version for narrow screens; without it `wide` serves both."""
+    """Holds one SVG drawing: `wide`, and optionally `narrow`, a second version for narrow screens."""
 
     title: str
     wide: Markup
@@ -84,7 +91,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendKey:
-    """One line of a legend: what marks of a colour and shape stand for."""
+    """Describes one line of a legend: the colour and shape of a mark, and a label with its meaning."""
 
     label: str
     colour: str
@@ -93,10 +100,10 @@ class LegendKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One or more panels with a title and a caption that says how to read them.
+    """Holds one or more drawings with a title and a caption that says how to read them.
 
-    `marts` names the marts that the numbers come from; the page links to their methods. `rests_on` says how
-    much was observed.
+    `marts` names the marts that the numbers come from; the page links to their methods. `rests_on` is a
+    sentence on which blocks, and how much observed time, the figure is based.
     """
 
     figure_id: str
@@ -113,7 +120,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A term and its meaning, in paragraphs. Links can lead to a term that has an anchor."""
+    """Holds a term and its meaning, in paragraphs. Links on the page can lead to a term with an `anchor`."""
 
     term: str
     paragraphs: Sequence[str]
@@ -122,7 +129,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionList:
-    """A list of terms and their meanings."""
+    """Holds a list of terms and their meanings."""
 
     list_id: str
     terms: Sequence[Definition]
@@ -132,7 +139,7 @@ class DefinitionList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The body of a section. `missing` says in one sentence each what the data does not allow, and why."""
+    """Holds the figures and tables of a section, and in `missing` one sentence for each part without data."""
 
     parts: Sequence[Figure | Table | DefinitionList]
     missing: Sequence[str] = ()
@@ -140,7 +147,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One section of the page: its question, how it is answered, and its figures and tables in order."""
+    """Holds one section of the page: the question it answers, an introduction, and its figures and tables."""
 
     section_id: str
     title: str
@@ -152,7 +159,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The headline answer to one question. `section` is the id of the section with the details."""
+    """Holds the headline sentences that answer a question; `section` is the id of the section behind them."""
 
     section: str
     question: str
@@ -161,7 +168,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The whole report: what was measured, the headline answers, and the sections."""
+    """Holds the whole report: title, lead sentence, facts as (label, value), headline answers, sections."""
 
     title: str
     lede: str

@@ -1,4 +1,7 @@
-"""Puts the page together and writes it as one file, which is always either the old or the new version."""
+"""Makes the report from the rows of the marts, and writes it as one HTML file.
+
+The file is replaced in one step, so a reader finds either the whole old report or the whole new one.
+"""
 
 import re
 from collections.abc import Mapping
@@ -31,10 +34,10 @@ CHAINS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
-    """Write the report of a built database to the file `out`, replace an older one, and return the path.
+    """Write the report of a built database to the file `out`, replace an older file, and return its path.
 
     With a folder `figures`, every figure is also written there as SVG and PNG, and every table as CSV.
-    A ReportError is raised if the database lacks a mart or a file cannot be written.
+    Raises ReportError if the database lacks a mart or a file cannot be written.
     """
     content = page(read_marts(database))
     text = render(content)
@@ -49,7 +52,7 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
 
 
 def page(marts: Marts) -> Page:
-    """Make the content of the page from what was read."""
+    """Make the whole content of the report, still without HTML, from the rows that were read of the marts."""
     return Page(
         title="Bitcoin mining pools, measured",
         lede=lede(marts),
@@ -60,7 +63,7 @@ def page(marts: Marts) -> Page:
 
 
 def render(content: Page) -> str:
-    """Render a page as HTML. Every text is escaped."""
+    """Render the content of a report as HTML. Every text is escaped."""
     environment = Environment(
         loader=PackageLoader("analysis.report", "templates"),
         autoescape=True,
@@ -74,7 +77,7 @@ def render(content: Page) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Escape a text, and mark up what stands between backticks as code that never breaks inside a word."""
+    """Escape a text for HTML, and turn each part between backticks into code whose words are never broken."""
     return Markup(_CODE.sub(_code, str(escape(text))))  # noqa: S704 - escaped first
 
 
@@ -84,7 +87,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def lede(marts: Marts) -> str:
-    """Say in one sentence what was measured."""
+    """Write the lead sentence of the report: how many blocks of which chain, and which nodes watched it."""
     blocks = plural(marts.window["n_blocks"], "block")
     nodes = sorted({row["node"] for row in marts.coverage})
     names = listed([printable(node) for node in nodes])
@@ -98,7 +101,7 @@ def _chain(marts: Marts) -> str:
 
 
 def facts(marts: Marts) -> list[tuple[str, str]]:
-    """Give the facts for the head of the page, as label and value."""
+    """Return the facts for the head of the page as (label, value): chain, heights, times and counts."""
     window = marts.window
     named = [("Chain", _chain(marts))]
     if window["first_height"] is not None:

@@ -8,11 +8,11 @@ from analysis.report.text import comma_interval, listed_pools
 from analysis.stats.rank_tests import holm
 
 SIGNIFICANCE: Final = 0.05
-MIN_BLOCKS: Final = 5  # a pool with fewer is not compared
+MIN_BLOCKS: Final = 5  # a pool with fewer blocks is not compared
 
 
 class Different(NamedTuple):
-    """The pools whose value is above, or below, that of all other pools together."""
+    """Names the pools whose value is significantly above, or below, the value of all other pools together."""
 
     above: set[str]
     below: set[str]
@@ -21,7 +21,8 @@ class Different(NamedTuple):
 def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
     """Compare the share `count` / `total` of each pool's blocks with all others, by Fisher's exact test.
 
-    One of the `rows` must be the row of all pools.
+    `count` and `total` are column names. `rows` has one row per pool, and one for all pools together. Pools
+    with fewer than 5 blocks are not compared.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
@@ -37,10 +38,10 @@ def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
 
 
 def by_blocks(blocks: Sequence[Row], name: str) -> Different:
-    """Compare the ratio `name` of each pool's blocks with all other blocks, by the Mann-Whitney test.
+    """Compare the column `name` of each pool's blocks with all other blocks, by the Mann-Whitney test.
 
-    `blocks` has one row per block; blocks without the ratio are left out. If ranks and means disagree on the
-    direction, the pool does not count as different.
+    `blocks` has one row per block; a block without a value is left out. A pool does not count as different if
+    ranks and means disagree on the direction. Pools with fewer than 5 blocks are not compared.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
@@ -58,7 +59,10 @@ def by_blocks(blocks: Sequence[Row], name: str) -> Different:
 
 
 def _different(tests: Mapping[str, tuple[float, float]]) -> Different:
-    """Keep the pools with a small corrected p value, split by the direction of their difference."""
+    """Correct the p values for the number of tests, and return the pools with p < 0.05 by direction.
+
+    `tests` has for each pool its p value, and its difference from the others, whose sign is the direction.
+    """
     corrected = holm([p_value for p_value, _ in tests.values()])
     found = [
         (pool, difference)
@@ -72,7 +76,10 @@ def _different(tests: Mapping[str, tuple[float, float]]) -> Different:
 
 
 def outlier_sentences(marts: Marts, rows: Iterable[Row], name: str, pools: set[str], claim: str) -> list[str]:
-    """Write a sentence that names some pools and their ratio `name`. The claim starts with a regular verb."""
+    """Write a sentence that names the given pools and their ratio `name`; return an empty list for no pool.
+
+    The claim starts with a verb in the plural, as in "take fewer of the top X"; one pool alone gets "takes".
+    """
     found = [row for row in rows if row["pool"] in pools]
     if not found:
         return []

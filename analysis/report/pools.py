@@ -1,4 +1,4 @@
-"""How every section shows a pool: its name, its colour, and its row in a table or chart."""
+"""Decides how every section shows a pool: its name, its colour, and its row in a chart."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,7 +12,10 @@ MAX_CHART_POOLS: Final = 15
 
 
 def pool_colour(marts: Marts, pool: str) -> str:
-    """Give the CSS colour of a pool, the same in every chart: its rank decides; unknown is grey."""
+    """Return the CSS colour of a pool, the same in every chart.
+
+    The eight largest pools have a colour each, the other pools share one, and unknown is grey.
+    """
     if pool == ALL:
         return "var(--ink)"
     if pool == UNKNOWN:
@@ -22,7 +25,7 @@ def pool_colour(marts: Marts, pool: str) -> str:
 
 
 def ratio_row(marts: Marts, row: Row, name: str, *, mark: Mark = "dot") -> RatioRow:
-    """Make the chart row for the ratio `name` of a pool; the ratio must not be null."""
+    """Make the chart row of a pool from `<name>_ratio`, which must not be null, and its 95 % interval."""
     return RatioRow(
         row=row["pool"],
         label=marts.name(row["pool"]),
@@ -36,18 +39,21 @@ def ratio_row(marts: Marts, row: Row, name: str, *, mark: Mark = "dot") -> Ratio
 
 
 def rows_to_draw(rows: Iterable[Row], name: str) -> list[Row]:
-    """Choose the rows for a chart that have the ratio `name`: all pools, the largest pools and unknown."""
+    """Choose the rows that a chart of `<name>_ratio` draws; rows in which the ratio is null are dropped.
+
+    The chart draws the row of all pools, the first 15 pools in the order of the rows, and unknown.
+    """
     known = [row for row in rows if row[f"{name}_ratio"] is not None]
     kept = {ALL, UNKNOWN, *_pools(known)[:MAX_CHART_POOLS]}
     return [row for row in known if row["pool"] in kept]
 
 
 def left_out_note(rows: Iterable[Row], n_drawn: int = MAX_CHART_POOLS) -> str:
-    """Say how many pools a chart leaves out, as a sentence to append; an empty text if it shows all."""
+    """Say in a sentence how many pools a chart of `n_drawn` pools leaves out; an empty text for none."""
     n_pools = len(_pools(rows)) - n_drawn
     return f" {plural(n_pools, 'pool')} with fewer blocks: in the table only." if n_pools > 0 else ""
 
 
 def _pools(rows: Iterable[Row]) -> list[str]:
-    """Give the pools of some rows, each once, in the order of the rows."""
+    """Return the pool of each row, each pool once, in the order of the rows, without "all" and "unknown"."""
     return list(dict.fromkeys(row["pool"] for row in rows if row["pool"] not in (ALL, UNKNOWN)))

@@ -1,6 +1,6 @@
 """Makes tables from the rows of a mart: which columns to show, and how to write each value.
 
-The page may round and shorten what it columns; the CSV beside a table has the rows unchanged.
+The page may round and shorten what it shows; the CSV beside a table has the rows unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ GROUPINGS: Final[Mapping[str, str]] = MappingProxyType({"owner": "Owner", "proxy
 
 
 class MartColumn(NamedTuple):
-    """One column of a table: its head, and the function that writes the cell of a row."""
+    """Describes one column of a table: its head, and the function that writes the cell for a mart's row."""
 
     label: str
     text: Callable[[Row], str]
@@ -28,7 +28,11 @@ class MartColumn(NamedTuple):
 
 
 class RowHead(NamedTuple):
-    """The first column of a table: it names each row, and may mark it with a colour or as a total."""
+    """Describes the first column of a table, which names each row.
+
+    Its functions take a row of the mart: `text` writes the name, `colour` returns the CSS colour of a mark,
+    and `is_total` tells whether the row is a total.
+    """
 
     label: str
     text: Callable[[Row], str]
@@ -45,17 +49,17 @@ def column(
     group: str = "",
     kind: Kind = "number",
 ) -> MartColumn:
-    """Make a column that shows one column of the mart."""
+    """Make a table column that shows the mart's column `name`, each value written by the function `write`."""
     return MartColumn(label, lambda row: write(row[name]), unit, group, kind)
 
 
 def text_column(name: str, label: str, *, group: str = "", kind: Kind = "text") -> MartColumn:
-    """Make a column that shows one text column of the mart."""
+    """Make a table column that shows the mart's text column `name`, with unsafe characters made visible."""
     return column(name, label, text_of, group=group, kind=kind)
 
 
 def ratio_columns(name: str, label: str, *, group: str = "") -> tuple[MartColumn, MartColumn]:
-    """Make two columns: the ratio `<name>_ratio` as percent, and its interval."""
+    """Make two table columns: the ratio `<name>_ratio` as percent, and its 95 % interval."""
     return (
         column(f"{name}_ratio", label, percent, group=group),
         MartColumn(
@@ -77,7 +81,10 @@ def interval_columns(
     group: str = "",
     between: Callable[[Any, Any], str] = decimal_range,
 ) -> tuple[MartColumn, MartColumn]:
-    """Make two columns: a number, and the interval between the mart's columns `low` and `high`."""
+    """Make two table columns: the mart's number `name`, and the interval from column `low` to column `high`.
+
+    `write` writes the number, and `between` the interval.
+    """
     return (
         column(name, label, write, unit=unit, group=group),
         MartColumn(INTERVAL, lambda row: between(row[low], row[high]), unit, group),
@@ -85,7 +92,10 @@ def interval_columns(
 
 
 def pool_head(marts: Marts, column: str = "pool") -> RowHead:
-    """Name each row by the pool in a column; the row of all pools is marked as a total."""
+    """Make the first column of a table of pools: each row has the pool's name and colour.
+
+    `column` names the mart's column with the pool. The row of all pools is marked as a total.
+    """
     return RowHead(
         "Pool",
         lambda row: marts.name(row[column]),
@@ -95,7 +105,7 @@ def pool_head(marts: Marts, column: str = "pool") -> RowHead:
 
 
 def text_head(label: str, name: str) -> RowHead:
-    """Name each row by a column of text."""
+    """Make the first column of a table from the mart's text column `name`, under the head `label`."""
     return RowHead(label, lambda row: text_of(row[name]))
 
 
@@ -112,7 +122,11 @@ def mart_table(
     note: str = "",
     is_folded: bool | None = None,
 ) -> Table:
-    """Make a table of the rows of a mart. Of many rows it shows the first, and says how to see the rest."""
+    """Make a table from rows of a mart. It shows at most 60 rows, and a note says how to see the others.
+
+    `records` are the rows for the CSV, if they are not `rows`, and `n_records` is how many the mart has. A
+    table of more than 24 rows is folded, unless `is_folded` decides it.
+    """
     cut = len(rows) - MAX_TABLE_ROWS
     said = f"{count(cut)} more rows: `pool-analysis show {mart}`." if cut > 0 else ""
     return Table(
@@ -140,7 +154,10 @@ def mart_table(
 def group_tables(
     marts: Marts, name: str, table_id: str, title: str, columns: Sequence[MartColumn]
 ) -> list[Table]:
-    """Make a table of the owners and groups with blocks of several pools; an empty list if there are none."""
+    """Make a table of the owners and groups with blocks of several pools; return an empty list without any.
+
+    `name` is the name under which the section reads the rows.
+    """
     rows = marts.of_several_pools(name)
     if not rows:
         return []
@@ -165,7 +182,7 @@ def group_tables(
 
 
 def period_name(row: Row) -> str:
-    """Name the period of a row: a day, a difficulty epoch or the whole window."""
+    """Name the period of a row: its UTC day, its difficulty epoch, or "whole window"."""
     if row["period_kind"] == "all":
         return "whole window"
     return f"epoch {row['period']}" if row["period_kind"] == "epoch" else str(row["period"])

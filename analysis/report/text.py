@@ -1,4 +1,4 @@
-"""Writes numbers, times and strangers' text the way people read them, alike on page and terminal.
+"""Writes numbers, times and text from strangers for people, in the same way on the page and the terminal.
 
 A missing number is written as an en dash. A no-break space joins a number to its unit.
 """
@@ -21,7 +21,7 @@ _NO_PREFIX: Final = 3
 _NEXT_PREFIX: Final = 999.5
 _SAT_PER_BTC: Final = 100_000_000
 _MILLISECONDS_BELOW_S: Final = 0.1
-# Numbers beyond these are written with a power of ten: nobody counts their zeros.
+# Larger and smaller numbers are written with a power of ten, because nobody counts zeros.
 _LARGEST_PLAIN: Final = 1e9
 _SMALLEST_PLAIN: Final = 1e-4
 _LARGEST_COUNT: Final = 1e15
@@ -65,14 +65,17 @@ def _visible(character: str) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Write a ratio as percent: one decimal; two significant digits below 1 %; no decimal at 0 and 100 %."""
+    """Write a ratio as percent with one decimal, below 1 % with two significant digits: `28.9 %`, `0.35 %`.
+
+    Exactly 0 and 100 % have no decimal. A ratio below 0.01 % is written as `<0.01 %`.
+    """
     if ratio is None or math.isnan(ratio):
         return NOTHING
     return f"{_percent_digits(ratio)}{GAP}%"
 
 
 def percent_range(low: float | None, high: float | None) -> str:
-    """Write an interval of ratios as percent for a table, with a dash between its ends."""
+    """Write an interval of ratios as percent for a table, with a dash between its ends: `22.0-36.8 %`."""
     if low is None or high is None:
         return NOTHING
     return f"{_percent_digits(low)}\N{EN DASH}{_percent_digits(high)}{GAP}%"
@@ -93,24 +96,24 @@ def _percent_digits(ratio: float) -> str:
         return f"<{_LEAST_PERCENT}"
     if value < 1:
         return f"{value:.{1 - math.floor(math.log10(value))}f}"
-    # What is not all of it never reads as 100.0.
+    # A ratio below 1 never reads as 100.0 %.
     return f"{min(value, 99.9) if value < _ALL_PERCENT else value:.1f}"
 
 
 def count(number: float | None) -> str:
-    """Write a count with a separator of thousands; an extremely large one with a power of ten."""
+    """Write a count with commas between thousands; from 10^15 on as a number times a power of ten."""
     if number is None:
         return NOTHING
     return decimal(number) if abs(number) >= _LARGEST_COUNT else f"{number:,.0f}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """Write a count with its noun: `1 block`, `2,016 blocks`."""
+    """Write a count with its noun: `1 block`, `2,016 blocks`. `many` is a plural that does not end in "s"."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
 def decimal(number: float | None) -> str:
-    """Write a number with three significant digits; a tiny or huge one with a power of ten."""
+    """Write a number with at least three digits; below 0.0001 and from 10^9 on with a power of ten."""
     if number is None or math.isnan(number):
         return NOTHING
     if number == 0:
@@ -119,20 +122,22 @@ def decimal(number: float | None) -> str:
         digits, _, power = f"{number:.2e}".partition("e")
         shown = f"{digits}{GAP}{TIMES}{GAP}10{str(int(power)).translate(_SUPERSCRIPTS)}"
     else:
-        _, _, power = f"{number:.2e}".partition("e")  # of the number as rounded: 0.9996 reads 1.00
+        _, _, power = f"{number:.2e}".partition(
+            "e"
+        )  # the power of the rounded number: 0.9996 is shown as 1.00
         shown = f"{number:,.{max(0, 2 - int(power))}f}"
     return shown.replace("-", MINUS)
 
 
 def decimal_range(low: float | None, high: float | None) -> str:
-    """Write an interval of numbers for a table, as `1.2 to 3.4`."""
+    """Write an interval of numbers for a table, as `1.2 to 3.4`; an upper end of None is infinity."""
     if low is None and high is None:
         return NOTHING
     return f"{decimal(low)} to {'∞' if high is None else decimal(high)}"
 
 
 def metric(number: float | None, unit: str) -> str:
-    """Write a number with a metric prefix: `612 EH/s`, `3.33 mH/s`."""
+    """Write a number and its unit with the metric prefix that fits: `612 EH/s`, `3.33 mH/s`."""
     if number is None or math.isnan(number):
         return NOTHING
     step = _NO_PREFIX
@@ -144,9 +149,10 @@ def metric(number: float | None, unit: str) -> str:
 
 
 def hashprice(amount_per_ph: float | None, unit: str) -> str:
-    """Write what some hashing power earns in a day: `1 PH/s earned 55.3 USD`.
+    """Write what 1 PH/s of hashing power earns in a day, as `1 PH/s earned 55.3 USD`; `unit` is the currency.
 
-    On a chain with a low difficulty 1 PH/s would earn an absurd sum. Then the power is 1 GH/s or 1 H/s.
+    If 1 PH/s would earn 10^9 or more, as on a chain with a low difficulty, the amount for the largest of 1
+    TH/s, 1 GH/s, 1 MH/s, 1 kH/s and 1 H/s that earns less is written.
     """
     if amount_per_ph is None or math.isnan(amount_per_ph):
         return NOTHING
@@ -157,7 +163,7 @@ def hashprice(amount_per_ph: float | None, unit: str) -> str:
 
 
 def bitcoin(amount_sat: float | None) -> str:
-    """Write an amount in BTC, with at least three significant digits."""
+    """Write an amount given in satoshi as a number of BTC: two decimals from 1 BTC on, else three digits."""
     if amount_sat is None:
         return NOTHING
     value = amount_sat / _SAT_PER_BTC
@@ -165,14 +171,14 @@ def bitcoin(amount_sat: float | None) -> str:
 
 
 def signed(number: float | None) -> str:
-    """Write an effect size with its sign and two decimals."""
+    """Write a number, such as an effect size, with its sign and two decimals."""
     if number is None or math.isnan(number):
         return NOTHING
     return f"{number:+.2f}".replace("-", MINUS)
 
 
 def p_value(number: float | None) -> str:
-    """Write a p value with two significant digits; below 0.001 write only that."""
+    """Write a p value with two significant digits; below 0.001 as `<0.001`."""
     if number is None or math.isnan(number):
         return NOTHING
     return "<0.001" if number < _SMALL_P else f"{number:.2g}"
@@ -190,7 +196,7 @@ def duration_range(low_s: float | None, high_s: float | None) -> str:
 
 
 def median(row: Mapping[str, Any], name: str) -> str:
-    """Write the median `<name>_median_s` for a sentence, with its interval if it has one."""
+    """Write the median `<name>_median_s` of a row for a sentence, with its 95 % interval if it has one."""
     low_s, high_s = row[f"{name}_median_low_s"], row[f"{name}_median_high_s"]
     interval = "" if low_s is None else f" ({INTERVAL} {duration_range(low_s, high_s)})"
     return f"{duration(row[f'{name}_median_s'])}{interval}"
@@ -225,7 +231,7 @@ def moment(at: dt.datetime | dt.date | None) -> str:
 
 
 def span(first: dt.datetime | None, last: dt.datetime | None) -> str:
-    """Write a span of time in UTC; if it lies within one day, the day is written once."""
+    """Write the span between two UTC times; if both are on one day, the day is written once."""
     if first is None or last is None:
         return NOTHING
     if first.date() == last.date():
@@ -239,7 +245,7 @@ def listed(names: list[str]) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Write any value of a mart as text that is safe to show; null is an en dash."""
+    """Write any value of a mart as text that is safe to show; None is an en dash."""
     return NOTHING if value is None else printable(value)
 
 
@@ -249,12 +255,15 @@ def count_or_none(number: int) -> str:
 
 
 def with_interval(row: Mapping[str, Any], name: str) -> str:
-    """Write a ratio and its interval for a sentence: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
+    """Write the ratio `<name>_ratio` of a row and its interval: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
     return f"{percent(row[f'{name}_ratio'])} ({_interval(row, name)})"
 
 
 def comma_interval(row: Mapping[str, Any], name: str) -> str:
-    """Write a ratio and its interval for use inside brackets: `28.9 %, 95 % interval 22.0 to 36.8 %`."""
+    """Write the ratio `<name>_ratio` of a row and its interval for a place inside brackets.
+
+    The form is `28.9 %, 95 % interval 22.0 to 36.8 %`.
+    """
     return f"{percent(row[f'{name}_ratio'])}, {_interval(row, name)}"
 
 
@@ -266,7 +275,7 @@ def _interval(row: Mapping[str, Any], name: str) -> str:
 
 
 def listed_pools(pools: list[str]) -> str:
-    """Write the names of pools for a sentence; of many, the first few and the number of the others."""
+    """Write names of pools for a sentence: at most four, and then the number of the others."""
     rest = len(pools) - MAX_NAMED
     return listed(pools if rest <= 0 else [*pools[:MAX_NAMED], plural(rest, "other pool")])
 

@@ -1,4 +1,4 @@
-"""A topic: one question of the report, with all that is needed to answer it."""
+"""Defines a topic: one question of the report, and the functions that answer it from the marts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,11 @@ from analysis.report.model import Content, Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One question of the report: the rows it reads, and its answer in sentences, figures and tables."""
+    """Describes one question of the report, the rows that it reads, and the functions that answer it.
+
+    `content` makes the figures and tables of the section from the marts. `sentences` makes its headline
+    answer.
+    """
 
     section_id: str
     title: str
@@ -20,7 +24,7 @@ class Topic:
     reads: Mapping[str, Read] = field(default_factory=dict)
 
     def section(self, marts: Marts) -> Section:
-        """Make the section of the page."""
+        """Make this topic's section of the page from the marts."""
         content = self.content(marts)
         return Section(
             section_id=self.section_id,

@@ -1,1 +1,1 @@
-"""Draw charts."""
+"""Draws the charts of the report as inline SVG."""

@@ -1,4 +1,4 @@
-"""Charts of a value over time, age or delay: lines or steps inside their 95 % bands."""
+"""Draws charts of a value over time, age or delay, as lines or steps with 95 % bands around them."""
 
 import datetime as dt
 import math
@@ -33,7 +33,7 @@ Shape = Literal["line", "step", "points"]
 Stroke = Literal["solid", "dashed", "dotted"]
 
 HEIGHT_PX: Final = 270
-# Thousands are written out; what is beyond them, or below one, has as many digits as it needs.
+# Numbers from 1,000 to 10^9 are written in full; all others get four significant digits.
 PLAIN_LABEL: Final = "format(datum.value, datum.value >= 1e3 && datum.value < 1e9 ? ',.0f' : '.4~g')"
 USD_LABEL: Final = f"'$' + {PLAIN_LABEL}"
 HASHRATE_LABEL: Final = "replace(format(datum.value, '.3~s'), regexp('([a-zA-Z]?)$'), '\u00a0$1') + 'H/s'"
@@ -64,19 +64,19 @@ _DAYS_NAMED_BELOW: Final = dt.timedelta(days=300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: its title, how its numbers are written, its ends and its ticks."""
+    """Describes one axis: its title, its ends and its ticks. `label` is the Vega expression for a number."""
 
     title: str
     label: str = PLAIN_LABEL
     is_log: bool = False
     domain: tuple[float, float] | None = None
     ticks: Sequence[float] = ()
-    cuts_bands: bool = False  # a wide band does not flatten the lines: it is cut, and CUT_MARK shows where
+    cuts_bands: bool = False  # a band that is too high is cut, and CUT_MARK shows where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A value at x, with its 95 % interval if it has one. A y of None breaks the line."""
+    """Holds a value at x, with its 95 % interval if it has one. A y of None makes a gap in the line."""
 
     x: X
     y: float | None
@@ -85,13 +85,16 @@ class Point:
 
 
 def interval_point(x: X, row: Row, name: str, unit: str) -> Point:
-    """Make the point of a row from the columns `<name>_<unit>`, `<name>_low_<unit>`, `<name>_high_<unit>`."""
+    """Make the point at x from three columns of a row: `<name>_<unit>`, and the two ends of its interval.
+
+    The ends are the columns `<name>_low_<unit>` and `<name>_high_<unit>`.
+    """
     return Point(x=x, y=row[f"{name}_{unit}"], low=row[f"{name}_low_{unit}"], high=row[f"{name}_high_{unit}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One series of values. Every series of a chart has its own colour or dashes."""
+    """Holds one series of values with its label, colour and form. Each series of a chart looks different."""
 
     label: str
     colour: str
@@ -101,7 +104,7 @@ class Line:
 
     @property
     def legend(self) -> LegendKey:
-        """Give the line of the legend for this series."""
+        """Return the line of the legend for this series."""
         return LegendKey(
             label=self.label,
             colour=self.colour,
@@ -111,7 +114,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A moment that an upright line marks."""
+    """Describes a moment that an upright line with a label marks."""
 
     x: X
     label: str
@@ -127,7 +130,10 @@ def line_panel(
     events: Sequence[Event] = (),
     is_half: bool = False,
 ) -> Panel:
-    """Draw lines as a panel: in two widths, or as one of two panels side by side if `is_half`."""
+    """Draw a chart of lines in a wide and a narrow version; if `is_half`, in one version for half the page.
+
+    `name` is the prefix of the ids in the SVG, so it must be unique on the page.
+    """
     description = "; ".join(_in_words(line) for line in lines)
 
     def at(width_px: int, suffix: str) -> Markup:
@@ -147,7 +153,7 @@ def _in_words(line: Line) -> str:
 def line_chart(
     lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = (), width_px: int
 ) -> Drawing:
-    """Build the chart of lines over numbers or UTC days. At least one point must have a value."""
+    """Build the Altair chart of lines over numbers or UTC days. At least one point must have a value."""
     x_axis = _x(lines, x, width_px)
     if y.is_log and y.domain is None:
         low, high = _reach(lines)
@@ -168,7 +174,7 @@ def line_chart(
 
 
 def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
-    """Yield the layers of one series: its band, its line and its points."""
+    """Yield the layers that draw one series: its band or error bars, its line, and its points."""
     rows = [{"x": _place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in line.points]
     shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
     banded = [row for row in rows if row["low"] is not None and row["high"] is not None]
@@ -196,12 +202,12 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
 
 
 def _most(lines: Sequence[Line]) -> float:
-    """Give where an axis that cuts bands ends: at twice the largest value."""
+    """Return the upper end for an axis that cuts wide bands: twice the largest value."""
     return 2 * max(point.y or 0 for line in lines for point in line.points)
 
 
 def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
-    """Give the points whose band reaches beyond the end of the axis, with the colour of their line."""
+    """Return the points whose band reaches beyond the end of the axis, with the colour of their line."""
     most = _most(lines)
     return [
         (point, line.colour)
@@ -212,7 +218,7 @@ def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
 
 
 def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
-    """Mark at the upper edge that a band goes on beyond it."""
+    """Draw a small triangle at the upper edge of the chart, where the band of a point goes on beyond it."""
     base = alt.Chart(alt.InlineData(values=[{"x": _place(point.x), "label": CUT_MARK}]))
     mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
         x=x, y=alt.value(0), text="label:N"
@@ -221,7 +227,7 @@ def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
 
 
 def _event_layer(event: Event, x: alt.X) -> Drawing:
-    """Draw an upright line with its label above the plot."""
+    """Draw the upright line of an event, with its label above the plot."""
     base = alt.Chart(alt.InlineData(values=[{"x": _place(event.x), "label": event.label}])).encode(x=x)
     rule = base.mark_rule(color=MUTED, strokeDash=[2, 3])
     text = base.mark_text(align="center", dy=-8, color=INK).encode(y=alt.value(0), text="label:N")
@@ -243,13 +249,13 @@ def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
 
 
 def _reach(lines: Sequence[Line]) -> tuple[float, float]:
-    """Give the ends of a logarithmic axis: a little beyond all values and intervals."""
+    """Return the lower and upper end for a logarithmic axis: a little beyond all values and intervals."""
     values = [value for line in lines for p in line.points for value in (p.low, p.y, p.high) if value]
     return 0.93 * min(values), 1.07 * max(values)
 
 
 def _y(column: str, axis: Axis) -> alt.Y:
-    """Build the y axis. Its title lies above the axis, where it needs no width."""
+    """Build the y axis for a column of the data. Its title stands above the axis, where it takes no width."""
     look: dict[str, Any] = {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end"}
     look |= {"titleX": 4 - _LEFT_PX, "titleY": -16, "labelExpr": axis.label, "domain": False}
     look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": 5}
@@ -268,7 +274,7 @@ def _place(x: X) -> float | str:
 
 
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Give round ticks for a logarithmic axis; the fewer decades it has, the more ticks per decade."""
+    """Return round ticks for a logarithmic axis from `low` to `high`; on a short axis they are denser."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: tuple[float, ...] = ()
     for steps in (
@@ -284,12 +290,12 @@ def log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 def whole_ticks(first: int, last: float) -> tuple[float, ...]:
-    """Give at most ten whole numbers as the ticks of an axis of counts, starting with the first."""
+    """Return at most eleven whole numbers from `first` to `last`, evenly spaced, as the ticks of an axis."""
     return tuple(range(first, int(last) + 1, max(1, math.ceil((last - first) / 10))))
 
 
 def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
-    """Give round ticks for a logarithmic axis of seconds: 1 s, 10 s, 1 min; more on a short axis."""
+    """Return round ticks for a logarithmic axis of seconds: 1 s, 10 s, 1 min; finer ones for a short axis."""
     for ticks in (DURATION_TICKS, FINE_DURATION_TICKS):
         found = tuple(tick for tick in ticks if low_s <= tick <= high_s)
         if len(found) >= _MIN_TICKS:
@@ -312,7 +318,10 @@ def distribution_panel(
     *,
     end_s: float,
 ) -> Panel:
-    """Draw distributions of intervals as a panel in two widths."""
+    """Draw distributions of block intervals in a wide and a narrow version, up to `end_s` seconds.
+
+    `curves` has a pair (colour, points) for each distribution.
+    """
 
     def at(width_px: int, suffix: str) -> Markup:
         chart = step_chart(curves, end_s=end_s, width_px=width_px)
@@ -322,7 +331,10 @@ def distribution_panel(
 
 
 def end_to_draw(curves: Iterable[Curve]) -> float:
-    """Choose where the time axis of distributions ends; of many intervals the slowest 1 % are not shown."""
+    """Return the number of seconds at which an axis of block intervals ends.
+
+    It ends at the longest interval; a curve of 200 points or more counts only up to its fastest 99 %.
+    """
     ends = (
         points[-1][0]
         if len(points) < MIN_FOR_CUT
@@ -333,10 +345,10 @@ def end_to_draw(curves: Iterable[Curve]) -> float:
 
 
 def step_chart(curves: Sequence[tuple[str, Curve]], *, end_s: float, width_px: int) -> Drawing:
-    """Build a chart of distributions of intervals in seconds, as steps: one (colour, points) for each.
+    """Build an Altair chart of distributions of block intervals in seconds, drawn as steps up to `end_s`.
 
-    A point is (seconds, ratio of intervals that are not longer). Each curve has at least one point. The chart
-    ends at `end_s`.
+    `curves` has a pair (colour, points) for each distribution. A point is (seconds, ratio of intervals that
+    are not longer), and each curve has at least one point.
     """
     start_s = min(0.0, *(points[0][0] for _, points in curves))
     rows = []
@@ -382,7 +394,10 @@ def step_chart(curves: Sequence[tuple[str, Curve]], *, end_s: float, width_px: i
 def day_chart(
     rows: Sequence[tuple[dt.date, float, float, float]], *, largest: float, colour: str, width_px: int
 ) -> Drawing:
-    """Build a small chart of a pool's ratio per UTC day, with its band; rows are (day, ratio, low, high)."""
+    """Build a small chart of a pool's ratio over time, with its 95 % band.
+
+    Each row is (day, ratio, lower end, upper end); `largest` is the upper end of the axis.
+    """
     data = [{"day": f"{day:%Y-%m-%d}", "ratio": r, "low": lo, "high": hi} for day, r, lo, hi in rows]
     x = alt.X(
         "day:T",

@@ -1,4 +1,4 @@
-"""Charts with one row for each pool or metric: a dot for its value, and a line for the 95 % interval."""
+"""Draws charts with one row per pool or metric: a dot for the value, and a line for the 95 % interval."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ Mark = Literal["dot", "ring", "diamond"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioRow:
-    """One row of a chart of ratios: a value, its 95 % interval, its labels and its CSS colour.
+    """Holds one mark of a chart of ratios: a value, its 95 % interval, its labels and its CSS colour.
 
-    Values with the same `row` stand on one line, each with its own `mark`. Without an interval only the mark
-    is drawn.
+    Marks with the same `row` stand on one line, each with its own shape (`mark`). Without an interval only
+    the mark is drawn.
     """
 
     row: str
@@ -48,7 +48,10 @@ class RatioRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioAxis:
-    """The axis of a chart of ratios: percent by default. A dotted line marks the value `reference`."""
+    """Describes the axis of a chart of ratios, in percent by default. A dotted line marks `reference`.
+
+    `label` is the Vega expression that writes a number.
+    """
 
     label: str = PERCENT_LABEL
     title: str = ""
@@ -64,7 +67,10 @@ TRANSACTIONS: Final = RatioAxis(title="Part of transactions")
 
 
 def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis = SHARES) -> Panel:
-    """Draw a chart of ratios twice: for wide and for narrow screens."""
+    """Draw a chart of ratios in a version for wide and a version for narrow screens.
+
+    `name` is the prefix of the ids in the SVG, so it must be unique on the page.
+    """
     return Panel(
         title="",
         wide=ratio_drawing(f"{name}-wide", title, rows, width_px=WIDE_PX, axis=axis),
@@ -75,14 +81,14 @@ def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis
 def ratio_drawing(
     name: str, title: str, rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis = SHARES
 ) -> Markup:
-    """Draw a chart of ratios in one width, with its values as a description in words."""
+    """Draw a chart of ratios as SVG of one width, with its values in words for screen readers."""
     chart = ratio_chart(rows, width_px=width_px, axis=axis)
     description = "; ".join(f"{row.label} {row.value}" for row in rows)
     return draw(chart, name=name, title=title, description=description)
 
 
 def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> Drawing:
-    """Build the chart: ratios as dots, their 95 % intervals as lines, one row each."""
+    """Build the Altair chart: ratios as dots, their 95 % intervals as lines, and one line of text per row."""
     label_px, value_px = label_width(width_px), 66
     order = list(dict.fromkeys(row.row for row in rows))
     marks = list(dict.fromkeys(row.mark for row in rows))
@@ -127,7 +133,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
 
 
 def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
-    """Give the ends of the axis: its smallest value, and a little more than the largest value."""
+    """Return the two ends of the axis of ratios; the upper one is a little more than the largest value."""
     highest = 1.08 * max(row.high or row.ratio for row in rows)
     end = axis.largest or (highest if axis.limit is None else min(axis.limit, highest)) or 1.0
     if not axis.is_log:
@@ -141,7 +147,10 @@ def _data(rows: Sequence[RatioRow] | Sequence[Span]) -> alt.InlineData:
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
-    """Give one row as JSON; rings and diamonds are filled with the colour of the paper."""
+    """Turn the fields of one mark into JSON values, with its shape, and with the colour inside the shape.
+
+    Rings and diamonds have the colour of the paper inside.
+    """
     values = {
         key: timestamp(value) if isinstance(value, dt.datetime) else value for key, value in row.items()
     }

@@ -1,10 +1,11 @@
-"""Turns an Altair chart into SVG for a page that holds several: no browser, no network, no script.
+"""Turns an Altair chart into SVG that stands inside a page, without browser, network or script.
 
 Colours are CSS variables (`var(--…)`), so one drawing works on the light and on the dark page. Every id
 starts with the name of its drawing, so two drawings on one page never share an id. The same chart always
 gives the same text.
 
-What all charts have in common is here too: their widths, the labels of their rows, and the formats of dates.
+This module also holds what all charts have in common: their widths, the labels of their rows, and the formats
+of dates.
 """
 
 import datetime as dt
@@ -42,7 +43,7 @@ _REFERENCE: Final = re.compile(r"url\(#([^)]+)\)")
 
 
 def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -> Markup:
-    """Render a chart as one inline `<svg>` with a title and a description.
+    """Render an Altair chart as one inline `<svg>` with a title and a description for screen readers.
 
     `name` is the prefix of all ids in it, so it must be unique on the page.
     """
@@ -65,7 +66,7 @@ def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -
 
 
 def _config() -> dict[str, Any]:
-    """Give the style that all charts share."""
+    """Return the Vega configuration with the style that all charts share."""
     axis = {
         "labelColor": MUTED,
         "titleColor": MUTED,
@@ -107,7 +108,7 @@ def _clean(root: ET.Element, name: str) -> None:
 
 
 def row_labels(base: alt.Chart, label_px: int) -> alt.Chart:
-    """Write the label of each row to the left of the plot; a label that is too long is cut."""
+    """Draw the label of each row to the left of the plot; a label longer than `label_px` is cut."""
     once = base.transform_aggregate(label="min(label)", groupby=["row"])
     text: alt.Chart = once.mark_text(align="left", limit=label_px - 10).encode(
         x=alt.value(-label_px), text="label:N", color=alt.value(INK)
@@ -116,12 +117,12 @@ def row_labels(base: alt.Chart, label_px: int) -> alt.Chart:
 
 
 def label_width(width_px: int) -> int:
-    """Give the width of the labels of rows, for a chart of some width."""
+    """Return the width in pixels for the labels of rows, in a chart that is `width_px` wide."""
     return 150 if width_px >= _WIDE_FROM_PX else 108
 
 
 def tick_count(width_px: int) -> int:
-    """Give the number of ticks for an axis of a chart of some width."""
+    """Return how many ticks an axis should have in a chart that is `width_px` wide; at least 3."""
     return max(3, width_px // _PX_PER_TICK)
 
 
@@ -131,5 +132,5 @@ def timestamp(at: dt.datetime) -> str:
 
 
 def day_format(length: dt.timedelta) -> str:
-    """Choose how to write days on an axis: with the day of the month, or with the year on a long one."""
+    """Return the strftime format of days on an axis: day and month, or from 300 days on month and year."""
     return "%d %b" if length < _YEARS_SHOWN_FROM else "%b %Y"

@@ -1,4 +1,4 @@
-"""A chart of time spans: one row for each stream, one bar for each span."""
+"""Draws a chart of time spans: one row for each stream of a node, and one bar for each span."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _HOURS_SHOWN_BELOW: Final = dt.timedelta(days=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One bar of a timeline: it lies in the row `row` and lasts from one UTC time to another."""
+    """Describes one bar of a timeline: the row in which it lies, and the UTC times of its start and end."""
 
     row: str
     label: str
@@ -35,7 +35,7 @@ class Span:
 def timeline_chart(
     spans: Sequence[Span], *, from_at: dt.datetime, to_at: dt.datetime, width_px: int
 ) -> Drawing:
-    """Draw time spans as bars, one line for each row. Even the shortest bar can be seen."""
+    """Build an Altair chart of time spans as bars, one line per row. Even the shortest bar can be seen."""
     label_px = label_width(width_px)
     order = list(dict.fromkeys(span.row for span in spans))
     rows = [
@@ -67,7 +67,7 @@ def timeline_chart(
 
 
 def _time_format(length: dt.timedelta) -> str:
-    """Choose how to write the times of an axis of some length: seconds, minutes or days."""
+    """Return the strftime format of the times on an axis of the given length: seconds, minutes or days."""
     if length < _SECONDS_SHOWN_BELOW:
         return "%H:%M:%S"
     return "%H:%M" if length < _HOURS_SHOWN_BELOW else day_format(length)

@@ -1,4 +1,4 @@
-"""The topics of the report in the order of the page, and the rows of the marts that they read."""
+"""Lists the topics of the report in the order of the page, and reads the rows that they need."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,5 +45,8 @@ READS: Final[Mapping[str, data.Read]] = MappingProxyType(
 
 
 def read_marts(database: Path) -> data.Marts:
-    """Read all that the topics show; ReportError says what is missing and what to run."""
+    """Read from a built database all rows that the topics show.
+
+    Raises ReportError, which says what is missing and what to run, if the database cannot be used.
+    """
     return data.read(database, READS)

@@ -1,4 +1,7 @@
-"""Topic: how sure it is who mined a block: methods, conflicts, doubtful blocks, labels of third parties."""
+"""Makes the report's section on how sure it is who mined a block.
+
+It shows the methods of attribution, conflicts between rules, doubtful blocks, and labels of third parties.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -71,7 +74,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how blocks were attributed, how many of them are in conflict, and whether others agree."""
+    """Write the headline sentences: how blocks were attributed, how many conflict, whether others agree."""
     rows = [r for r in marts.rows("attribution_method") if r["period_kind"] == "all"]
     if not rows:
         return ["Not enough data: no block was observed."]
@@ -101,7 +104,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show methods, conflicts, rules, doubtful blocks, and how far third parties agree."""
+    """Make the section: methods, conflicts, rules, doubtful blocks, and agreement with third parties."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     methods = [row for row in marts.rows("attribution_method") if row["period_kind"] == "all"]
@@ -151,7 +154,7 @@ def _method_table(marts: Marts, rows: list[Row]) -> Table:
 
 
 def _method_figure(marts: Marts) -> Figure:
-    """Draw the share of each method per difficulty epoch."""
+    """Draw the share of blocks that each method attributed, per difficulty epoch."""
     rows = [row for row in marts.rows("attribution_method") if row["period_kind"] == "epoch"]
     lines = [
         Line(

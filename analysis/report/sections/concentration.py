@@ -1,4 +1,4 @@
-"""Topic: how concentrated mining is, whether the shares change, and which pools come and go."""
+"""Makes the report's section on how concentrated mining is, and whether the pools' shares change."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -85,7 +85,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how concentrated mining is, and whether the shares changed."""
+    """Write the headline sentences: how concentrated mining is, and whether the shares of pools changed."""
     row = next(
         (
             row
@@ -116,7 +116,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show the indices, the largest owners, changes of the shares, and pools that come, go or change name."""
+    """Make the section: indices, largest owners, changes of shares, pools that come, go or change name."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     whole = [row for row in marts.rows("concentration_index") if row["period_kind"] == "all"]
@@ -199,7 +199,7 @@ def _lives(marts: Marts) -> list[str]:
 
 
 def _top_figure(marts: Marts) -> Figure:
-    """Draw the share of the n largest owners together, for each grouping."""
+    """Draw which share of all blocks the n largest have together, for pools, owners and template groups."""
     lines: list[Line] = []
     for index, (group, name) in enumerate(GROUPS.items()):
         rows = [
@@ -266,7 +266,7 @@ def _top_table(marts: Marts) -> Table:
 
 
 def _index_table(marts: Marts, whole: list[Row]) -> Table:
-    """Show every index for each grouping over the whole window."""
+    """Make the table of every index of concentration over the whole window, for each way to group blocks."""
     order = list(GROUPS)
     rows = [
         {
@@ -303,7 +303,7 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
 
 
 def _ends(row: Row, index: str) -> tuple[float | None, float | None]:
-    """Give the smallest and largest value of an index over all ways to assign the unknown blocks."""
+    """Return the smallest and largest value that an index can have, depending on who mined unknown blocks."""
     if index == "gini":
         return row["gini_least"], row["gini_most"]
     found = [value for end in ("apart", "largest") if (value := row[f"{index}_if_{end}"]) is not None]
@@ -326,7 +326,7 @@ def _course_figure(marts: Marts) -> Figure:
             Point(x=day, y=row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for day, row in course
         ]
         if any(point.y is not None for point in points):
-            is_whole = name == "nakamoto"  # a line would run through numbers between the whole ones
+            is_whole = name == "nakamoto"  # the index is a whole number, and a line would show values between
             line = Line(
                 label=title,
                 colour="var(--accent-1)",

@@ -1,4 +1,4 @@
-"""Topic: how much was really observed, and what was left out."""
+"""Makes the report's section on how much was really observed, and what was left out of the results."""
 
 import datetime as dt
 from typing import Final
@@ -20,7 +20,7 @@ FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how much of the window was observed."""
+    """Write the headline sentences: how many holes there are, and how much of its time a node was watched."""
     watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
     if not watched:
         return [
@@ -41,7 +41,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show how long each stream of each node was observed, and where it was not."""
+    """Make the section: when each stream of a node was observed, its holes, exclusions and failed checks."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if marts.coverage:
@@ -98,7 +98,7 @@ def _stream(row: Row) -> str:
 
 
 def _from_to(row: Row) -> tuple[str, str]:
-    """Give the start and the end of a row as two cells."""
+    """Write the UTC times of the start and the end of a row as two table cells."""
     return moment(row["from_at"]), moment(row["to_at"])
 
 
@@ -166,7 +166,7 @@ def _hole_table(holes: list[Row]) -> Table:
 
 
 def _exclusion_table(marts: Marts) -> Table:
-    """Make a table of what was left out of which results."""
+    """Make the table of what was left out: how many blocks or transactions, and of which results."""
     rows = [row for row in _exclusions(marts) if row["count"]]
     return mart_table(
         "exclusion-table",
@@ -223,7 +223,7 @@ def _exclusions(marts: Marts) -> list[Row]:
 
 
 def _check_table(marts: Marts) -> Table:
-    """Make a table of the checks that found something, with a note on those that found nothing."""
+    """Make the table of the build's checks that found something, with a note on those that found nothing."""
     failed = [check for check in marts.checks if check.n_offending]
     rows = [
         {"name": check.name, "severity": check.severity, "n": check.n_offending, "summary": check.summary}

@@ -1,4 +1,4 @@
-"""Topic: how often blocks are empty, whether empty blocks come sooner than others, and why they are empty."""
+"""Makes the report's section on empty blocks: how frequent, how early after the parent, and why."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ EMPTY_COLOUR: Final = "var(--accent-2)"
 NONEMPTY_COLOUR: Final = "var(--accent-1)"
 CLOCKS: Final = MappingProxyType({"arrival": "arrival", "header": "header times (less exact)"})
 OPEN_BIN_FACTOR: Final = 1.5
-# Said where p-values of many pools stand beneath each other.
+# A note for tables with p-values of many pools.
 CORRECTED: Final = (
     "Of many pools, some have a small p by chance. The corrected p (Holm) is below 0.05 for "
     "any pool in at most 5\u00a0% of windows in which no pool differs."
@@ -88,7 +88,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how many blocks were empty, whether they came sooner than others, and which pools differ."""
+    """Write the headline sentences: how many blocks are empty, if they came sooner, which pools differ."""
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
     if overall is None or not overall["n_blocks"]:
         return [NO_BLOCKS]
@@ -102,7 +102,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show the rate of empty blocks, their intervals against those of others, and the likely reasons."""
+    """Make the section: the rate of empty blocks, their intervals against others, and the likely reasons."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
@@ -126,7 +126,7 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[str]]:
-    """Give the figures and tables on why blocks are empty, and sentences for what could not be shown."""
+    """Make the figures and tables on why blocks are empty, and sentences on those that lack data."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     hazards = [row for row in marts.rows("empty_hazard") if row["owner"] == ALL]
@@ -177,7 +177,7 @@ def _interval_sentence(overall: Row) -> str:
 
 
 def cause_sentences(marts: Marts) -> list[str]:
-    """Say why blocks are likely to be empty, and whether it matters that the parent is the pool's own."""
+    """Write why blocks are likely to be empty, and whether it matters that the pool mined the parent too."""
     row = next((r for r in marts.rows("empty_classes") if r["pool"] == ALL), None)
     if row is None:
         return []
@@ -211,7 +211,7 @@ def cause_sentences(marts: Marts) -> list[str]:
 
 
 def _with_something_waiting(marts: Marts) -> list[str]:
-    """Compare the intervals without the blocks that nobody could fill; without arrivals, by header times."""
+    """Compare intervals without blocks that had no transaction to take; without arrivals by header times."""
     clocks = {row["clock"]: row for row in marts.rows("empty_timing") if row["owner"] == ALL}
     arrival, header = clocks.get("arrival"), clocks.get("header")
     if arrival and arrival["p_value"] is not None and arrival["n_mempool_empty"]:
@@ -258,7 +258,7 @@ def _rate_table(marts: Marts) -> Table:
 
 
 def _grouped_rates(marts: Marts) -> list[Figure | Table]:
-    """Show the rate over time, and for owners of several pools."""
+    """Make the figure of the rate of empty blocks over time, and a table for owners of several pools."""
     course = marts.over_time("empty_rate")
     parts: list[Figure | Table] = [_course_figure(course, on_blocks(marts))] if len(course) > 1 else []
     columns = [
@@ -420,7 +420,7 @@ def _hazard_figure(marts: Marts, rows: Sequence[Row], clock: str) -> Figure:
 
 
 def _steps(rows: Sequence[Row], name: str) -> list[Point]:
-    """Turn bins into the points of a step line; the last bin gets an end."""
+    """Turn bins of time into the points of a step line, with one more point at the end of the last bin."""
     points = [interval_point(row["from_s"], row, name, "per_s") for row in rows]
     end = rows[-1]["to_s"] or rows[-1]["from_s"] * OPEN_BIN_FACTOR
     last = points[-1]

@@ -1,4 +1,4 @@
-"""Topic: whether pools take the transactions that pay best, and why, and what fees they get."""
+"""Makes the report's section on whether pools take the best-paying transactions, and the fees they earn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -62,7 +62,7 @@ FACTORS: Final[Mapping[str, str]] = MappingProxyType(
         "size": "Size",
     }
 )
-# What a verdict of the mart says, and how it goes on in a sentence.
+# For each verdict of the mart: its text in a table, and the end of a sentence.
 VERDICTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "agrees": ("agrees with the paper", "which agrees with it"),
@@ -82,7 +82,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say which share of high and of low feerates pools took, and which pools differ."""
+    """Write the headline sentences: the shares of high and low feerates that pools took, and who differs."""
     rows = [row for row in marts.feerates if row["feerate_kind"] == "package"]
     overall = next((row for row in rows if row["pool"] == ALL), None)
     if overall is None or overall["top_x_ratio"] is None:
@@ -113,7 +113,10 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show which share of the top X and of the rest outside the top 2X each pool took, by each feerate."""
+    """Make the section: which part of the top X, and of those outside the top 2X, each pool took.
+
+    X is the number of transactions in a block. The parts are given for each kind of feerate.
+    """
     rows = [row for row in marts.feerates if row["feerate_kind"] in FEERATE_KINDS]
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -135,7 +138,7 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def choice_parts(marts: Marts) -> list[Figure | Table]:
-    """Show the effect of template age, the paper's figures, the factors, and the captured fees."""
+    """Make the figures and tables on template age, the paper's figures, the factors, and captured fees."""
     parts: list[Figure | Table] = []
     ages = [row for row in marts.rows("feerate_age") if row["top_x_ratio"] is not None]
     if len({row["age_s"] for row in ages}) > 1:
@@ -150,7 +153,7 @@ def choice_parts(marts: Marts) -> list[Figure | Table]:
 
 
 def choice_sentences(marts: Marts) -> list[str]:
-    """Compare the paper's figures with ours, and name the strongest factor and the captured fees."""
+    """Write sentences on the paper's figures beside ours, the strongest factor, and the captured fees."""
     said = []
     for claim, paper, label in (
         ("top_x", "about 90\u00a0%", "of the top X"),
@@ -188,17 +191,17 @@ def choice_sentences(marts: Marts) -> list[str]:
 
 
 def _verdict_clause(verdict: str) -> str:
-    """Say how our figure lies to the paper's."""
+    """Write the end of a sentence that says whether our figure agrees with the paper's."""
     return VERDICTS[verdict][1] if verdict in VERDICTS else f"which is {printable(verdict)}"
 
 
 def _kinds(rows: Sequence[Row]) -> list[str]:
-    """Give the kinds of feerate that the mart has, in a fixed order."""
+    """Return the kinds of feerate that the rows have: package, plain and cluster, in this order."""
     return [kind for kind in FEERATE_KINDS if any(row["feerate_kind"] == kind for row in rows)]
 
 
 def _panel(marts: Marts, rows: Sequence[Row], name: str, title: str, *, axis: RatioAxis) -> Panel | None:
-    """Draw one ratio of every pool, by each kind of feerate; None where no pool has it."""
+    """Draw the ratio `name` of every pool, one mark for each kind of feerate; None if no row has it."""
     drawn = [ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]]) for row in rows_to_draw(rows, name)]
     if not drawn:
         return None
@@ -253,7 +256,10 @@ def _table(marts: Marts, rows: Sequence[Row], kind: str) -> Table:
 
 
 def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
-    """Draw the share taken by template age: of all pools for each feerate, of large pools for one."""
+    """Draw which part of the transactions blocks took, by the age of the template.
+
+    All pools together get a line for each kind of feerate; the largest pools get one by package feerate.
+    """
     pools = [pool for pool in marts.pools if any(row["pool"] == pool for row in ages)][:MAX_POOLS]
     kinds = [kind for kind in KINDS if any(row["feerate_kind"] == kind for row in ages)]
     wanted = [(ALL, kind) for kind in kinds] + [(pool, "package") for pool in pools]
@@ -304,7 +310,10 @@ def _age_points(ages: Sequence[Row], pool: str, kind: str, name: str) -> list[Po
 
 
 def _bare(points: Sequence[Point], pool: str) -> list[Point]:
-    """Remove the band of a single pool: several bands would hide each other."""
+    """Remove the bands from the points of a single pool, because several bands would hide each other.
+
+    The points of all pools together (`pool` is "all") keep their bands.
+    """
     return list(points) if pool == ALL else [Point(x=point.x, y=point.y) for point in points]
 
 
@@ -334,7 +343,7 @@ def _age_table(marts: Marts) -> Table:
 
 
 def _claim_table(marts: Marts) -> Table:
-    """Put the paper's figures beside ours: first by plain feerate, as in the paper, then by the others."""
+    """Make the table of the paper's figures beside ours: first by plain feerate, as in the paper."""
     rows = sorted(
         (row for row in marts.rows("feerate_claims") if row["age_s"] == 0),
         key=lambda row: (row["feerate_kind"] != "plain", row["feerate_kind"], row["claim"] != "top_x"),

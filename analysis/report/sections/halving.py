@@ -1,4 +1,4 @@
-"""Topic: whether price, fees, revenue or hashrate changed more at a halving than on other dates."""
+"""Makes the report's section on whether price, fees, revenue or hashrate changed at a halving."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -32,7 +32,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say which series changed more at a halving than on placebo dates."""
+    """Write the headline sentences: which series changed more at a halving than on placebo dates."""
     known = [row for row in marts.rows("halving_effect") if row["p_value"] is not None]
     if not known:
         return ["Not enough data: no series has 30 days before and after a halving."]
@@ -64,7 +64,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show the change at each halving beside the changes on placebo dates."""
+    """Make the section: the change of each series at each halving, beside its changes on placebo dates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     known = [row for row in marts.rows("halving_effect") if row["change_ratio"] is not None]

@@ -1,4 +1,4 @@
-"""Topic: how much hashing power the network and its pools have, and whether it grows exponentially."""
+"""Makes the report's section on the hashrate of the network and of pools, and on its exponential growth."""
 
 import datetime as dt
 import math
@@ -48,7 +48,7 @@ NOT_ENOUGH_DAYS: Final = (
     "`pool-collector backfill` reads older blocks from the node's disk."
 )
 NO_GROWTH: Final = "Not enough data to say whether it grew exponentially. 30 days with blocks are needed."
-HALF_DEPENDENT: Final = 1.0  # Durbin-Watson below this: neighbouring residuals are alike
+HALF_DEPENDENT: Final = 1.0  # a Durbin-Watson statistic below this: residuals are not independent
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "hashrate": Read("hashrate", "period_kind, first_height", "grouped_by = 'network'"),
@@ -70,7 +70,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how large the hashrate was, and whether it grew exponentially."""
+    """Write the headline sentences: how large the hashrate was, and whether it grew exponentially."""
     row = marts.whole_window("hashrate")
     if row is None:
         return [NO_BLOCKS]
@@ -93,7 +93,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show the hashrate by two methods over time, per pool, and the fit of exponential growth."""
+    """Make the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if not marts.rows("hashrate"):
@@ -332,7 +332,10 @@ def _two(value: float | None) -> str:
 
 
 def _break_days(row: Row) -> str:
-    """Write the interval of the break at which a piece begins; the first piece begins without a break."""
+    """Write the interval of days in which the break before a piece of constant growth lies.
+
+    The first piece has no break before it and gets an en dash.
+    """
     low, high = row["first_day_low"], row["first_day_high"]
     return NOTHING if low is None else f"{moment(low)} to {moment(high)}"
 

@@ -1,4 +1,4 @@
-"""The last two sections: how the numbers are computed, and what was run."""
+"""Makes the last two sections of the report: how the numbers are computed, and what was run."""
 
 import inspect
 import re
@@ -65,7 +65,7 @@ def _methods(_marts: Marts) -> Content:
 
 
 def _parameters(model: Model) -> list[str]:
-    """Name the parameters of a query, with their values and what they are for."""
+    """Return one line with the parameters of a query, their values and purposes; an empty list for none."""
     if not model.parameters:
         return []
     named = [f"{name} = {given.value}: {given.doc}" for name, given in model.parameters.items()]
@@ -73,7 +73,7 @@ def _parameters(model: Model) -> list[str]:
 
 
 def _run(marts: Marts) -> Content:
-    """Show the run manifest: versions, nodes, rules and dataset."""
+    """Make the table of the run manifest: versions, nodes, rules and dataset."""
     return Content(
         parts=[
             Table(

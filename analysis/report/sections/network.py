@@ -1,4 +1,4 @@
-"""Topic: lost blocks, reorganisations, and how fast a block reaches each of our nodes."""
+"""Makes the report's section on lost blocks, reorganisations, and how fast blocks reach our nodes."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -66,7 +66,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how many blocks were lost, how deep reorganisations went, and how late the slowest node is."""
+    """Write the headline sentences: lost blocks, the deepest reorganisation, and the slowest node's delay."""
     row = next((r for r in marts.rows("stale_rate") if r["pool"] == ALL), None)
     if row is None or not row["n_blocks"]:
         return ["Not enough data on stale blocks: our node announced no block as it arrived."]
@@ -98,7 +98,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show stale blocks, reorganisations and propagation between our nodes."""
+    """Make the section: stale blocks, reorganisations, and propagation between our nodes."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     pushed = [row for row in marts.ranked("stale_rate") if row["n_blocks"]]

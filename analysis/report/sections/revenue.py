@@ -1,4 +1,4 @@
-"""Topic: what mining earns, what one unit of hashing power earns, and whether the hashrate follows."""
+"""Makes the report's section on what mining and a unit of hashrate earn, and whether hashrate follows."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -92,7 +92,10 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say what was earned, whether hashrate follows a threshold, and whether the two dilemmas are seen."""
+    """Write the headline sentences: what was earned, and whether a threshold and the two dilemmas are seen.
+
+    The dilemmas are the Malthusian trap and the prisoner's dilemma.
+    """
     row = marts.whole_window("revenue")
     if row is None or not row["fee_block_count"]:
         return ["Not enough data: the fees of no block are known."]
@@ -114,7 +117,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show revenue and hashprice over time and per pool, the threshold, and the two dilemmas."""
+    """Make the section: revenue and hashprice over time and per pool, the threshold, and the two dilemmas."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     known = [row for row in marts.rows("revenue") if row["fee_block_count"]]
@@ -212,7 +215,7 @@ def _course_figure(marts: Marts) -> Figure:
             Point(x=day, y=None if row[name] is None else row[name] * factor / ((per and row[per]) or 1))
             for day, row in course
         ]
-        # A day without a price parts a line; of days with none beside them no line would be seen.
+        # A day without a price breaks the line, and a single day between breaks would not be seen.
         is_parted = any(point.y is None for point in points)
         return Line(label=label, colour=colour, points=points, shape="points" if is_parted else "line")
 
@@ -330,7 +333,7 @@ def _growth(value: float | None) -> str:
 
 
 def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
-    """Draw the growth of hashrate beside the growth of what it earns."""
+    """Draw the growth per day of the network's hashrate beside the growth of its revenue and hashprice."""
     colours = {"hashrate": "var(--accent-1)"}
     drawn = [
         RatioRow(
@@ -362,7 +365,7 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
 
 
 def _pool_growth(marts: Marts) -> list[tuple[Row, Row]]:
-    """Give for the largest pools the two fits of growth: of hashrate and of hashprice."""
+    """Return for each of the largest pools two fits of growth: of its hashrate and of its hashprice."""
     fits = {(row["owner"], row["metric"]): row for row in marts.rows("revenue_growth") if _is_fitted(row)}
     unit = "usd" if any(metric == "hashprice_usd" for _, metric in fits) else "sat"
     pairs = [(fits.get((pool, "hashrate")), fits.get((pool, f"hashprice_{unit}"))) for pool in marts.pools]
@@ -374,7 +377,7 @@ def _is_fitted(row: Row) -> bool:
 
 
 def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
-    """Draw for each pool the growth of its own hashrate, and of what a unit of it earned."""
+    """Draw for each pool the growth of its hashrate beside the growth of what a unit of it earned."""
     rows = [
         RatioRow(
             row=f"{row['owner']}-{row['metric']}",

@@ -1,4 +1,4 @@
-"""Topic: who mines how many blocks, over the whole window and per day."""
+"""Makes the report's section on pool shares: who mines how many blocks, in all and per day."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say who mined the most blocks, whether that is certain, and how many blocks are unknown."""
+    """Write the headline sentences: who mined the most blocks, how certain that is, how many are unknown."""
     ranked = [row for row in marts.shares if not row["is_unknown"] and row["block_count"]]
     unknown = next((row for row in marts.shares if row["is_unknown"] and row["block_count"]), None)
     if not ranked and unknown is None:
@@ -61,7 +61,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show how many blocks each pool mined, over the whole window and over time."""
+    """Make the section: how many blocks each pool mined, over the whole window and over time."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     shown = [row for row in marts.shares if row["block_count"]]
@@ -80,7 +80,7 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def _leaders(marts: Marts, ranked: Sequence[Row]) -> list[str]:
-    """Say who is first, and whether it is certain that the second is behind."""
+    """Say which pool mined the most blocks, and whether it is certain that the second mined fewer."""
     first = ranked[0]
     of_all = f"{count(first['block_count'])} of {plural(first['total_block_count'], 'block')}"
     tied = [marts.name(row["pool"]) for row in ranked if row["block_count"] == first["block_count"]]
@@ -126,7 +126,10 @@ def _share_table(marts: Marts) -> Table:
 
 
 def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
-    """Draw one panel for each pool: by day, or by difficulty epoch where the days are too many."""
+    """Draw the share of each large pool over time, one panel per pool.
+
+    A point is a day, or a difficulty epoch if there are more than 120 days.
+    """
     pools = [*marts.pools[:MAX_DAY_PANELS], *(row["pool"] for row in marts.shares if row["is_unknown"])]
     is_daily = len(days) <= MAX_DAYS
     found = _by_day(marts) if is_daily else _by_epoch(marts)
@@ -157,7 +160,9 @@ def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
     )
 
 
-Shares = Mapping[dt.date, tuple[int, Mapping[str, Row]]]  # period: all blocks, and the row of each pool
+Shares = Mapping[
+    dt.date, tuple[int, Mapping[str, Row]]
+]  # by first day of the period: its number of blocks, and each pool's row
 
 
 def _by_day(marts: Marts) -> Shares:
@@ -176,7 +181,10 @@ def _by_epoch(marts: Marts) -> Shares:
 
 
 def _course(found: Shares, pool: str) -> Course:
-    """Give the share and its interval in every period; without a block in a period the share is 0."""
+    """Return a pool's share with its interval, as (day, share, lower end, upper end), in every period.
+
+    In a period without a block of the pool the share is 0.
+    """
     totals = np.array([total for total, _ in found.values()], float)
     _, highs = wilson_intervals(np.zeros(len(totals)), totals)
     course: Course = []
@@ -188,7 +196,7 @@ def _course(found: Shares, pool: str) -> Course:
 
 
 def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
-    """Make a table of the days, newest first; it shows the last ones, and the CSV has all."""
+    """Make the table of shares per day, newest first. It shows the last days, and the CSV has all of them."""
     order = {row["pool"]: index for index, row in enumerate(marts.shares)}
     newest = sorted(
         marts.day_shares, key=lambda row: (-row["day"].toordinal(), order.get(row["pool"], len(order)))

@@ -1,4 +1,7 @@
-"""Topic: how blocks differ from our node's templates, and which transactions may have been paid elsewhere."""
+"""Makes the report's section on blocks that differ from our node's templates.
+
+It also lists transactions that may have been paid for outside the chain.
+"""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -41,7 +44,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how well blocks match our templates, and which pools take transactions that paid too little."""
+    """Write the headline sentences: how well blocks match our templates, and who takes low feerates."""
     ages = [
         r
         for r in marts.rows("template_audit")
@@ -71,7 +74,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show how well blocks match templates of each age, and which transactions paid too little."""
+    """Make the section: how well blocks match templates by age, and which transactions pay too little."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     compared = [row for row in marts.rows("template_audit") if row["n_blocks"]]
@@ -132,7 +135,7 @@ def _part_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
 def _figure(
     marts: Marts, lines: Sequence[Line], *, figure_id: str, title: str, unit: str, caption: str
 ) -> Figure:
-    """Make a figure of lines over the age of the template."""
+    """Make a figure of lines over the age of the template. Lines without a value are left out."""
     drawn = [line for line in lines if any(point.y is not None for point in line.points)]
     x = Axis(title="Mean age of the template before the block", label=DURATION_LABEL)
     y = Axis(title=unit, label=PERCENT_LABEL)

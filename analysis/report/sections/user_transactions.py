@@ -1,4 +1,4 @@
-"""Topic: how long transactions wait, how they end, and what users send and pay."""
+"""Makes the report's section on users: how long transactions wait, how they end, and what users pay."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -57,7 +57,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Say how long the lowest and the highest payers wait, and how many transactions use RBF and CPFP."""
+    """Write the headline sentences: how long low and high payers wait, and how many use RBF and CPFP."""
     deciles = {r["decile"]: r for r in marts.rows("confirmation_decile")}
     if 0 not in deciles or not deciles[0]["n_entered"]:
         return ["Not enough data: no transaction was seen as it entered a mempool."]
@@ -87,7 +87,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Show how long transactions wait and how they end, by feerate decile, and what was sent per day."""
+    """Make the section: how transactions wait and end by feerate decile, and what users sent per day."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if _drawn(marts):
@@ -114,7 +114,7 @@ def _half(row: Row) -> str:
 
 
 def _drawn(marts: Marts) -> list[Row]:
-    """Give the rows of the deciles that are drawn, as long as any transaction is watched."""
+    """Return the rows that the charts of delay show: five deciles, while transactions were still watched."""
     return [
         row
         for row in marts.rows("confirmation_delay")
@@ -166,7 +166,7 @@ def _line(rows: list[Row], decile: int, name: str) -> Line:
 
 
 def decile_name(row: Row) -> str:
-    """Name a decile; 0 stands for all."""
+    """Name the feerate decile of a row: "1" to "10", or "all" for decile 0, which stands for all together."""
     return "all" if not row["decile"] else f"{row['decile']}"
 
 
@@ -275,7 +275,7 @@ def _tint(index: int) -> str:
 
 
 def _use_figure(marts: Marts) -> Figure:
-    """Draw how many transactions of one node use RBF and CPFP."""
+    """Draw per day how many transactions use RBF and CPFP, by the mempool of the first node."""
     node = marts.rows("user_day")[0]["node"]
     rows = [row for row in marts.rows("user_day") if row["node"] == node]
     lines = [
