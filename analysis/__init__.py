@@ -3,7 +3,7 @@
     from analysis import open_marts
     open_marts("data/dataset").df("pool_share")    # a pandas DataFrame
 
-These names load their libraries when they are first used, which takes a second.
+The first use of a name of this package imports its libraries, which takes a second.
 """
 
 import importlib
@@ -16,7 +16,7 @@ __all__ = ["OpenMarts", "open_marts"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the names of __all__ when they are asked for."""
+    """Import the module that defines a name of __all__ when the name is first used, and return its value."""
     if name in __all__:
         return getattr(importlib.import_module("analysis.marts"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The program `pool-analysis`, also as `python -m analysis`.
+"""Start the program `pool-analysis`, also as `python -m analysis`.
 
 Its libraries take a second to load. Ctrl-C ends the program with one line and status 130, also in that
 second, so this module imports next to nothing before it handles the signal.
@@ -14,7 +14,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class _Interrupt(BaseException):
-    """Ctrl-C. It is not KeyboardInterrupt, which the command-line library would turn into status 1."""
+    """Marks that Ctrl-C was pressed. A KeyboardInterrupt would not do: Typer would turn it into status 1."""
 
 
 class _CtrlC:
@@ -26,10 +26,13 @@ class _CtrlC:
 
     def __init__(self) -> None:
         self.was_pressed = False
-        self.is_over = False  # nothing runs any more that could be stopped
+        self.is_over = False  # the command has ended, and Ctrl-C is ignored
 
     def wait(self) -> None:
-        """Handle the signal from now on."""
+        """Install the handler of SIGINT and start the thread that watches for it.
+
+        It does nothing where SIGINT is ignored, as in a background job of a shell.
+        """
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a job in the background of a shell
             return
         pressed, written = os.pipe()
@@ -45,7 +48,10 @@ class _CtrlC:
 
     @staticmethod
     def _watch(pressed: int) -> None:
-        """Stop queries at the first Ctrl-C; end the process at the second, which clean-up cannot delay."""
+        """Stop queries at the first Ctrl-C; end the process at the second, without waiting for any clean-up.
+
+        `pressed` is the end of a pipe from which one byte can be read for each signal.
+        """
         os.read(pressed, 1)
         database = sys.modules.get("analysis.database")
         if database is not None and hasattr(database, "interrupt_queries"):
@@ -55,7 +61,10 @@ class _CtrlC:
 
 
 def main() -> None:
-    """Load and run the command. After Ctrl-C print one line and end with status 130, whatever else failed."""
+    """Load and run the command line.
+
+    After Ctrl-C print one line and end with status 130, whatever else failed.
+    """
     ctrl_c = _CtrlC()
     try:
         ctrl_c.wait()
@@ -65,7 +74,7 @@ def main() -> None:
         if not ctrl_c.was_pressed:
             raise
     if ctrl_c.was_pressed:
-        # What libraries do at the end of a process may hang or print more, so they are not asked.
+        # The exit handlers of libraries may hang or print more lines, so they are skipped.
         os.write(sys.stderr.fileno(), b"pool-analysis: stopped by Ctrl-C\n")
         os._exit(INTERRUPTED)
 

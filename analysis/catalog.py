@@ -39,14 +39,14 @@ DIALECT: Final = "duckdb"
 MACROS: Final = "macros.sql"
 HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
-# Relations that engine.py makes, and no SQL file: the pool rules and what they say about each block.
+# Relations that engine.py makes, not an SQL file: the pool rules, and the pools that they match per block.
 INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts")
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Parameter(BaseModel):
-    """One constant of a query: its value and what it means."""
+    """Holds one constant of a query: its value and what it means."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +55,7 @@ class Parameter(BaseModel):
 
 
 class Head(BaseModel):
-    """The head of a SQL file, with the keys that the file has."""
+    """Holds the keys that the head of one SQL file has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,7 +71,7 @@ class Head(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a model: the type as DuckDB names it, and the unit or meaning."""
+    """Describes one column of a model: the type as DuckDB names it, and the unit or meaning."""
 
     name: str
     type: str
@@ -80,7 +80,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One SQL file: what its head says, its query, and the relations that the query reads."""
+    """Describes one SQL file: what its head says, its query, and the relations that the query reads."""
 
     name: str
     layer: Layer
@@ -98,24 +98,27 @@ class Model:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All models, staging first, each behind the models that it reads; `macros` is the text of macros.sql."""
+    """Holds all models in an order in which they can be built, and the text of macros.sql as `macros`.
+
+    Staging comes first, then marts, then checks; each model comes after the models that it reads.
+    """
 
     models: tuple[Model, ...]
     macros: str
 
     @cached_property
     def by_name(self) -> Mapping[str, Model]:
-        """Each model by its name."""
+        """Map the name of each model to the model."""
         return {model.name: model for model in self.models}
 
     def layer(self, layer: Layer) -> tuple[Model, ...]:
-        """Give the models of one layer, in the order in which they can be built."""
+        """Return the models of one layer, in the order in which they can be built."""
         return tuple(model for model in self.models if model.layer == layer)
 
     def restricted_to(self, marts: Iterable[str]) -> "Catalog":
-        """Reduce the catalog to these marts, what they read, staging, and the checks that read nothing else.
+        """Return a smaller catalog: these marts, every mart that they read, and all of staging.
 
-        Raises CatalogError for a name that is not a mart.
+        It keeps those checks that read nothing else. Raises CatalogError for a name that is not a mart.
         """
         wanted = {model.name for model in self.layer("staging")}
         left = set(marts)
@@ -137,7 +140,10 @@ class Catalog:
 
 @cache
 def load_catalog() -> Catalog:
-    """Read every SQL file of this package, once. Raises CatalogError that names the file."""
+    """Read every SQL file of this package, once per process.
+
+    Raises CatalogError with the name of a faulty file.
+    """
     root = resources.files("analysis") / "sql"
     texts = {
         (layer, file.name): file.read_text(encoding="utf-8")
@@ -149,13 +155,16 @@ def load_catalog() -> Catalog:
 
 
 def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
-    """Make a catalog from SQL texts, keyed by layer and file name. CatalogError names the faulty file."""
+    """Make a catalog from the texts of SQL files, keyed by layer and file name.
+
+    Raises CatalogError with the name of a faulty file.
+    """
     models = [read_model(layer, name, text) for (layer, name), text in texts.items()]
     return Catalog(models=tuple(_ordered(models)), macros=macros)
 
 
 def read_model(layer: Layer, file_name: str, text: str) -> Model:
-    """Read one SQL file. Raises CatalogError where the head or the query breaks a rule."""
+    """Read the text of one SQL file. Raises CatalogError where its head or its query breaks a rule."""
     where = f"sql/{layer}/{file_name}"
     head_text, sql = _split(where, text)
     try:
@@ -185,7 +194,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
 
 
 def _split(where: str, text: str) -> tuple[str, str]:
-    """Split the text of a file into its head and its query."""
+    """Split the text of an SQL file into its head and its query; `where` names the file in errors."""
     head, close, sql = text.lstrip().partition(HEAD_CLOSE)
     if not head.startswith(HEAD_OPEN) or not close:
         raise CatalogError(
@@ -195,7 +204,7 @@ def _split(where: str, text: str) -> tuple[str, str]:
 
 
 def _column(where: str, name: str, line: str) -> Column:
-    """Read one line of [columns]: the type, two spaces, the meaning."""
+    """Read one line of [columns], which has the type, two spaces and the meaning, as a Column."""
     type_, gap, doc = line.partition("  ")
     if not gap or not doc.strip():
         raise CatalogError(f"{where}: column {name} must read 'TYPE  meaning', with two spaces, not {line!r}")
@@ -203,7 +212,7 @@ def _column(where: str, name: str, line: str) -> Column:
 
 
 def _check_head(where: str, layer: Layer, head: Head) -> None:
-    """Raise CatalogError where a head lacks what its layer needs."""
+    """Raise CatalogError where a head lacks a key that every file of its layer must have."""
     if layer == "checks":
         if head.severity is None:
             raise CatalogError(f"{where}: a check needs severity = 'fail' or 'warn' in its head")
@@ -218,7 +227,7 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
 
 
 def _references(where: str, sql: str) -> frozenset[str]:
-    """Give the names of the relations that a query reads, without its common table expressions."""
+    """Return the names of the relations that a query reads, without its common table expressions."""
     try:
         statements: list[Any] = sqlglot.parse(sql, dialect=DIALECT)
     except sqlglot.ParseError as error:
@@ -234,9 +243,10 @@ def _references(where: str, sql: str) -> frozenset[str]:
 
 
 def _ordered(models: Iterable[Model]) -> list[Model]:
-    """Sort models by layer, and within a layer so that each stands behind what it reads.
+    """Sort models by layer, and within a layer so that each comes after the models that it reads.
 
-    Raises CatalogError for two relations of one name, for one that nothing makes, and for a circle.
+    Raises CatalogError for two relations of one name, for a relation that is read but does not exist, and for
+    models that read each other in a circle.
     """
     by_name: dict[str, Model] = {}
     for model in models:

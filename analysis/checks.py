@@ -1,4 +1,4 @@
-"""Run the checks of a build: the queries of sql/checks, and one per grain, which must be unique.
+"""Run the checks of a build: the queries of sql/checks, and for each model a check that its grain is unique.
 
 A check is a query that returns the rows which break a rule. The results are kept in the table `check_results`
 of the database, so that the report can show them.
@@ -15,7 +15,7 @@ from analysis.errors import DatabaseError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check: how many rows broke the rule. A check passes when `n_offending` is 0."""
+    """Tells how many rows broke the rule of one check. A check passes when `n_offending` is 0."""
 
     name: str
     severity: Severity
@@ -24,12 +24,12 @@ class CheckResult:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the check forbids the use of the results: severity `fail`, and rows were found."""
+        """Tell whether the results must not be used: the severity is `fail`, and rows broke the rule."""
         return self.severity == "fail" and self.n_offending > 0
 
 
 def run_checks(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple[CheckResult, ...]:
-    """Run every check of the catalog and a check of each grain; store and return the results."""
+    """Run every check of the catalog and a check of each grain; store the results and return them."""
     results = tuple(
         CheckResult(name=name, severity=severity, summary=summary, n_offending=_count(connection, sql))
         for name, severity, summary, sql in _checks(catalog)
@@ -42,7 +42,7 @@ def run_checks(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple
 
 
 def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ...]:
-    """Read the stored results of the checks. Raises DatabaseError where the database has none."""
+    """Read the results of the checks from a built database. Raises DatabaseError where it has none."""
     try:
         rows = connection.execute("SELECT name, severity, summary, n_offending FROM check_results").fetchall()
     except duckdb.CatalogException:
@@ -54,13 +54,13 @@ def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ..
 
 
 def duplicates(model: Model) -> str:
-    """Write a query for the keys that more than one row of a model has."""
+    """Write a query that finds the keys which more than one row of a model has."""
     keys = ", ".join(model.grain)
     return f"SELECT {keys} FROM {model.name} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 - names from our own heads
 
 
 def _checks(catalog: Catalog) -> Iterator[tuple[str, Severity, str, str]]:
-    """Give name, severity, summary and query of every check: first the SQL files, then one per grain."""
+    """Yield name, severity, summary and query of every check: those of SQL files, then one per grain."""
     for check in catalog.layer("checks"):
         yield check.name, check.severity or "fail", check.summary, check.sql
     for model in catalog.models:

@@ -1,4 +1,4 @@
-"""The verbs of `pool-analysis`: build the database, show what it holds, write the report."""
+"""Define the verbs of `pool-analysis`: build the database, show its relations, write the report."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 
 class Format(StrEnum):
-    """How `show` writes rows."""
+    """Names the forms in which `show` and other verbs write rows."""
 
     TABLE = "table"
     CSV = "csv"
@@ -45,7 +45,7 @@ class Format(StrEnum):
 
 
 class Study(StrEnum):
-    """A study whose statements `replicate` checks."""
+    """Names the studies whose statements `replicate` checks."""
 
     PAPER = "paper"
 
@@ -58,7 +58,7 @@ REPORT = Path("data/reports/report.html")
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the version and end, where --version was given."""
+    """Print the version and exit when --version was given."""
     if wanted:
         typer.echo(f"pool-analysis {metadata.version(engine.DISTRIBUTION)}")
         raise typer.Exit
@@ -220,7 +220,7 @@ def diff_rules(
 
 
 def _write(columns: Sequence[str], rows: Iterable[row_output.Row], format_: Format) -> None:
-    """Write rows to standard output."""
+    """Write rows to standard output in the chosen format."""
     if format_ is Format.CSV:
         row_output.write_csv(columns, rows, sys.stdout)
     elif format_ is Format.JSON:
@@ -231,7 +231,7 @@ def _write(columns: Sequence[str], rows: Iterable[row_output.Row], format_: Form
 
 @contextmanager
 def _progress() -> Iterator[engine.Progress]:
-    """Show what is being built, on a terminal only."""
+    """Return a callback that shows on a terminal which model is being built; elsewhere it does nothing."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _name: None
@@ -241,7 +241,7 @@ def _progress() -> Iterator[engine.Progress]:
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Format, most: int | None) -> bool:
-    """Write the first rows of a relation, at most `most`; return whether these were all."""
+    """Write the first `most` rows of a relation, or all if None; return whether the relation has no more."""
     reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
     every_row = _rows(reader)
     _write(reader.schema.names, islice(every_row, most), format_)
@@ -249,19 +249,19 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Forma
 
 
 def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: Format) -> None:
-    """Write all rows of a query to standard output."""
+    """Run one query and write all its rows to standard output."""
     reader = ask(connection, query).to_arrow_reader()
     _write(reader.schema.names, _rows(reader), format_)
 
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[row_output.Row]:
-    """Give the rows one by one, as tuples, because two columns may have one name."""
+    """Yield the rows of an Arrow reader one by one, as tuples, because two columns may have one name."""
     for batch in reader:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _print_checks(results: tuple[CheckResult, ...]) -> None:
-    """Print each check that found rows."""
+    """Print to standard error each check that found offending rows."""
     for result in results:
         if result.n_offending:
             typer.echo(
@@ -270,20 +270,20 @@ def _print_checks(results: tuple[CheckResult, ...]) -> None:
 
 
 def _stop_on_failure(results: tuple[CheckResult, ...]) -> None:
-    """Raise DatabaseError where a check of severity `fail` found rows."""
+    """Raise DatabaseError where a check of severity `fail` found offending rows."""
     failed = [result.name for result in results if result.is_failure]
     if failed:
         raise DatabaseError(f"checks failed: {', '.join(failed)}; do not use these results")
 
 
 def main() -> None:
-    """Run the command line; exit 1 with one line on failure, 2 for wrong usage."""
+    """Run the command line; exit with 1 and one line after a failure, with 2 for wrong usage."""
     try:
         app(prog_name="pool-analysis")
     except AnalysisError as error:
         typer.echo(f"pool-analysis: {row_output.inert(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:
-        # The reader of our output has enough; Python must not try to flush the rest at exit.
+        # The program that reads our output has closed the pipe: Python must not flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

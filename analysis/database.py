@@ -1,7 +1,7 @@
 """Open DuckDB the way every part of the analysis uses it: in UTC, with the functions of analysis.stats.
 
 A built database is opened for reading only, and confined: a query can read the database and the dataset that
-it was built from, and nothing else on this machine. A query must be one statement that reads.
+it was built from, and nothing else on this machine. A query must be one statement that only reads.
 """
 
 import glob
@@ -32,7 +32,10 @@ PIVOT: Final = re.compile(r"\s*pivot\s", re.IGNORECASE)
 def connect(
     database: Path | str = ":memory:", *, read_only: bool = False, memory_gb: float | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB in UTC with our statistics; nothing is downloaded. The connection is closed at the end."""
+    """Open DuckDB in UTC with the functions of analysis.stats, and close the connection at the end.
+
+    No extension is downloaded or loaded on demand. `memory_gb` limits the memory of DuckDB.
+    """
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -53,16 +56,16 @@ def connect(
 
 
 def interrupt_queries() -> None:
-    """Stop the queries that run now, from another thread; they end with duckdb.Error."""
+    """Stop all running queries of this process from another thread; each ends with duckdb.Error."""
     for connection in list(_open):
         connection.interrupt()
 
 
 @contextmanager
 def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the result of a build for reading, confined to the database and its dataset.
+    """Open the result of a build for reading, confined to the database and the dataset it was built from.
 
-    Raises DatabaseError where there is no database, or one that cannot be read.
+    Raises DatabaseError where the file does not exist or cannot be read.
     """
     if not database.is_file():
         raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
@@ -79,7 +82,7 @@ def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
-    """Find the dataset that a database was built from; None where it is gone or not recorded."""
+    """Find the dataset that a database was built from; None where the dataset is gone or not recorded."""
     try:
         facts = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
     except duckdb.CatalogException:
@@ -91,9 +94,9 @@ def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
-    """Give the answer to one query.
+    """Run one query and return its result.
 
-    Raises DatabaseError unless the text is one statement that only reads; duckdb.Error where the query fails.
+    Raises DatabaseError unless the text is one statement that only reads, and duckdb.Error where it fails.
     """
     statements = connection.extract_statements(query)
     if len(statements) != 1:
@@ -110,7 +113,10 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRel
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> bool:
-    """Whether a statement only reads. EXPLAIN ANALYZE runs what it explains, so that is examined, too."""
+    """Tell whether a statement only reads.
+
+    For EXPLAIN the explained statement decides, as ANALYZE runs it.
+    """
     if statement.type is duckdb.StatementType.SELECT:
         return True
     if statement.type is duckdb.StatementType.MULTI:  # what PIVOT without a list of values becomes
@@ -123,7 +129,7 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Stateme
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None) -> None:
-    """Shut off all files but those of a dataset, extensions, and every change of a setting.
+    """Forbid a connection all files outside a dataset, all extensions, and every further change of a setting.
 
     The staging views name their files by a pattern in which special characters are escaped, so the folder is
     allowed in that form as well.

@@ -9,14 +9,16 @@ from typing import Final
 from analysis.errors import DatabaseError
 
 CLIENT: Final = "duckdb"
-# The oldest that reads our files; see STORAGE in database.py.
+# The oldest client that reads our files; see STORAGE in database.py.
 CLIENT_VERSION: Final = "1.4"
 # In safe mode the client opens no other file, runs no program and changes no setting.
 START: Final = ("-cmd", "SET TimeZone = 'UTC'; SET enable_external_access = false", "-cmd", ".safe_mode")
 
 
 def open_shell(database: Path) -> bool:
-    """Open the client on a database, for reading, and wait for its end; false where there is no client.
+    """Open the client on a database for reading and wait until it ends.
+
+    Returns False where no client is on PATH.
 
     The client runs in its safe mode: it reads the marts, and no file outside the database. Raw tables and
     staging views read the dataset's files, so they cannot be read there.
@@ -36,7 +38,7 @@ def open_shell(database: Path) -> bool:
 
 
 def how_to(database: Path) -> str:
-    """Say how to get a client and how to use it, and what works without."""
+    """Return a text that says how to get a client, how to use it, and which command works without it."""
     return f"""\
 There is no `{CLIENT}` client on PATH. Version {CLIENT_VERSION} or newer reads the database:
 

@@ -1,8 +1,8 @@
 """Build the staging views and the marts of one dataset in a DuckDB file.
 
 The file appears by rename, complete and checked, or not at all. Staging models are views on the Parquet
-files: they only rename, cast and remove duplicates, and a copy of the dataset would gain nothing. Marts are
-tables, or views on such tables, so what they hold can be read without the dataset.
+files, because they only rename, cast and remove duplicates: a copy of the data would gain nothing. Marts are
+tables, or views on such tables, so they can be read without the dataset.
 """
 
 import datetime as dt
@@ -30,7 +30,7 @@ from collector.dataset.open import Dataset
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
-# Every coinbase that the dataset or a block table of others has; a table of others has no outputs.
+# Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
 ATTRIBUTED: Final = """
     SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
     UNION ALL
@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """The result of a build: the database, its chain, rows per mart, and what the checks found."""
+    """Describes a finished build: the database, its chain, the rows per mart, the results of checks."""
 
     database: Path
     chain: str
@@ -56,7 +56,7 @@ class BuildResult:
 
     @property
     def failed_checks(self) -> tuple[CheckResult, ...]:
-        """Checks of severity `fail` that found offending rows."""
+        """Return the checks of severity `fail` that found offending rows."""
         return tuple(check for check in self.checks if check.is_failure)
 
 
@@ -70,10 +70,11 @@ def build(
     memory_gb: float | None = None,
     progress: Progress = lambda _name: None,
 ) -> BuildResult:
-    """Build every model and run every check; call `progress` with the name of each before it starts.
+    """Build every model in a new database and run every check; return what was built.
 
-    With `marts`, only these and what they read are built, and only checks that read nothing else are run.
-    DuckDB takes at most `memory_gb` (by default four fifths of the machine) and uses the disk beyond that.
+    `progress` is called with the name of each step, mostly a mart, before it starts. With `marts`, only these
+    and the models that they read are built, and only checks that read nothing else are run. DuckDB takes at
+    most `memory_gb` of memory (by default four fifths of the machine's) and puts the rest on disk.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was.
     """
@@ -103,7 +104,7 @@ def build(
 
 
 def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Make one model, as a view or as a table; its parameters are variables of the session."""
+    """Create the view or table of one model; its parameters become variables of the DuckDB session."""
     for name, parameter in model.parameters.items():
         connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
     kind = "VIEW" if model.is_view else "TABLE"
@@ -117,7 +118,7 @@ def _build(
     rules: RuleSet,
     progress: Progress,
 ) -> dict[str, int]:
-    """Make views, inputs and marts in their order; return the number of rows of each mart."""
+    """Create raw views, staging, inputs and marts in order; return the number of rows of each mart."""
     create_views(connection, dataset)
     connection.execute(catalog.macros)
     for model in catalog.layer("staging"):
@@ -139,14 +140,14 @@ def _build(
 
 
 def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    """Store an Arrow table in the database, for the marts to read."""
+    """Store an Arrow table in the database under a name, for the marts to read."""
     connection.register("input_table", table)
     connection.execute(f"CREATE TABLE {name} AS SELECT * FROM input_table")  # noqa: S608 - a name of ours
     connection.unregister("input_table")
 
 
 def _build_facts(dataset: Dataset, rules: RuleSet) -> pa.Table:
-    """Give, as keys and values, what a build depends on: versions, rules, dataset, time."""
+    """Return a table of keys and values with what a build depends on: versions, rules, dataset, time."""
     facts = {
         "analysis_version": metadata.version(DISTRIBUTION),
         "python_version": platform.python_version(),
@@ -161,7 +162,10 @@ def _build_facts(dataset: Dataset, rules: RuleSet) -> pa.Table:
 
 @contextmanager
 def _appearing(database: Path) -> Iterator[Path]:
-    """Give a path to build in; which becomes `database` when the block ends well and vanishes if not."""
+    """Yield a temporary path to build in; rename it to `database` at the end, or delete it after an error.
+
+    Raises DatabaseError where the folder cannot be written.
+    """
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
         with replaced_atomically(database) as path:

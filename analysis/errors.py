@@ -1,37 +1,40 @@
-"""The errors that the analysis raises on purpose; all of them are AnalysisErrors."""
+"""Define the errors that the analysis raises on purpose; all of them are AnalysisErrors."""
 
 
 class AnalysisError(Exception):
-    """Anything the analysis raises on purpose. The CLI prints it without a traceback."""
+    """Is the base of every error that the analysis raises on purpose.
+
+    The CLI prints it without a traceback.
+    """
 
 
 class RulesError(AnalysisError):
-    """The pool rules cannot be used as they are; the message names file and entry."""
+    """Means that the pool rules are missing, malformed or contradictory; the message names file and entry."""
 
 
 class AddressError(RulesError):
-    """A text is not a Bitcoin address, although it stands where one is expected."""
+    """Means that a text in a rule file is not a Bitcoin address, although its key is `address`."""
 
 
 class ReportError(AnalysisError):
-    """The report cannot be made: the database lacks what it shows, or the file cannot be written."""
+    """Means that the report cannot be made: the database lacks a mart, or a file cannot be written."""
 
 
 class DatasetError(AnalysisError):
-    """The dataset cannot be read as it is; the message names folder or file."""
+    """Means that the dataset cannot be read; the message names the folder or the file."""
 
 
 class CatalogError(AnalysisError):
-    """One of the SQL files of this package breaks the rules of the catalog; the message names the file."""
+    """Means that an SQL file of this package breaks the rules of the catalog; the message names the file."""
 
 
 class DatabaseError(AnalysisError):
-    """The database cannot be read or written, or `pool-analysis build` did not make it."""
+    """Means that the database cannot be read or written, or that `pool-analysis build` did not make it."""
 
 
 class PublishedDataError(AnalysisError):
-    """A file that a paper's authors published is missing or has changed; the message names the file."""
+    """Means that a file which a paper's authors published is missing or has changed; the message names it."""
 
 
 class UnknownRelationError(DatabaseError):
-    """No mart and no staging view has the name that was asked for; the message gives the nearest names."""
+    """Means that no mart or staging view has the given name; the message gives the nearest names."""

@@ -20,7 +20,7 @@ DATABASE: Final = Path("analysis.duckdb")
 
 
 class OpenMarts:
-    """The marts of one database, open for reading.
+    """Gives read access to the marts of one built database.
 
     Times are in UTC. Close it with `close()` or by a `with` block; it also closes when Python ends.
     """
@@ -30,7 +30,7 @@ class OpenMarts:
         self._connection = self._stack.enter_context(open_database(database))
 
     def df(self, name: str) -> "pd.DataFrame":
-        """Give all rows of one mart or staging view as a pandas DataFrame.
+        """Return all rows of one mart or staging view as a pandas DataFrame.
 
         Raises UnknownRelationError, with the nearest names, where there is no such relation.
         """
@@ -38,7 +38,7 @@ class OpenMarts:
         return self._connection.sql(f"FROM {name}").df()
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Give the answer to one query as a DuckDB relation, which has `.df()`, `.fetchall()` and more.
+        """Run one query and return a DuckDB relation, which has `.df()`, `.fetchall()` and more.
 
         The query can read the database and its dataset, and no other file. Raises DatabaseError unless it is
         one statement that only reads.
@@ -66,7 +66,8 @@ def open_marts(
     """Build every mart of a dataset anew and open the database for reading.
 
     `rules` is a folder of pool rules; without it the project's own rules are used. Raises AnalysisError where
-    the dataset, the rules or the database cannot be used. What the checks found is in `check_results`.
+    the dataset, the rules or the database cannot be used. A failed check raises nothing: the table
+    `check_results` has the results of the checks.
     """
     result = engine.build(Path(dataset), Path(rules) if rules else default_rules_dir(), Path(database), chain)
     return OpenMarts(result.database)

@@ -1,8 +1,8 @@
 """Show each raw table of a dataset as a view in DuckDB, with the contract's columns and types.
 
 A table without files is an empty relation, and a column that older files lack is null, so every query works
-on every dataset. `collector.dataset` opens and reads the dataset; here its errors become those of the
-analysis. What cannot be read is named in one sentence.
+on every dataset. `collector.dataset` opens and reads the dataset; this module turns its errors into those of
+the analysis. One sentence names a file that cannot be read.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from collector.dataset.schema import TABLES, Table
 
 
 def open_dataset(root: Path, chain: str | None = None) -> Dataset:
-    """Check that a folder is a dataset with something in it, and choose the chain to read.
+    """Check that a folder is a dataset with at least one table file, and choose the chain to read.
 
-    Raises DatasetError for a missing, foreign or empty folder, another version, an absent chain, and for
-    several chains where none is named.
+    Raises DatasetError for a folder that is missing, empty or no dataset, for another version of the format,
+    for a chain that the dataset lacks, and for several chains when `chain` is None.
     """
     try:
         dataset = open_existing(root, chain)
@@ -37,10 +37,10 @@ def open_dataset(root: Path, chain: str | None = None) -> Dataset:
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> None:
-    """Make one view per table of the contract, with the contract's columns and types in its order.
+    """Create one view per table of the contract, with the contract's columns and types in its order.
 
-    A view names its files by a pattern, so that it also finds those that compaction makes later. Raises
-    DatasetError for a file that is not of its table, duckdb.Error for one that cannot be read.
+    A view names its files by a pattern, so it also finds files that compaction makes later. Raises
+    DatasetError for a file of another table or program, duckdb.Error for a file that cannot be read.
     """
     _refuse_strange_paths(dataset)
     for table in TABLES.values():
@@ -53,9 +53,9 @@ def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Non
 
 @contextmanager
 def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Keep compaction from moving the files that the views of a built database read.
+    """Hold the read lock of a built database's dataset, so that compaction moves none of its files.
 
-    Marts need no lock: they are tables of the database.
+    Marts need no lock: they are tables of the database. Raises DatasetError for a pipe or a broken link.
     """
     dataset = built_from(connection)
     if dataset is None:
@@ -67,7 +67,7 @@ def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def _refuse_strange_paths(dataset: Dataset) -> None:
-    """Raise DatasetError for a pipe, or a link to nothing, that has the name of a file."""
+    """Raise DatasetError where a pipe, or a link to nothing, stands among the files of a table."""
     try:
         for table in TABLES.values():
             dataset.refuse_strange_paths(table)
@@ -76,7 +76,10 @@ def _refuse_strange_paths(dataset: Dataset) -> None:
 
 
 def find_unreadable_file(dataset: Dataset) -> DatasetError | None:
-    """Look for the file that DuckDB has failed on: read all of them, name the first that cannot be read."""
+    """Read all files of a dataset and return an error for the first that cannot be read; None if all can.
+
+    It is called after DuckDB failed without the name of the file.
+    """
     for table in TABLES.values():
         for path in dataset.paths(table):
             try:
@@ -92,7 +95,7 @@ def find_unreadable_file(dataset: Dataset) -> DatasetError | None:
 
 
 def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:
-    """Refuse a file that lacks a column which is never null: it belongs to something else."""
+    """Raise DatasetError for a file that lacks a column which is never null: it is no file of `table`."""
     needed = [column.name for column in table.columns if not column.nullable]
     rows = connection.execute(
         "SELECT file_name, list(name) FROM parquet_schema(?) GROUP BY file_name ORDER BY file_name",
@@ -107,7 +110,10 @@ def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, tabl
 
 
 def _check_types(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:
-    """Refuse files whose types do not fit into the contract's, which would change those of the view."""
+    """Raise DatasetError for a file with a column type that cannot be widened to the contract's type.
+
+    Such a file would change the type of the view's column.
+    """
     expected = contract_types(table)
     if _types_of(connection, f"FROM {table.name}") == expected:
         return
@@ -126,5 +132,5 @@ def _check_types(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table:
 
 
 def _types_of(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
-    """Return the columns that a query gives, and DuckDB's names of their types."""
+    """Return the columns of a query's result: each name with DuckDB's name of its type."""
     return {name: type_ for name, type_, *_ in connection.execute(f"DESCRIBE {query}").fetchall()}

@@ -1,9 +1,9 @@
 """Write rows of a relation as a table for people, or as CSV or JSON for programs.
 
-Hashes are shown in display order, as RPC writes them; other bytes in hex. Null is an empty field of CSV, or
-null. Times are ISO 8601 in UTC, lists are JSON. Strangers write some of the texts. JSON is exact, and escapes
-all that is not ASCII. In a table and in CSV, control and format characters are replaced; in CSV a text
-that begins like a formula gets an apostrophe before it.
+Hashes are shown in display order, as RPC writes them; other bytes in hex. Null is an empty field in CSV and
+`null` in JSON. Times are ISO 8601 in UTC, lists are JSON. Strangers write some of the texts, such as coinbase
+texts. JSON keeps them exact, and escapes all that is not ASCII. Tables and CSV show U+FFFD for control and
+format characters; CSV puts an apostrophe before a text that begins like a formula.
 """
 
 import csv
@@ -23,19 +23,19 @@ from collector.dataset.schema import hash_hex
 HASH_BYTES: Final = 32
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 ENDLESS_WIDTH: Final = 100_000
-# Spreadsheets take a text for a formula that begins so; the last four are the full-width forms.
+# A spreadsheet takes a text that begins with one of these for a formula; the last four are full-width forms.
 FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 Row = Sequence[Any]
 
 
 def inert(text: str) -> str:
-    """Replace control, format and other unprintable characters, which could act on a terminal."""
+    """Replace each unprintable character with U+FFFD, because it could act on a terminal."""
     return "".join(character if character.isprintable() else REPLACEMENT for character in text)
 
 
 def plain(value: Any) -> Any:
-    """Turn a value of DuckDB into one that JSON has: hashes in display order, times in ISO 8601."""
+    """Convert a value from DuckDB into one that JSON has: hashes in display order, times in ISO 8601."""
     match value:
         case bytes():
             shown: Any = hash_hex(value) if len(value) == HASH_BYTES else value.hex()
@@ -59,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
-    """Write an array of objects, one per line, in ASCII."""
+    """Write rows to `out` as a JSON array of objects, one per line, in ASCII."""
     separator = "[\n"
     for row in rows:
         record = dict(zip(columns, map(plain, row), strict=True))
@@ -69,7 +69,7 @@ def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
-    """Write CSV with a header; texts can act neither on a terminal nor in a spreadsheet."""
+    """Write rows as CSV with a header; no text can act on a terminal or run as a formula in a spreadsheet."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(inert_field, columns))
     writer.writerows([inert_field(value) for value in row] for row in rows)
@@ -78,9 +78,9 @@ def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
 def write_table(
     columns: Sequence[str], rows: Iterable[Row], console: Console, *, folding: str | None = None
 ) -> None:
-    """Draw a table; where the terminal is too narrow, wrap the column named `folding`.
+    """Draw rows as a table on a console; if that is too narrow, wrap the column named `folding`.
 
-    Where the terminal is too narrow and `folding` is None, each row becomes a block of lines, one per column.
+    If the terminal is too narrow and `folding` is None, each row becomes a block of lines, one per column.
     Output that does not go to a terminal is as wide as the rows.
     """
     cells = [[inert(_cell(value)) for value in row] for row in rows]
@@ -100,7 +100,7 @@ def write_table(
 
 
 def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Table | Text]:
-    """Draw each row as a block of lines: the name of a column and its value on each."""
+    """Yield for each row a heading and a block of lines: on each line the name of a column and its value."""
     for number, line in enumerate(cells, start=1):
         yield Text(f"-- row {number}", style="dim")
         block = Table(box=None, show_header=False, pad_edge=False)
@@ -110,7 +110,7 @@ def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[
 
 
 def _field(value: Any) -> str:
-    """Write a value as a field of CSV: null is empty; booleans, lists and structs are JSON."""
+    """Return a value as the text of a CSV field: null is empty; booleans, lists and structs are JSON."""
     value = plain(value)
     if value is None:
         return ""
@@ -120,7 +120,7 @@ def _field(value: Any) -> str:
 
 
 def inert_field(value: Any) -> str:
-    """Write a value as a field of CSV that a terminal or a spreadsheet shows and does not obey.
+    """Return a value as the text of a CSV field that cannot act on a terminal or in a spreadsheet.
 
     Control and format characters are replaced. A text that a spreadsheet would take for a formula gets an
     apostrophe before it.
@@ -131,5 +131,5 @@ def inert_field(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Write a value as a cell of a table, with floats rounded to six digits."""
+    """Return a value as the text of a table cell, with floats rounded to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else _field(value)

@@ -1,4 +1,4 @@
-"""Show what a change of the pool rules does: name the pool of every block by both rule sets, and compare."""
+"""Show what a change of the pool rules does: find each block's pool by both rule sets, and compare."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ COLUMNS: Final = (
     "after_rule_id",
 )
 
-# Rules are those that decided the last block of the change.
+# The rule ids are those that decided the highest of the moved blocks.
 CHANGES: Final = """
 SELECT
     coalesce(before.pool, 'unknown') AS before_pool,
@@ -44,10 +44,11 @@ ORDER BY block_count DESC, before_pool, after_pool
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDiff:
-    """The difference between two rule sets on one dataset.
+    """Holds the difference between two rule sets on one dataset.
 
-    changes has the columns of COLUMNS and a row per pair of pools between which blocks moved, stale ones
-    included. added_rules and removed_rules are ids; a rule whose height bounds changed is in both.
+    `changes` has the columns of COLUMNS and one row for each pair of old and new pool with at least one moved
+    block; stale blocks are included. `added_rules` and `removed_rules` are rule ids; a rule whose height
+    bounds changed is in both.
     """
 
     before_hash: str
@@ -59,12 +60,15 @@ class RuleDiff:
 
     @property
     def n_changed(self) -> int:
-        """How many blocks the two rule sets give to different pools."""
+        """Count the blocks that the two rule sets give to different pools."""
         return sum(int(str(row[2])) for row in self.changes)
 
 
 def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None = None) -> RuleDiff:
-    """Name the pool of every block by two rule sets. Raises DatasetError for a folder of another kind."""
+    """Find the pool of every block of a dataset by two rule sets, and return what differs.
+
+    Raises DatasetError for a folder that is no dataset.
+    """
     source = open_dataset(dataset, chain)
     with source.read_lock(), connect() as connection:
         create_views(connection, source)
@@ -86,10 +90,10 @@ def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None
 
 
 def _missing(rules: RuleSet, others: RuleSet) -> tuple[str, ...]:
-    """Give the ids of the rules that the other set lacks, or has with other height bounds."""
+    """Return the ids of rules in `rules` that `others` lacks, or has with other height bounds."""
     return tuple(sorted(rule_id for rule_id, *_ in _bounded(rules) - _bounded(others)))
 
 
 def _bounded(rules: RuleSet) -> set[tuple[str, int, int]]:
-    """Give each rule as its id and its height bounds."""
+    """Return each rule of a rule set as its id and its first and last height."""
     return {(rule.rule_id, rule.from_height, rule.to_height) for pool in rules.pools for rule in pool.rules}

@@ -20,9 +20,10 @@ INDENT: Final = "  "
 
 
 def print_summary(database: Path, console: Console) -> None:
-    """Print the key findings of a built database within 80 columns. Raises ReportError as the report does.
+    """Print the key findings of a built database within 80 columns.
 
-    All text is printed as rich Text, which ignores markup, and control characters are made visible.
+    Raises ReportError as `report.write` does. All text is printed as rich Text, which ignores markup, and
+    control characters are made visible.
     """
     marts = read_marts(database)
     console.print(Text(lede(marts), style="bold"))
@@ -37,12 +38,12 @@ def print_summary(database: Path, console: Console) -> None:
 
 
 def _wrapped(sentence: str, width: int) -> str:
-    """Break a sentence into indented lines, at spaces but not between a number and its unit."""
+    """Break a sentence into indented lines of `width` columns, never between a number and its unit."""
     return textwrap.fill(sentence, width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
 def _pools(marts: Marts) -> Table:
-    """Make a table with a row per pool: its share, its empty blocks, how it follows feerates."""
+    """Make a table with a row per pool: its share, its empty blocks, how closely it follows feerates."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("Pool", no_wrap=True, overflow="ellipsis", max_width=18)
     for heading in ("Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X"):
@@ -61,7 +62,7 @@ def _pools(marts: Marts) -> Table:
 
 
 def _cells(marts: Marts, share: Row, empty: Row | None, feerate: Row | None) -> Sequence[str]:
-    """Write the cells of one pool's row; a dash stands for what was not measured."""
+    """Return the cells of one pool's line from its rows of three marts; a dash where a row is None."""
     return (
         marts.name(share["pool"]),
         count(share["block_count"]),

@@ -1,1 +1,1 @@
-"""Name the pool that mined a block: the pool rules, and how they are matched with a coinbase."""
+"""Name the pool that mined a block: load the pool rules and match them with the block's coinbase."""

@@ -1,10 +1,10 @@
 """Name the pool that mined a block from the raw bytes of its coinbase, and keep every rule that matched.
 
-Every rule whose height bounds hold the block is evaluated, and every match becomes a candidate. Payouts rank
+Every rule whose height bounds include the block is tried, and every match becomes a candidate. Payouts rank
 before tags, because anybody can write a tag. Among payouts the larger amount ranks first, then the earlier
 output; among tags the longer one, then the earlier position. Without a candidate the pool is unknown.
 
-The bytes of a coinbase are searched and compared, never decoded, so none of them can raise an error.
+The bytes of a coinbase are searched and compared, never decoded, so no bytes can raise an error.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,10 +35,10 @@ CANDIDATES = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A rule that matched a coinbase, and where.
+    """Names a rule that matched a coinbase, and the place where it matched.
 
-    position: byte offset of the tag in the coinbase script, or index of the output.
-    tag_length_bytes: None for a payout. value_sat: amount of the output; None for a tag.
+    `position` is the byte offset of a tag in the coinbase script, or the index of a paid output.
+    `tag_length_bytes` is None for a payout; `value_sat` is the amount of the output, None for a tag.
     """
 
     pool: str
@@ -51,29 +51,29 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """The pool of one coinbase: all candidates in order of rank, and the hash of the rules that gave them."""
+    """Holds all candidates of one coinbase, the best first, and the hash of the rule set that found them."""
 
     candidates: tuple[Candidate, ...]
     rules_hash: str
 
     @property
     def pool(self) -> str | None:
-        """Slug of the pool of the first candidate; None where no rule matched."""
+        """Return the slug of the first candidate's pool; None where no rule matched."""
         return self.candidates[0].pool if self.candidates else None
 
     @property
     def rule_id(self) -> str | None:
-        """Id of the rule of the first candidate, which decides; None where no rule matched."""
+        """Return the id of the first candidate's rule, which decides the pool; None where no rule matched."""
         return self.candidates[0].rule_id if self.candidates else None
 
     @property
     def method(self) -> Literal["payout", "tag"] | None:
-        """Whether the deciding rule matched a payout or a tag; None where no rule matched."""
+        """Return whether the deciding rule matched a payout or a tag; None where no rule matched."""
         return self.candidates[0].method if self.candidates else None
 
     @property
     def conflicts(self) -> tuple[Candidate, ...]:
-        """The candidates that name another pool than the first one does."""
+        """Return the candidates whose pool is another one than the first candidate's."""
         return tuple(candidate for candidate in self.candidates if candidate.pool != self.pool)
 
 
@@ -86,11 +86,11 @@ def attribute(
 
 
 def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
-    """Match many blocks: give a table with a row per candidate, rank 1 first; an unknown block has no row.
+    """Match the coinbases of many blocks; return a table with one row per candidate, in the order of blocks.
 
-    blocks: block_hash binary, height int32, coinbase_script binary,
-    coinbase_outputs list<struct<value_sat int64, script binary>>. Result: CANDIDATES, in the order
-    of blocks.
+    The best candidate of a block has rank 1. A block that no rule matches has no row. `blocks` has the
+    columns block_hash binary, height int32, coinbase_script binary and coinbase_outputs list<struct<value_sat
+    int64, script binary>>; the result has those of CANDIDATES.
     """
     batches = (
         _match_batch(rules, batch)
@@ -102,7 +102,7 @@ def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
 
 
 def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
-    """Match one batch of blocks; the result has the columns of CANDIDATES."""
+    """Match the coinbases of one batch of blocks; the result has the columns of CANDIDATES."""
     columns: dict[str, list[object]] = {name: [] for name in CANDIDATES.names}
     for block_hash, height, coinbase_script, outputs in zip(
         blocks["block_hash"].to_pylist(),
@@ -120,7 +120,10 @@ def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _outputs(column: pa.Array) -> Iterator[list[tuple[int, bytes]]]:
-    """Give the outputs of each block as (value_sat, script) pairs; reading whole columns at once is fast."""
+    """Yield the coinbase outputs of each block as (value_sat, script) pairs from a column of lists.
+
+    It converts each child column at once, which is faster than block by block.
+    """
     flat = column.flatten()
     pairs = zip(flat.field("value_sat").to_pylist(), flat.field("script").to_pylist(), strict=True)
     for n_outputs in pc.list_value_length(column).to_pylist():
@@ -130,7 +133,7 @@ def _outputs(column: pa.Array) -> Iterator[list[tuple[int, bytes]]]:
 def _candidates(
     rules: RuleSet, height: int, coinbase_script: bytes, outputs: Iterable[tuple[int, bytes]]
 ) -> list[Candidate]:
-    """Find every rule that matches one coinbase, in order of rank; each rule appears once."""
+    """Find every rule that matches one coinbase, best first; a rule that matches twice appears once."""
     payouts = [
         Candidate(pool=rule.pool, rule_id=rule.rule_id, method="payout", position=index, value_sat=value_sat)
         for index, (value_sat, script) in enumerate(outputs)

@@ -1,8 +1,8 @@
 """Turn a Bitcoin address into the output script that it stands for.
 
-Base58Check addresses are P2PKH and P2SH; segwit addresses are Bech32 (BIP173, version 0) and
-Bech32m (BIP350, versions 1 to 16). Main, test, signet and regtest prefixes are all accepted:
-attribution compares scripts, and a script does not name a network.
+Base58Check addresses give P2PKH and P2SH scripts; segwit addresses are Bech32 (BIP173, version 0) or Bech32m
+(BIP350, versions 1 to 16). Main, test, signet and regtest prefixes are all accepted: attribution compares
+scripts, and a script does not name a network.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ OP_1 = 0x51
 
 
 def script_of_address(address: str) -> bytes:
-    """Give the output script of an address of any Bitcoin network. Raises AddressError with the reason."""
+    """Return the output script of an address of any Bitcoin network. Raises AddressError with the reason."""
     if address.lower().startswith(tuple(f"{prefix}1" for prefix in SEGWIT_PREFIXES)):
         return _segwit_script(address)
     return _base58_script(address)
 
 
 def _base58_script(address: str) -> bytes:
-    """Give the P2PKH or P2SH script of a Base58Check address."""
+    """Return the P2PKH or P2SH script of a Base58Check address. Raises AddressError with the reason."""
     number = 0
     for character in address:
         digit = BASE58_ALPHABET.find(character)
@@ -61,7 +61,10 @@ def _base58_script(address: str) -> bytes:
 
 
 def _segwit_script(address: str) -> bytes:
-    """Give the witness program script of a Bech32 or Bech32m address."""
+    """Return the witness program script of a Bech32 or Bech32m address.
+
+    Raises AddressError with the reason.
+    """
     if address not in (address.lower(), address.upper()) or len(address) > BECH32_MAX_CHARS:
         raise AddressError(f"{address!r} mixes capitals or is too long for Bech32; copy the address again")
     prefix, _, data = address.lower().rpartition("1")
@@ -84,7 +87,7 @@ def _segwit_script(address: str) -> bytes:
 
 
 def _polymod(groups: list[int]) -> int:
-    """Compute the remainder of the checksum polynomial that BIP173 defines."""
+    """Compute the remainder of the checksum polynomial of BIP173 over a sequence of 5-bit groups."""
     checksum = 1
     for group in groups:
         top = checksum >> 25

@@ -1,6 +1,6 @@
-"""The shape of the rule files: which keys a table of TOML may have, and what each value must look like.
+"""Define the shape of the rule files: which keys a TOML table may have, and what each value must look like.
 
-Each class checks one table on its own. What tables say about each other is checked in rules.py.
+Each class checks one table on its own. rules.py checks what depends on several tables, such as overlaps.
 """
 
 import datetime as dt
@@ -21,13 +21,13 @@ Height = Annotated[int, Field(ge=0, le=MAX_HEIGHT)]
 
 
 class StrictModel(BaseModel):
-    """A table of TOML in which unknown keys and values of another type are errors."""
+    """Checks one TOML table: an unknown key, or a value of another type, is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class WrittenRule(StrictModel):
-    """One rule as it is written: exactly one pattern, the bounds in heights, and the source of the fact."""
+    """Checks one rule as written in a file: exactly one pattern, bounds in heights, and a source."""
 
     tag: str | None = None
     tag_hex: Hex | None = None
@@ -40,14 +40,14 @@ class WrittenRule(StrictModel):
 
     @property
     def tag_bytes(self) -> bytes | None:
-        """The bytes of the tag to look for in the coinbase script; None for a payout rule."""
+        """Return the bytes of the tag to look for in the coinbase script; None for a payout rule."""
         if self.tag is not None:
             return self.tag.encode()
         return None if self.tag_hex is None else bytes.fromhex(self.tag_hex)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse several patterns, a tag that is too short, and bounds that are reversed."""
+        """Refuse several patterns or none, a tag that is too short, and a from_height above to_height."""
         patterns = (self.tag, self.tag_hex, self.address, self.script_hex)
         if sum(pattern is not None for pattern in patterns) != 1:
             raise ValueError("needs exactly one of tag, tag_hex, address, script_hex")
@@ -59,7 +59,7 @@ class WrittenRule(StrictModel):
 
 
 class PoolFile(StrictModel):
-    """The file of one pool, <slug>.toml."""
+    """Checks the file of one pool, <slug>.toml."""
 
     name: Text
     aliases: list[Text] = []
@@ -69,7 +69,7 @@ class PoolFile(StrictModel):
 
 
 class WrittenMember(StrictModel):
-    """One pool of an entity as it is written, with the first and last date of its membership."""
+    """Checks one pool of an entity as written, with the first and last date of its membership."""
 
     pool: Slug
     from_date: dt.date | None = None
@@ -79,14 +79,14 @@ class WrittenMember(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse dates that are reversed."""
+        """Refuse a from_date after to_date."""
         if self.from_date and self.to_date and self.from_date > self.to_date:
             raise ValueError(f"from_date {self.from_date} is after to_date {self.to_date}; swap them")
         return self
 
 
 class WrittenEntity(StrictModel):
-    """One entity as it is written: its id, its name for people, what kind of group it is, and its members."""
+    """Checks one entity as written: its id, its name for people, the kind of group, and its member pools."""
 
     entity: Slug
     name: Text
@@ -96,6 +96,6 @@ class WrittenEntity(StrictModel):
 
 
 class EntitiesFile(StrictModel):
-    """The file of all entities, entities.toml."""
+    """Checks the file of all entities, entities.toml."""
 
     entities: list[WrittenEntity] = []

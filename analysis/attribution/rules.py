@@ -62,9 +62,9 @@ FileModel = TypeVar("FileModel", bound=StrictModel)
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One pattern that names a pool within heights from_height..to_height, both included.
+    """Holds one pattern that names a pool for blocks of heights from_height..to_height, both included.
 
-    A tag is searched in the coinbase script, a payout is compared with whole output scripts.
+    A tag is searched for in the coinbase script; a payout is compared with whole output scripts.
     """
 
     rule_id: str
@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """One pool: slug is its file name, name is for people, aliases are its names in other lists."""
+    """Holds one pool: `slug` is its file name, `name` is for people, `aliases` are other lists' names."""
 
     slug: str
     name: str
@@ -89,7 +89,7 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """A pool that belongs to an entity from from_date to to_date, both included; None is without a limit."""
+    """Says that a pool belongs to an entity from from_date to to_date, both included; None means no limit."""
 
     slug: str
     from_date: dt.date | None
@@ -99,7 +99,7 @@ class Membership:
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
-    """A group of pools that share an owner or a template, or another name that one pool had for a time."""
+    """Holds a group of pools: of one owner, with one block template, or another name that a pool once had."""
 
     entity: str
     name: str
@@ -109,14 +109,14 @@ class Entity:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """All pools and entities of one folder, sorted, with a hash of everything that can change a result."""
+    """Holds all pools and entities of one folder, sorted, with a hash of all that can change a result."""
 
     pools: tuple[Pool, ...]
     entities: tuple[Entity, ...]
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 in hex over rules, pool names and memberships. Links, notes and sources do not count."""
+        """Compute SHA-256 in hex over rules, pool names and memberships, not links, notes and sources."""
         pools = [[p.slug, p.name, sorted(_decisive_part(r) for r in p.rules)] for p in self.pools]
         members = [
             [e.entity, e.name, e.kind, m.slug, str(m.from_date), str(m.to_date)]
@@ -128,7 +128,7 @@ class RuleSet:
 
     @cached_property
     def tag_rules(self) -> dict[bytes, list[Rule]]:
-        """The tag rules, keyed by the first MIN_TAG_BYTES bytes of the tag; no tag is shorter."""
+        """Index the tag rules by the first MIN_TAG_BYTES bytes of the tag; no tag is shorter."""
         by_head: dict[bytes, list[Rule]] = {}
         for rule in self._rules("tag"):
             by_head.setdefault(rule.pattern[:MIN_TAG_BYTES], []).append(rule)
@@ -136,7 +136,7 @@ class RuleSet:
 
     @cached_property
     def payout_rules(self) -> dict[bytes, list[Rule]]:
-        """The payout rules, keyed by output script; rules of one script have bounds that do not overlap."""
+        """Index the payout rules by output script; the height bounds of one script's rules never overlap."""
         by_script: dict[bytes, list[Rule]] = {}
         for rule in self._rules("payout"):
             by_script.setdefault(rule.pattern, []).append(rule)
@@ -147,25 +147,25 @@ class RuleSet:
 
     @cached_property
     def slug_of_name(self) -> dict[str, str]:
-        """The slug of each name and alias, case folded, so that labels of third parties can be read."""
+        """Map each name and alias, case folded, to a pool's slug, to read other people's labels."""
         return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
 
     def pools_table(self) -> pa.Table:
-        """Give a table with a row per pool: slug, name, link."""
+        """Return a table with one row per pool: slug, name, link."""
         rows = [{"slug": p.slug, "name": p.name, "link": p.link or None} for p in self.pools]
         return pa.Table.from_pylist(rows, schema=POOLS)
 
     def names_table(self) -> pa.Table:
-        """Give a table of lower-case names, aliases and slugs, and the slug each stands for.
+        """Return a table that maps each lower-case name, alias and slug to the slug of its pool.
 
-        Where a name of one pool is the slug of another, the name counts.
+        A text that is a name of one pool and the slug of another means the pool of that name.
         """
         slug_of = {p.slug: p.slug for p in self.pools}
         slug_of |= {name.lower(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
         return pa.table({"name": list(slug_of), "slug": list(slug_of.values())}, schema=NAMES)
 
     def entities_table(self) -> pa.Table:
-        """Give a table with a row per membership, with the columns of ENTITIES."""
+        """Return a table with one row per membership and the columns of ENTITIES."""
         rows = [
             {"entity": e.entity, "name": e.name, "kind": e.kind} | vars(m)
             for e in self.entities
@@ -175,7 +175,10 @@ class RuleSet:
 
 
 def default_rules_dir() -> Path:
-    """Find the folder of the project's own rules: in the checkout, else where a wheel put them."""
+    """Find the folder of the project's own rules: in the checkout, else where an installed wheel put them.
+
+    Raises RulesError where neither folder exists.
+    """
     checkout = Path(__file__).resolve().parents[2] / "data" / "pools"
     installed = Path(sys.prefix) / "share" / "pool-measurement" / "pools"
     for folder in (checkout, installed):
@@ -185,9 +188,10 @@ def default_rules_dir() -> Path:
 
 
 def load_rules(path: Path) -> RuleSet:
-    """Read every *.toml of a folder: <slug>.toml are pools, entities.toml (optional) groups them.
+    """Read every *.toml of a folder: each <slug>.toml is a pool; entities.toml, if present, groups pools.
 
-    Raises RulesError for a folder without rules, for a malformed file, and for rules that contradict.
+    Raises RulesError for a folder without rules, for a malformed file, and for rules that contradict each
+    other.
     """
     files = sorted(path.glob("*.toml"))
     pools = tuple(_load_pool(file) for file in files if file.name != ENTITIES_FILE)
@@ -205,7 +209,7 @@ def load_rules(path: Path) -> RuleSet:
 
 
 def _parse(file: Path, shape: type[FileModel]) -> FileModel:
-    """Read a TOML file and check it against its shape; RulesError says what is wrong and where."""
+    """Read a TOML file as an object of the class `shape`; RulesError says what is wrong and where."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -220,7 +224,7 @@ def _parse(file: Path, shape: type[FileModel]) -> FileModel:
 
 
 def _describe(problem: Any, content: Any) -> str:
-    """Describe one problem that pydantic found: the keys that lead to it, the table it is in, what is wrong.
+    """Describe one problem that pydantic found: the keys that lead to it, the table it is in, and the fault.
 
     Items of a list are counted from 1.
     """
@@ -235,7 +239,7 @@ def _describe(problem: Any, content: Any) -> str:
 
 
 def _load_pool(file: Path) -> Pool:
-    """Read the file of one pool; its rules are sorted by id."""
+    """Read the file of one pool; its rules are sorted by id. Raises RulesError for a bad slug or content."""
     slug = file.stem
     if slug in RESERVED_SLUGS or not re.fullmatch(SLUG_PATTERN, slug):
         raise RulesError(
@@ -253,7 +257,10 @@ def _load_pool(file: Path) -> Pool:
 
 
 def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
-    """Make a rule; its id is made of its content, and @from_height is added where that id is taken."""
+    """Make a Rule from a rule as written in a file.
+
+    Its id is made of pool, method and pattern; @from_height is added if an earlier rule has the same id.
+    """
     method: Literal["tag", "payout"]
     tag = entry.tag_bytes
     if tag is not None:
@@ -275,7 +282,10 @@ def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
 
 
 def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
-    """Read entities.toml; refuse unknown pools, an id that is a slug, and memberships that overlap."""
+    """Read entities.toml.
+
+    Raises RulesError for unknown pools, an id that is a slug, or overlapping memberships.
+    """
     entities = []
     for entry in _parse(file, EntitiesFile).entities:
         if entry.kind != "name" and entry.entity in slugs:
@@ -307,7 +317,7 @@ def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
 
 
 def _refuse_shared_names(pools: Iterable[Pool]) -> None:
-    """Raise RulesError where two pools have one name or alias."""
+    """Raise RulesError where two pools have the same name or alias, whatever the case of its letters."""
     slug_of_name: dict[str, str] = {}
     for pool in pools:
         for name in (pool.name, *pool.aliases):
@@ -319,7 +329,7 @@ def _refuse_shared_names(pools: Iterable[Pool]) -> None:
 
 
 def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> None:
-    """Raise RulesError where two spans of one key overlap.
+    """Raise RulesError where two spans of the same key overlap.
 
     A span is its key, its first and last value, both included, and a text that names it in the error.
     """
@@ -334,5 +344,5 @@ def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> 
 
 
 def _decisive_part(rule: Rule) -> list[Any]:
-    """Give the parts of a rule that can change a result."""
+    """Return the fields of a rule that can change a result: method, pattern and height bounds."""
     return [rule.method, rule.pattern.hex(), rule.from_height, rule.to_height]

@@ -1,6 +1,6 @@
-"""Statistics that SQL does not have, as SQL functions of DuckDB.
+"""Provide statistics that SQL lacks, as SQL functions of DuckDB.
 
-FUNCTIONS holds all of them. Each module states its own in a tuple of the same name.
+FUNCTIONS holds all of them. Each module lists its own functions in a tuple of the same name.
 """
 
 from typing import Final

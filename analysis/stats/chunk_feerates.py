@@ -1,20 +1,26 @@
-"""Chunk feerates of clusters of transactions in the mempool.
+"""Compute the chunk feerates of clusters of transactions in the mempool.
 
-chunk_runs(first, last, fee, size, children, parents)    runs of constant chunk feerate of every transaction
+As SQL function:
+
+    chunk_runs(first, last, fee, size, children, parents)    the chunk feerate of each transaction over time
+
+A cut is a moment at which the mempool is looked at; cuts have numbers in order of time. A run is a range of
+cuts over which the chunk feerate of one transaction stays the same.
 
 Transactions that are linked by unconfirmed parents form a cluster. Its best order of mining falls into chunks
-of falling feerate: the first is the set with the highest feerate among those that hold all their ancestors,
-and so on with what is left. The chunk feerates are the isotonic regression of the transactions' own feerates,
-weighted by size, under "no child above its parent". They are found by splitting: a set whose best part (a
-maximum closure, by minimum cut) beats its mean is cut in two there; one that has no such part is one chunk,
-or several of equal feerate. All numbers are whole, so only the last division rounds.
+of falling feerate. The first chunk is the set with the highest feerate among the sets that hold all their
+ancestors; the next chunk is that of the remaining transactions, and so on. The chunk feerates are the
+isotonic regression of the transactions' own feerates, weighted by size, under "no child above its parent".
+They are found by splitting. If a part of a set that holds its ancestors has a higher feerate than the whole
+set, the set is split at the best such part (a maximum closure, found by minimum cut). A set without such a
+part is one chunk, or several of equal feerate. All numbers are integers, so only the last division rounds.
 
 Why not scipy.sparse.csgraph.maximum_flow: it finds the same sets, but its capacities are 32-bit integers, and
 fee times size of a cluster exceeds them (100,000 sat in a cluster of 100,000 vB is 10^10). One cut takes it
 0.39 ms for 3 transactions and 0.49 ms for 60; this module takes 0.01 ms and 0.30 ms. Most clusters are small.
 
-Sources: J. C. Picard, 1976, doi:10.1287/mnsc.22.11.1268 (closure by minimum cut); W. L. Maxwell and
-J. A. Muckstadt, 1985, doi:10.1287/opre.33.6.1316 (division into sets); Bitcoin Core, src/cluster_linearize.h.
+Sources: J. C. Picard, 1976, doi:10.1287/mnsc.22.11.1268 (closure by minimum cut); W. L. Maxwell and J. A.
+Muckstadt, 1985, doi:10.1287/opre.33.6.1316 (division into sets); Bitcoin Core, src/cluster_linearize.h.
 """
 
 from collections import defaultdict
@@ -39,7 +45,7 @@ Links = Mapping[int, Sequence[int]]
 
 
 class Member(NamedTuple):
-    """A transaction of a cluster: first and last cut at which it waits, its fee (sat) and size (vB)."""
+    """Describes one transaction: the first and last cut at which it waits, its fee (sat), its size (vB)."""
 
     first_cut_no: int
     last_cut_no: int
@@ -48,7 +54,7 @@ class Member(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A range of cuts in which the chunk feerate (sat/vB) of one member does not change."""
+    """Describes a range of cuts over which the chunk feerate (sat/vB) of one member stays the same."""
 
     member: int
     first_cut_no: int
@@ -59,10 +65,10 @@ class Run(NamedTuple):
 def chunk_feerates(
     fees: Mapping[int, int], sizes: Mapping[int, int], parents: Mapping[int, Iterable[int]]
 ) -> dict[int, float]:
-    """Give the chunk feerate of each transaction of one cluster.
+    """Compute the chunk feerate of each transaction of one cluster.
 
-    `parents` names direct parents; a parent that is not a key of `fees` counts as confirmed. Sizes are above
-    zero. Fees may be negative, as modified ones are.
+    `parents` maps each transaction to its direct parents; a parent that is not a key of `fees` counts as
+    confirmed. Sizes are above zero. Fees may be negative, as fees modified by prioritisetransaction are.
     """
     links = {key: [parent for parent in parents.get(key, ()) if parent in fees] for key in fees}
     found: dict[int, float] = {}
@@ -80,10 +86,10 @@ def chunk_feerates(
 
 
 def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> Iterator[Run]:
-    """Give the runs of constant chunk feerate of transactions over all cuts.
+    """Compute the runs of constant chunk feerate of all transactions over all cuts.
 
-    `links` are pairs of indices in `members`: child, parent. At a cut, only those clusters are computed that
-    a transaction has entered or left since the cut before, so the work grows with the number of changes.
+    `links` are pairs of indices in `members`: child, parent. At each cut, only the clusters are computed that
+    a transaction has entered or left since the previous cut, so the work grows with the number of changes.
     """
     parents, relatives = defaultdict(list), defaultdict(list)
     for child, parent in links:
@@ -112,7 +118,10 @@ def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> I
 
 
 def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> Iterator[list[int]]:
-    """Give the clusters of waiting transactions that hold at least one of the seeds."""
+    """Yield the clusters of waiting transactions that contain at least one of the seeds.
+
+    `relatives` maps each transaction to its parents and children; `waiting` has the waiting ones as keys.
+    """
     while seeds:
         cluster = {seeds.pop()}
         edge = list(cluster)
@@ -125,7 +134,7 @@ def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> 
 
 
 def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> dict[int, float]:
-    """Give the chunk feerates of one cluster; one or two transactions need no search."""
+    """Compute the chunk feerates of one cluster; one or two transactions need no search."""
     fees, sizes = {key: members[key].fee for key in cluster}, {key: members[key].size for key in cluster}
     if len(cluster) == 1:
         return {key: fees[key] / sizes[key] for key in cluster}
@@ -181,7 +190,7 @@ def _reached(
     flow: Mapping[tuple[int, int], int],
     sources: Mapping[int, set[int]],
 ) -> dict[int, int]:
-    """Find the members that flow from one member can reach; give each with the member before it."""
+    """Find the members that flow from `source` can reach; map each to the member before it on the way."""
     before = {source: source}
     edge = [source]
     for at in edge:
@@ -201,7 +210,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
     children: pa.ChunkedArray,
     parents: pa.ChunkedArray,
 ) -> pa.Array:
-    """Give the runs of each row, from lists of cuts, fees and sizes per member and of links."""
+    """Compute the runs of each row from lists with one item per member or link: cuts, fees, sizes, links."""
     offsets: list[int] = [0]
     runs: list[Run] = []
     for *columns, child, parent in zip(first, last, fee, size, children, parents, strict=True):
@@ -215,7 +224,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
 
 
 def _list(cell: Any) -> list[int]:
-    """Give the numbers of one list; a list that is null gives none."""
+    """Return the numbers of one list cell; a null cell gives an empty list."""
     return [] if cell.values is None else cell.values.to_numpy(zero_copy_only=False).tolist()
 
 

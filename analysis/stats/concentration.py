@@ -1,10 +1,12 @@
 """Measure how concentrated mining is over owners, and test whether that has changed.
 
-Each row is a list of the blocks per owner; a list without blocks gives nulls. As SQL functions:
+Each row is a list of the numbers of blocks per owner; a list without blocks gives nulls.
+
+As SQL functions:
 
     concentration(counts)                   hhi, nakamoto, gini, entropy_bits
     concentration_intervals(counts)         the same with _low and _high: 95 % by bootstrap over blocks
-    top_intervals(counts, n_blocks)         low and high of the share of the n largest, for each n
+    top_intervals(counts, n_blocks)         low and high of the share of the n largest owners, for each n
     gini_range(counts, n_unknown)           least and largest gini, whoever owns the unknown blocks
     homogeneity_test(counts, other_counts)  chi-square test that two periods have the same shares
 """
@@ -42,7 +44,10 @@ TEST_TYPE: Final = pa.struct(
 
 
 class HomogeneityTest(NamedTuple):
-    """Pearson's chi-square of two rows of counts, its p-value, and Cramer's V: 0 same shares, 1 disjoint."""
+    """Holds Pearson's chi-square of two rows of counts, its degrees of freedom and p-value, and Cramer's V.
+
+    Cramer's V is 0 for equal shares and 1 where no owner has blocks in both rows.
+    """
 
     chi_square: float
     degrees_of_freedom: float
@@ -51,14 +56,14 @@ class HomogeneityTest(NamedTuple):
 
 
 def indices(counts: npt.ArrayLike) -> Numbers:
-    """Compute the indices of blocks per owner: counts (..., n owners) gives (..., 4), as INDICES orders them.
+    """Compute the indices of blocks per owner: counts (..., n owners) give (..., 4), in the order of INDICES.
 
     hhi           Herfindahl-Hirschman index, sum of squared shares: 1 / n for equal owners, 1 for one alone.
     nakamoto      the fewest owners that together have more than half of the blocks.
     gini          mean absolute difference of two owners / twice the mean: 0 when equal, near 1 for one alone.
     entropy_bits  Shannon entropy of the shares, base 2: log2 n for equal owners, 0 for one alone.
 
-    Owners of 0 blocks count for gini only. NaN where there is no block.
+    Owners of 0 blocks count for gini only. All indices are NaN where there is no block.
     """
     ascending = np.sort(np.asarray(counts, dtype=np.float64), axis=-1)
     n_owners = ascending.shape[-1]
@@ -75,25 +80,28 @@ def indices(counts: npt.ArrayLike) -> Numbers:
 
 
 def concentration(counts: Numbers) -> tuple[float, ...] | None:
-    """Compute the indices of one list of counts; None where there is no block."""
+    """Compute the four indices of one list of counts; None where there is no block."""
     if not counts.sum() > 0:
         return None
     return tuple(map(float, indices(counts)))
 
 
 def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
-    """Give the bounds of the 95 % interval of each index, in the order of BOUNDS; the estimate lies within.
+    """Compute the bounds of the 95 % interval of each index, in the order of BOUNDS.
 
-    Bootstrap over blocks: drawing blocks with replacement is one multinomial draw of the counts (999 draws,
+    The result is None for fewer than two owners. The estimate always lies within its bounds. The method is a
+    bootstrap over blocks: drawing blocks with replacement is one multinomial draw of the counts (999 draws,
     seeded). A sample looks more concentrated than its source, and a draw looks more concentrated than the
     sample by about as much again. So the quantiles are moved by that bias, once for the inner and three times
-    for the outer end. The bounds of nakamoto are those at which `top_intervals` reach one half. Owners
-    without a block in the sample are missing: gini is that of the owners seen, and entropy of few blocks is
-    too low. In simulated days of 144 blocks and epochs of 2,016 the intervals of hhi and entropy hold the
-    truth in 95 % and more of samples, that of nakamoto in 86 % and more; that of gini in 96 % and more of
-    unequal owners, in 68 to 82 % of equal ones. Of 30 equal owners and 20 blocks entropy and nakamoto are
-    missed nearly always. None for fewer than two owners. Source: Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, chapters 10 and 13.
+    for the outer end. The bounds of nakamoto are those numbers of owners at which `top_intervals` reaches one
+    half. Owners without a block in the sample are missing: gini is that of the owners seen, and entropy of
+    few blocks is too low.
+
+    In simulated days of 144 blocks and epochs of 2,016 the intervals of hhi and entropy hold the true value
+    in 95 % and more of samples, that of nakamoto in 86 % and more; that of gini in 96 % and more of samples
+    of unequal owners, and in 68 to 82 % of equal ones. With 30 equal owners and 20 blocks the intervals of
+    entropy and nakamoto nearly always miss the true value. Source: Efron and Tibshirani, An Introduction to
+    the Bootstrap, 1993, chapters 10 and 13.
     """
     counts = counts[counts > 0]
     if len(counts) < 2:  # noqa: PLR2004 - one owner has no spread
@@ -113,13 +121,13 @@ def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
 
 
 def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
-    """Give the 95 % interval of the share of the n largest owners together, for n = 1, 2, ...; counts fall.
+    """Compute the 95 % interval of the share of the n largest owners together, for n = 1, 2, ...
 
-    counts are blocks per named owner, n_blocks all blocks, unknown ones included. Wilson's interval assumes
-    that the owners found largest are the largest. Among nearly equal owners the luckiest are found largest,
-    and their sum is too large, by as much as bootstrap draws are above it. The lower bound is moved by twice
-    that bias. In simulated days and epochs of unequal and of equal owners it holds the truth in 88 % and more
-    of samples, where Wilson's alone does in 0 to 99 %.
+    `counts` are blocks per named owner in falling order, `n_blocks` is the number of all blocks, unknown ones
+    included. Wilson's interval assumes that the owners found largest are the largest. Among nearly equal
+    owners the luckiest are found largest, so their sum is too large, by as much as bootstrap draws are above
+    it. The lower bound is moved by twice that bias. In simulated days and epochs of unequal and of equal
+    owners the interval holds the true share in 88 % and more of samples; Wilson's alone does in 0 to 99 %.
     """
     counts = counts[counts > 0]
     if not len(counts):
@@ -133,12 +141,12 @@ def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
 
 
 def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
-    """Give the least and largest gini when unknown blocks belong to owners in counts or to new owners.
+    """Compute the least and largest gini that is possible when unknown blocks go to known or to new owners.
 
     For m new owners gini is largest when each of them has one block and the largest owner has the rest. It is
     smallest when the blocks go to the owners with the fewest until these are level (gini is Schur-convex).
-    The least value divides blocks into parts, so it is a little below what whole blocks allow. None where
-    there is no block.
+    The least value divides blocks into parts, so it is a little below what whole blocks allow. The result is
+    None where there is no block.
     """
     ascending = np.sort(counts[counts > 0])
     total = ascending.sum() + n_unknown
@@ -147,11 +155,11 @@ def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
     newcomers = np.arange(0 if len(ascending) else 1, n_unknown + 1)
     n_owners = len(ascending) + newcomers
     placed = np.arange(1, len(ascending) + 1) * ascending
-    # Sums of place times blocks, owners in rising order: what gini is made of.
+    # Gini follows from the sum of rank times blocks, with owners in rising order.
     rich = newcomers * (newcomers + 1) / 2 + newcomers * ascending.sum() + placed.sum()
     rich = rich + n_owners * (n_unknown - newcomers)
     even = np.full(len(newcomers), np.inf)
-    for n_reached in range(len(ascending) + 1):  # owners that are filled up to the level
+    for n_reached in range(len(ascending) + 1):  # owners with unknown blocks added, all level
         n_level = newcomers + n_reached
         level = (n_unknown + ascending[:n_reached].sum()) / np.maximum(n_level, 1)
         above = placed[n_reached:].sum() + newcomers * ascending[n_reached:].sum()
@@ -163,7 +171,7 @@ def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
 
 
 def _draws(counts: Numbers, n_draws: int) -> Numbers:
-    """Draw as many blocks as there are with replacement, n_draws times; shape (n_draws, n owners), seeded."""
+    """Draw `n_draws` bootstrap samples of all blocks, seeded; return counts (n_draws, n owners)."""
     n_blocks = counts.sum()
     return (
         np.random.default_rng(SEED).multinomial(int(n_blocks), counts / n_blocks, size=n_draws).astype(float)
@@ -173,9 +181,9 @@ def _draws(counts: Numbers, n_draws: int) -> Numbers:
 def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest | None:
     """Test that two periods draw their blocks from the same shares; element i of both lists is one owner.
 
-    Pearson's chi-square without continuity correction (scipy.stats.chi2_contingency). Owners who would have
-    fewer than 5 blocks in either period are merged, because the test is wrong for so few.
-    None where that leaves one group, or a period has no block.
+    The test is Pearson's chi-square without continuity correction (scipy.stats.chi2_contingency). Owners with
+    an expected count below 5 in either period are merged, because the test is wrong for so few. The result is
+    None where a single group remains, or a period has no block.
     """
     table = np.stack([counts, other_counts])
     totals = table.sum(axis=1)
@@ -198,14 +206,14 @@ def _paired(
     lists: pa.ChunkedArray,
     sizes: pa.ChunkedArray,
 ) -> pa.Array:
-    """Compute a statistic of a list of counts and a number, for each row."""
+    """Compute a statistic of each row, whose arguments are a list of counts and a number."""
     rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
     found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
     return pa.array([_as_dicts(each) for each in found], type_)
 
 
 def _as_dicts(found: Interval | list[Interval] | None) -> Any:
-    """Turn intervals into what Arrow makes structs of."""
+    """Convert an interval, or a list of intervals, into dicts, of which Arrow makes structs."""
     if isinstance(found, list):
         return [interval._asdict() for interval in found]
     return None if found is None else found._asdict()

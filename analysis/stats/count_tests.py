@@ -1,9 +1,11 @@
-"""Intervals of counts of events, and tests of two-by-two tables.
+"""Compute intervals of counts of events, and test two-by-two tables.
+
+As SQL functions:
 
     poisson_interval(count)     95 % interval of the expected number of events, from the number observed
     fisher_test(a, b, c, d)     odds ratio (a / b) / (c / d) with its 95 % interval and the exact p-value
     stratified_test(a, b, c, d) the same for lists with one table per element; rates are compared within
-    tables
+                                tables
 
 A row for which the statistic does not exist gives a struct of nulls.
 """
@@ -20,7 +22,7 @@ FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low",
 
 
 class FisherTest(NamedTuple):
-    """Conditional maximum-likelihood odds ratio with its exact interval; infinite bounds are NaN."""
+    """Holds the conditional maximum-likelihood odds ratio and its exact interval; infinite bounds are NaN."""
 
     odds: float
     odds_low: float
@@ -29,7 +31,7 @@ class FisherTest(NamedTuple):
 
 
 def poisson_intervals(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Give the bounds of the mean of a Poisson variable whose observed values are `counts`; NaN for NaN.
+    """Compute the 95 % bounds of the mean of a Poisson variable from each observed count; NaN for NaN.
 
     Source: F. Garwood, 1936, doi:10.1093/biomet/28.3-4.437, through the quantiles of the gamma distribution.
     """
@@ -42,7 +44,7 @@ def poisson_intervals(counts: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
-    """Compare a of a + b with c of c + d; None where a row or a column of the table is empty.
+    """Compare the ratio a / (a + b) with c / (c + d); None where a row or a column of the table is empty.
 
     Source: R. A. Fisher, 1935; scipy.stats.fisher_exact and scipy.stats.stats.contingency.odds_ratio.
     """
@@ -60,9 +62,10 @@ def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
 
 
 def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTest | None:
-    """Compare a of a + b with c of c + d within each of several tables.
+    """Compare the ratio a / (a + b) with c / (c + d) within each of several tables.
 
-    None where every table has an empty row or column.
+    Element i of each list belongs to table i. The result is None where every table has an empty row or
+    column.
 
     Odds ratio, and test with correction for continuity: N. Mantel and W. Haenszel, 1959,
     doi:10.1093/jnci/22.4.719; interval: J. Robins, N. Breslow and S. Greenland, 1986, doi:10.2307/2531052.
@@ -95,14 +98,14 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
 
 
 def _poisson_column(counts: pa.ChunkedArray) -> pa.Array:
-    """Give the Poisson interval of each row."""
+    """Compute the Poisson interval of each row of a column of counts."""
     return interval_column(poisson_intervals(counts.cast(pa.float64()).to_numpy(zero_copy_only=False)))
 
 
 def _fisher_column(
     a: pa.ChunkedArray, b: pa.ChunkedArray, c: pa.ChunkedArray, d: pa.ChunkedArray
 ) -> pa.Array:
-    """Give Fisher's test of each row; a row with a null gives nulls."""
+    """Compute Fisher's test of each row; a row with a null gives nulls."""
     rows = zip(*(column.to_pylist() for column in (a, b, c, d)), strict=True)
     results = [None if None in row else fisher_test(*row) for row in rows]
     arrays = [

@@ -1,4 +1,4 @@
-"""Event study: test whether a daily series changed at a date more than it does at other (placebo) dates.
+"""Test whether a daily series changed at an event's date more than at other dates (placebo dates).
 
 As SQL function: event_effect(days, values, event_day, window_days, all_events), days counted from 1970-01-01.
 """
@@ -18,7 +18,7 @@ EFFECT_TYPE: Final = pa.struct([(name, pa.float64()) for name in EFFECT_NAMES])
 
 
 class EventEffect(NamedTuple):
-    """Change of the mean logarithm at a date, the middle 95 % of changes at placebo dates, the p-value."""
+    """Holds the change of the mean logarithm at a date, the middle 95 % of placebo changes, the p-value."""
 
     log_change: float
     placebo_low: float
@@ -32,13 +32,14 @@ def event_effect(
 ) -> EventEffect | None:
     """Compare the mean of ln value in the window after a date with that before it; the date is left out.
 
-    Placebo dates are all days of the series whose windows do not overlap those of an event, neither this one
-    nor one of `all_events`. The p-value is the part of placebo changes at least as far from their median as
-    this one, with the event counted among them; in a series that grows, no growth is a change. Placebo
-    windows overlap, so dates within a window of each other say nearly the same: all of them count as
-    n_placebos / window_days dates, and p is never below 1 / (that + 1). In simulated random walks and
-    autocorrelated series of 200 to 3,000 days, 0 to 5 % of p-values are below 0.05. None where less than 80 %
-    of the days of either window have a value above 0, or there are fewer than 19 placebos.
+    Placebo dates are all days of the series whose windows overlap no window of this event or of `all_events`.
+    The p-value is the part of placebo changes at least as far from their median as this one, with the event
+    counted among them; so in a series that grows steadily, a standstill counts as a change. Placebo windows
+    overlap, so placebo dates within a window of each other are nearly the same: together they count as
+    n_placebos / window_days independent dates, and p is never below 1 / (that number + 1). In simulated
+    random walks and autocorrelated series of 200 to 3,000 days, 0 to 5 % of p-values are below 0.05. The
+    result is None where less than 80 % of the days of either window have a value above 0, or there are fewer
+    than 19 placebos.
     """
     is_positive = values > 0
     days, logs = days[is_positive].astype(int), np.log(values[is_positive])
@@ -65,7 +66,7 @@ def event_effect(
 
 
 def _changes(series: Numbers, window_days: int) -> Numbers:
-    """Give the mean after minus the mean before each day; NaN where too many days are missing."""
+    """Compute for each day the mean after minus the mean before it; NaN where too many days are missing."""
     is_known = ~np.isnan(series)
     sums = np.concatenate([[0], np.where(is_known, series, 0).cumsum()])
     counts = np.concatenate([[0], is_known.cumsum()])

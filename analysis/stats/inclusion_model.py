@@ -1,6 +1,8 @@
-"""Model which transactions a block takes: logistic regression on ranks.
+"""Model which transactions a block takes, by logistic regression on ranks.
 
-inclusion_model(taken, block, package, waiting, size)    coefficients with 95 % intervals
+As SQL function:
+
+    inclusion_model(taken, block, package, waiting, size)    coefficients with 95 % intervals
 """
 
 from typing import Final
@@ -19,14 +21,18 @@ MODEL: Final = pa.struct(
 
 
 def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[float, ...] | None:
-    """Give coefficient, lower and upper bound of each factor; None without taken and left ones of two blocks.
+    """Fit a logistic regression; return coefficient, lower and upper bound of each factor.
 
-    `taken` is 0 or 1, `block` names the block of each pair, `factors` are shape (n,). Maximum likelihood with
-    an intercept by scipy.optimize.minimize, under a normal prior of standard deviation 10 on coefficients,
-    which only matters where a factor separates taken from left ones without error. The covariance is the
-    sandwich over blocks: K.-Y. Liang and S. L. Zeger, 1986, doi:10.1093/biomet/73.1.13, with Student's t for
-    one less than the G blocks and the factor G / (G - 1), without which few blocks give intervals that are
-    too narrow: A. C. Cameron and D. L. Miller, 2015, doi:10.3368/jhr.50.2.317.
+    Each element is a pair of a block and a transaction that waited: `taken` is 1 where the block took it,
+    else 0; `block` identifies the block; each of `factors` has one value per pair. The result is None unless
+    there are taken and left transactions and at least two blocks.
+
+    The fit is maximum likelihood with an intercept by scipy.optimize.minimize, under a normal prior of
+    standard deviation 10 on coefficients. The prior only matters where a factor separates taken from left
+    transactions without error. The covariance is the sandwich over blocks: K.-Y. Liang and S. L. Zeger, 1986,
+    doi:10.1093/biomet/73.1.13. For G blocks, Student's t with G - 1 degrees of freedom and the factor G / (G
+    - 1) keep the intervals of few blocks from being too narrow: A. C. Cameron and D. L. Miller, 2015,
+    doi:10.3368/jhr.50.2.317.
     """
     from scipy import optimize, special, stats  # noqa: PLC0415 - SciPy loads slowly, only a build needs it
 

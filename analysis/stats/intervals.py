@@ -1,11 +1,13 @@
-"""95 % intervals of shares, ratios and medians.
+"""Compute 95 % intervals of shares, ratios and medians.
 
-A row for which an interval does not exist gives a struct of nulls, never a number.
+As SQL functions:
 
     wilson_interval(successes, trials)        of a proportion
     part_interval(parts, wholes)              of sum / sum over independent pairs, within 0 to 1
     ratio_interval(numerators, denominators)  of a ratio of sums that may be above 1
     median_interval(values)                   of the median of independent values
+
+A row for which an interval does not exist gives a struct of nulls, never a number.
 """
 
 from statistics import NormalDist
@@ -22,14 +24,14 @@ INTERVAL: Final = pa.struct([("low", pa.float64()), ("high", pa.float64())])
 
 
 class Interval(NamedTuple):
-    """Bounds of a 95 % interval."""
+    """Holds the lower and upper bound of a 95 % interval."""
 
     low: float
     high: float
 
 
 def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numbers]:
-    """Give the lower and upper bounds of Wilson's score interval; NaN where there was no trial.
+    """Compute the lower and upper bounds of Wilson's score interval for each pair; NaN for 0 trials.
 
     Source: E. B. Wilson, 1927, doi:10.1080/01621459.1927.10502953. The same numbers as
     scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time.
@@ -46,10 +48,11 @@ def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numb
 
 
 def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | None:
-    """Give the interval of sum(numerators) / sum(denominators) for independent pairs of dependent units.
+    """Compute the interval of sum(numerators) / sum(denominators), from independent pairs of the two.
 
-    Jackknife over pairs with Student's t for n - 1 degrees of freedom. None for fewer than two pairs, for a
-    denominator of 0, and where all pairs have the same ratio, because equal pairs do not tell the width.
+    The two numbers of a pair may depend on each other. The method is a jackknife over pairs with Student's t
+    for n - 1 degrees of freedom. The result is None for fewer than two pairs, for a denominator of 0, and
+    where all pairs have the same ratio, because equal pairs do not tell the width.
 
     Source: W. G. Cochran, Sampling Techniques, 3rd edition, 1977, section 6.17 (jackknife of a ratio).
     """
@@ -68,12 +71,12 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
 
 
 def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
-    """Give the interval of sum(parts) / sum(wholes), where each part lies between 0 and its whole.
+    """Compute the interval of sum(parts) / sum(wholes), where each part lies between 0 and its whole.
 
-    ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it holds the
-    true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5 pairs. Where
-    every part is 0, or every part is its whole, there is no spread; then the interval is Wilson's for none,
-    or all, of n pairs, as wide as if no pair could lie between.
+    It is ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it holds
+    the true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5 pairs.
+    Where every part is 0, or every part is its whole, there is no spread. Then the result is Wilson's
+    interval for 0, or n, successes of n pairs, which is as wide as if each pair were only 0 or 1.
     """
     n_pairs = len(parts)
     if n_pairs > 1 and (wholes > 0).all() and ((parts == 0).all() or (parts == wholes).all()):
@@ -88,12 +91,12 @@ def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
 
 
 def median_interval(values: Numbers) -> Interval | None:
-    """Give the interval of the median of the distribution that independent values are drawn from.
+    """Compute the interval of the median of the distribution that independent values are drawn from.
 
     The bounds are the k-th smallest and the k-th largest value. By the binomial distribution, k is the
-    largest number for which they miss the median in at most 5 % of samples, whatever the distribution. None
-    for fewer than 6 values, where even the smallest and the largest miss it more often. Source: W. J.
-    Conover, Practical Nonparametric Statistics, 3rd edition, 1999, section 3.2; the bounds of
+    largest number for which they miss the median in at most 5 % of samples, whatever the distribution. The
+    result is None for fewer than 6 values, where even the smallest and the largest miss it more often.
+    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd edition, 1999, section 3.2; the bounds of
     scipy.stats.quantile_test.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
@@ -107,18 +110,18 @@ def median_interval(values: Numbers) -> Interval | None:
 
 
 def interval_column(bounds: tuple[Numbers, Numbers]) -> pa.Array:
-    """Turn arrays of lower and upper bounds into a column of intervals; NaN becomes null."""
+    """Convert arrays of lower and upper bounds into an Arrow column of intervals; NaN becomes null."""
     arrays = [pa.array(bound, pa.float64(), from_pandas=True) for bound in bounds]
     return pa.StructArray.from_arrays(arrays, fields=list(INTERVAL))
 
 
 def _wilson_column(successes: pa.ChunkedArray, trials: pa.ChunkedArray) -> pa.Array:
-    """Give Wilson's interval of each row."""
+    """Compute Wilson's interval of each row."""
     return interval_column(wilson_intervals(_floats(successes), _floats(trials)))
 
 
 def _floats(column: pa.ChunkedArray) -> Numbers:
-    """Give a column as an array of floats; a null becomes NaN."""
+    """Convert a column into an array of floats; a null becomes NaN."""
     numbers: Numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return numbers
 

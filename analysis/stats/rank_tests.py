@@ -1,7 +1,9 @@
 """Compare two samples by rank, and correct the p-values of many tests.
 
-rank_test(sample, other)       Mann-Whitney U, two-sided, with its effect size
-adjusted_p_values(p_values)    Holm's correction for many tests
+As SQL functions:
+
+    rank_test(sample, other)       Mann-Whitney U, two-sided, with its effect size
+    adjusted_p_values(p_values)    Holm's correction for many tests
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ RANK_TEST: Final = pa.struct(
 
 
 class RankTest(NamedTuple):
-    """Mann-Whitney U of the first sample, two-sided p-value, rank-biserial effect size."""
+    """Holds Mann-Whitney U of the first sample, the two-sided p-value and the rank-biserial effect size."""
 
     u: float
     p_value: float
@@ -44,11 +46,10 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for the number of tests: a false claim among all is as rare as the level says.
+    """Correct p-values for the number of tests, so that the level bounds the chance of any false claim.
 
     The correction holds however the tests depend on each other. Tests of pools do: a block of one pool is not
-    a block of another.
-    Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
+    a block of another. Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
     corrected = [1.0] * len(p_values)
     highest = 0.0
@@ -64,7 +65,7 @@ def _adjusted_column(lists: pa.ChunkedArray) -> pa.Array:
 
 
 def _adjusted(p_values: list[float | None] | None) -> list[float | None] | None:
-    """Correct one list of p-values; nulls keep their positions."""
+    """Correct one list of p-values; nulls stay at their positions."""
     if p_values is None:
         return None
     adjusted = iter(holm([value for value in p_values if value is not None]))

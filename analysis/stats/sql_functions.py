@@ -1,6 +1,6 @@
 """Register Python functions of whole columns as SQL functions of DuckDB.
 
-Each module of this package states its functions in a tuple FUNCTIONS. The functions depend on nothing but
+Each module of this package lists its functions in a tuple FUNCTIONS. The functions depend on nothing but
 their arguments, so two builds of the same dataset give the same numbers.
 """
 
@@ -17,9 +17,9 @@ Numbers = npt.NDArray[np.float64]
 
 
 class SqlFunction(NamedTuple):
-    """A SQL function: its name, the Python function, and the SQL types of its parameters and its result.
+    """Describes an SQL function: its name, the Python function, and the SQL types of parameters and result.
 
-    The Python function takes one Arrow column per parameter and gives one Arrow column.
+    The Python function takes one Arrow column per parameter and returns one Arrow column.
     """
 
     name: str
@@ -29,7 +29,7 @@ class SqlFunction(NamedTuple):
 
 
 def create_functions(connection: duckdb.DuckDBPyConnection, functions: Iterable[SqlFunction]) -> None:
-    """Register the functions with one connection. They are called for rows with nulls as well."""
+    """Register the functions with one connection. DuckDB calls them for rows with nulls as well."""
     for name, function, parameters, result in functions:
         connection.create_function(
             name,
@@ -49,9 +49,9 @@ def struct_sql(type_: pa.StructType) -> str:
 def by_row(
     statistic: Callable[..., tuple[float, ...] | None], type_: pa.StructType, *columns: pa.ChunkedArray
 ) -> pa.Array:
-    """Compute a statistic for each row; each column holds a list per row.
+    """Compute a statistic of each row; each column holds a list per row, which becomes an array argument.
 
-    Nulls inside a list are left out. A result that is None becomes a struct of nulls, and NaN becomes null.
+    Nulls inside a list are left out. A result of None becomes a struct of nulls, and NaN becomes null.
     """
     nothing = (np.nan,) * type_.num_fields
     results = [
@@ -62,7 +62,7 @@ def by_row(
 
 
 def _list(scalar: Any) -> Numbers:
-    """Give the numbers of one list as an array; a list that is null gives an empty array."""
+    """Return the numbers of one list cell as an array; a null cell gives an empty array."""
     if scalar.values is None:
         return np.empty(0)
     numbers: Numbers = scalar.values.drop_null().to_numpy(zero_copy_only=False)

@@ -1,10 +1,13 @@
-"""How long transactions wait until they are mined, replaced or expired, when some ends are not observed.
+"""Estimate how long transactions wait until they are mined, replaced or expired.
+
+As SQL function:
 
     competing_risks(spells, grid)    curves at the times of `grid`, all in one struct of lists
 
-Spells are structs of delay_s, cause and wait_no, in any order. Causes are 0 for censored, 1 mined, 2
-replaced, 3 expired, 4 anything else. Transactions that entered between the same two blocks (`wait_no`) share
-their fate, so variances are computed from sums over batches of consecutive block intervals.
+A spell is the wait of one transaction; if its end was not observed, it is censored. Spells are structs of
+delay_s, cause and wait_no, in any order. Causes are 0 for censored, 1 mined, 2 replaced, 3 expired, 4
+anything else. Transactions that entered between the same two blocks (the interval `wait_no`) tend to end
+alike, so variances are computed from sums over batches of consecutive block intervals.
 
 Why not lifelines 0.30: its Kaplan-Meier curve is the same to 1e-14, but its Aalen-Johansen estimator moves
 tied times apart at random, which changes incidences by up to 2e-4 of 300 spells, and it has no variance over
@@ -37,7 +40,7 @@ RESULT: Final = pa.struct(
 
 
 class Curve(NamedTuple):
-    """A cumulative incidence at the times of a grid, with its 95 % interval; NaN where there is none."""
+    """Holds a cumulative incidence at the times of a grid and its 95 % interval, which may be NaN."""
 
     ratio: Numbers
     low: Numbers
@@ -46,7 +49,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class LifeTable:
-    """The distinct times of a set of spells, in order, with what happens at each.
+    """Lists the distinct times of a set of spells, in order, with what happens at each.
 
     n_at_risk counts the spells at risk just before a time. events has a row per cause (row 0: cause 1) and a
     column per time. place is the index of the time of each spell.
@@ -59,25 +62,28 @@ class LifeTable:
 
     @cached_property
     def every(self) -> Numbers:
-        """The number of events of all causes at each time."""
+        """Count the events of all causes at each time."""
         total: Numbers = self.events.sum(axis=0)
         return total
 
     @cached_property
     def survival_before(self) -> Numbers:
-        """The chance that nothing has happened just before each time (Kaplan-Meier, all causes)."""
+        """Compute the chance that no event has happened before each time (Kaplan-Meier over all causes)."""
         after = np.cumprod(1 - self.every / self.n_at_risk)
         return np.concatenate([[1.0], after[:-1]])
 
     def only(self, cause: int) -> "LifeTable":
-        """Give the table in which events of all other causes count as censored."""
+        """Return the table in which events of all other causes count as censored."""
         events = np.zeros_like(self.events)
         events[cause - 1] = self.events[cause - 1]
         return replace(self, events=events)
 
 
 def life_table(delays: Numbers, causes: Numbers) -> LifeTable:
-    """Count events and spells at risk; a spell that is censored at the time of an event was still at risk."""
+    """Count events and spells at risk at each time.
+
+    A spell that is censored at the time of an event was still at risk then.
+    """
     times, place = np.unique(delays, return_inverse=True)
     leaving = np.bincount(place, minlength=len(times))
     n_at_risk = len(delays) - np.concatenate([[0], np.cumsum(leaving)[:-1]])
@@ -86,20 +92,21 @@ def life_table(delays: Numbers, causes: Numbers) -> LifeTable:
 
 
 def incidence(table: LifeTable, cause: int) -> Numbers:
-    """Give the cumulative incidence of one cause in the presence of the others, at each time of the table.
+    """Compute the cumulative incidence of one cause in the presence of the others, at each time of the table.
 
-    The estimator of O. O. Aalen and S. Johansen, 1978 (Scand. J. Statist. 5, 141-150): the sum over times of
-    the chance of being free until then, times d / n. Of a single cause it is 1 - Kaplan-Meier.
+    The estimator of O. O. Aalen and S. Johansen, 1978 (Scand. J. Statist. 5, 141-150), is the sum over times
+    of the chance that no event has happened before, times the events of the cause / the spells at risk. If
+    there is only one cause, it is 1 - Kaplan-Meier.
     """
     own: Numbers = np.cumsum(table.survival_before * table.events[cause - 1] / table.n_at_risk)
     return own
 
 
 def batches(waits: Numbers) -> npt.NDArray[np.intp]:
-    """Divide consecutive block intervals into at most 30 batches of about the same number: 0, 1, ...
+    """Assign block intervals, given by number, to at most 30 batches of about equal size: 0, 1, ...
 
-    This is the method of batch means, because one interval influences the next ones (C. Alexopoulos and A. F.
-    Seila, 1998, "Output data analysis", in Handbook of Simulation).
+    A batch holds consecutive intervals. This is the method of batch means, because one interval influences
+    the next ones (C. Alexopoulos and A. F. Seila, 1998, "Output data analysis", in Handbook of Simulation).
     """
     numbers, place = np.unique(waits, return_inverse=True)
     dealt: npt.NDArray[np.intp] = place * min(len(numbers), MAX_BATCHES) // len(numbers)
@@ -109,13 +116,14 @@ def batches(waits: Numbers) -> npt.NDArray[np.intp]:
 def standard_error(
     table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers
 ) -> Numbers:
-    """Give the standard error of an incidence at the times of a grid; spells of a batch may be alike.
+    """Compute the standard error of an incidence at the times of a grid; spells of one batch may be alike.
 
-    The infinitesimal jackknife (T. M. Therneau and P. M. Grambsch, 2000, "Modeling Survival Data"): the
-    influence of every spell on the incidence F(t), summed by batch, squared, added up. With S the chance of
-    being free, n those at risk and h the hazard of all causes, a spell that ends at u of the cause itself has
-    S / n, of any cause - (F(t) - F(u)) / (1 - h) / n, and every spell the negative sum of what was expected
-    of it until then. That is level + F(t) * slope for a spell that is over by t; all others have the same.
+    The method is the infinitesimal jackknife (T. M. Therneau and P. M. Grambsch, 2000, "Modeling Survival
+    Data"): the influence of every spell on the incidence F(t) is summed by batch, squared and added up. Let S
+    be the chance of no event before a time, n the spells at risk and h the hazard of all causes. A spell that
+    ends at u by the cause itself adds S / n, one that ends by any cause adds - (F(t) - F(u)) / (1 - h) / n,
+    and from every spell the expected amount until its end is subtracted. For a spell that ended by t this sum
+    is level + F(t) * slope; it is the same number for all others.
     """
     n, every = table.n_at_risk, table.every
     ratio, step = incidence(table, cause), table.survival_before / n
@@ -129,7 +137,7 @@ def standard_error(
     cell = batch * n_columns + np.searchsorted(grid, table.times)[place]
 
     def over(values: Numbers | None = None) -> Numbers:
-        """Sum over the spells that are over at each time of the grid, batch by batch."""
+        """Sum values over the spells that have ended by each time of the grid, per batch; None counts."""
         sums = np.bincount(cell, values, minlength=n_batches * n_columns)
         total: Numbers = sums.reshape(n_batches, n_columns)[:, :-1].cumsum(axis=1)
         return total
@@ -143,10 +151,11 @@ def standard_error(
 
 
 def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers) -> Curve:
-    """Give the incidence of one cause at the times of a grid, with an interval on the scale log(-log(1 - F)).
+    """Compute the incidence F of one cause at the times of a grid, with its 95 % interval.
 
-    The interval is Student's t with one degree of freedom fewer than batches. There is no interval for fewer
-    than 5 batches, nor where the event has happened to none, or to all.
+    The interval is on the scale log(-log(1 - F)), with Student's t and one degree of freedom fewer than
+    batches. There is no interval for fewer than 5 batches, nor where the event has happened to none, or to
+    all.
     """
     from scipy import stats  # noqa: PLC0415 - SciPy loads slowly, and only a build needs it
 
@@ -163,13 +172,13 @@ def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.i
 
 
 def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numbers) -> dict[str, Any]:
-    """Compute the curves at the times of `grid` (ascending); None after the last delay.
+    """Compute the curves of all causes at the times of `grid` (ascending); None after the last delay.
 
-    `waiting` is the Kaplan-Meier curve of not being mined yet, replaced and expired ones taken as censored;
-    `mined`, `replaced`, `expired` and `other` are cumulative incidences in the presence of each other.
-    half_mined_s is the time at which the incidence of mined ones reaches one half.
+    `waiting` is the Kaplan-Meier curve of the chance not to be mined yet, where replaced and expired
+    transactions count as censored. `mined`, `replaced`, `expired` and `other` are cumulative incidences in
+    the presence of each other. half_mined_s is the time at which the incidence of `mined` reaches one half.
     """
-    in_order = np.argsort(delays)  # neighbours in time become neighbours in memory
+    in_order = np.argsort(delays)  # sorted by time, memory is read in order
     delays, causes, waits = delays[in_order], causes[in_order], waits[in_order]
     table, batch = life_table(delays, causes), batches(waits)
     mined_only = np.where(causes == MINED, MINED, 0)
@@ -195,13 +204,13 @@ def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numb
 
 
 def _at(table: LifeTable, values: Numbers, grid: Numbers) -> Numbers:
-    """Give the values of a step curve, which begins at 0, at the times of a grid."""
+    """Return the values of a step curve at the times of a grid; before the first time the value is 0."""
     at = np.searchsorted(table.times, grid, side="right") - 1
     return np.where(at >= 0, values[at], 0.0)
 
 
 def _or_none(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | None]:
-    """Turn an array into a list in which what is unknown or not finite is None."""
+    """Convert an array into a list in which values that are unknown or not finite are None."""
     return [
         float(value) if known and np.isfinite(value) else None
         for value, known in zip(values, is_known, strict=True)
@@ -209,7 +218,7 @@ def _or_none(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | N
 
 
 def _risks_column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
-    """Give the curves of each row; a row without spells gives null."""
+    """Compute the curves of each row; a row without spells or without a grid gives null."""
     results: list[dict[str, Any] | None] = []
     for row in zip(spells, grids, strict=True):
         if any(not each.is_valid or not len(each.values) for each in row):

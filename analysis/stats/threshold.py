@@ -1,4 +1,4 @@
-"""Find the level of one series above which another series has another mean: estimate, interval and test.
+"""Find the level of one series above which the mean of another series differs: estimate, interval and test.
 
 As SQL function: threshold_fit(levels, responses), one list of each in order of time.
 """
@@ -20,7 +20,7 @@ FIT_TYPE: Final = pa.struct([(name, pa.float64()) for name in FIT_NAMES])
 
 
 class ThresholdFit(NamedTuple):
-    """The level that divides the responses best, its 95 % interval, and the mean response on either side.
+    """Holds the level that divides the responses best, its 95 % interval, and the mean on either side.
 
     r_squared is the part of the variance that the split explains; p_value tests that there is no threshold.
     """
@@ -35,13 +35,14 @@ class ThresholdFit(NamedTuple):
 
 
 def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
-    """Fit two means by least squares: of the responses at levels up to a threshold, and above it.
+    """Fit two means by least squares: of the responses at levels up to a threshold, and of those above it.
 
     Thresholds that leave fewer than 15 % of the periods on a side are not tried. The interval holds every
     threshold whose likelihood ratio stays below Hansen's critical value. The p-value is the part of circular
     shifts of the responses against the levels that fit at least as well. A shift keeps how each series
-    depends on its own past, which a plain permutation would not. None for fewer than 20 periods or no
-    variance.
+    depends on its own past, which a plain permutation would not. The result is None for fewer than 20
+    periods, for levels or responses that never change, and where no threshold leaves 15 % of the periods on
+    each side.
     """
     n = len(levels)
     if n < MIN_PERIODS or np.ptp(responses) == 0 or np.ptp(levels) == 0:
@@ -75,7 +76,7 @@ def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
 
 
 def _errors(series: Numbers, sizes: Numbers) -> Numbers:
-    """Give the squared error of two means for each series (row) and each size of the first group."""
+    """Compute the squared error of two means, for each series (row) and each size of the first group."""
     n = series.shape[1]
     centred = series - series.mean(axis=1, keepdims=True)
     first = centred.cumsum(axis=1)[:, sizes - 1]
