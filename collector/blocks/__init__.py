@@ -1,1 +1,1 @@
-"""Follow the blocks of a node: their bytes, arrivals and fees, and which of them the dataset holds."""
+"""Follow the blocks of a node: fetch bytes and fees, note arrival times, and know which the dataset holds."""

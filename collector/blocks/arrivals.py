@@ -1,10 +1,10 @@
-"""Make the rows of `block_arrivals`: when a block was seen, connected and disconnected.
+"""Make the rows of `block_arrivals`, which say when a block was seen, connected and disconnected.
 
 A node that was down, or that still downloads the chain, connects old blocks as fast as it can. The time at
-which it connects them does not say when the network had them, so such a row is marked as a catch-up. Two
-facts show it: the node knew the headers of later blocks when we asked before or after the block; or the
-block's own header is hours old. A row therefore waits until the block's height is known and until the node
-has answered once more whether it is behind.
+which it connects them does not say when the network had them, so such a row is marked as a catch-up
+(`is_catch_up`). Two facts show it: the node knew the headers of later blocks when we asked before or after
+the block came; or the block's own header is hours old. A row therefore waits until the block's height is
+known and until the node has answered once more whether it is behind.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from collector.blocks.recent import RecentBlock
 from collector.dataset.rows import BlockArrivalRow
 from collector.journal.batches import Batch
 
-OLD_US: Final = 7_200_000_000  # consensus lets a miner's clock be wrong by as much
+OLD_US: Final = 7_200_000_000  # two hours: consensus lets a header's time be wrong by as much
 
 
 @dataclass(slots=True, eq=False)
 class _Arrival:
-    """A row that may still wait for its height and for the node's answer."""
+    """Holds a row that may still wait for the block's height and for the node's answer."""
 
     block_hash: bytes
     event: str
@@ -28,15 +28,15 @@ class _Arrival:
     kind: str
     batch: Batch
     block: RecentBlock | None = None
-    was_behind: bool | None = None  # what the node answered before and after it
-    n_missing: int = 0  # of the two things that the row waits for
+    was_behind: bool | None = None  # whether the node was behind, before or after this arrival
+    n_missing: int = 0  # how many of height and answer the row still waits for
 
 
 class Arrivals:
-    """The arrivals of one node and session.
+    """Holds the block arrivals of one node and session whose rows are not complete, and makes the rows.
 
-    `ask_if_behind` is called when the node is to be asked whether it is behind; `answer_if_behind` takes the
-    answer.
+    It calls `ask_if_behind` to have the node asked whether it knows headers of blocks that it has not
+    connected; the caller passes the answer to `answer_if_behind`.
     """
 
     def __init__(self, origin: tuple[str, str], ask_if_behind: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ class Arrivals:
         self._without_height: dict[bytes, list[_Arrival]] = {}
         self._unjudged: list[_Arrival] = []  # arrived after the open request was sent
         self._judging: list[_Arrival] = []  # the answer to the open request judges these
-        self._is_behind = False  # by the last answer
+        self._is_behind = False  # what the node answered last
         self._is_asking = False
 
     def __len__(self) -> int:
@@ -54,7 +54,11 @@ class Arrivals:
     def add(
         self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch, *, block: RecentBlock | None
     ) -> None:
-        """Add an arrival. Its row goes into its batch when it is complete; `block` is None until known."""
+        """Add an arrival, whose row goes into `batch` when its height and the catch-up mark are known.
+
+        `block` is None while the block's height is unknown; `resolve` brings it. `event` and `kind` are
+        values of these columns, and `at_us` is the wall clock.
+        """
         arrival = _Arrival(block_hash, event, at_us, kind, batch, block)
         if block is None:
             self._without_height.setdefault(block_hash, []).append(arrival)
@@ -67,7 +71,10 @@ class Arrivals:
         self._ask_if_due()
 
     def resolve(self, block_hash: bytes, block: RecentBlock | None) -> None:
-        """Give the arrivals of a block its height; None when the block cannot be had."""
+        """Give the waiting arrivals of a block its height.
+
+        `block` is None when the node cannot give the block.
+        """
         arrivals = self._without_height.pop(block_hash, [])
         for arrival in arrivals:
             arrival.block = block
@@ -75,7 +82,11 @@ class Arrivals:
         self._give_out(arrivals)
 
     def answer_if_behind(self, *, is_behind: bool | None) -> None:
-        """Take whether the node knew headers of later blocks than it had; None when it did not answer."""
+        """Take the answer to `ask_if_behind`, and complete the arrivals that waited for it.
+
+        `is_behind` says whether the node knew headers of blocks that it had not connected; None: it did not
+        answer.
+        """
         was_behind, self._is_behind = self._is_behind, bool(is_behind)
         judged, self._judging = self._judging, []
         for arrival in judged:
@@ -86,7 +97,7 @@ class Arrivals:
         self._ask_if_due()
 
     def flush(self) -> None:
-        """Give out every row with what is known of it."""
+        """Complete every row with what is known, because no more answers come."""
         self._judging += self._unjudged
         self._unjudged = []
         for block_hash in list(self._without_height):
@@ -94,21 +105,24 @@ class Arrivals:
         self.answer_if_behind(is_behind=None)
 
     def _ask_if_due(self) -> None:
-        """Ask the node when an arrival needs it and no request is open."""
+        """Ask whether the node is behind, when an arrival needs the answer and no such request is open."""
         if self._unjudged and not self._is_asking:
             self._is_asking = True
             self._judging, self._unjudged = self._unjudged, []
             self._ask_if_behind()
 
     def _give_out(self, arrivals: list[_Arrival]) -> None:
-        """Put the complete rows among `arrivals` into their batches."""
+        """Add the rows of those `arrivals` that wait for nothing more to their batches."""
         for arrival in arrivals:
             if arrival.n_missing == 0:
                 arrival.batch.add("block_arrivals", [self._row(arrival)])
                 arrival.batch.n_pending_rows -= 1
 
     def _row(self, arrival: _Arrival) -> BlockArrivalRow:
-        """Make the row of an arrival; a header that is hours old marks it as a catch-up."""
+        """Make the row of an arrival.
+
+        A block whose header was hours old when it came is marked as a catch-up.
+        """
         block, is_catch_up = arrival.block, arrival.was_behind
         is_arrival = arrival.kind == "pushed" and arrival.event != "disconnected"
         if is_arrival and block is not None and arrival.at_us - block.header_time_s * 1_000_000 > OLD_US:

@@ -1,7 +1,7 @@
 """Fetch blocks from the node for the tracker, and follow the node's tip.
 
-One request thread fetches blocks, one after the other. Whether the node is behind is asked on a thread of its
-own, because that answer must come soon after the block that it is about.
+One request thread fetches blocks, one after the other. A second thread asks whether the node is behind,
+because that answer must come soon after the block that it is about.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,17 @@ from collector.node.request_threads import NodeRequests, raise_unless_stopped
 from collector.node.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
-# Takes a block's hash, what is known of it (None: the node refused it) and its txids.
+# Takes a block's hash, the recent block (None when the node does not give it) and its txids.
 BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
-UNREAD: Final = frozenset({"hex", "scriptSig", "scriptPubKey", "txinwitness"})  # most of a getblock answer
+UNREAD: Final = frozenset({"hex", "scriptSig", "scriptPubKey", "txinwitness"})  # skipped fields of getblock
 NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
 
 class BlockFetcher:
-    """The blocks of one node and session: what its messages name, and what RPC answers.
+    """Fetches the blocks that one node's messages name in one session, and the blocks that the dataset lacks.
 
-    `on_resolved` is called when the node has answered about a block or has refused to.
+    It calls `on_resolved` when the node has answered about a block, or has refused to.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class BlockFetcher:
         recent: RecentBlocks,
         on_resolved: BlockTaker,
     ) -> None:
-        self.tip_hash: bytes | None = None  # the node's, as far as its messages say
+        self.tip_hash: bytes | None = None  # the node's tip by its messages; None when they do not say it
         self._n_tip_changes = 0
         self._depth = 0  # blocks disconnected since the last one was connected
         self._n_tips_asked = 0  # open requests for the tip, below which blocks may be missing
@@ -63,22 +63,22 @@ class BlockFetcher:
     def __len__(self) -> int:
         return len(self._tracker)
 
-    # --- what the pipeline tells
+    # --- called by the pipeline to report and to ask for blocks
 
     def start(self, tip_hash: bytes, tip_height: int, at_us: int) -> None:
-        """Begin at a tip: want every block after it, and fetch what the dataset lacks below it."""
+        """Begin at the node's tip: want every block after it, and fetch the missing ones below it."""
         self.want_above(tip_height)
         self.tip_hash = tip_hash
         self._tracker.add_event(tip_hash, "connected", at_us, "at_start", self._batches.current)
         self._tracker.fetch_missing(self._stored.missing, monotonic_us())
 
     def want_above(self, height: int) -> None:
-        """Want every block above a height, unless the dataset already has a first height."""
+        """Want every block above a height, unless a height to begin at is set already."""
         if self._stored.first_wanted_height is None:
             self._stored.want_from(height + 1)
 
     def fetch_missing(self) -> None:
-        """Ask for the node's tip; fetch it and what is missing below it unless the dataset holds it."""
+        """Ask the node for its tip; if the dataset lacks that block, fetch it and its missing ancestors."""
         n_tip_changes = self._n_tip_changes
         self._n_tips_asked += 1
         self._requests.blocks.ask(
@@ -86,13 +86,16 @@ class BlockFetcher:
         )
 
     def take_raw(self, raw: bytes, at_us: int, batch: Batch) -> Block:
-        """Take the block of a `rawblock` message as seen; raise DecodeError when it is not valid."""
+        """Parse and verify the block of a `rawblock` message, and note that it was seen at `at_us`.
+
+        `at_us` is the wall clock. Raises DecodeError when the block is not valid.
+        """
         block = self._tracker.take_raw(raw)
         self.add_event(block.block_hash, "seen", at_us, batch)
         return block
 
     def add_event(self, block_hash: bytes, event: str, at_us: int, batch: Batch) -> None:
-        """Note that a message says a block was seen, connected or disconnected, and follow the tip."""
+        """Note that a message says a block was seen, connected or disconnected, and follow the node's tip."""
         self._tracker.add_event(block_hash, event, at_us, "pushed", batch)
         if event == "seen":
             return
@@ -107,35 +110,38 @@ class BlockFetcher:
         self.tip_hash = block_hash
 
     def want(self, block_hash: bytes) -> None:
-        """Ask the node for a block, unless it has been asked already."""
+        """Ask the node for a block, unless such a request is open."""
         self._tracker.want(block_hash)
 
     def tick(self, now_us: int, *, at_once: bool = False) -> None:
-        """Ask for the next missing block if it is due; `at_once` does not wait until it is."""
+        """Ask for the next missing block if it is due.
+
+        With `at_once`, ask for it even if it is not due yet.
+        """
         self._tracker.tick(now_us, at_once=at_once)
 
     def flush(self) -> None:
-        """Give out every row with what is known of it: no more answers will come."""
+        """Complete every row with what is known, because no more answers come."""
         self._tracker.flush()
 
-    # --- what the pipeline reads
+    # --- read by the pipeline
 
     @property
     def is_filling(self) -> bool:
-        """Whether blocks that no message named are being fetched, or the node is asked if there are any."""
+        """Return whether blocks that no message named are being fetched, or the tip is being asked for."""
         return self._tracker.is_filling or self._n_tips_asked > 0
 
     def block(self, block_hash: bytes) -> Block | None:
-        """Return a block that was parsed lately, else None."""
+        """Return the block with this hash if it was parsed lately, else None."""
         return self._tracker.block(block_hash)
 
     def txids_of(self, block_hash: bytes) -> list[bytes]:
-        """Return the txids of a block in its order; none when it was not parsed lately."""
+        """Return the txids of a block in its order; an empty list when it was not parsed lately."""
         block = self._tracker.block(block_hash)
         return [] if block is None else [transaction.txid for transaction in block.transactions]
 
     def outpoints_spent_in(self, block_hash: bytes) -> list[bytes]:
-        """Return the outpoints that a block spends; none when it was not parsed lately."""
+        """Return the outpoints that a block spends; an empty list when it was not parsed lately."""
         block = self._tracker.block(block_hash)
         if block is None:
             return []
@@ -144,7 +150,10 @@ class BlockFetcher:
     # --- requests to the node
 
     def ask_block(self, block_hash: bytes, *, needs_raw: bool) -> None:
-        """Ask for a block, and for its raw bytes too if `needs_raw`."""
+        """Ask the node for a block, and for its raw bytes too if `needs_raw`.
+
+        Give the answer to the tracker.
+        """
         self._requests.blocks.ask(
             partial(ask_block, block_hash=block_hash, raw=needs_raw),
             partial(self._on_block, block_hash),
@@ -152,7 +161,10 @@ class BlockFetcher:
         )
 
     def ask_if_behind(self) -> None:
-        """Ask whether the node knows headers of blocks that it has not connected."""
+        """Ask the node whether it knows headers of blocks that it has not connected.
+
+        Give the answer to the tracker.
+        """
         self._requests.status.ask(
             ask_behind,
             lambda is_behind: self._tracker.take_if_behind(is_behind=is_behind),
@@ -160,7 +172,7 @@ class BlockFetcher:
         )
 
     def _on_block(self, block_hash: bytes, answer: BlockAnswer) -> None:
-        """Hand an answer to the tracker, and tell who waits for the block."""
+        """Give the node's answer about a block to the tracker; when that resolves it, call `on_resolved`."""
         current = self._batches.current
         use = self._tracker.take_answer(block_hash, answer, wall_us(), monotonic_us(), current)
         if use is AnswerUse.RESOLVED:
@@ -168,7 +180,10 @@ class BlockFetcher:
             self._on_resolved(block_hash, self._recent.get(block_hash), answer.txids)
 
     def _no_block(self, block_hash: bytes, error: NodeError) -> None:
-        """Go on without a block that the node does not have, or no longer has."""
+        """Go on without a block that the node does not give, and call `on_resolved`.
+
+        When a wanted parent is unknown to the node, a row of `rejects` records that.
+        """
         log.warning("block.missing", node=self._node, block=hash_hex(block_hash), reason=str(error))
         is_unknown = isinstance(error, RpcError) and error.code == NOT_FOUND
         if is_unknown and block_hash in self._stored.missing:
@@ -178,7 +193,11 @@ class BlockFetcher:
         self._on_resolved(block_hash, None, self.txids_of(block_hash))
 
     def _on_tip(self, tip_hash: bytes, n_tip_changes: int) -> None:
-        """Take the node's tip, unless a message has named a later one since it was asked for."""
+        """Take the node's tip and fetch its block if the dataset lacks it.
+
+        `n_tip_changes` is the number of tip changes when the tip was asked for: a later message about the tip
+        wins.
+        """
         self._n_tips_asked -= 1
         if n_tip_changes == self._n_tip_changes:
             self.tip_hash = tip_hash
@@ -187,16 +206,16 @@ class BlockFetcher:
         self._tracker.fetch_missing([tip_hash], monotonic_us())
 
     def _no_tip(self, error: NodeError) -> None:
-        """Do without the tip when a stop has cut the request off."""
+        """Go on without the tip when a stop cut off the request for it; raise any other error of the node."""
         self._n_tips_asked -= 1
         raise_unless_stopped(error)
 
 
 def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
-    """Ask for a block with the outputs its transactions spent, and for its bytes if `raw`.
+    """Ask the node for a block with the outputs that its transactions spent, and for its raw bytes if `raw`.
 
-    When the node has lost the undo data, the answer has the txids of the transactions and nothing else of
-    them.
+    When the node has lost the undo data, the answer has only the txids of the transactions. Raises NodeError
+    when the node does not have the block or its answer has a wrong form.
     """
     name = hash_hex(block_hash)
     try:
@@ -213,7 +232,7 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer
 
 
 def _transactions(answer: object) -> list[Any]:
-    """Return the transactions in an answer of getblock; a block has at least one."""
+    """Return the transactions in an answer of getblock; raise NodeError when there are none."""
     transactions = Fields("getblock", answer).list("tx")
     if not transactions:
         refuse("getblock: tx", transactions, "the transactions of a block")
@@ -221,11 +240,11 @@ def _transactions(answer: object) -> list[Any]:
 
 
 def ask_tip(client: RpcClient) -> bytes:
-    """Return the hash of the node's tip."""
+    """Ask the node for the hash of its tip."""
     return read_hash("getbestblockhash", client.call("getbestblockhash"))
 
 
 def ask_behind(client: RpcClient) -> bool:
-    """Return whether the node knows headers of blocks that it has not connected."""
+    """Ask the node whether it knows headers of blocks that it has not connected."""
     fields = Fields("getblockchaininfo", client.call("getblockchaininfo"))
     return fields.integer("headers") > fields.integer("blocks")

@@ -1,4 +1,4 @@
-"""Keep the blocks of the last hours in memory: their fees, what they spent, and their parsed bytes."""
+"""Keep the last blocks in memory: their fees, the values that they spent, and their parsed bytes."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 from collector.codec.decode import outpoint
 from collector.codec.decode_many import ParsedBlock
 
-MOST_RECENT: Final = 12  # a reorganisation may bring back the transactions of so many blocks
+MOST_RECENT: Final = 12  # enough for a reorganisation that brings back transactions of so many blocks
 # The C of a block follows its body within moments. A parsed block takes ten times its size in memory.
 MOST_PARSED_BYTES: Final = 8_000_000
 
 
 class RecentBlock(NamedTuple):
-    """The place of a block in the chain, the fees it collected, and the values of what it spent."""
+    """Holds a block's place in the chain, its transactions' fees, and the values of what they spent."""
 
     height: int
     prev_hash: bytes
@@ -23,34 +23,34 @@ class RecentBlock(NamedTuple):
 
 
 class RecentBlocks:
-    """The blocks that the node told us about last, by hash."""
+    """Keeps the last 12 blocks that the node has described to us, by hash."""
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[bytes, RecentBlock] = OrderedDict()
 
     def get(self, block_hash: bytes) -> RecentBlock | None:
-        """Return a block, or None when it is not a recent one."""
+        """Return the recent block with this hash, or None when it is not among them."""
         return self._blocks.get(block_hash)
 
     def add(self, block_hash: bytes, block: RecentBlock) -> None:
-        """Add a block, and drop the oldest when there are too many."""
+        """Add a block, and drop the oldest one when there are more than 12."""
         self._blocks[block_hash] = block
         if len(self._blocks) > MOST_RECENT:
             self._blocks.popitem(last=False)
 
     def block_with(self, txid: bytes) -> bytes | None:
-        """Return the hash of the recent block that contains a transaction; None when no block does."""
+        """Return the hash of the recent block that contains a transaction, or None when none of them does."""
         return next((hash_ for hash_, block in self._blocks.items() if txid in block.fees_sat), None)
 
     def spent_value_sat(self, txid: bytes, output: int) -> int | None:
-        """Return the value of an output, in satoshi, if one of the recent blocks spent it."""
+        """Return the value in satoshi of an output if a recent block spent it, else None."""
         spent = outpoint(txid, output)
         values = (block.spent_sat.get(spent) for block in self._blocks.values())
         return next((value_sat for value_sat in values if value_sat is not None), None)
 
 
 class ParsedBlocks:
-    """The blocks whose bytes were parsed last, by hash, up to a number of bytes."""
+    """Keeps the blocks that were parsed last, by hash; the oldest are dropped above a limit of bytes."""
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[bytes, ParsedBlock] = OrderedDict()
@@ -60,11 +60,11 @@ class ParsedBlocks:
         return block_hash in self._blocks
 
     def get(self, block_hash: bytes) -> ParsedBlock | None:
-        """Return a parsed block, or None when it was dropped or never came."""
+        """Return the parsed block with this hash, or None when it was dropped or never added."""
         return self._blocks.get(block_hash)
 
     def add(self, parsed: ParsedBlock) -> None:
-        """Add a block. It replaces one of the same hash, whose transactions may have been wrong."""
+        """Add a parsed block, in place of one with the same hash, whose transactions may have been wrong."""
         block_hash = parsed.block.block_hash
         replaced = self._blocks.pop(block_hash, None)
         self._n_bytes += len(parsed.raw) - (0 if replaced is None else len(replaced.raw))

@@ -1,4 +1,7 @@
-"""Know which blocks the dataset holds; all nodes of a process share it, so that each block is stored once."""
+"""Know which blocks the dataset holds.
+
+All nodes of a process share this, so that each block is stored once.
+"""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -22,11 +25,11 @@ log = structlog.get_logger(__name__)
 
 
 class StoredBlocks:
-    """The hashes of the blocks that the dataset holds or is about to hold, shared by all nodes.
+    """Holds the hashes of the blocks that the dataset has or is about to have.
 
-    Every block from `first_wanted_height` on is wanted; it is None until the first block of an empty dataset
-    is about to come. Of the blocks in `with_transactions_only` the dataset has the transactions but not the
-    block's own row, because a file of `blocks` was lost.
+    All nodes of a process share it. Every block from `first_wanted_height` on is wanted. It is None for an
+    empty dataset, until the first block is about to come. For the blocks in `with_transactions_only` the
+    dataset has the transactions but not the block's own row, because a file of `blocks` was lost.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class StoredBlocks:
         self.with_transactions_only = frozenset(with_transactions_only)
         self._hashes = set(hashes)
         self._missing = set(missing)
-        self._reserved: dict[bytes, str] = {}  # by this process, with the node that reserved it
+        self._reserved: dict[bytes, str] = {}  # block hash -> the node of this process that reserved it
         self._lock = threading.Lock()
 
     def __contains__(self, block_hash: bytes) -> bool:
@@ -48,24 +51,30 @@ class StoredBlocks:
 
     @property
     def missing(self) -> tuple[bytes, ...]:
-        """Blocks that are wanted and not stored. A session that ends too early leaves them to the next."""
+        """Return the blocks that are wanted and not stored.
+
+        The next session fetches what this one does not.
+        """
         with self._lock:
             return tuple(self._missing)
 
     def add_missing(self, block_hash: bytes) -> None:
-        """Note that the parent of a stored block is wanted; do nothing when it is stored itself."""
+        """Note that a block, the parent of a stored one, is wanted; do nothing when it is stored itself."""
         with self._lock:
             if block_hash not in self._hashes:
                 self._missing.add(block_hash)
 
     def want_from(self, height: int) -> None:
-        """Want every block from a height on, unless an earlier height is set."""
+        """Set the height from which every block is wanted, unless a lower height is set already."""
         with self._lock:
             first = self.first_wanted_height
             self.first_wanted_height = height if first is None else min(height, first)
 
     def reserve(self, block_hash: bytes, node: str) -> bool:
-        """Reserve a block for a node, whose session will store it; return False when it is taken."""
+        """Reserve a block for a node, whose session will store it.
+
+        Return False when it is stored or reserved.
+        """
         with self._lock:
             if block_hash in self._hashes:
                 return False
@@ -75,9 +84,10 @@ class StoredBlocks:
             return True
 
     def cancel_reservations(self, node: str, stored: Collection[bytes]) -> None:
-        """Take back what a node reserved whose session failed, except for what is in `stored` after all.
+        """Cancel the reservations of a node whose session failed, except for the blocks in `stored`.
 
-        What was lost is wanted again, even when no message is left that names it.
+        The other blocks count as missing, so that they are fetched again even when no message names them any
+        more.
         """
         with self._lock:
             lost = [hash_ for hash_, by in self._reserved.items() if by == node and hash_ not in stored]
@@ -88,9 +98,9 @@ class StoredBlocks:
 
 
 def read_stored_blocks(dataset: Dataset) -> StoredBlocks:
-    """Read which blocks the dataset holds, and which parents of theirs it lacks.
+    """Read which blocks the dataset holds, and which parents of these blocks it lacks.
 
-    Raises DatasetError naming a file that cannot be read.
+    Raises DatasetError naming the file when a file of `blocks` cannot be read.
     """
     parts = list(dataset.read_columns(BLOCKS, "block_hash", "prev_hash", "height"))
     if not parts:
@@ -116,9 +126,10 @@ def read_stored_blocks(dataset: Dataset) -> StoredBlocks:
 
 
 def _blocks_beyond(path: Path, hashes: pa.Array) -> list[bytes]:
-    """Return the blocks that a file of `transactions` names and that are not among `hashes`.
+    """Return the hashes of blocks that a file of `transactions` names and that are not among `hashes`.
 
-    A file that cannot be read is left to `check`: it must not keep the collector from what comes now.
+    A file that cannot be read gives none and a warning in the log: it must not keep the collector from
+    running.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -130,11 +141,14 @@ def _blocks_beyond(path: Path, hashes: pa.Array) -> list[bytes]:
 
 
 def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: HeightArray) -> bool:
-    """Return whether `heights`, which are sorted, hold each height that a file spans by its footer."""
+    """Return whether the sorted `heights` contain every height between the lowest and the highest in a file.
+
+    The file's footer gives both heights; when it cannot be read, the result is False.
+    """
     query = "SELECT min(height), max(height) FROM read_parquet(?, hive_partitioning = false)"
     try:
         ((first, last),) = query_file(connection, path, query)
-    except (DatasetError, OSError):  # the caller reads the file itself then, and says what is wrong with it
+    except (DatasetError, OSError):  # the caller then reads the file itself, and logs what is wrong with it
         return False
     if first is None:
         return True

@@ -1,4 +1,4 @@
-"""Track the blocks of one node until they are rows: bytes, height, fees, verdict, and their arrivals.
+"""Track the blocks of one node until they are rows: their bytes, height, fees, verdict and arrivals.
 
 The bytes of a block come with `rawblock` (tips only) or from the node's RPC. Its fees and height come from
 `getblock` with verbosity 3, which needs no index of transactions. A block that fails verification is fetched
@@ -6,7 +6,7 @@ once more by RPC before the failure is believed. The tracker does not talk to th
 `BlockRequests` and takes the answers.
 
 No block is left out: when a block is stored and its parent is not, the parent is fetched, and so on down to a
-block that is stored. What is present decides, never the greatest height.
+block that is stored. The hashes that the dataset holds decide this, never the greatest height.
 """
 
 from collections import deque
@@ -31,32 +31,35 @@ from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
 from collector.journal.batches import Batch
 
-PARENT_PATIENCE_US: Final = 2_000_000  # a parent's own messages may be on their way
+PARENT_PATIENCE_US: Final = 2_000_000  # we wait so long for a parent's own messages before we fetch it
 
 log = structlog.get_logger(__name__)
 
 
 class BlockAnswer(NamedTuple):
-    """What RPC says of a block: getblock with verbosity 3, and the raw block if it was asked for."""
+    """Holds the node's answer about a block: getblock with verbosity 3, and the raw block if requested."""
 
     height: int
     txids: list[bytes]
-    verbose: Mapping[str, Any]  # unread but for height and txids
+    verbose: Mapping[str, Any]  # of which only height and txids have been checked
     raw: bytes | None
 
 
 class BlockRequests(Protocol):
-    """The requests that a tracker makes of its node; the answers come back by its `take_` methods."""
+    """Sends the requests of a tracker to its node.
+
+    The caller gives the answers to the tracker's `take_` methods.
+    """
 
     def ask_block(self, block_hash: bytes, *, needs_raw: bool) -> None:
-        """Ask for a block, and for its raw bytes too if `needs_raw`."""
+        """Ask the node for a block, and for its raw bytes too if `needs_raw`."""
 
     def ask_if_behind(self) -> None:
-        """Ask whether the node knows headers of blocks that it has not connected."""
+        """Ask the node whether it knows headers of blocks that it has not connected."""
 
 
 class AnswerUse(Enum):
-    """What a tracker did with an answer about a block."""
+    """Says what a tracker did with an answer about a block."""
 
     RESOLVED = auto()  # the block has its rows, or is rejected
     ASKED_AGAIN = auto()  # the block's bytes are missing or wrong, so they are fetched by RPC
@@ -64,28 +67,31 @@ class AnswerUse(Enum):
 
 @dataclass(slots=True)
 class _WantedBlock:
-    """A block that RPC was asked about."""
+    """Holds what the tracker knows of a block while a request for it is open."""
 
-    owner: Batch | None = None  # of the first event that named it
+    owner: Batch | None = None  # the batch of the first event that named the block
     kinds: set[str] = field(default_factory=set)
     source: str = "zmq"
-    fills_gap: bool = False  # no message named it: a stored block has it as an ancestor
+    fills_gap: bool = False  # whether it is fetched as the ancestor of a stored block, not for a message
 
     @property
     def was_pushed(self) -> bool:
-        """Whether a message of the node named it."""
+        """Return whether a message of the node named this block."""
         return "pushed" in self.kinds
 
 
 class _MissingBlock(NamedTuple):
-    """A block that is to be fetched from a moment on."""
+    """Names a block that is to be fetched at the time `due_us` or later."""
 
     block_hash: bytes
     due_us: int
 
 
 class BlockTracker:
-    """The blocks of one node and session; `recent` receives each block that the node has told us about."""
+    """Turns the blocks of one node and session into rows.
+
+    Puts each block that the node describes into `recent`.
+    """
 
     def __init__(
         self,
@@ -111,11 +117,11 @@ class BlockTracker:
 
     @property
     def is_filling(self) -> bool:
-        """Whether blocks are being fetched that no message of the node named."""
+        """Return whether blocks are being fetched that no message of the node named."""
         return bool(self._missing) or any(wanted.fills_gap for wanted in self._wanted.values())
 
     def block(self, block_hash: bytes) -> Block | None:
-        """Return a block that was parsed lately, else None."""
+        """Return the block with this hash if it was parsed lately, else None."""
         parsed = self._parsed.get(block_hash)
         return None if parsed is None else parsed.block
 
@@ -129,10 +135,11 @@ class BlockTracker:
         return parsed.block
 
     def add_event(self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch) -> None:
-        """Note that a block was seen, connected or disconnected. Its row waits, in `batch`, for its height.
+        """Note that a block was seen, connected or disconnected.
 
-        A block that no answer has described yet is wanted. So is one whose message comes although it was
-        there when the session began: the dataset does not hold it.
+        Its row goes into `batch` when its height is known. The node is asked for a block that it has not
+        described yet. It is also asked when a message names a block that was there when the session began and
+        that the dataset does not hold. `event` and `kind` are values of the columns of `block_arrivals`.
         """
         block = self._recent.get(block_hash)
         self._arrivals.add(block_hash, event, at_us, kind, batch, block=block)
@@ -145,18 +152,24 @@ class BlockTracker:
                 batch.n_pending_rows += 1
 
     def want(self, block_hash: bytes) -> None:
-        """Ask the node for a block, unless it has been asked already."""
+        """Ask the node for a block, unless such a request is open."""
         if block_hash not in self._wanted:
             needs_raw = block_hash not in self._parsed
             self._wanted[block_hash] = _WantedBlock(source="rpc" if needs_raw else "zmq")
             self._requests.ask_block(block_hash, needs_raw=needs_raw)
 
     def fetch_missing(self, hashes: Iterable[bytes], due_us: int) -> None:
-        """Fetch the blocks of `hashes` that are not stored by `due_us`, and what is missing below them."""
+        """Queue the blocks of `hashes` for fetching; those that the dataset holds by `due_us` are skipped.
+
+        When such a block is stored, its parent is fetched too if the dataset lacks it.
+        """
         self._missing += [_MissingBlock(hash_, due_us) for hash_ in hashes if hash_ not in self._stored]
 
     def tick(self, now_us: int, *, at_once: bool = False) -> None:
-        """Ask for the next missing block when no request is open; `at_once` does not wait until it is due."""
+        """Ask for the next missing block that is due, when no request is open.
+
+        With `at_once` none waits to be due.
+        """
         while self._missing and not self._wanted and (at_once or self._missing[0].due_us <= now_us):
             block_hash = self._missing.popleft().block_hash
             if block_hash not in self._stored:
@@ -166,9 +179,10 @@ class BlockTracker:
     def take_answer(
         self, block_hash: bytes, answer: BlockAnswer, wall_us: int, now_us: int, batch: Batch
     ) -> AnswerUse:
-        """Take the node's answer about a wanted block: make its rows and complete its arrivals.
+        """Take the node's answer about a wanted block: add its rows to a batch and complete its arrivals.
 
-        `wall_us` stamps rows, `now_us` is of the monotonic clock.
+        `wall_us` is the present wall clock, `now_us` the monotonic one. Returns ASKED_AGAIN when the bytes of
+        the block are missing or wrong and are therefore fetched by RPC.
         """
         wanted = self._wanted[block_hash]
         if answer.raw is not None:
@@ -205,11 +219,17 @@ class BlockTracker:
         return AnswerUse.RESOLVED
 
     def take_if_behind(self, *, is_behind: bool | None) -> None:
-        """Take whether the node knows headers of blocks that it has not connected; None: no answer."""
+        """Take whether the node knows headers of blocks that it has not connected.
+
+        None when it did not answer.
+        """
         self._arrivals.answer_if_behind(is_behind=is_behind)
 
     def give_up(self, block_hash: bytes) -> None:
-        """Go on without the node's answer; a block whose bytes were received is stored without fees."""
+        """Stop waiting for the node's answer about a block.
+
+        If we have its bytes and its height, store it without fees.
+        """
         wanted, parsed = self._wanted.get(block_hash), self._parsed.get(block_hash)
         recent: RecentBlock | None = None
         if wanted is not None and wanted.owner is not None and parsed is not None:
@@ -225,7 +245,7 @@ class BlockTracker:
         self._resolve(block_hash, recent)
 
     def flush(self) -> None:
-        """Give out every row with what is known of it: no more answers will come."""
+        """Complete every row with what is known, because no more answers come."""
         self._missing.clear()
         for block_hash in list(self._wanted):
             self.give_up(block_hash)
@@ -242,7 +262,10 @@ class BlockTracker:
         owner: Batch,
         height_source: str = "rpc",
     ) -> None:
-        """Make the rows of a block; only the block's own where the dataset still has its transactions."""
+        """Make the rows of a block and add them to the batch `owner`.
+
+        The rows of its transactions are left out when the dataset already has them.
+        """
         block_row, transaction_rows = block_rows(
             parsed,
             chain=self._chain,
@@ -258,7 +281,7 @@ class BlockTracker:
             owner.add("transactions", transaction_rows)
 
     def _fetch_parent(self, block: RecentBlock, wanted: _WantedBlock, now_us: int) -> None:
-        """Have the parent of a block fetched when it is missing and the dataset wants its height."""
+        """Fetch the parent of a block if the dataset lacks it and wants blocks of its height."""
         first_height = self._stored.first_wanted_height
         if first_height is None or block.height <= first_height:
             return
@@ -268,9 +291,10 @@ class BlockTracker:
             self.fetch_missing([block.prev_hash], due_us)
 
     def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
-        """Return the fees of a block's transactions, and the values of what they spent by outpoint.
+        """Return the fees of a block's transactions, and the values of what they spent, by outpoint.
 
-        Neither is known when the node has lost the block's undo data, or when its answer has a wrong form.
+        The fees are None and the values empty when the node has lost the block's undo data, or when its
+        answer has a wrong form.
         """
         try:
             return _checked_amounts(fees_from_getblock(verbose), _values_spent(block, verbose))
@@ -284,13 +308,16 @@ class BlockTracker:
         return [None] * len(verbose["tx"]), {}
 
     def _ask_again(self, block_hash: bytes, wanted: _WantedBlock) -> AnswerUse:
-        """Fetch a block's bytes by RPC, because those that were received are missing or wrong."""
+        """Fetch a block's bytes by RPC, because the bytes that we received are missing or wrong."""
         wanted.source = "rpc"
         self._requests.ask_block(block_hash, needs_raw=True)
         return AnswerUse.ASKED_AGAIN
 
     def _resolve(self, block_hash: bytes, block: RecentBlock | None) -> None:
-        """Stop waiting for a block: it is described by now, or None because it cannot be had."""
+        """Stop waiting for a block and complete its arrivals.
+
+        `block` is None when the node cannot give it.
+        """
         wanted = self._wanted.pop(block_hash, None)
         if wanted is None:
             return
@@ -299,14 +326,14 @@ class BlockTracker:
             wanted.owner.n_pending_rows -= 1
 
     def _reject(self, batch: Batch, wanted: _WantedBlock, wall_us: int, reason: str, raw: bytes) -> None:
-        """Keep the bytes of a block that is wrong as a row of `rejects`."""
+        """Add a row of `rejects` that keeps the bytes of a wrong block, and log a warning."""
         topic = "rawblock" if wanted.source == "zmq" else "rpc"
         batch.add("rejects", [reject_row(self._origin, topic, wall_us, reason, raw)])
         log.warning("block.rejected", node=self._origin[0], source=topic, reason=reason)
 
 
 def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
-    """Parse a block that the node gave for a hash; raise DecodeError when it is another or none."""
+    """Parse the block that the node gave for a hash; raise DecodeError when it is another block or none."""
     parsed = parse_block(raw)
     if parsed.block.block_hash != block_hash:
         raise DecodeError(f"the node gave block {hash_hex(parsed.block.block_hash)} for another")
@@ -316,7 +343,10 @@ def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
 def _checked_amounts(
     fees: list[int | None], spent_sat: dict[bytes, int]
 ) -> tuple[list[int | None], dict[bytes, int]]:
-    """Return fees and values of outputs; raise DecodeError when one is no amount that can be."""
+    """Return the fees and output values unchanged.
+
+    Raise DecodeError for one below 0 or above 21 million BTC.
+    """
     for amount_sat in (*fees, *spent_sat.values()):
         if amount_sat is not None and not 0 <= amount_sat <= MAX_MONEY_SAT:
             raise DecodeError(f"getblock gives an amount of {amount_sat} satoshi")
@@ -324,7 +354,7 @@ def _checked_amounts(
 
 
 def _values_spent(block: Block, verbose: Mapping[str, Any]) -> dict[bytes, int]:
-    """Return the value of each output that a block spent, in satoshi, by outpoint."""
+    """Return the value in satoshi of each output that a block spent, by outpoint, from a getblock answer."""
     return {
         spent: satoshi(described["prevout"]["value"])
         for transaction, answered in zip(block.transactions[1:], verbose["tx"][1:], strict=False)
@@ -341,7 +371,10 @@ def reject_row(
     *,
     sequence: int | None = None,
 ) -> RejectRow:
-    """Return a row of `rejects`; `origin` is node and session."""
+    """Return a row of `rejects` that keeps `body` and the reason for which it was refused.
+
+    `origin` is node and session; `received_us` is the wall clock.
+    """
     return {
         "node": origin[0],
         "session": origin[1],

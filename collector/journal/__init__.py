@@ -1,1 +1,1 @@
-"""Keep what was received safe until it is in Parquet files, and keep track of which spans were observed."""
+"""Keep what was received on disk until it is in Parquet files, and record which time spans were observed."""

@@ -1,10 +1,10 @@
-"""Rows and the messages they were made of, committed together and in order.
+"""Commit rows together with the mark that their messages are consumed, in the order of receipt.
 
-A batch holds the messages that were received between two looks at the queue, and the rows made of them. Its
-messages go to the journal at once. Its rows go to the journal when all of them are complete, together with
-the mark that the messages are consumed. A row may have to wait for a fee or a block, so several batches can
-be open at a time; they are committed from the oldest on. After a kill the journal hands back the messages of
-the batches that were not committed, and no others.
+A batch holds the messages that were received together, and the rows made of them. Its messages go to the
+journal at once. Its rows go to the journal when all of them are complete, together with the mark that the
+messages are consumed. A row may have to wait for a fee or a block, so several batches can be open at a time;
+they are committed from the oldest on. After a kill the journal returns the messages of the batches that were
+not committed, and no others.
 """
 
 import time
@@ -19,7 +19,7 @@ from collector.receive.records import Message
 
 
 class Batch:
-    """Messages received together, the rows made of them so far, and the number of rows still to come."""
+    """Holds messages received together, the rows made of them so far, and how many rows are still to come."""
 
     __slots__ = (
         "arrow_batches",
@@ -36,7 +36,7 @@ class Batch:
         self.n_messages = len(messages)
         self.n_bytes = sum(len(message.body) for message in messages)
         self.first_by_topic = _first_by_topic(messages)
-        self.n_pending_rows = 0  # who will add a row later counts it here, and takes it off when it is added
+        self.n_pending_rows = 0  # rows still to come; whoever adds one later counts it up now and down then
         self.rows: dict[str, list[Row]] = {}
         self.arrow_batches: list[tuple[str, pa.RecordBatch]] = []  # rows that were made many at once
 
@@ -49,18 +49,18 @@ class Batch:
 
 
 class Batches:
-    """The batches of one node that are not committed."""
+    """Holds the batches of one node that are not committed to its journal yet."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._open: deque[Batch] = deque()  # oldest first
-        self._from_states: dict[str, Batch] = {}  # by the name of the state they are made of
+        self._from_states: dict[str, Batch] = {}  # batches by the name of the state they are made of
         self._independent = Batch()  # rows that are made of no message and wait for no other row
         self._recovered: deque[Message] = deque()  # handed back by the journal, and in no batch yet
         self.current = self._next()
 
     def begin(self, messages: Sequence[Message]) -> Batch:
-        """Begin a batch of new messages, which becomes the current one; the messages are journalled first.
+        """Write new messages to the journal, and begin a batch of them, which becomes the current batch.
 
         The messages are safe from a kill when this returns.
         """
@@ -69,22 +69,28 @@ class Batches:
         return self._next(messages)
 
     def keep_recovered(self, messages: deque[Message]) -> None:
-        """Keep the messages that the journal handed back; `begin_recovered` takes them out of `messages`."""
+        """Keep the messages that the journal recovered; `begin_recovered` takes them out of `messages`."""
         self._recovered = messages
 
     def begin_recovered(self, limit: int) -> tuple[list[Message], Batch]:
-        """Begin a batch of the next recovered messages, at most `limit` of them; return both."""
+        """Begin a batch of the next recovered messages, at most `limit` of them.
+
+        Return messages and batch.
+        """
         messages = [self._recovered.popleft() for _ in range(min(limit, len(self._recovered)))]
         return messages, self._next(messages)
 
     def add_independent(self, table: str, rows: Iterable[Row]) -> None:
-        """Add complete rows that are made of no message; the next commit writes them, whatever is open."""
+        """Add complete rows that are not made of messages.
+
+        The next commit writes them, whichever batches are open.
+        """
         self._independent.add(table, rows)
 
     def begin_from_state(self, state_name: str, state: bytes) -> Batch:
-        """Begin a batch whose rows are made of a state of the journal, not of messages; journal the state.
+        """Write a state to the journal, and begin a batch whose rows are made of it and not of messages.
 
-        No other batch waits for this one. The state is removed in the commit that writes the rows.
+        No other batch waits for this one. The commit that writes the rows also removes the state.
         """
         self._journal.set_state(state_name, state)
         batch = self._from_states[state_name] = Batch()
@@ -92,17 +98,17 @@ class Batches:
 
     @property
     def n_messages(self) -> int:
-        """Messages whose rows are not complete."""
+        """Return the number of messages in batches that are not committed."""
         return sum(batch.n_messages for batch in self._open)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the messages whose rows are not complete."""
+        """Return how many bytes the messages in batches that are not committed have."""
         return sum(batch.n_bytes for batch in self._open)
 
     @property
     def first_uncommitted(self) -> dict[str, Message]:
-        """By topic, the first message that is in a batch not yet committed, or in no batch yet."""
+        """Return, by topic, the first message that is in a batch not yet committed, or in no batch yet."""
         first = _first_by_topic(self._recovered)
         for batch in reversed(self._open):
             first |= batch.first_by_topic
@@ -110,14 +116,15 @@ class Batches:
 
     @property
     def waiting_s(self) -> float:
-        """For how long the oldest batch has waited for rows; 0 when it waits for none."""
+        """Return for how many seconds the oldest batch has waited for rows; 0 when it waits for none."""
         oldest = self._open[0] if self._open else None
         return time.monotonic() - oldest.began_s if oldest is not None and oldest.n_pending_rows else 0.0
 
     def commit(self) -> dict[str, int]:
-        """Journal the rows of every complete batch that has no open one before it; return rows per table.
+        """Journal the rows of every complete batch that has no open batch before it; return rows per table.
 
-        Raises RuntimeError when a batch got more rows than it waited for: it could never be committed.
+        Raises RuntimeError when a batch got more rows than it waited for, because it could then never be
+        committed.
         """
         if any(batch.n_pending_rows < 0 for batch in (*self._open, *self._from_states.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
@@ -134,12 +141,12 @@ class Batches:
                 counts[table] = counts.get(table, 0) + len(rows)
             self._journal.mark_consumed(batch.n_messages)
         if not self._open:
-            self._next()  # what comes next must not go into a batch that is committed
+            self._next()  # later rows must not go into a batch that is committed
         self._journal.flush()
         return counts
 
     def _next(self, messages: Sequence[Message] = ()) -> Batch:
-        """Begin a batch of messages and make it the current one."""
+        """Begin a batch of `messages` and make it the current one."""
         self.current = Batch(messages)
         self._open.append(self.current)
         return self.current

@@ -1,16 +1,16 @@
-"""Keep track of what was really observed: one open interval per topic, and a `coverage` row when it ends.
+"""Record which time spans were observed: an open interval per topic, and a `coverage` row when it ends.
 
-An interval begins when the subscription stands or the stream is whole again. It ends at its last message:
-only the counter of the next message, or a look at the node (`extend_until`), can show that nothing was lost
-after it. A seal ends an interval before the first message whose rows are not committed, and the next row goes
-on from there. So no claim is ever taken back.
+An interval begins when the subscription is confirmed, or when the stream is whole again after a loss. It ends
+at its last message: only the counter of the next message, or a check of the node (`extend_until`), can show
+that nothing was lost after it. A seal ends an interval before the first message whose rows are not committed,
+and the next interval begins there. So no claim has to be withdrawn later.
 
 A `coverage` row claims that the messages of its interval are in the dataset. So the ledger holds a row back
 until the rows of those messages are committed.
 
 The journal keeps `state` together with the messages that it counts. So an interval that a kill leaves open
 still becomes a row, which ends at the last message in the journal. Where the journal was damaged,
-`collector.journal.recovery` works out which claims still hold.
+`collector.journal.recovery` works out which claims are still true.
 """
 
 import json
@@ -28,7 +28,7 @@ LOST_WITH_JOURNAL: Final = "messages were lost with a part of the journal"
 
 @dataclass(slots=True)
 class _Interval:
-    """A span in which a topic was observed, and the messages counted in it."""
+    """Holds a time span in which a topic was observed, and counts the messages in it."""
 
     from_us: int
     to_us: int
@@ -39,11 +39,14 @@ class _Interval:
 
     @property
     def newest_sequence(self) -> int | None:
-        """The counter of the last message in the interval, or of the one before it; None when unknown."""
+        """Return the counter of the interval's last message, or of the last one before it.
+
+        None when unknown.
+        """
         return self.before_sequence if self.last_sequence is None else self.last_sequence
 
     def count(self, sequence: int, received_us: int) -> None:
-        """Add one message."""
+        """Count one message, and extend the interval to its time of receipt."""
         if self.first_sequence is None:
             self.first_sequence = sequence
         self.last_sequence = sequence
@@ -51,7 +54,10 @@ class _Interval:
         self.to_us = max(self.to_us, received_us)
 
     def split(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
-        """Split the interval before a message, or at its end when it has not counted that message."""
+        """Split the interval before a message and return both halves.
+
+        Without a message, or when the interval has not counted it yet, the split is at the interval's end.
+        """
         n_later, at_us = 0, self.to_us
         if before is not None and self.last_sequence is not None:
             distance = (self.last_sequence - before.sequence + 1) % COUNTER_RANGE
@@ -74,7 +80,7 @@ class _Interval:
 
 
 class CoverageLedger:
-    """The open intervals of one node and session."""
+    """Holds the open coverage intervals of one node and session, and makes rows of those that end."""
 
     def __init__(self, node: str, session: str) -> None:
         self._node = node
@@ -83,7 +89,7 @@ class CoverageLedger:
         self._held: list[CoverageRow] = []  # rows of ended intervals that are held back
 
     def open(self, topic: str, at_us: int) -> None:
-        """Begin an interval of the topic, unless one is open."""
+        """Begin an interval of the topic at `at_us` (wall clock), unless one is open."""
         self._open.setdefault(topic, _Interval(at_us, at_us))
 
     def is_open(self, topic: str) -> bool:
@@ -91,25 +97,28 @@ class CoverageLedger:
         return topic in self._open
 
     def count(self, topic: str, sequence: int, received_us: int) -> None:
-        """Count a message in the topic's open interval; open one when there is none."""
+        """Count a message in the topic's open interval; begin one with it when none is open."""
         interval = self._open.get(topic)
         if interval is None:
             interval = self._open[topic] = _Interval(received_us, received_us)
         interval.count(sequence, received_us)
 
     def extend_until(self, topic: str, until_us: int) -> None:
-        """Extend the topic's interval to a moment until which it is known to be whole, without a message."""
+        """Extend the topic's open interval to `until_us`, because no message was lost until then."""
         interval = self._open.get(topic)
         if interval is not None:
             interval.to_us = max(interval.to_us, until_us)
 
     def close(self, topic: str, reason: str, detail: str | None = None) -> list[CoverageRow]:
-        """End the topic's interval at the last moment known to be whole; return its row, if one was open."""
+        """End the topic's interval at the last moment at which it is known to be whole.
+
+        Returns its row, or nothing when the topic has no open interval.
+        """
         interval = self._open.pop(topic, None)
         return [] if interval is None else [self._row(topic, interval, reason, detail)]
 
     def close_all(self, reason: str, detail: str | None = None) -> list[CoverageRow]:
-        """End every open interval; return their rows."""
+        """End the open intervals of all topics; return their rows."""
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
     def hold_back(self, rows: Iterable[CoverageRow]) -> None:
@@ -117,7 +126,10 @@ class CoverageLedger:
         self._held += rows
 
     def release_committed(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """Return the held rows whose messages all have their rows committed, and hold them no longer."""
+        """Remove and return the held rows all of whose messages have their own rows committed.
+
+        `uncommitted` has, by topic, the first message whose rows are not committed.
+        """
         rows = [row for row in self._held if _is_before(row, uncommitted)]
         self._held = [row for row in self._held if row not in rows]
         return rows
@@ -126,7 +138,7 @@ class CoverageLedger:
         """End every interval that has grown, and begin the next one where it ended; return all rows to write.
 
         `uncommitted` has, by topic, the first message whose rows are not committed. That message and those
-        behind it belong to the next interval. No hole is left between the two intervals.
+        after it are counted in the next interval. There is no time between the two intervals.
         """
         rows = self.release_committed(uncommitted) + self._release_committed_parts(uncommitted)
         for topic, interval in list(self._open.items()):
@@ -137,7 +149,10 @@ class CoverageLedger:
         return rows
 
     def _release_committed_parts(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """Split the held rows as `seal` splits open intervals; return the parts that are committed."""
+        """Split the held rows before the first uncommitted message, as `seal` does.
+
+        Return the committed parts.
+        """
         rows = []
         for at, row in enumerate(self._held):
             topic = row["topic"]
@@ -152,17 +167,20 @@ class CoverageLedger:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that have an open interval."""
+        """Return the topics that have an open interval."""
         return list(self._open)
 
     def state(self) -> bytes:
-        """Return the open intervals and the held rows, as bytes for the journal."""
+        """Serialize the open intervals and the held rows, for the journal."""
         return json.dumps(
             {"open": {topic: astuple(each) for topic, each in self._open.items()}, "closed": self._held}
         ).encode()
 
     def restore(self, state: bytes | None) -> list[CoverageRow]:
-        """Continue the open intervals of a state; return the rows that it held back."""
+        """Set the open intervals to those of a serialized state.
+
+        Return the rows that were held back in it.
+        """
         found = json.loads(state or b"{}")
         intervals = found.get("open", found)  # older states have nothing else
         self._open = {topic: _Interval(*values) for topic, values in intervals.items()}
@@ -172,19 +190,22 @@ class CoverageLedger:
     def close_after_kill(
         self, state: bytes | None, items: Iterable[Message | Notice] = (), *, is_cut: bool = False
     ) -> list[CoverageRow]:
-        """Close what a killed run left open; return the rows.
+        """End the intervals that a killed run left open; return their rows and the rows that it held back.
 
-        `state` is the run's last state, and `items` are what it received since, in the order of receipt;
-        messages of other sessions are skipped. Where the journal was damaged, the state may be older than the
-        items or missing: a jump of a counter then ends an interval. `is_cut` says that messages between the
-        state and the items are lost, so that the state's intervals end there.
+        `state` is the run's last state, and `items` are the messages and notices that it received since, in
+        the order of receipt; messages of other sessions are skipped. Where the journal was damaged, the state
+        may be missing or older than the items: a jump of a counter then ends an interval. `is_cut` says that
+        messages between the state and the items are lost, so that the intervals of the state end there.
         """
         rows = self.restore(state)
         rows += self.close_all("killed", LOST_WITH_JOURNAL) if is_cut else []
         return rows + self.continue_with(items) + self.close_all("killed", NO_CLEAN_STOP)
 
     def continue_with(self, items: Iterable[Message | Notice]) -> list[CoverageRow]:
-        """Count what a killed run received after its last state; return rows of the intervals that end."""
+        """Count messages that a killed run received after its last state, and apply the notices among them.
+
+        Returns the rows of the intervals that end.
+        """
         rows = []
         for item in items:
             at_us = item.received_ns // 1000
@@ -200,7 +221,7 @@ class CoverageLedger:
         return rows
 
     def _follows(self, message: Message) -> bool:
-        """Return whether a message is the next of its topic; True when the last counter is not known."""
+        """Return whether a message is the next of its topic, or the last counter of the topic is unknown."""
         interval = self._open.get(message.topic)
         if interval is None:
             return True

@@ -1,6 +1,7 @@
-"""Wait while nothing can be written: log it once, try again at growing intervals, log when it works again.
+"""Repeat writes that the system refuses until they succeed; log the first refusal and the end of the trouble.
 
-The disk may be full, it or a folder may be read-only, or the process may have no file descriptor left.
+The disk may be full, it or a folder may be read-only, or the process may have no file descriptor left. The
+pauses between two tries grow.
 """
 
 import threading
@@ -18,9 +19,9 @@ log = structlog.get_logger(__name__)
 
 
 class DiskSpace:
-    """Knows whether a journal and its dataset can be written, and repeats writes that the system refused.
+    """Repeats writes of a journal and its dataset that the system refused, and knows which are refused now.
 
-    Without `stop`, a refused write is an error at once.
+    Setting `stop` ends the repetition. Without `stop`, a refused write raises NotWritable at once.
     """
 
     def __init__(self, stop: threading.Event | None) -> None:
@@ -29,11 +30,14 @@ class DiskSpace:
 
     @property
     def blocked(self) -> str:
-        """Why something cannot be written now; empty when everything can."""
+        """Return why something cannot be written now; an empty text when everything can."""
         return "; ".join(self._full.values())
 
     def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
-        """Call `act` until it can write; return its result. Raises NotWritable once `stop` is set."""
+        """Call `act` until its write succeeds, and return its result. Raises NotWritable once `stop` is set.
+
+        `what` names in the log what cannot be written. `act` must not return None.
+        """
         pauses = Backoff(*RETRY_S)
         while (done := self.try_once(what, act)) is None:
             assert self._stop is not None  # noqa: S101 - else `try_once` raises
@@ -41,9 +45,10 @@ class DiskSpace:
         return done
 
     def try_once(self, what: str, act: Callable[[], T]) -> T | None:
-        """Call `act` once; return its result, or None when nothing can be written.
+        """Call `act` once; return its result, or None when its write was refused.
 
-        `what` names in the log what cannot be written. Raises NotWritable once `stop` is set.
+        `what` names in the log what cannot be written. Raises NotWritable when there is no `stop` or it is
+        set.
         """
         try:
             done = act()

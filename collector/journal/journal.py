@@ -1,17 +1,17 @@
-"""The journal: it keeps what was received safe until it is sealed into Parquet.
+"""The journal keeps on disk what was received until it is sealed, that is, written into Parquet files.
 
 The journal holds three kinds of things: messages as they were received, the rows made of them, and named
 states, which are bytes that the next run needs. `flush` writes all that was added since the last flush as one
 frame, which counts as a whole or not at all. So rows and the mark that their messages are consumed are never
-separated. `seal` turns the rows of a segment into Parquet files named after the segment, and then removes the
-segment; a repeated seal writes nothing twice. So after SIGKILL at any point, `recover` seals exactly the rows
-that were flushed, once, and hands back exactly the flushed messages that have no rows.
+separated. `seal` writes the rows of a segment into Parquet files named after the segment, and then removes
+the segment; a repeated seal writes nothing twice. So after SIGKILL at any point, `recover` seals exactly the
+rows that were flushed, once, and returns exactly the flushed messages that have no rows.
 
 What is lost when:
 
 - SIGKILL loses no message. Messages come through a ring (`collector.receive.ring`), which keeps them until
-  they are flushed; `take_left_in_ring` hands out those that a killed run had not flushed. Rows and states
-  added since the last flush are lost, and are made again from the messages.
+  they are flushed; `take_left_in_ring` returns those that a killed run had not flushed. Rows and states added
+  since the last flush are lost, and are made again from the messages.
 - A power cut loses at most `fsync_interval_s` of what was flushed (1 s by default; 0 forces every flush to
   disk; None leaves it to the operating system, often half a minute), and the ring. Sealed rows are on disk
   before their segment is removed.
@@ -72,17 +72,17 @@ from collector.receive.records import Message
 from collector.receive.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
-# Tables that are sealed last: who finds a row of theirs expects that the rows of other tables are there.
+# Tables that are sealed last: a reader who finds one of their rows expects the rows of other tables there.
 SEALED_LAST: Final = {"blocks", "coverage"}
 _RING_STATE: Final = "_ring/"  # + session: the number of the last message of its ring that is in a segment
 log = structlog.get_logger(__name__)
 
 
 class Journal:
-    """The journal in a folder, which it locks. Call `recover` before anything else.
+    """Writes and recovers the journal in one folder, which it locks. Call `recover` before anything else.
 
-    With `stop`, a full disk is waited out until `stop` is set; without it, a full disk is an error. Raises
-    DatasetError when the folder cannot be used or another process uses it.
+    With `stop`, a write to a full disk is repeated until `stop` is set; without it, a full disk is an error.
+    Raises DatasetError when the folder cannot be used or another process uses it.
     """
 
     def __init__(
@@ -127,27 +127,27 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the segment that the next `seal` turns into Parquet."""
+        """Return how many bytes the segment has that the next `seal` writes to Parquet."""
         return self._current.size_bytes if self._current else 0
 
     @property
     def blocked(self) -> str:
-        """Why the journal or the dataset cannot be written now (the disk is full); empty when both can."""
+        """Return why the journal or the dataset cannot be written now (full disk); empty when both can."""
         return self._disk.blocked
 
     @property
     def states(self) -> Mapping[str, bytes]:
-        """The named states, as `recover` found them or this run last flushed them."""
+        """Return the named states, as `recover` found them or as this run last flushed them."""
         return self._states
 
     def recover(self, dataset: Dataset) -> list[Message]:
-        """Seal what earlier runs left; return their messages that have no rows yet, oldest first.
+        """Seal what earlier runs left; return their messages that have no rows yet, the oldest first.
 
-        The messages stay in the journal until `mark_consumed`. What earlier runs claim to have observed
-        stays too, as a state for each session (`recovery.settled_state`); it becomes rows of `coverage`
-        together with the session's messages. What the last run left in its ring comes by
-        `take_left_in_ring`; where something is damaged, it is among the messages instead. Raises DatasetError
-        when the dataset does not take the rows; nothing is lost then, and the next run recovers.
+        The messages stay in the journal until `mark_consumed`. What earlier runs claim to have observed stays
+        too, as a state for each session (`recovery.settled_state`); the caller makes rows of `coverage` of
+        it, together with the session's messages. `take_left_in_ring` returns what the last run left in its
+        ring; where something is damaged, it is among the messages instead. Raises DatasetError when the
+        dataset does not take the rows; nothing is lost then, and the next run recovers.
         """
         claims = self._read_earlier_segments(dataset)
         self._take_over_rings(claims, dataset)
@@ -155,9 +155,9 @@ class Journal:
         return [message for _, message in self._waiting]
 
     def take_left_in_ring(self, session: str, limit: int) -> list[Item]:
-        """Take up to `limit` items that a killed run received and did not flush, oldest first.
+        """Take up to `limit` messages and notices that a killed run had not flushed, the oldest first.
 
-        An empty list says that there are no more; the ring is removed then.
+        An empty list says that there are no more; the ring file is then removed.
         """
         if self._ring is None or self._ring.session != session:
             return []
@@ -167,7 +167,7 @@ class Journal:
         return items
 
     def make_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
-        """Make the ring through which the messages of a session come; `remove_ring` removes it."""
+        """Create the ring through which the messages of a session come; `remove_ring` removes it."""
         self.remove_ring()
         self._ring = self._disk.retry_until_done("journal", lambda: self._new_ring(node, session, topics))
         return self._ring
@@ -178,7 +178,7 @@ class Journal:
             return Ring.create(at, node=node, session=session, topics=topics, capacity_bytes=self._ring_bytes)
 
     def remove_ring(self) -> None:
-        """Remove the ring of a session that has ended; what is in it must be journalled or not wanted."""
+        """Remove the ring file of a session that has ended; messages in it that were not flushed are lost."""
         if self._ring is not None:
             ring, self._ring = self._ring, None
             ring.close()
@@ -187,13 +187,13 @@ class Journal:
             self.set_state(_RING_STATE + ring.session, None)
 
     def append(self, table_name: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
-        """Add rows of a table, in a form that `writer.to_batch` takes."""
+        """Add rows of a table, in a form that `writer.to_batch` takes; the next flush writes them."""
         name = _table(table_name).name
         if len(rows):
             self._new_rows.setdefault(name, []).append(rows)
 
     def append_messages(self, messages: Sequence[Message]) -> None:
-        """Add messages in the order in which they were received."""
+        """Add messages in the order in which they were received; the next flush writes them."""
         self._waiting.extend(enumerate(messages, self._next_ordinal))
         self._next_ordinal += len(messages)
         self._n_new_messages += len(messages)
@@ -201,22 +201,25 @@ class Journal:
             self.set_state(_RING_STATE + messages[-1].session, str(messages[-1].number).encode())
 
     def mark_consumed(self, count: int) -> None:
-        """Mark the `count` oldest unmarked messages as consumed: their rows have been appended."""
+        """Mark the `count` oldest unmarked messages as consumed, because their rows have been appended.
+
+        Raises ValueError when fewer messages are unmarked.
+        """
         unmarked = len(self._waiting) - self._n_new_consumed
         if not 0 <= count <= unmarked:
             raise ValueError(f"cannot mark {count} messages as consumed: {unmarked} are waiting")
         self._n_new_consumed += count
 
     def set_state(self, name: str, value: bytes | None) -> None:
-        """Keep bytes for the next run under a name, in place of what it had; None removes the name."""
+        """Keep bytes for the next run under a name, in place of earlier ones; None removes the state."""
         self._new_states[name] = value
 
     def flush(self) -> None:
         """Write all that was added since the last flush as one frame. After that, SIGKILL cannot lose it.
 
         A row that does not fit its table is written to `rejects` instead. Raises DatasetError when the disk
-        does not take the frame; what was added stays, and the next flush tries again. With `stop`, a full
-        disk is no error before that is set.
+        does not take the frame; what was added stays, and the next flush tries again. With `stop`, a write to
+        a full disk is repeated until `stop` is set.
         """
         batches = self._batches_of_rows()
         if self._n_new_messages:
@@ -241,7 +244,7 @@ class Journal:
             self._disk.try_once("journal", self._fsync)
 
     def _batches_of_rows(self) -> dict[str, pa.RecordBatch]:
-        """Make the batches of the rows added since the last flush; rows that are refused become rejects."""
+        """Make Arrow batches of the rows added since the last flush; rows that do not fit become rejects."""
         made: dict[str, list[pa.RecordBatch]] = {}
         refused: list[RefusedRow] = []
         for name, parts in self._new_rows.items():
@@ -255,7 +258,7 @@ class Journal:
         return {name: pa.concat_batches(batches) for name, batches in made.items() if batches}
 
     def _rejects(self, refused: Sequence[RefusedRow], messages: Sequence[Message]) -> pa.RecordBatch:
-        """Make the rejects of refused rows, and log each table with the first reason."""
+        """Make rows of `rejects` for refused rows, and log the first reason for each table."""
         first = {each.table: each.reason for each in reversed(refused)}
         for table, reason in first.items():
             n_rows = sum(each.table == table for each in refused)
@@ -265,10 +268,10 @@ class Journal:
         return to_batch(REJECTS, rows)
 
     def seal(self, dataset: Dataset) -> list[Path]:
-        """Flush, begin a new segment and turn every older segment into Parquet; return the files.
+        """Flush, begin a new segment and write every older segment to Parquet; return the new files.
 
         Raises DatasetError when the dataset does not take the rows; they stay in the journal, and the next
-        seal tries again. With `stop`, a full disk is no error before that is set.
+        seal tries again. With `stop`, a full disk is an error only once `stop` is set.
         """
         self.flush()
         self._end_current()
@@ -276,10 +279,10 @@ class Journal:
         return files or []
 
     def close(self) -> None:
-        """Unlock the folder. The next `recover` finds what was flushed. A second call does nothing.
+        """Close the files and unlock the folder; the next `recover` finds what was flushed.
 
-        What was not flushed is dropped: after an error it may be incomplete, such as rows without the mark
-        of their messages.
+        What was not flushed is dropped: after an error it may be incomplete, such as rows without the mark of
+        their messages. A second call does nothing.
         """
         if self._lock < 0:
             return
@@ -294,7 +297,10 @@ class Journal:
             self._lock = -1
 
     def _read_earlier_segments(self, dataset: Dataset) -> CoverageClaims:
-        """Take over what earlier runs left in segments; return what they claim to have observed."""
+        """Load the messages and states that earlier runs left in segments.
+
+        Return their claims of coverage.
+        """
         with explain_os_errors(self._folder):
             earlier = read_earlier_runs(self._unsealed, dataset, self._folder.name)
         self._unsealed, self._coverage_sealed = earlier.segments, earlier.coverage_sealed
@@ -308,8 +314,8 @@ class Journal:
     def _take_over_rings(self, claims: CoverageClaims, dataset: Dataset) -> None:
         """Take over the rings of earlier runs, and settle what those runs claim to have observed.
 
-        A single undamaged ring stays, for `take_left_in_ring`. Otherwise the messages of rings that are in
-        no segment are flushed into one, and the rings are removed.
+        A single undamaged ring stays, for `take_left_in_ring`. Otherwise the messages of rings that are in no
+        segment are flushed into one, and the rings are removed.
         """
         with explain_os_errors(self._folder):
             paths = sorted(self._folder.glob(f"*{SUFFIX}"))
@@ -340,7 +346,10 @@ class Journal:
             self.set_state(_RING_STATE + left.session, None)
 
     def _resume(self, path: Path, claims: CoverageClaims) -> bool:
-        """Keep an undamaged ring for `take_left_in_ring`; False when something of it is lost."""
+        """Keep a ring for `take_left_in_ring`.
+
+        Return False when the ring is damaged or a part of it is lost.
+        """
         ring = Ring.resume(path)
         if ring is None:
             return False
@@ -356,8 +365,8 @@ class Journal:
     def _settle(self, claims: dict[str, list[CoverageRow]], damaged: Dataset | None) -> None:
         """Flush what ended sessions claim to have observed, together with the last of their messages.
 
-        Where the journal was damaged, `damaged` is the dataset: sealed intervals that lost their continuation
-        are ended too.
+        `claims` has the rows of `coverage` by session. Where the journal was damaged, `damaged` is the
+        dataset: sealed intervals that lost their continuation are then ended too.
         """
         if damaged is not None:
             for session, rows in end_lost_intervals(
@@ -372,7 +381,7 @@ class Journal:
             self._fsync()
 
     def _seal_segments(self, dataset: Dataset, *, is_recovery: bool = False) -> list[Path]:
-        """Write the rows of every segment but the current one to Parquet, and remove it; oldest first.
+        """Write the rows of every older segment to Parquet and remove it, the oldest first; return the files.
 
         In a recovery the rows of `coverage` are left out, because the settled states hold them; but not when
         the seal of an earlier run had already reached them.
@@ -400,7 +409,7 @@ class Journal:
         return written
 
     def _write_fitting(self, dataset: Dataset, table: Table, rows: pa.Table, stem: str) -> list[Path]:
-        """Write rows of a segment to Parquet. Rows that do not fit, of an older version, become rejects."""
+        """Write rows of a segment to Parquet; rows of an older version that do not fit now become rejects."""
         try:
             return dataset.write(table, rows, stem=stem)
         except RowRefused:
@@ -410,7 +419,10 @@ class Journal:
         return written + (dataset.write(table, pa.concat_tables(fitting), stem=stem) if fitting else [])
 
     def _carry_over(self) -> None:
-        """Copy what must outlive the unsealed segments into a newer segment, and force it to disk."""
+        """Copy the messages without rows and the states into a newer segment, and force it to disk.
+
+        The unsealed segments can then be removed.
+        """
         batches = {}
         if self._waiting:
             batches[MESSAGES] = message_batch(self._waiting)

@@ -1,7 +1,7 @@
-"""Which blocks need not be written again: those in the dataset, and those in a journal on their way into it.
+"""Tell which blocks need not be written again: those in the dataset, and those in a journal.
 
 Backfill, import and compaction ask this before they write or move files of blocks. A block counts as present
-when its row in `blocks` is: a backfill that is killed leaves transactions without that row.
+when it has a row in `blocks`; transactions alone do not count, because a killed backfill may leave them.
 """
 
 import re
@@ -23,7 +23,7 @@ _BACKFILL_FILE = re.compile(r"backfill-\d+-\d+-[0-9a-f]{16}\.parquet")
 
 
 class PresentBlocks:
-    """Hashes of the blocks in the dataset or in a journal, as far as `refresh` was asked to look."""
+    """Holds the hashes of the blocks that `refresh` found in the dataset or in a journal."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -37,7 +37,11 @@ class PresentBlocks:
         return block_hash in self._hashes
 
     def refresh(self, heights: Iterable[int] | None = None) -> None:
-        """Read the files that are new: in the folders of these heights, or everywhere and in the journals."""
+        """Read the hashes of blocks from files that were not read before.
+
+        With `heights` it reads the dataset's folders of these heights; without, it reads all folders and the
+        journals. Raises DatasetError when a file cannot be read.
+        """
         if heights is None:
             # The journals first: what is sealed in between is then found in its file.
             for folder in journal_folders(self._dataset.root, self._dataset.chain):
@@ -63,9 +67,10 @@ class PresentBlocks:
 
 
 def remove_orphaned_transactions(dataset: Dataset) -> None:
-    """Remove files of transactions that a killed backfill left without their blocks.
+    """Delete the files of transactions that a killed backfill left without the rows of their blocks.
 
-    The caller holds the dataset's backfill lock: otherwise a backfill may be about to write the blocks.
+    The caller holds the dataset's backfill lock. Otherwise a running backfill may be about to write these
+    rows.
     """
     blocks_folder = dataset.folder / BLOCKS.name
     alone = [
@@ -85,9 +90,10 @@ def remove_orphaned_transactions(dataset: Dataset) -> None:
 
 
 def running_collector_tip(dataset: Dataset) -> int | None:
-    """Return the height above which a running collector stores the blocks; None when none is running.
+    """Return the height above which a running collector stores the blocks; None when no collector runs.
 
-    It stores every block that comes after its start, and may have one in hand that it has not written down.
+    A collector stores every block that comes after its start. It may still have such a block in memory only.
+    When several run, the lowest of their heights is returned.
     """
     running = [
         folder
@@ -106,7 +112,7 @@ def running_collector_tip(dataset: Dataset) -> int | None:
 
 
 def _read_hashes(path: Path) -> pa.ChunkedArray:
-    """Read the column block_hash of a file."""
+    """Read the column `block_hash` of a Parquet file; raise DatasetError when the file cannot be read."""
     try:
         return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
     except UNREADABLE as error:
@@ -114,7 +120,7 @@ def _read_hashes(path: Path) -> pa.ChunkedArray:
 
 
 def _journalled(folder: Path, table: Table) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table in a running collector's journal that are not in a Parquet file yet."""
+    """Yield the rows of a table that are in a journal and not yet in a Parquet file."""
     try:
         for segment in Segment.all_in(folder):
             yield from segment.read().batches.get(table.name, [])

@@ -1,14 +1,14 @@
 """Read what earlier runs left in a journal: messages without rows, states, and claims of coverage.
 
-A claim says that a topic was observed during an interval. Each frame holds, together with its messages, what
-the coverage ledger knew at that moment. So a claim made before the first lost byte of a journal holds: its
-messages are there, as messages or as rows. A claim made behind lost bytes may count messages that are lost.
-There, only messages that are present themselves are claimed, one by one: a missing counter ends an interval,
-and the row says why. `mempool` is not claimed behind damage at all, because rows that our copy of the mempool
-was made of may be lost.
+A claim says that a topic was observed during an interval, so all its messages are in the dataset. Each frame
+holds, together with its messages, what the coverage ledger knew at that moment. So a claim that was written
+before the first lost byte of a journal holds: its messages are in the journal or are rows. A claim that was
+written after lost bytes may count messages that are lost. There, only messages that are present themselves
+are claimed, one by one: a missing counter ends an interval, and the row says why. `mempool` is not claimed
+after lost bytes at all, because rows that describe the mempool may be lost.
 
 A start after a kill settles the session that was killed: it writes all claims of the session as one state, in
-the frame that takes over what was left in the ring. Earlier frames are not read for claims after that.
+the same frame as the messages that were left in the ring. Frames before that are no longer read for claims.
 """
 
 import json
@@ -43,17 +43,17 @@ _TIMES: Final = ("from_at", "to_at")
 
 @dataclass
 class SessionClaims:
-    """What the frames say that one session observed."""
+    """Holds what the frames of a journal say that one session observed."""
 
     is_damaged: bool  # bytes were lost before the next frame
     rows: list[CoverageRow] = field(default_factory=list)
     state: bytes | None = None  # the last state of the session's ledger
-    # Messages that are present behind the damage, by topic and counter.
+    # Messages that are present after the lost bytes, by topic and counter.
     behind_damage: dict[tuple[str, int], Message] = field(default_factory=dict)
 
 
 class CoverageClaims:
-    """The claims of one node's sessions, by the names of the sessions."""
+    """Holds the coverage claims of one node's sessions, by session."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -61,7 +61,7 @@ class CoverageClaims:
         self.is_damaged = False
 
     def read(self, contents: SegmentContents, *, is_coverage_sealed: bool = False) -> None:
-        """Read the claims in a segment; call it with the oldest segment first.
+        """Read the claims in one segment; call this for each segment, the oldest first.
 
         `is_coverage_sealed` says that the segment's rows of `coverage` are in Parquet already.
         """
@@ -78,10 +78,10 @@ class CoverageClaims:
             self._note_damage()
 
     def close_all(self, left: Mapping[str, Iterable[Item]], cut: set[str]) -> dict[str, list[CoverageRow]]:
-        """Close every interval and return the rows by session.
+        """End every claimed interval and return the `coverage` rows by session.
 
-        `left` has by session the items that were left in rings. `cut` names the sessions that lost messages
-        between their segments and their ring.
+        `left` has, by session, the messages and notices that were left in rings. `cut` names the sessions
+        that lost messages between their segments and their ring.
         """
         rows_of: dict[str, list[CoverageRow]] = {}
         for session in sorted(self._by_session.keys() | left.keys()):
@@ -94,14 +94,20 @@ class CoverageClaims:
         return rows_of
 
     def state_to_resume(self, session: str) -> bytes:
-        """Remove the claims of an undamaged session; return the ledger state from which its ring goes on."""
+        """Remove the claims of an undamaged session.
+
+        Return the ledger state from which to read its ring on.
+        """
         claims = self._by_session.pop(session, SessionClaims(is_damaged=False))
         ledger = CoverageLedger(self._node, session)
         ledger.hold_back(claims.rows + ledger.restore(claims.state))
         return json.dumps(json.loads(ledger.state()) | {"is_settled": True}).encode()
 
     def rows_so_far(self) -> list[CoverageRow]:
-        """List every claim as a row; an open interval gets the end reason `sealed`, as it may go on."""
+        """Return every claim as a row of `coverage`.
+
+        An open interval gets the end reason `sealed`, as it may go on.
+        """
         rows = []
         for session, claims in self._by_session.items():
             ledger = CoverageLedger(self._node, session)
@@ -116,20 +122,20 @@ class CoverageClaims:
         return self._by_session.setdefault(session, SessionClaims(self.is_damaged))
 
     def _note_damage(self) -> None:
-        """Note that bytes were lost: what later frames claim holds only for what is present."""
+        """Note that bytes were lost: what later frames claim is true only for messages that are present."""
         self.is_damaged = True
         for claims in self._by_session.values():
             claims.is_damaged = True
 
     def _read_rows(self, rows: Iterable[CoverageRow]) -> None:
-        """Keep rows of `coverage` that were written before any damage."""
+        """Keep the rows of `coverage` that were written before any bytes were lost."""
         for row in rows:
             claims = self._claims_of(row["session"])
             if not claims.is_damaged:
                 claims.rows.append(row)
 
     def _read_states(self, states: Iterable[Mapping[str, object]]) -> None:
-        """Keep the ledger's states that were written before any damage; a settled state always holds."""
+        """Keep the ledger states that were written before any bytes were lost, and every settled state."""
         for each in states:
             name, state = each["name"], each["value"]
             if not isinstance(name, str) or not name.startswith(COVERAGE_STATE):
@@ -141,7 +147,7 @@ class CoverageClaims:
                 self._claims_of(session).state = state if isinstance(state, bytes) else None
 
     def _read_present(self, part: Part) -> None:
-        """Keep the messages that a part behind the damage shows to be present."""
+        """Keep the messages that a part after lost bytes shows to be present."""
         for message in _present_messages(part):
             claims = self._claims_of(message.session)
             if claims.is_damaged:
@@ -149,10 +155,10 @@ class CoverageClaims:
 
 
 class EarlierRuns(NamedTuple):
-    """What earlier runs left in the segments of a journal."""
+    """Holds what earlier runs left in the segments of a journal."""
 
     segments: list[Segment]  # those still to be sealed, oldest first
-    coverage_sealed: set[str]  # stems of the segments of which the seal had reached `coverage`
+    coverage_sealed: set[str]  # stems of the segments whose rows of `coverage` are in Parquet
     messages: list[tuple[int, Message]]  # messages without rows, by ordinal
     next_ordinal: int
     states: dict[str, bytes]
@@ -160,10 +166,10 @@ class EarlierRuns(NamedTuple):
 
 
 def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> EarlierRuns:
-    """Read the segments of earlier runs, oldest first. OSError when a file cannot be used.
+    """Read the segments of earlier runs, the oldest first. Raises OSError when a file cannot be used.
 
-    A segment that is damaged and was being sealed is removed, or its files are, so that no row is written
-    twice.
+    When a damaged segment was being sealed, either the segment or the Parquet files made of it are removed,
+    so that no row is written twice.
     """
     contents = dict(zip(segments, _read_contents(segments), strict=True))
     coverage_sealed = set()
@@ -187,10 +193,10 @@ def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> E
 
 
 def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
-    """Yield the items of a ring that are not journalled yet and come before the node's next restart.
+    """Yield the ring's messages and notices that are not journalled yet, up to the node's next restart.
 
     `n_journalled` is the number of the last message that a segment holds. A notice counts as journalled when
-    the message after it is. A counter that steps back shows a restart of which the notice is lost.
+    the message after it is. A counter that steps back shows a restart whose notice is lost.
     """
     notices: list[Item] = []  # between two messages
     newest: dict[str, int] = {}
@@ -212,16 +218,16 @@ def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
 
 
 def settled_state(rows: Iterable[CoverageRow]) -> bytes:
-    """Write the claims of a session that has ended as a state of the journal."""
+    """Serialize the coverage rows of a session that has ended as a journal state."""
     return json.dumps({"open": {}, "closed": list(rows), "is_settled": True}).encode()
 
 
 def end_lost_intervals(
     node: str, coverage: pa.Table, claims: Mapping[str, Iterable[CoverageRow]]
 ) -> dict[str, list[CoverageRow]]:
-    """Make rows that end the sealed intervals whose continuation is lost with a part of the journal.
+    """Make rows that end sealed intervals whose continuation was lost with a part of the journal.
 
-    `coverage` is the sealed table. A row of it with the end reason `sealed` must be continued by another row.
+    `coverage` is the sealed table. A row in it with the end reason `sealed` must be continued by another row.
     Where `claims` has no such row, an empty interval ends it and says why. Returns the rows by session.
     """
     begins = {(row["session"], row["topic"], row["from_at"]) for rows in claims.values() for row in rows}
@@ -241,7 +247,7 @@ def end_lost_intervals(
 
 
 def _read_contents(segments: list[Segment]) -> list[SegmentContents]:
-    """Read segments, and set the length that each must have, which a later segment states."""
+    """Read segments. Later segments state the lengths of earlier ones, so that a cut segment is noticed."""
     contents = [segment.read() for segment in segments]
     batches = [batch for content in contents for batch in content.batches.get(SIZES, [])]
     sizes = {row["stem"]: row["size_bytes"] for batch in batches for row in batch.to_pylist()}
@@ -253,7 +259,7 @@ def _read_contents(segments: list[Segment]) -> list[SegmentContents]:
 
 
 def _remove_files(dataset: Dataset, files: list[Path]) -> None:
-    """Remove the Parquet files that a seal made of a damaged segment; what is whole of it is sealed again.
+    """Delete the Parquet files that a seal made of a damaged segment; its whole frames are sealed again.
 
     The frame that is lost may say that some rows of these files are made again from their messages.
     """
@@ -265,7 +271,7 @@ def _remove_files(dataset: Dataset, files: list[Path]) -> None:
 def _read_messages_and_states(
     contents: list[SegmentContents],
 ) -> tuple[list[tuple[int, Message]], int, dict[str, bytes]]:
-    """Read the messages that are not consumed, by ordinal; the next free ordinal; and the states."""
+    """Return the messages without rows, by ordinal, the next free ordinal, and the states of a journal."""
     parts = [part for content in contents for part in content.parts]
     marks = [row for part in parts if part.name == CONSUMED for row in part.batch.to_pylist()]
     spans = merge_spans((row["first"], row["last"]) for row in marks)
@@ -282,19 +288,17 @@ def _read_messages_and_states(
 
 
 def _unclaimed(claims: SessionClaims) -> list[Message]:
-    """List the messages that are present behind the damage and that no earlier claim counts.
-
-    They are in order of topic and counter.
-    """
+    """Return the messages present after lost bytes that no earlier claim counts, by topic and counter."""
     ledger = CoverageLedger("", "")
     claimed = claims.rows + ledger.restore(claims.state) + ledger.close_all("killed")
     return [message for key, message in sorted(claims.behind_damage.items()) if not _is_claimed(key, claimed)]
 
 
 def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
-    """Move the begin of an interval behind the end of the interval before it, topic by topic.
+    """Move the start of each interval behind the end of the interval before it, for each topic.
 
-    They can overlap because messages arrive before the subscription is known to stand.
+    Intervals can overlap because messages arrive before the subscription is confirmed. When the clock was
+    set, the rows are returned as they are.
     """
     ends: dict[str, int] = {}
     if any(row["end_reason"] == "clock_step" for row in rows):
@@ -307,7 +311,7 @@ def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
 
 
 def _is_claimed(key: tuple[str, int], rows: Iterable[CoverageRow]) -> bool:
-    """Return whether an interval of the topic counts the message of this topic and counter."""
+    """Return whether an interval in `rows` counts the message with this topic and counter."""
     topic, counter = key
     return any(
         row["topic"] == topic
@@ -319,10 +323,7 @@ def _is_claimed(key: tuple[str, int], rows: Iterable[CoverageRow]) -> bool:
 
 
 def _present_messages(part: Part) -> list[Message]:
-    """List the messages that a part shows to be present, as messages or as the rows made of them.
-
-    Their bodies are left out.
-    """
+    """Return, without their bodies, the messages that a part holds or whose rows it holds."""
     if part.name == MESSAGES:
         names = ["node", "session", "topic", "sequence", "received_ns"]
         return [Message(**row, body=b"") for row in part.batch.select(names).to_pylist()]
@@ -337,13 +338,13 @@ def _present_messages(part: Part) -> list[Message]:
 
 
 def _coverage_rows(batch: pa.RecordBatch | pa.Table) -> list[CoverageRow]:
-    """Read rows of `coverage`, with times as integers."""
+    """Return the rows of a batch of `coverage`, with times as integers of microseconds."""
     rows: list[CoverageRow] = _times_as_integers(batch, _TIMES).to_pylist()
     return rows
 
 
 def _times_as_integers(batch: pa.RecordBatch | pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return a table in which the named columns of times are integers of the same unit."""
+    """Return a table in which the named time columns are integers of the same unit."""
     table = pa.table(dict(zip(batch.schema.names, batch.columns, strict=True)))
     for name in names:
         at = table.schema.get_field_index(name)

@@ -1,8 +1,9 @@
 """Set aside the rows that do not fit their table, so that no message can stop the journal.
 
-Rows are checked when they become Arrow. Where a batch of them is refused, it is split in halves until the
-rows that do not fit are alone; all others go on. A refused row becomes a row of `rejects`, which keeps the
-message that it was made of, or the row itself as JSON where no single message is behind it.
+Rows are checked when they are turned into Arrow. When a batch of rows is refused, it is split in halves until
+the rows that do not fit are alone; all other rows are written. A refused row becomes a row of `rejects`,
+which keeps the message that it was made of, or the row itself as JSON when it was not made of a single
+message.
 """
 
 import json
@@ -23,7 +24,7 @@ Made = TypeVar("Made")
 
 
 class RefusedRow(NamedTuple):
-    """A row that does not fit its table, and why."""
+    """Holds a row that does not fit its table, and the reason."""
 
     table: str
     row: Row
@@ -33,10 +34,10 @@ class RefusedRow(NamedTuple):
 def split_refused(
     table: Table, rows: Rows, make: Callable[[Table, Rows], Made]
 ) -> tuple[list[Made], list[RefusedRow]]:
-    """Call `make` on the rows that it does not refuse; return what it made, in order, and the refused rows.
+    """Call `make` on the rows that fit the table; return its results, in order, and the refused rows.
 
-    `make` raises RowRefused when one of its rows does not fit. It is called on ever smaller parts until the
-    rows that do not fit are alone.
+    `make` raises RowRefused when one of its rows does not fit. It is then called on ever smaller parts, until
+    the rows that do not fit are alone.
     """
     try:
         return [make(table, rows)], []
@@ -55,9 +56,9 @@ def split_refused(
 def reject_rows(
     refused: Iterable[RefusedRow], messages: Iterable[Message], *, node: str, session: str
 ) -> list[RejectRow]:
-    """Make the rows of `rejects` for refused rows; `messages` are those that rows of this flush are made of.
+    """Make a row of `rejects` for each refused row; `messages` are those from which this flush makes rows.
 
-    `node` and `session` stand in a row that has none of its own.
+    `node` and `session` are used for a row that has none of its own.
     """
     of_events = {(each.session, each.sequence): each for each in messages if each.topic == "sequence"}
     now_us = wall_us()
@@ -84,7 +85,7 @@ def reject_rows(
 
 
 def _message_of(refused: RefusedRow, of_events: Mapping[tuple[str, int], Message]) -> Message | None:
-    """Return the message that a refused row is made of, where the row names one."""
+    """Return the message that a refused row of `mempool_events` was made of, or None when there is none."""
     session, sequence = refused.row.get("session"), refused.row.get("sequence")
     if refused.table != "mempool_events" or refused.row.get("kind") != "pushed":
         return None
@@ -101,7 +102,7 @@ def _part(rows: Rows, begin: int, end: int) -> Rows:
 
 
 def _as_mapping(rows: Sequence[Row] | pa.RecordBatch | pa.Table) -> Row:
-    """Return the only row as a mapping; a value that Python cannot hold is given as text."""
+    """Return the only row in `rows` as a mapping; a value that Python cannot represent becomes text."""
     if not isinstance(rows, pa.RecordBatch | pa.Table):
         return rows[0]
     return {name: _value(rows.column(name)[0]) for name in rows.schema.names}
@@ -115,7 +116,7 @@ def _value(value: pa.Scalar) -> object:
 
 
 def _as_json(value: object) -> str:
-    """Write a value that JSON has no form for: bytes in hexadecimal, anything else as text."""
+    """Return text for a value that JSON cannot represent: bytes in hexadecimal, anything else by `str`."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -124,5 +125,5 @@ def _text(value: object, default: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Write out what UTF-8 cannot encode (lone surrogates)."""
+    """Replace what UTF-8 cannot encode (lone surrogates) by escape sequences."""
     return text.encode(errors="backslashreplace").decode()

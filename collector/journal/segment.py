@@ -1,4 +1,4 @@
-"""The file format of a segment, which is one file of the journal, and of the parts that its frames hold.
+"""Read and write segments, the files of the journal, and the parts that their frames hold.
 
 A segment `<number>-<key>.journal` is a series of frames. Each frame is what one flush wrote:
 
@@ -9,9 +9,9 @@ A frame counts as a whole or not at all. Its payload is a series of parts, each 
     name length (uint8) | name | body length (uint64) | body: an Arrow IPC stream of one record batch
 
 A part is named after the table whose rows it holds, or has one of the names in `OWN_NAMES`. Numbers are
-little-endian. A reader skips bytes that are no frame or that do not match their checksum, up to the next
-frame that does. The key is random, so that no content of a message can look like a frame. Arrow reads only
-bytes whose checksum was right.
+little-endian. A reader skips bytes that are no frame, or that do not match their checksum, up to the next
+valid frame. The key is random, so that no content of a message can look like a frame. Arrow reads only bytes
+whose checksum was right.
 """
 
 import errno
@@ -79,12 +79,12 @@ def journal_folder(root: Path, chain: str, node: str) -> Path:
 
 
 def journal_folders(root: Path, chain: str) -> list[Path]:
-    """List the folders of all journals of a chain, in the order of their nodes' names."""
+    """Return the folders of all journals of a chain, in the order of their nodes' names."""
     return sorted(path for path in (root / "journal" / chain).glob("*") if path.is_dir())
 
 
 class Part(NamedTuple):
-    """A batch with its name, as a frame holds it."""
+    """Holds one named Arrow batch of a frame."""
 
     name: str
     batch: pa.RecordBatch
@@ -92,7 +92,7 @@ class Part(NamedTuple):
 
 
 class SegmentContents(NamedTuple):
-    """What could be read from a segment."""
+    """Holds what could be read from a segment."""
 
     parts: list[Part]  # in the order they were written
     lost_bytes: int  # bytes that belong to no whole frame
@@ -100,7 +100,7 @@ class SegmentContents(NamedTuple):
 
     @property
     def batches(self) -> dict[str, list[pa.RecordBatch]]:
-        """The batches by name, each list in the order the batches were written."""
+        """Return the batches by name, each list in the order in which they were written."""
         found: dict[str, list[pa.RecordBatch]] = {}
         for part in self.parts:
             found.setdefault(part.name, []).append(part.batch)
@@ -108,7 +108,7 @@ class SegmentContents(NamedTuple):
 
 
 class Segment:
-    """One segment file. Only the process that created it writes to it."""
+    """Reads and writes one segment file; only the process that created the file writes to it."""
 
     def __init__(self, path: Path) -> None:
         match = _NAME.fullmatch(path.name)
@@ -123,7 +123,7 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Path, number: int) -> Self:
-        """Create an empty segment with a key of its own. OSError when that fails."""
+        """Create an empty segment file with a random key. Raises OSError when that fails."""
         segment = cls(folder / f"{number:08d}-{secrets.token_hex(KEY_BYTES)}.journal")
         segment._handle = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         sync_folder(folder)
@@ -131,19 +131,20 @@ class Segment:
 
     @classmethod
     def all_in(cls, folder: Path) -> list[Self]:
-        """List the segments in a folder, oldest first."""
+        """Return the segments in a folder, the oldest first."""
         names = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
         return [cls(path) for path in names]
 
     @property
     def stem(self) -> str:
-        """The file name without its ending; it is unique for all time, because the key is random."""
+        """Return the file name without its ending, which is unique for all time because the key is random."""
         return self.path.stem
 
     def write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        """Append one frame that holds the batches. On OSError the segment stays as it was.
+        """Append one frame that holds the batches. When it raises OSError, the segment is as it was before.
 
-        A file that was removed meanwhile would take the frame without an error: FileNotFoundError then.
+        Raises FileNotFoundError when the file was removed meanwhile; the system would take the frame without
+        an error.
         """
         if not os.fstat(self._handle).st_nlink:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
@@ -159,7 +160,7 @@ class Segment:
         self.size_bytes += sum(map(len, frame))
 
     def fsync(self) -> None:
-        """Wait until what was written is on disk, safe from a power cut."""
+        """Wait until everything written is on disk, safe from a power cut."""
         os.fsync(self._handle)
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ class Segment:
             self._handle = -1
 
     def read(self) -> SegmentContents:
-        """Read every whole frame. Bytes that are damaged or missing are counted; they are no error.
+        """Read every whole frame; count the bytes that are damaged or missing, which are no error.
 
         A file that was cut exactly between two frames looks whole. Only `whole_bytes` can show that it was
         longer.
@@ -231,7 +232,7 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
 
 
 def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
-    """Return what follows the first `n_bytes` bytes of the pieces."""
+    """Return the pieces without their first `n_bytes` bytes."""
     for i, part in enumerate(parts):
         if n_bytes < len(part):
             return [memoryview(part)[n_bytes:], *parts[i + 1 :]]
@@ -240,7 +241,7 @@ def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
 
 
 def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Read the parts of a payload whose checksum was right: yield each name and batch."""
+    """Yield the name and the batch of each part in a payload whose checksum was right."""
     pos = 0
     while pos < len(payload):
         name_end = pos + 1 + payload[pos]
@@ -252,12 +253,12 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _crc(length: int, *parts: Bytes) -> int:
-    """Compute the checksum of a frame's length and its payload, which may come in pieces."""
+    """Compute the checksum of a frame from its payload's length and the pieces of the payload."""
     return reduce(lambda so_far, part: zlib.crc32(part, so_far), parts, zlib.crc32(_length.pack(length)))
 
 
 def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
-    """Make a batch of ordinals and their messages."""
+    """Make an Arrow batch of messages and their ordinals."""
     ordinals, messages = zip(*items, strict=True)
     *columns, bodies, _ = zip(*messages, strict=True)
     arrays = [
@@ -268,7 +269,7 @@ def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
 
 
 def _binary(values: Sequence[bytes]) -> pa.Array:
-    """Make a binary array with one copy of the values; pa.array copies long values several times."""
+    """Make a binary array and copy the values only once; pa.array copies long values several times."""
     limits = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=limits[1:])
     buffers = [None, pa.py_buffer(limits), pa.py_buffer(b"".join(values))]
@@ -276,7 +277,7 @@ def _binary(values: Sequence[bytes]) -> pa.Array:
 
 
 def read_messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
-    """Read the messages of a batch whose ordinals lie in none of the spans."""
+    """Return, by ordinal, the messages of a batch whose ordinals lie in none of the spans."""
     ordinals = batch.column(0).to_numpy()
     keep = np.ones(len(ordinals), np.bool_)
     for first, last in spans:
@@ -286,7 +287,7 @@ def read_messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Mess
 
 
 def consumed_batch(ordinals: Sequence[int]) -> pa.RecordBatch:
-    """Make a batch of the fewest spans that cover these ordinals, which ascend."""
+    """Make an Arrow batch of the fewest spans that cover these ordinals, which must ascend."""
     is_one = ordinals[-1] - ordinals[0] == len(ordinals) - 1
     spans = [(ordinals[0], ordinals[-1])] if is_one else merge_spans((i, i) for i in ordinals)
     rows = [{"first": first, "last": last} for first, last in spans]
@@ -305,13 +306,13 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def state_batch(states: Mapping[str, bytes | None]) -> pa.RecordBatch:
-    """Make a batch of named states; a value of None says that the name is to be removed."""
+    """Make an Arrow batch of named states; the value None says that the state is to be removed."""
     rows = [{"name": name, "value": value} for name, value in states.items()]
     return pa.RecordBatch.from_pylist(rows, schema=_STATE_SCHEMA)
 
 
 def apply_changes(states: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
-    """Apply changes to states; a value of None removes the name."""
+    """Set the values of named states in `states`; the value None removes the state."""
     for name, value in changes.items():
         if value is None:
             states.pop(name, None)
@@ -320,14 +321,14 @@ def apply_changes(states: dict[str, bytes], changes: Mapping[str, bytes | None])
 
 
 def size_batch(segments: Iterable[Segment]) -> pa.RecordBatch:
-    """Make a batch of the lengths of segment files."""
+    """Make an Arrow batch of the lengths of segment files."""
     rows = [{"stem": segment.stem, "size_bytes": segment.path.stat().st_size} for segment in segments]
     return pa.RecordBatch.from_pylist(rows, schema=_SIZE_SCHEMA)
 
 
 @contextmanager
 def explain_os_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError of a journal's files into DatasetError, or into NotWritable when it may pass."""
+    """Turn an OSError of a journal's files into NotWritable when it may pass, else into DatasetError."""
     try:
         yield
     except OSError as error:
@@ -340,9 +341,9 @@ def explain_os_errors(folder: Path) -> Iterator[None]:
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock the folder for this process; returns the handle to close. The lock ends with the process.
+    """Lock the folder for this process and return the open file that holds the lock; closing it unlocks.
 
-    Raises DatasetError when another process has it.
+    The lock ends with the process. Raises DatasetError when another process has it.
     """
     with explain_os_errors(folder):
         make_folder(folder)
@@ -353,5 +354,5 @@ def lock_folder(folder: Path) -> int:
 
 
 def unsealed_segments(root: Path, chain: str) -> list[Segment]:
-    """List the segments of all journals of a chain. They hold what is not in Parquet yet."""
+    """Return the segments of all journals of a chain; they hold what is not in Parquet yet."""
     return [segment for folder in journal_folders(root, chain) for segment in Segment.all_in(folder)]

@@ -1,1 +1,1 @@
-"""Follow one node's mempool: what it contains, what enters, what leaves and why, and the fees."""
+"""Follow one node's mempool: what it contains, what enters with which fee, what leaves and why."""

@@ -1,8 +1,8 @@
-"""Hold what a node's mempool contains: for each transaction what it spends, what it pays, and its size.
+"""Keep our copy of a node's mempool: what each transaction spends, its output values, its fee and its size.
 
-This is enough to explain removals and to compute fees. A transaction is one string of bytes, so that 200,000
-of them fit in memory. One that left is held for half a minute, because the fees of its children may need the
-values of its outputs.
+This is enough to explain removals and to compute fees. Each transaction is packed into one `bytes` object, so
+that 200,000 of them fit in memory. A transaction that left is kept for half a minute more, because the fees
+of its children may need the values of its outputs.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ from collector.codec.decode import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES, Tran
 from collector.dataset.rows import HistogramItem
 
 KEEP_DEPARTED_US: Final = 30_000_000
-MOST_DEPARTED: Final = 50_000  # several blocks; a flood takes more out of the mempool in half a minute
+MOST_DEPARTED: Final = 50_000  # as many as in several blocks; bounds the memory when even more leave
 FEERATE_BOUNDS: Final = (
     *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0, 30.0, 40.0, 50.0),
@@ -24,17 +24,18 @@ FEERATE_BOUNDS: Final = (
 
 
 # A record begins with the fee (-1 while unknown), the virtual size and the number of bytes of outpoints. The
-# outpoints that the transaction spends and the values of its outputs follow. An object takes twice as much.
+# outpoints that the transaction spends and the values of its outputs follow. A Python object with the same
+# content would take twice the memory.
 _head = Struct("<qII")
 _UNKNOWN: Final = _head.pack(-1, 0, 0)
 
 
 class MempoolContents:
-    """The transactions in one node's mempool by txid, and a histogram of their feerates."""
+    """Holds the transactions in one node's mempool by txid, and a histogram of their feerates."""
 
     def __init__(self) -> None:
         self._records: dict[bytes, bytes] = {}
-        self._departed: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()  # time and record
+        self._departed: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()  # when it left, and its record
         self._bins = [[0, 0, 0] for _ in FEERATE_BOUNDS]
 
     def __len__(self) -> int:
@@ -44,13 +45,19 @@ class MempoolContents:
         return txid in self._records
 
     def enter(self, txid: bytes, body: Transaction | None) -> None:
-        """Add a transaction; `body` is None while its bytes are unknown."""
+        """Add a transaction by its txid.
+
+        `body` is the decoded transaction, or None while we lack its bytes.
+        """
         self._records.setdefault(txid, _UNKNOWN)
         if body is not None:
             self.learn_body(txid, body)
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Note what a transaction spends and creates, if it is in the mempool."""
+        """Store the outpoints that a transaction spends and the values of its outputs.
+
+        Does nothing when the transaction is not in the mempool, or when both are stored already.
+        """
         record = self._records.get(txid)
         if record is not None and len(record) == _head.size:
             fee_sat, vsize_vb, _ = _head.unpack(record)
@@ -58,7 +65,10 @@ class MempoolContents:
             self._records[txid] = b"".join((head, body.spent, body.values_sat))
 
     def learn_fee(self, txid: bytes, fee_sat: int, vsize_vb: int) -> None:
-        """Note a transaction's fee, if it is in the mempool."""
+        """Store a transaction's fee and virtual size, and count it in the histogram of feerates.
+
+        Does nothing when the transaction is not in the mempool, or when its fee is stored already.
+        """
         record = self._records.get(txid)
         if record is None:
             return
@@ -68,7 +78,11 @@ class MempoolContents:
             self._add_to_bin(fee_sat, vsize_vb, 1)
 
     def leave(self, txid: bytes, at_us: int) -> None:
-        """Take a transaction out of the mempool, if it is in it."""
+        """Move a transaction from the mempool to those that left lately.
+
+        Do nothing when it is not in the mempool. `at_us` is the present time in microseconds on the monotonic
+        clock; `forget` needs it.
+        """
         record = self._records.pop(txid, None)
         if record is None:
             return
@@ -81,12 +95,15 @@ class MempoolContents:
             self._departed.popitem(last=False)
 
     def forget(self, now_us: int) -> None:
-        """Drop the transactions that left too long ago."""
+        """Drop the transactions that left more than half a minute before `now_us` (monotonic clock)."""
         while self._departed and now_us - next(iter(self._departed.values()))[0] > KEEP_DEPARTED_US:
             self._departed.popitem(last=False)
 
     def outpoints(self, txid: bytes) -> frozenset[bytes] | None:
-        """Return the outpoints that a present or departed transaction spends; None when unknown."""
+        """Return the outpoints that a transaction spends, also when it left lately.
+
+        None when we do not know them.
+        """
         record = self._record(txid)
         if len(record) == _head.size:
             return None
@@ -94,25 +111,31 @@ class MempoolContents:
         return frozenset(record[at : at + OUTPOINT_BYTES] for at in range(_head.size, end, OUTPOINT_BYTES))
 
     def value_sat(self, txid: bytes, index: int) -> int | None:
-        """Return the value of an output of a present or departed transaction; None when unknown."""
+        """Return the value of one output of a transaction, also when it left lately.
+
+        None when we do not know it.
+        """
         record = self._record(txid)
         at = _head.size + _head.unpack_from(record)[2] + index * VALUE_BYTES
         value = record[at : at + VALUE_BYTES]
         return int.from_bytes(value, "little") if value else None
 
     def _record(self, txid: bytes) -> bytes:
-        """Return the record of a present or departed transaction; an empty one for any other."""
+        """Return the packed bytes of a transaction in the mempool or of one that left lately.
+
+        For any other txid it returns a record without fee, outpoints and values.
+        """
         record = self._records.get(txid)
         return self._departed.get(txid, (0, _UNKNOWN))[1] if record is None else record
 
     def parents(self, body: Transaction) -> list[bytes]:
-        """Return the txids of a transaction's parents that are in the mempool, each once."""
+        """Return the txids of those parents of a transaction that are in the mempool, each once."""
         records = self._records
         parents = (spent[:TXID_BYTES] for spent in body.outpoints)
         return list(dict.fromkeys(parent for parent in parents if parent in records))
 
     def histogram(self) -> list[HistogramItem]:
-        """Return the non-empty bins, as `mempool_stats.histogram` holds them."""
+        """Return the feerate bins that are not empty, as values of the column `mempool_stats.histogram`."""
         return [
             {"from_feerate_sat_vb": bound, "n_tx": n_tx, "vsize_vb": vsize_vb, "fees_sat": fees_sat}
             for bound, (n_tx, vsize_vb, fees_sat) in zip(FEERATE_BOUNDS, self._bins, strict=True)
@@ -120,7 +143,10 @@ class MempoolContents:
         ]
 
     def _add_to_bin(self, fee_sat: int, vsize_vb: int, sign: int) -> None:
-        """Add a transaction to the bin of its feerate; `sign` -1 takes it out."""
+        """Count a transaction in the histogram bin of its feerate.
+
+        A `sign` of -1 takes it out of the bin again.
+        """
         bin_ = self._bins[bisect_right(FEERATE_BOUNDS, fee_sat / max(vsize_vb, 1)) - 1]
         bin_[0] += sign
         bin_[1] += sign * vsize_vb

@@ -1,12 +1,13 @@
 """Complete one row of `mempool_txs` each time a transaction enters the mempool.
 
-A row waits until its fee is known or cannot be learnt. The fee is asked of the mempool soon after the
-transaction entered. If it has left by then, the fee comes from the block that took it; if it was removed, the
-fee is the value of what it spent minus the value of its outputs. No index of transactions is needed. Nothing
-here talks to the node: requests come out, answers go in.
+A row waits until its fee is known or cannot be learnt. We ask the node for the transaction's mempool entry
+soon after it entered. If the transaction has left by then, the fee comes from the block that contains it. If
+it was removed, the fee is the value of the outputs that it spent minus the value of its own outputs. No index
+of transactions is needed. Nothing here talks to the node: methods return requests, and others take the
+answers.
 
-Transactions that only a snapshot lists have no message in the journal. Until their rows are complete they are
-kept there as states, so that a kill does not lose them.
+Transactions that only a snapshot lists have no message in the journal. Until their rows are complete, the
+journal keeps them as named states, so that a kill does not lose them.
 """
 
 import json
@@ -25,24 +26,24 @@ from collector.mempool.sync import TxLeft
 from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 
 Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index
-NO_VALUES: Final[Values] = {}  # one for all: at a start each transaction of the mempool has a pending row
-GIVE_UP_US: Final = 10_000_000  # how long the reason why a transaction left may be on its way
-GIVE_UP_BLOCK_US: Final = 600_000_000  # how long its block may be on its way: a busy node answers late
+NO_VALUES: Final[Values] = {}  # shared to save memory: at a start every mempool transaction has a pending row
+GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
+GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
-# A state in the journal is named by this, the session and a number. Journals on disk have these names.
+# The name of a state in the journal begins with this prefix, as in the journals that are on disk already.
 STATE_PREFIX: Final = "told/"
-MOST_PER_STATE: Final = 1000  # transactions; the rows of a state are written when all of them are complete
+MOST_PER_STATE: Final = 1000  # transactions in one state; its rows are written when all are complete
 
 
 class EntryRequest(NamedTuple):
-    """A request for a transaction's mempool entry, and for its bytes if `needs_body`."""
+    """Requests a transaction's mempool entry, and its raw bytes too if `needs_body`."""
 
     txid: bytes
     needs_body: bool
 
 
 class EntryAnswer(NamedTuple):
-    """The node's answer to an EntryRequest: mempool entry and bytes in hex, or the node's error instead."""
+    """Holds the node's answer to an EntryRequest: mempool entry and hex bytes, or an error for either."""
 
     txid: bytes
     entry: Any  # or RpcError
@@ -50,7 +51,10 @@ class EntryAnswer(NamedTuple):
 
 
 class OutputRequest(NamedTuple):
-    """A request for an unspent output (gettxout, without the mempool) that a removed transaction spent."""
+    """Requests the output number `output` of `txid` by gettxout.
+
+    The removed transaction `spender` spent it.
+    """
 
     spender: bytes
     txid: bytes
@@ -59,7 +63,7 @@ class OutputRequest(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingEntry:
-    """A transaction that entered the mempool, and whose row is not complete."""
+    """Holds a transaction that entered the mempool and whose row of `mempool_txs` is not complete."""
 
     txid: bytes
     kind: str
@@ -76,21 +80,21 @@ class PendingEntry:
 
 
 class FinishedRow(NamedTuple):
-    """A complete row, and the batch that waits for it."""
+    """Holds a complete row of `mempool_txs`, and the batch that waits for it."""
 
     row: MempoolTxRow
     owner: Batch | None
 
 
 class _FoundFee(NamedTuple):
-    """A fee and where it comes from."""
+    """Holds a fee in satoshi, and the value of the column `fee_source` that says where it comes from."""
 
     fee_sat: int
     source: str
 
 
 class PendingEntries:
-    """The transactions of one node and session whose rows are not complete."""
+    """Holds the transactions of one node and session whose rows are not complete, and completes them."""
 
     def __init__(self, node: str, session: str, contents: MempoolContents) -> None:
         self._node = node
@@ -99,58 +103,68 @@ class PendingEntries:
         self._open: dict[bytes, PendingEntry] = {}
         self._unasked: dict[bytes, PendingEntry] = {}  # pushed a moment ago: requested first
         self._backlog: dict[bytes, PendingEntry] = {}  # long in the mempool: requested when there is time
-        self._gone: dict[bytes, PendingEntry] = {}  # not in the mempool any more, and nothing has said why
+        self._gone: dict[bytes, PendingEntry] = {}  # the node no longer has it, and no event has said why
         self._outputs_asked: dict[bytes, PendingEntry] = {}
-        # A block took what these spent before gettxout was asked.
+        # gettxout did not know an input of these, because a block had spent it by then.
         self._inputs_spent: dict[bytes, PendingEntry] = {}
-        self._by_block: dict[bytes, list[PendingEntry]] = {}  # wait for the fees of that block
+        self._by_block: dict[bytes, list[PendingEntry]] = {}  # by block hash: entries that wait for its fees
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def n_unasked(self) -> int:
-        """Transactions that no request has been made for."""
+        """Return how many transactions we have not asked the node about."""
         return len(self._unasked) + len(self._backlog)
 
     @property
     def n_new(self) -> int:
-        """Transactions whose event was pushed, and that no request has been made for."""
+        """Return how many transactions that a message announced we have not asked the node about."""
         return len(self._unasked)
 
     def add(self, entry: PendingEntry) -> None:
-        """Add a transaction that entered. An open one of the same txid gets its fee together with it."""
+        """Add a transaction that entered the mempool.
+
+        If an earlier row of the same txid is not complete, it is completed together with this one.
+        """
         self._replace_earlier(entry)
         (self._unasked if entry.kind == "pushed" else self._backlog)[entry.txid] = entry
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Take the bytes of a transaction that came after its event."""
+        """Store the decoded bytes of a pending transaction, which came after the event that announced it."""
         entry = self._open.get(txid)
         if entry is not None and entry.body is None:
             entry.body = body
 
     def note_left(self, left: TxLeft) -> None:
-        """Note why and when a transaction left the mempool."""
+        """Store why and when a pending transaction left the mempool; its fee may then come from elsewhere."""
         entry = self._open.get(left.txid)
         if entry is not None:
             entry.left = left
 
     def next_requests(self, limit: int) -> list[EntryRequest]:
-        """Return up to `limit` requests. Each must be answered, or put back with `put_back`."""
+        """Return up to `limit` requests to send to the node, for the newest transactions first.
+
+        The caller gives the answers to `take_answers`, or the requests that got none to `put_back`.
+        """
         taken: list[PendingEntry] = []
         for waiting in (self._unasked, self._backlog):
             taken += [waiting.pop(txid) for txid in list(islice(waiting, limit - len(taken)))]
         return [EntryRequest(entry.txid, entry.body is None) for entry in taken]
 
     def put_back(self, requests: Iterable[EntryRequest]) -> None:
-        """Put back requests that the node did not answer."""
+        """Queue requests that the node did not answer, so that `next_requests` returns them again."""
         for request in requests:
             entry = self._open.get(request.txid)
             if entry is not None:
                 self._backlog[request.txid] = entry
 
     def take_answers(self, answers: Iterable[EntryAnswer], now_us: int) -> list[FinishedRow]:
-        """Take the node's answers: finish what is in the mempool, and look elsewhere for the rest."""
+        """Take the node's answers: return the rows that they complete, and look elsewhere for other fees.
+
+        A transaction that is no longer in the mempool waits for `resolve_gone`. `now_us` is of the monotonic
+        clock.
+        """
         done: list[FinishedRow] = []
         for answer in answers:
             entry = self._open.get(answer.txid)
@@ -170,22 +184,28 @@ class PendingEntries:
         return done
 
     def add_from_block(self, entry: PendingEntry, block_hash: bytes) -> None:
-        """Add a transaction that was first seen in a block; its `gone_us` is the time of that."""
+        """Add a transaction that was first seen in a block, whose fees will complete its row.
+
+        `entry.gone_us` must be the time at which the block was seen.
+        """
         self._replace_earlier(entry)
         self._by_block.setdefault(block_hash, []).append(entry)
 
     def find_blocks_of_gone(self, block_with: Callable[[bytes], bytes | None]) -> None:
-        """Look in recent blocks for transactions that are gone although no event said that they left."""
+        """Find the recent block of each transaction that is gone although no event said that it left.
+
+        `block_with` returns the hash of the recent block that contains a txid, or None.
+        """
         for entry in self._gone.values():
             block_hash = block_with(entry.txid) if entry.left is None else None
             if block_hash is not None:
                 entry.left = TxLeft(entry.txid, "mined", None, block_hash)
 
     def resolve_gone(self) -> tuple[list[FinishedRow], list[OutputRequest]]:
-        """Go on with transactions that left: look in their block, or compute the fee from what they spent.
+        """Let each transaction that left wait for its block, or compute its fee from its inputs.
 
-        Returns the rows that are complete, and requests for the values that are unknown here;
-        `take_output_values` takes the answers.
+        Returns the rows that are complete, and requests for the input values that we do not know; give the
+        answers to `take_output_values`.
         """
         done: list[FinishedRow] = []
         requests: list[OutputRequest] = []
@@ -207,10 +227,10 @@ class PendingEntries:
     def take_output_values(
         self, requests: Iterable[OutputRequest], values_sat: Mapping[tuple[bytes, int], int]
     ) -> list[FinishedRow]:
-        """Take the values that gettxout gave, by (txid, index), for requests of `resolve_gone`.
+        """Take the values that gettxout gave for requests of `resolve_gone`; return the completed rows.
 
-        It does not give the value of an output that a block has spent by then; that block does
-        (`find_spent_values`).
+        `values_sat` is keyed by txid and index. gettxout does not know an output that a block has spent
+        meanwhile; `find_spent_values` finds its value in that block.
         """
         done: list[FinishedRow] = []
         for txid in dict.fromkeys(request.spender for request in requests):
@@ -222,7 +242,10 @@ class PendingEntries:
         return done
 
     def find_spent_values(self, value_of: Callable[[bytes, int], int | None]) -> list[FinishedRow]:
-        """Look up the values of outputs that recent blocks spent."""
+        """Complete the rows that lack values of outputs which recent blocks have spent; return these rows.
+
+        `value_of` returns the value in satoshi of an output, given by txid and index, or None.
+        """
         done: list[FinishedRow] = []
         for entry in list(self._inputs_spent.values()):
             for request in self._unknown_outputs(entry):
@@ -234,14 +257,15 @@ class PendingEntries:
         return done
 
     def blocks_wanted(self) -> list[bytes]:
-        """Return the blocks whose fees some rows wait for."""
+        """Return the hashes of the blocks whose fees some rows wait for."""
         return list(self._by_block)
 
     def take_block_fees(self, block_hash: bytes, fees_sat: Mapping[bytes, int | None]) -> list[FinishedRow]:
-        """Take the fees of a block, by txid, and finish the rows that wait for it; empty: it cannot be had.
+        """Take the fees of a block's transactions and return the rows that they complete.
 
-        A transaction that the node has not yet said to be gone keeps this fee until then: when many blocks
-        come in a row, the block is no longer a recent one when the answer comes.
+        `fees_sat` is keyed by txid; it is empty when the block cannot be had, and the rows are completed
+        without a fee. A transaction that the node has not yet reported as gone keeps its fee until then: when
+        many blocks come in a row, the block is no longer a recent one when that answer comes.
         """
         done: list[FinishedRow] = []
         for txid, fee_sat in fees_sat.items():
@@ -256,10 +280,10 @@ class PendingEntries:
         return done
 
     def give_up(self, now_us: int, *, is_filling: bool = False) -> list[FinishedRow]:
-        """Finish, without a fee, the rows of transactions that left too long ago.
+        """Return, without a fee, the rows of transactions that left so long ago that we stop waiting.
 
-        `is_filling` says that blocks which no message named are being fetched: one of them may contain the
-        transaction, so the wait is longer.
+        `is_filling` says that blocks are being fetched which no message named. One of them may contain the
+        transaction, so the wait is then longer. `now_us` is of the monotonic clock.
         """
         patience_us = GIVE_UP_BLOCK_US if is_filling else GIVE_UP_US
         waiting = (*self._gone.values(), *self._inputs_spent.values())
@@ -272,11 +296,14 @@ class PendingEntries:
         return [row for entry in late for row in self._finish(entry)]
 
     def flush(self) -> list[FinishedRow]:
-        """Finish every row with what is known of it."""
+        """Complete and return every pending row with what is known, because no more answers come."""
         return [row for entry in list(self._open.values()) for row in self._finish(entry)]
 
     def _replace_earlier(self, entry: PendingEntry) -> None:
-        """Put an entry in the place of an open one of the same txid, which has the same fee."""
+        """Make `entry` the pending entry of its txid.
+
+        An earlier one stays linked to it and gets the same fee.
+        """
         earlier = self._open.get(entry.txid)
         if earlier is not None:
             self._forget(earlier)
@@ -286,7 +313,7 @@ class PendingEntries:
         self._open[entry.txid] = entry
 
     def _forget(self, entry: PendingEntry) -> None:
-        """Drop an entry from all that waits."""
+        """Remove an entry from all groups in which entries wait, except from those that wait for a block."""
         groups = (
             self._open,
             self._unasked,
@@ -300,7 +327,7 @@ class PendingEntries:
                 del group[entry.txid]
 
     def _finish(self, entry: PendingEntry, fee: _FoundFee | None = None) -> list[FinishedRow]:
-        """Complete an entry with a fee, or with that of a block that contains it, or without one."""
+        """Complete the row of an entry with the given fee, or the fee from its block, or without a fee."""
         row = mempool_tx_row(self._node, self._session, entry)
         if fee is None and entry.block_fee_sat is not None:
             fee = _FoundFee(entry.block_fee_sat, "block")
@@ -309,7 +336,10 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_by_mempool_entry(self, entry: PendingEntry, answer: object) -> list[FinishedRow]:
-        """Complete an entry with the node's answer to getmempoolentry."""
+        """Complete the row of an entry with the node's answer to getmempoolentry.
+
+        Raises NodeError when a field of the answer has a wrong form.
+        """
         row = mempool_tx_row(self._node, self._session, entry)
         fields = Fields("getmempoolentry", answer)
         fees = fields.fields("fees")
@@ -330,9 +360,10 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_with(self, entry: PendingEntry, row: MempoolTxRow) -> list[FinishedRow]:
-        """Drop an entry whose row is complete, and complete the earlier rows of its txid by it.
+        """Return a complete row, and the rows of earlier times at which the same transaction entered.
 
-        They get what is the same whenever a transaction enters.
+        An earlier row gets the sizes, the fee and the wtxid, which do not change when the transaction enters
+        again.
         """
         self._forget(entry)
         fee_sat, vsize_vb = row.get("fee_sat"), row.get("vsize_vb")
@@ -357,12 +388,12 @@ class PendingEntries:
         return done
 
     def _value_sat(self, entry: PendingEntry, txid: bytes, output: int) -> int | None:
-        """Return the value of an output that an entry spends, if the mempool or gettxout gave it."""
+        """Return the value of an output that an entry spends if the mempool or gettxout gave it, or None."""
         value_sat = self._contents.value_sat(txid, output)
         return entry.values_sat.get((txid, output)) if value_sat is None else value_sat
 
     def _unknown_outputs(self, entry: PendingEntry) -> list[OutputRequest]:
-        """Return a request for each output that an entry spends and whose value is unknown."""
+        """Return one request for each output that an entry spends and whose value we do not know."""
         inputs = () if entry.body is None else entry.body.inputs
         return [
             OutputRequest(entry.txid, spent.prev_txid, spent.prev_index)
@@ -371,7 +402,10 @@ class PendingEntries:
         ]
 
     def _finish_from_inputs(self, entry: PendingEntry) -> list[FinishedRow]:
-        """Finish an entry by the values of what it spent; return nothing while one of them is unknown."""
+        """Complete an entry with the fee computed from its inputs.
+
+        Return nothing while an input value is unknown.
+        """
         if entry.body is None:
             return []
         total_sat = 0
@@ -384,7 +418,10 @@ class PendingEntries:
 
 
 def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:
-    """Return the row of an entry with what its event and its bytes say; other columns are left out."""
+    """Return the row of `mempool_txs` that an entry has before its fee: what its event and its bytes contain.
+
+    Columns whose values are not known yet are left out.
+    """
     row: MempoolTxRow = {
         "node": node,
         "session": session,
@@ -408,7 +445,7 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
 
 
 def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:
-    """Decode the bytes of a transaction; None when they are wrong, and the row does without them."""
+    """Decode the hex bytes of a transaction; return None when they are wrong or are another transaction's."""
     try:
         transaction = decode_transaction(bytes.fromhex(raw_hex))
     except (DecodeError, ValueError):
@@ -417,7 +454,10 @@ def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:
 
 
 def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:
-    """Return the values of the outputs that gettxout found, by (txid, index)."""
+    """Return the values in satoshi of the outputs that gettxout found, keyed by txid and index.
+
+    `answers` are in the order of `requests`. Raises NodeError when an answer has a wrong form.
+    """
     return {
         (request.txid, request.output): satoshi(Fields("gettxout", answer).amount("value"))
         for request, answer in zip(requests, answers, strict=True)
@@ -429,21 +469,21 @@ def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> 
 
 
 def state_name(session: str, number: int) -> str:
-    """Name a state of the journal that keeps transactions which a snapshot of a session listed."""
+    """Return the name of the journal state number `number` that keeps listed transactions of a session."""
     return f"{STATE_PREFIX}{session}/{number}"
 
 
 def session_of_state(name: str) -> str:
-    """Return the session that a state belongs to."""
+    """Return the session in the name that `state_name` made."""
     return name.split("/")[1]
 
 
 def entries_to_state(entries: Iterable[PendingEntry]) -> bytes:
-    """Write txid, kind and time of entries as the bytes of a state."""
+    """Serialize the txid, kind and time of entries as the bytes of a journal state."""
     return json.dumps([[entry.txid.hex(), entry.kind, entry.entered_us] for entry in entries]).encode()
 
 
 def entries_of_state(state: bytes) -> Iterator[PendingEntry]:
-    """Read the entries that `entries_to_state` wrote."""
+    """Yield the entries that `entries_to_state` serialized."""
     for txid, kind, entered_us in json.loads(state):
         yield PendingEntry(bytes.fromhex(txid), kind, entered_us, None, None, None)

@@ -28,17 +28,17 @@ from collector.mempool.sync import TxLeft
 from collector.node.request_threads import RequestThread, raise_unless_stopped
 from collector.node.rpc import RpcClient
 
-MOST_NEW: Final = 4_000  # transactions without a request that are worth their memory
-MOST_ASKED: Final = 2  # open requests: the next is ready when the node has answered one
-PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer does not hold up the messages
+MOST_NEW: Final = 4_000  # above so many transactions that we have not asked for, the lookup is behind
+MOST_ASKED: Final = 2  # open requests; so the next one waits at the node when it has answered one
+PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer must not hold up the messages
 
 
 class BlockSource(Protocol):
-    """The blocks of a node, as far as the fees of transactions need them."""
+    """Fetches blocks of a node, from which the fees of mined transactions come."""
 
     @property
     def is_filling(self) -> bool:
-        """Whether blocks that no message named are being fetched."""
+        """Return whether blocks are being fetched that no message of the node named."""
 
     def want(self, block_hash: bytes) -> None:
         """Ask the node for a block, unless it has been asked already."""
@@ -47,8 +47,9 @@ class BlockSource(Protocol):
 class FeeLookup:
     """Looks up the fee of every transaction that enters one node's mempool in one session.
 
-    A request asks for at most `n_per_request` transactions. Unless so many wait, `interval_s` passes between
-    two requests: soon enough to find most transactions still in the mempool, seldom enough to cost little.
+    One request asks for at most `n_per_request` transactions. While fewer wait, `interval_s` passes between
+    two requests. This is short enough to find most transactions still in the mempool, and long enough to cost
+    little.
     """
 
     def __init__(
@@ -78,43 +79,53 @@ class FeeLookup:
 
     @property
     def is_behind(self) -> bool:
-        """Whether transactions come faster than they are asked for, while the node does answer."""
+        """Return whether transactions come faster than we ask for their fees, while the node does answer."""
         return self._pending.n_new > MOST_NEW and monotonic_us() - self._asked_us < PATIENCE_US
 
     def add(self, entry: PendingEntry, owner: Batch) -> None:
-        """Add a transaction that entered; `owner` waits for its row."""
+        """Add a transaction that entered the mempool.
+
+        Its row goes into the batch `owner` when the fee is known.
+        """
         entry.owner = owner
         owner.n_pending_rows += 1
         self._pending.add(entry)
 
     def add_from_block(self, entry: PendingEntry, owner: Batch, block_hash: bytes) -> None:
-        """Add a transaction that was first seen in a block; `owner` waits for its row."""
+        """Add a transaction that was first seen in a block; its row goes into the batch `owner`."""
         entry.owner = owner
         entry.gone_us = monotonic_us()
         owner.n_pending_rows += 1
         self._pending.add_from_block(entry, block_hash)
 
     def add_from_snapshot(self, entries: Sequence[PendingEntry]) -> None:
-        """Add transactions that a snapshot listed; they are safe from a kill with the next flush."""
+        """Add transactions that a snapshot listed.
+
+        After the journal's next flush a kill does not lose them.
+        """
         for at in range(0, len(entries), MOST_PER_STATE):
             self._n_states += 1
             part = entries[at : at + MOST_PER_STATE]
             self._add_of_state(state_name(self._session, self._n_states), entries_to_state(part), part)
 
     def restore(self, name: str, state: bytes) -> None:
-        """Add the transactions that a killed run kept in a state of the journal."""
+        """Add the transactions that a killed run kept in the journal's state `name`."""
         self._add_of_state(name, state, entries_of_state(state))
 
     def note_left(self, left: TxLeft) -> None:
-        """Note why and when a transaction left the mempool."""
+        """Store why and when a transaction left the mempool, so that its fee is looked for elsewhere."""
         self._pending.note_left(left)
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Take the bytes of a transaction that came after its event."""
+        """Store the decoded bytes of a transaction, which came after the event that announced it."""
         self._pending.learn_body(txid, body)
 
     def tick(self, now_us: int, blocks: BlockSource, *, at_once: bool = False) -> None:
-        """Look into recent blocks, give up what is overdue, and send requests; `at_once`: without a pause."""
+        """Complete rows from recent blocks, give up overdue rows, and send the requests that are due.
+
+        `blocks` is asked for the blocks that rows need. With `at_once`, the pause between two requests for
+        mempool entries is skipped.
+        """
         self._finish(self._pending.find_spent_values(self._recent.spent_value_sat))
         self._pending.find_blocks_of_gone(self._recent.block_with)
         done, requests = self._pending.resolve_gone()
@@ -133,21 +144,24 @@ class FeeLookup:
         self._ask(at_once=at_once)
 
     def block_resolved(self, block_hash: bytes, block: RecentBlock | None) -> None:
-        """Finish the rows that waited for a block; None: it cannot be had."""
+        """Complete the rows that waited for a block; `block` is None when the node cannot give it."""
         self._finish(self._pending.take_block_fees(block_hash, {} if block is None else block.fees_sat))
 
     def flush(self) -> None:
-        """Finish every row with what is known of it."""
+        """Complete every row with what is known, because no more answers come."""
         self._finish(self._pending.flush())
 
     def _add_of_state(self, name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
-        """Journal a state and add its transactions. It is removed when they have their rows."""
+        """Write a state to the journal and add its transactions.
+
+        The state is removed when all have their rows.
+        """
         owner = self._batches.begin_from_state(name, state)
         for entry in entries:
             self.add(entry, owner)
 
     def _ask(self, *, at_once: bool) -> None:
-        """Send requests for mempool entries, as many as are due."""
+        """Send the requests for mempool entries that are due; `at_once` skips the pause between two."""
         now_us = monotonic_us()
         is_time = at_once or now_us - self._asked_us >= self._interval_us
         while n_unasked := self._pending.n_unasked:
@@ -161,22 +175,25 @@ class FeeLookup:
             self._requests.ask(ask, self._on_entries, partial(self._no_entries, requests))
 
     def _on_entries(self, answers: list[EntryAnswer]) -> None:
-        """Take the node's answers to one request."""
+        """Take the node's answers to one request for mempool entries."""
         self._n_open -= 1
         self._finish(self._pending.take_answers(answers, monotonic_us()))
 
     def _no_entries(self, requests: list[EntryRequest], error: NodeError) -> None:
-        """Put a request back that a stop has cut off."""
+        """Queue again a request that was cut off by a stop; raise any other error of the node."""
         self._n_open -= 1
         self._pending.put_back(requests)
         raise_unless_stopped(error)
 
     def _on_outputs(self, requests: list[OutputRequest], answers: list[Any]) -> None:
-        """Take the values that gettxout gave."""
+        """Take the node's gettxout answers, and complete the rows whose input values are all known."""
         self._finish(self._pending.take_output_values(requests, output_values(requests, answers)))
 
     def _finish(self, done: Iterable[FinishedRow]) -> None:
-        """Put complete rows into the batches that wait for them."""
+        """Add complete rows to the batches that wait for them.
+
+        Raises RuntimeError for a row that has no batch.
+        """
         for row, owner in done:
             if owner is None:
                 raise RuntimeError("a row of mempool_txs is complete and no batch waits for it")
@@ -185,7 +202,7 @@ class FeeLookup:
 
 
 def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> list[EntryAnswer]:
-    """Ask for mempool entries, and for the bytes that are missing, in one batch of calls."""
+    """Ask for transactions' mempool entries, and for the bytes that we lack, in one batch of RPC calls."""
     calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(request.txid)) for request in requests]
     without_body = [request for request in requests if request.needs_body]
     calls += [("getrawtransaction", hash_hex(request.txid)) for request in without_body]
@@ -198,5 +215,5 @@ def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> 
 
 
 def ask_outputs(client: RpcClient, requests: Sequence[OutputRequest]) -> list[Any]:
-    """Ask for confirmed outputs, whether or not the mempool spends them."""
+    """Ask gettxout for outputs of confirmed transactions; outputs that the mempool spends are given too."""
     return client.batch([("gettxout", hash_hex(request.txid), request.output, False) for request in requests])

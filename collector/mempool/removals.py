@@ -1,11 +1,14 @@
-"""Derive why a transaction left the mempool from the events that follow, because the node does not say.
+"""Derive why a transaction left the mempool from the events that follow, because the node does not say it.
 
-The node sends an R before its cause: the A of a replacing transaction follows the R of what it replaces, and
-the C of a block follows the R of what conflicts with it. So an R waits until the events after it explain it,
-or until nothing has come for a second. In a reorganisation the order is D, R, A, then C. When an operator
-invalidates the tip, no C may follow; then what is removed long after the D has nothing to do with it.
+Events are named by the node's letters: A a transaction was added, R one was removed, C a block was connected,
+D a block was disconnected. The node sends an R before the event that caused it: the A of a replacing
+transaction follows the R of what it replaces, and the C of a block follows the R of what conflicts with it.
+So an R waits until the events after it explain it, or until nothing has come for a second. In a
+reorganisation the order is D, R, A, then C. When an operator invalidates the tip, no C may follow; a removal
+that comes more than a minute after the D then has another cause.
 
-A pure module: events, the outpoints they spend and monotonic time go in, settled reasons come out.
+This module has no sockets and no clock: it takes events, the outpoints that their transactions spend and the
+present monotonic time, and returns the removals that it could explain.
 """
 
 from collections.abc import Callable, Collection
@@ -16,14 +19,14 @@ from collector.codec.decode import TXID_BYTES
 from collector.mempool.sync import Event
 
 QUIET_US: Final = 1_000_000
-REORGANISATION_US: Final = 60_000_000  # so long after a D the other branch is connected, or there is none
-ADDITIONS_SEEN: Final = 2  # a package that replaces is two transactions, and either may conflict
+REORGANISATION_US: Final = 60_000_000  # by then after a D, the other branch is connected or there is none
+ADDITIONS_SEEN: Final = 2  # a replacing package has two transactions, and either may conflict
 
 Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, index little-endian
 
 
 class Settled(NamedTuple):
-    """An R with its reason, one of schema.REMOVAL_REASONS."""
+    """Holds a removal (R), its reason (one of schema.REMOVAL_REASONS) and the replacing txid, if any."""
 
     event: Event
     reason: str
@@ -32,7 +35,7 @@ class Settled(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenRemoval:
-    """An R whose reason is not known yet."""
+    """Holds a removal (R) whose reason is not known yet."""
 
     event: Event
     spent: Outpoints | None  # None: we never had the bytes of this transaction
@@ -41,7 +44,7 @@ class _OpenRemoval:
 
 
 class Removals:
-    """The removals of one node whose reasons are not known yet; it must get every event, in order."""
+    """Finds the reasons of one node's removals; it must be given every event of the node, in order."""
 
     def __init__(self) -> None:
         self._open: list[_OpenRemoval] = []
@@ -53,7 +56,10 @@ class Removals:
         return len(self._open)
 
     def removed(self, event: Event, spent: Outpoints | None, now_us: int) -> list[Settled]:
-        """Take an R, and the outpoints that its transaction spends if they are known."""
+        """Take a removal (R) and the outpoints its transaction spends (None when unknown).
+
+        Its reason comes later. Returns the earlier removals that are explained now.
+        """
         settled = self._end_of_blocks()
         if self._reorganising and event.received_us - self._disconnected_us > REORGANISATION_US:
             settled += self._settle(lambda _: True)
@@ -62,7 +68,11 @@ class Removals:
         return settled
 
     def added(self, event: Event, spent: Outpoints | None) -> list[Settled]:
-        """Take an A: open removals that spend the same outpoints, and their descendants, were replaced."""
+        """Take an addition (A): it replaced the open removals that spend its outpoints and their descendants.
+
+        `spent` are the outpoints that the added transaction spends, None when unknown. Returns the removals
+        that are explained now.
+        """
         settled = self._end_of_blocks()
         if not self._open:
             return settled
@@ -74,9 +84,10 @@ class Removals:
         return settled + self._settle(lambda gone: gone.n_additions >= ADDITIONS_SEEN)
 
     def connected(self, spent_in_block: Callable[[], Collection[bytes]]) -> list[Settled]:
-        """Take a C, and a function that returns which outpoints its block spends.
+        """Take a connected block (C): open removals that spend the same outpoints as the block are conflicts.
 
-        When a node connects several blocks in one step, their Cs follow the Rs of all conflicts.
+        `spent_in_block` returns the outpoints that the block spends. Returns the removals that are explained
+        now. When a node connects several blocks in one step, their Cs come after the Rs of all conflicts.
         """
         self._connecting = True
         if not self._open:
@@ -84,22 +95,25 @@ class Removals:
         return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
 
     def disconnected(self, event: Event) -> list[Settled]:
-        """Take a D: settle what is open; what follows belongs to a reorganisation."""
+        """Take a disconnected block (D): explain all open removals, and count later ones to a reorganisation.
+
+        Returns the removals that are explained now.
+        """
         settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
         self._disconnected_us = event.received_us
         return settled
 
     def tick(self, now_us: int) -> list[Settled]:
-        """Settle the removals that nothing has explained for a second."""
+        """Return, with a reason, the removals that nothing has explained for a second before `now_us`."""
         return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
 
     def flush(self) -> list[Settled]:
-        """Settle every removal: no more events will come."""
+        """Return every open removal with the best reason found so far, because no more events come."""
         return self._settle(lambda _: True)
 
     def _take(self, spent: Outpoints) -> list[_OpenRemoval]:
-        """Take out the removals that conflict with `spent`, and all that descend from them."""
+        """Remove and return the open removals that spend an outpoint of `spent`, and their descendants."""
         taken: list[_OpenRemoval] = []
         txids: set[bytes] = set()
         while True:
@@ -119,7 +133,7 @@ class Removals:
             self._open = [gone for gone in self._open if gone.event.hash not in txids]
 
     def _end_of_blocks(self) -> list[Settled]:
-        """Settle what no block has explained, at the first event after the last block."""
+        """Explain the removals that connected blocks left open, when the last event was such a block (C)."""
         if not self._connecting:
             return []
         settled = self._settle(lambda _: True)
@@ -127,7 +141,11 @@ class Removals:
         return settled
 
     def _settle(self, ready: Callable[[_OpenRemoval], bool]) -> list[Settled]:
-        """Settle the removals for which `ready` is true, by the reason that is left."""
+        """Remove the open removals for which `ready` is true, and return them with the reason that remains.
+
+        It is `unknown` without the transaction's bytes, `reorged` in a reorganisation, else
+        `expired_or_evicted`.
+        """
         settled = []
         for gone in self._open:
             if ready(gone):

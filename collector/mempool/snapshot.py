@@ -10,14 +10,17 @@ from collector.node.rpc import RpcClient
 
 
 class SnapshotAnswer(NamedTuple):
-    """A snapshot, and the earliest time at which the node that gave it can have begun to run."""
+    """Holds a mempool snapshot, and the earliest time at which the node that gave it can have started."""
 
     snapshot: MempoolSnapshot
     node_began_after_s: float  # monotonic clock
 
 
 def ask_snapshot(client: RpcClient) -> SnapshotAnswer:
-    """Ask for the mempool's txids with the mempool sequence number that comes next."""
+    """Ask a node for a snapshot of its mempool: all its txids and the next mempool sequence number.
+
+    Raises NodeError when the node does not answer or its answer has a wrong form.
+    """
     asked_s = time.monotonic()
     # The node rounds its uptime down to whole seconds, and reads it some time after we asked.
     node_began_after_s = asked_s - read_integer("uptime", client.call("uptime"), most=LATEST_TIME_S) - 1

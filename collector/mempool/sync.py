@@ -1,18 +1,20 @@
 """Follow one node's mempool by its ZMQ `sequence` topic: a state machine without sockets or clocks.
 
-Events, RPC answers and the passing of time go in. A list of what happened and what is needed comes out. Each
-`now_us` is of the monotonic clock, so that nobody who sets the wall clock changes a wait. The rules are
-Bitcoin Core's own (`interface_zmq.py`, test_mempool_sync; `doc/zmq.md`):
+Its methods take events, RPC answers and the present time, and return a list of what happened and what is
+needed. Each `now_us` is of the monotonic clock, so that setting the wall clock changes no wait. An event is
+one of the node's letters: A a transaction was added, R one was removed, C a block was connected, D one was
+disconnected. The rules are Bitcoin Core's own (`interface_zmq.py`, test_mempool_sync; `doc/zmq.md`):
 
 - Subscribe first and hold events back. Take `getrawmempool` with its mempool sequence number S. Apply the
-  events below S, correct our set by the snapshot, then go on from S.
+  events below S, replace our set of txids by the snapshot's, then go on from S.
 - A and R carry consecutive numbers. A block uses up one number, without a message, for each of its
   transactions that was in the mempool. The removals of what conflicts with a block, and the additions of a
-  reorganisation, come before the block's C. The numbers that they skip are a debt, which the next blocks must
-  pay exactly.
-- Anything else is a loss: we are out of step until the next snapshot.
+  reorganisation, come before the block's C. The numbers that they skip are a debt: the next blocks must have
+  taken exactly so many transactions out of the mempool.
+- Any other jump of the number means that messages were lost: our copy is out of step with the node's mempool
+  until the next snapshot.
 
-Every event comes out again, in order, whether we are in step or not.
+Every event comes out again, in order, whether our copy is in step or not.
 """
 
 from collections import deque
@@ -21,15 +23,15 @@ from typing import Final, NamedTuple
 
 from collector.errors import DecodeError
 
-CATCH_UP_US: Final = 500_000  # how long events older than a snapshot may still be on their way
+CATCH_UP_US: Final = 500_000  # after so long without an event, nothing older than a snapshot comes
 DEBT_LIMIT_US: Final = 5_000_000  # a block's C follows its evictions within milliseconds
 BLOCK_BODY_BYTES: Final = 33
 TX_BODY_BYTES: Final = 41
-MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # what the column holds; the message has room for more
+MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # the most that the column can hold; a message can have more
 
 
 class Event(NamedTuple):
-    """One message of the `sequence` topic."""
+    """Holds one decoded message of the `sequence` topic."""
 
     event: str  # A, R, C or D
     hash: bytes  # txid (A, R) or block hash (C, D), internal byte order
@@ -39,7 +41,7 @@ class Event(NamedTuple):
 
 
 class TxEntered(NamedTuple):
-    """A transaction entered the mempool; `event` is None when only a snapshot shows it."""
+    """Says that a transaction entered the mempool; `event` is None when only a snapshot shows it."""
 
     txid: bytes
     kind: str  # pushed, pulled or at_start
@@ -48,36 +50,39 @@ class TxEntered(NamedTuple):
 
 
 class TxLeft(NamedTuple):
-    """A transaction left the mempool."""
+    """Says that a transaction left the mempool, and why."""
 
     txid: bytes
     cause: str  # removed (R), mined (C) or resync (it is not in the snapshot)
     event: Event | None
     block_hash: bytes | None = None
-    at_us: int = 0  # wall clock, when only a snapshot shows it; else the event has the time
+    at_us: int = 0  # wall clock; set only without an event, which else has the time
 
 
 class WantSnapshot(NamedTuple):
-    """A request for getrawmempool with mempool_sequence; `snapshot` takes the answer and this number."""
+    """Asks the caller for a snapshot (getrawmempool with mempool_sequence).
+
+    The caller gives the answer to `MempoolSync.snapshot`, together with the number `request`.
+    """
 
     request: int
 
 
 class WantBlock(NamedTuple):
-    """A request for the txids of a block; `block` takes the answer."""
+    """Asks the caller for the txids of a block; the caller gives them to `MempoolSync.block`."""
 
     block_hash: bytes
 
 
 class InStep(NamedTuple):
-    """Our copy of the mempool equals the node's from here on."""
+    """Says that our copy of the mempool equals the node's from this mempool sequence number on."""
 
     mempool_sequence: int
     at_us: int  # wall clock
 
 
 class OutOfStep(NamedTuple):
-    """Our copy may differ from the node's mempool from here on; a snapshot is requested."""
+    """Says that our copy may differ from the node's mempool from here on; a WantSnapshot follows."""
 
     reason: str  # a value of schema.END_REASONS
     detail: str
@@ -87,7 +92,7 @@ Output = Event | TxEntered | TxLeft | WantSnapshot | WantBlock | InStep | OutOfS
 
 
 class MempoolSnapshot(NamedTuple):
-    """The txids in the mempool as of a mempool sequence number, and when the answer came."""
+    """Holds the txids in the mempool as of a mempool sequence number, and when the answer came."""
 
     mempool_sequence: int  # the number that comes next
     txids: frozenset[bytes]
@@ -96,10 +101,11 @@ class MempoolSnapshot(NamedTuple):
 
 
 def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
-    """Decode a message of the `sequence` topic; raise DecodeError when it is wrong.
+    """Decode a message of the `sequence` topic; raise DecodeError when it has no form that we know.
 
-    It has 32 bytes of hash in display order and one letter. A and R are followed by the mempool sequence
-    number, 8 bytes little-endian.
+    `body` has 32 bytes of hash in display order and one letter. After A and R, the mempool sequence number
+    follows, 8 bytes little-endian. `sequence` is the topic's counter, `received_us` the wall clock at
+    receipt.
     """
     letter = body[32:33]
     if len(body) == TX_BODY_BYTES and letter in (b"A", b"R"):
@@ -114,7 +120,7 @@ def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
 
 
 class MempoolSync:
-    """Our copy of the txids in one node's mempool, and whether it is in step with the node."""
+    """Keeps our copy of the txids in one node's mempool, and whether it is in step with (equal to) it."""
 
     def __init__(self) -> None:
         self.txids: set[bytes] = set()
@@ -127,8 +133,8 @@ class MempoolSync:
         self._request = 0
         self._n_before_request = 0  # waiting events that came before the snapshot was requested
         self._floor = 0  # the last snapshot contains the events with numbers below this
-        # Events below the floor that come after the snapshot: who follows the events believes them, so these
-        # are the differences between what the events say and `txids`.
+        # Events below the floor that come after the snapshot do not change `txids`, but become rows. So these
+        # are the differences between `txids` and the mempool as a reader of the rows sees it.
         self._late_in: set[bytes] = set()
         self._late_out: set[bytes] = set()
         self._expected = 0  # the next mempool sequence number
@@ -141,11 +147,11 @@ class MempoolSync:
         self._now_us = 0
 
     def start(self) -> list[Output]:
-        """Request the first snapshot. The subscription must be in place."""
+        """Return the request for the first snapshot; the subscription must have reached the node before."""
         return [self._want_snapshot()]
 
     def event(self, event: Event, now_us: int) -> list[Output]:
-        """Take the next event of the topic."""
+        """Take the next event of the topic; return what can be said by now, in order."""
         if event.mempool_sequence is not None:
             self._last_seen = event.mempool_sequence
         self._now_us = self._heard_us = now_us
@@ -153,41 +159,53 @@ class MempoolSync:
         return self._advance()
 
     def snapshot(self, request: int, snapshot: MempoolSnapshot) -> list[Output]:
-        """Take the answer to WantSnapshot `request`; ignore it when messages were lost since then."""
+        """Take the answer to the WantSnapshot with number `request`.
+
+        It is ignored when messages were lost since the request, because a newer request is open then.
+        """
         if request == self._request and not self.in_step:
             self._snapshot = snapshot
         return self._advance()
 
     def block(self, block_hash: bytes, txids: Collection[bytes]) -> list[Output]:
-        """Take the txids of a block, the answer to WantBlock; the coinbase may be among them or not."""
+        """Take the txids of a block, the answer to WantBlock; they may include the coinbase or not."""
         if block_hash in self._blocks_wanted:
             self._blocks[block_hash] = txids
         return self._advance()
 
     def lose_step(self, reason: str, detail: str) -> list[Output]:
-        """Go out of step, because messages were or may have been lost just before the next event."""
+        """Stop trusting our copy of the mempool and ask for a new snapshot.
+
+        The caller calls this when messages were, or may have been, lost before the next event. `reason` is a
+        value of schema.END_REASONS.
+        """
         lost: list[Output] = [OutOfStep(reason, detail)] if self.in_step else []
         self.in_step = False
         self._snapshot = None
-        # The next snapshot must correct what was given out.
+        # Readers of the rows have these differences, so the next snapshot must correct them.
         self.txids = (self.txids | self._late_in) - self._late_out
         self._late_in, self._late_out = set(), set()
         return [*lost, self._want_snapshot()]
 
     def tick(self, now_us: int) -> list[Output]:
-        """Let time pass: apply a snapshot that waited long enough, or notice a debt that no block paid."""
+        """Apply a snapshot that waited long enough, or notice numbers that no block explained in time.
+
+        Missing numbers mean that messages were lost; a new snapshot is then requested.
+        """
         self._now_us = now_us
         if self._snapshot is not None:
             return self._advance()
-        is_unpaid = self.in_step and self._debt and not self._waiting  # the block may be among what waits
+        # The block that explains missing numbers may be among the waiting events.
+        is_unpaid = self.in_step and self._debt and not self._waiting
         if is_unpaid and now_us - self._debt_since_us > DEBT_LIMIT_US:
             return self._out_of_step(f"{self._debt} mempool sequence numbers are missing and no block came")
         return []
 
     def flush(self, txids_of: Callable[[bytes], Collection[bytes]]) -> list[Output]:
-        """Give out the events that are held back, without checking them, and be out of step.
+        """Return the events that are held back, without checking their numbers, and stop trusting our copy.
 
-        No more answers will come. `txids_of` returns the txids of a block as far as they are known.
+        It is called when no more answers will come. `txids_of` returns the txids of a block, or none when
+        they are unknown.
         """
         out: list[Output] = []
         while self._waiting:
@@ -202,11 +220,14 @@ class MempoolSync:
 
     @property
     def n_waiting(self) -> int:
-        """Events that are held back until a snapshot or a block comes."""
+        """Return how many events are held back until a snapshot or a block comes."""
         return len(self._waiting)
 
     def _advance(self) -> list[Output]:
-        """Apply the snapshot if it is ready, then every event that waits for nothing more."""
+        """Apply the snapshot if it is ready, then every event that waits for nothing more.
+
+        Return what happened.
+        """
         out: list[Output] = []
         if not self.in_step:
             if self._snapshot is None or not self._caught_up(self._snapshot):
@@ -223,19 +244,22 @@ class MempoolSync:
         return out
 
     def _caught_up(self, snapshot: MempoolSnapshot) -> bool:
-        """Return whether every event below the snapshot has come, or the topic was silent for long enough."""
+        """Return whether every event older than the snapshot has come, or no event came for long enough."""
         has_come = self._last_seen >= snapshot.mempool_sequence - 1
         return has_come or self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US
 
     def _want_blocks(self) -> list[WantBlock]:
-        """Request the blocks that waiting events name, each once."""
+        """Return a request for each block that a waiting event (C) names, unless it was requested before."""
         hashes = dict.fromkeys(event.hash for event in self._waiting if event.event == "C")
         new = [hash_ for hash_ in hashes if hash_ not in self._blocks and hash_ not in self._blocks_wanted]
         self._blocks_wanted.update(new)
         return [WantBlock(hash_) for hash_ in new]
 
     def _apply_snapshot(self, snapshot: MempoolSnapshot, out: list[Output]) -> None:
-        """Apply the events that are older than the snapshot, correct our set by it, and be in step."""
+        """Apply the events older than the snapshot, then make our copy equal to the snapshot: we are in step.
+
+        Appends to `out` the events, each transaction by which our copy differed, and InStep.
+        """
         n_older = self._n_before_request
         for position, event in enumerate(self._waiting, start=1):
             if event.mempool_sequence is not None and event.mempool_sequence < snapshot.mempool_sequence:
@@ -271,7 +295,10 @@ class MempoolSync:
         self._snapshot = None
 
     def _apply_checked(self, event: Event, out: list[Output]) -> None:
-        """Apply an event while in step; go out of step when its number is not the one that must come."""
+        """Apply an event while in step.
+
+        When its number is not the expected one, ask for a new snapshot instead.
+        """
         number = event.mempool_sequence
         if number is not None and number < self._floor:
             self._apply_late(event, out)
@@ -297,7 +324,10 @@ class MempoolSync:
             self._reorganising = True
 
     def _check_number(self, letter: str, number: int) -> str:
-        """Return what is wrong with a number, or "", and count the numbers that a block must explain."""
+        """Return what is wrong with the number of an A or R, or "".
+
+        Add skipped numbers to those blocks must explain.
+        """
         jump = number - self._expected
         if jump < 0:
             return f"the mempool sequence went back from {self._expected} to {number}"
@@ -310,7 +340,7 @@ class MempoolSync:
         return ""
 
     def _apply(self, event: Event, out: list[Output]) -> int:
-        """Change our set as the event says; return how many transactions a block took out of it."""
+        """Change our copy as an event says; return how many transactions a connected block took out of it."""
         out.append(event)
         if event.event == "A":
             if event.hash not in self.txids:
@@ -332,9 +362,10 @@ class MempoolSync:
         return 0
 
     def _apply_late(self, event: Event, out: list[Output]) -> None:
-        """Report an event that the last snapshot already contains, without changing our set.
+        """Report an event that the last snapshot already contains, without changing our copy.
 
-        Who follows the events believes it until a later event says otherwise, so the difference is kept.
+        A reader of the events believes this event until a later one says otherwise. So we note how that
+        reader's mempool differs from our copy.
         """
         out.append(event)
         if event.event == "A":
@@ -349,11 +380,11 @@ class MempoolSync:
             self._late_out.add(event.hash)
 
     def _out_of_step(self, detail: str) -> list[Output]:
-        """Go out of step because the numbers do not fit."""
+        """Stop trusting our copy and ask for a new snapshot: the mempool sequence numbers show a loss."""
         return self.lose_step("resync", detail)
 
     def _want_snapshot(self) -> WantSnapshot:
-        """Request a snapshot; an answer to an earlier request is ignored from now on."""
+        """Return a request for a snapshot; the answer to any earlier request is ignored from now on."""
         self._request += 1
         self._n_before_request = len(self._waiting)
         return WantSnapshot(self._request)

@@ -1,4 +1,4 @@
-"""The receiver: a process that stamps what one node publishes, checks the counter and fills the ring.
+"""The receiver: a process that stamps what one node publishes, checks the counters and fills the ring.
 
 It is a process of its own so that nothing the collector does, such as decoding a block, can delay a stamp. It
 decodes nothing itself. A message is received when it is in the ring (`collector.receive.ring`): no kill of
@@ -7,18 +7,19 @@ the stamp and the ring, which takes some microseconds.
 
 Every topic has a counter of its own in the last frame, 4 bytes little-endian. A jump means that messages were
 lost between the node and us, because the node's queue was full or the connection broke. A smaller number
-means that the node was restarted. The ring is bounded: a message that finds no room is dropped and noted.
+means that the node was restarted. The ring is bounded: a message that finds no room is dropped, and a notice
+says so.
 
-A frame larger than any block is refused. libzmq then closes the connection, as it does for whatever else is
-not ZMTP, and never opens it again. So the receiver notes why the connection ended and opens a new one, at
-growing intervals while this repeats.
+A frame larger than any block is refused. libzmq then closes the connection, as it does for anything that is
+not ZMTP, and never opens it again. So the receiver notes why the connection ended and opens a new one; the
+pauses grow while this repeats.
 
 `collector.receive.source` starts it as `python -m collector.receive.process SETUP`, with SETUP in JSON. It
-answers with one line, `connected`, or `silent` and the addresses that gave no sign of life. Then it takes
-commands on its input, a line of JSON each: the path of the ring, before which it keeps in memory what comes;
-topics whose connections are to be made anew. It writes an empty line when the collector waits for something
-new. It ends when its input ends, which is when the collector stops or is killed; what has reached this
-machine by then still goes into the ring.
+answers with one line: `connected`, or `silent` and the addresses that did not answer. Then it reads commands
+from its standard input, one line of JSON each: the path of the ring (until then it keeps messages in memory),
+or topics whose connections are to be opened anew. It writes an empty line when the ring has something new and
+the collector waits for that. It ends when its input ends, which is when the collector stops or is killed;
+what has reached this machine by then still goes into the ring.
 """
 
 import json
@@ -41,9 +42,9 @@ from collector.receive.ring import CAPACITY_BYTES, Ring
 
 N_FRAMES: Final = 3  # topic, body, counter
 COUNTER_BYTES: Final = 4
-POLL_S: Final = 0.05  # how often the connections and the input are looked at
+POLL_S: Final = 0.05  # the longest time between two checks of the connections and the input
 KEEPALIVE_IDLE_S: Final = 60
-HEARTBEAT_MS: Final = (10_000, 30_000)  # how often the node is asked for a sign of life, and the wait for it
+HEARTBEAT_MS: Final = (10_000, 30_000)  # the pause between two pings to the node, and the wait for its answer
 RECONNECT_MS: Final = (100, 5000)  # the first and the longest wait between attempts
 # A block has at most 4,000,000 bytes: MAX_BLOCK_SERIALIZED_SIZE in Bitcoin Core's consensus.h. Twice as much
 # leaves a margin, and bounds what one frame can take of our memory.
@@ -56,15 +57,15 @@ _OUTPUT: Final = 1
 
 
 class Setup(NamedTuple):
-    """The settings of a receiver, which it gets on its command line."""
+    """Holds the settings of a receiver, which it gets on its command line."""
 
     endpoints: dict[str, str]  # topic -> address
-    queue_limit: int  # so many records may wait in the ring
+    queue_limit: int  # the most records that may wait in the ring
     timeout_s: float  # the time in which every endpoint must shake hands
 
 
 class Receiver:
-    """A socket that is subscribed to one node, and the ring into which its messages go."""
+    """Receives what one node publishes, by one subscribed socket, and puts it into the ring."""
 
     def __init__(self, setup: Setup) -> None:
         self._endpoints = setup.endpoints
@@ -79,7 +80,8 @@ class Receiver:
         self._before_ring: list[tuple[list[bytes], int] | Notice] = []  # received before the ring
         self._n_before_ring_bytes = 0
         self._has_overflown = False  # something was dropped before there was a ring
-        # By endpoint: when we count it as abandoned by libzmq, when we open it again, the pauses between.
+        # By endpoint: when libzmq counts as having abandoned it, when we open it again, when it connected
+        # last, and the pauses between two tries.
         self._abandoned_at_s: dict[str, float] = {}
         self._renew_at_s: dict[str, float] = {}
         self._connected_at_s: dict[str, float] = {}
@@ -92,7 +94,10 @@ class Receiver:
         )
 
     def connect(self) -> set[str]:
-        """Subscribe, and wait until every endpoint has shaken hands; return those that stay silent."""
+        """Subscribe, and wait until every endpoint has completed the ZMQ handshake.
+
+        Return those that did not.
+        """
         # No limit here: the ring is the limit, and an overflow of the ring is noted.
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
@@ -123,7 +128,7 @@ class Receiver:
         self._socket.connect(endpoint)
 
     def run(self) -> None:
-        """Receive until the input ends."""
+        """Receive messages and follow the commands of the collector until the standard input ends."""
         poller = zmq.Poller()
         poller.register(_INPUT, zmq.POLLIN)
         self._socket.set(zmq.RCVTIMEO, round(POLL_S * 1000))
@@ -143,11 +148,11 @@ class Receiver:
         self._drain()
 
     def fail(self, error: BaseException) -> None:
-        """Put a notice into the ring that says which error ends this process."""
+        """Put a notice into the ring that names the error which ends this process."""
         self._note(Notice("failed", None, time.time_ns(), f"{type(error).__name__}: {error}"))
 
     def _receive(self) -> int:
-        """Receive messages for `POLL_S`, or until none comes for so long; return how many came."""
+        """Receive messages for `POLL_S` seconds, or until none has come for so long; return how many came."""
         receive, now_ns, take, wake = self._socket.recv, time.time_ns, self._take, self._wake
         now_s = time.monotonic
         taken = 0
@@ -172,7 +177,7 @@ class Receiver:
                 os.write(_OUTPUT, b"\n")
 
     def _drain(self) -> None:
-        """Receive what has reached this machine already, and note what was dropped."""
+        """Receive the messages that have reached this machine already, and note how many were dropped."""
         deadline = time.monotonic() + DRAIN_S
         self._socket.set(zmq.RCVTIMEO, 0)
         while self._receive() and time.monotonic() < deadline:
@@ -181,7 +186,7 @@ class Receiver:
             self._note_dropped(topic, time.time_ns())
 
     def _execute(self, *, ring: str | None = None, reconnect: Sequence[str] = ()) -> None:
-        """Carry out a command of the collector: use the ring at this path, or renew these connections."""
+        """Execute a command of the collector: use this ring file, or renew these topics' connections."""
         if ring is not None:
             self._begin_ring(Path(ring))
         for endpoint in {self._endpoints[topic] for topic in reconnect}:
@@ -190,7 +195,7 @@ class Receiver:
         self._wake()
 
     def _open_again(self, endpoint: str) -> None:
-        """Close a connection, if libzmq still has it, and open it again."""
+        """Close the connection to an endpoint, if libzmq still has it, and open it again."""
         self._abandoned_at_s.pop(endpoint, None)
         self._renew_at_s.pop(endpoint, None)
         with suppress(zmq.ZMQError):
@@ -212,7 +217,7 @@ class Receiver:
         self._wake()
 
     def _renew_abandoned(self) -> None:
-        """Note why a connection ended that libzmq does not open again; open it when its pause is over."""
+        """Note why libzmq abandoned a connection, and open it again when the pause after that is over."""
         now_s = time.monotonic()
         for endpoint in [each for each, at_s in self._abandoned_at_s.items() if at_s <= now_s]:
             del self._abandoned_at_s[endpoint]
@@ -226,7 +231,7 @@ class Receiver:
             self._open_again(endpoint)
 
     def _begin_ring(self, path: Path) -> None:
-        """Open the ring and put into it what was received before."""
+        """Open the ring at `path`, and put into it what was received before."""
         self._ring = Ring.open(path)
         waiting, self._before_ring = self._before_ring, []
         for item in waiting:
@@ -253,7 +258,7 @@ class Receiver:
         self._expected[topic] = (sequence + 1) % COUNTER_RANGE
         # Counters are 32 bits wide. Up to half the range ahead is a jump; anything else is a step back.
         is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
-        # The notice of the renewed connection has ended the interval already.
+        # The notice of the renewed connection has ended the coverage interval already.
         is_noted = is_jump and topic in self._reconnected
         self._reconnected.discard(topic)
         if sequence != expected and not is_noted:
@@ -269,13 +274,13 @@ class Receiver:
                 self._note_dropped(topic, received_ns)
             if not self._notices and self._ring.put(topic, sequence, received_ns, body):
                 return
-        if topic not in self._dropped:  # noted at once: the topic's next message may come much later
+        if topic not in self._dropped:  # note it at once: the topic's next message may come much later
             detail = f"our queue is full: {self._ring.n_waiting} messages wait"
             self._note(Notice("overflow", topic, received_ns, detail))
         self._dropped[topic] = self._dropped.get(topic, 0) + 1
 
     def _has_room(self, body_bytes: int) -> bool:
-        """Return whether a message may be put; after an overflow, not until half of the room is free.
+        """Return whether the ring has room for a message; after an overflow, only once half of it is free.
 
         So a loss is one large gap, not many small ones.
         """
@@ -287,7 +292,7 @@ class Receiver:
         return not self._is_full
 
     def _keep(self, frames: list[bytes], received_ns: int) -> None:
-        """Keep a message until there is a ring. What is beyond the limit is dropped and noted."""
+        """Keep a message in memory until there is a ring; beyond the limit, drop it and note an overflow."""
         n_kept = len(self._before_ring)
         n_bytes = self._n_before_ring_bytes + sum(map(len, frames))
         if n_kept < self._queue_limit and n_bytes <= CAPACITY_BYTES:
@@ -308,19 +313,22 @@ class Receiver:
             self._notices.popleft()
 
     def _note_connection(self, reason: str, endpoint: str, detail: str = "") -> None:
-        """Note for each topic of an endpoint that its connection was lost or is back."""
+        """Put a notice into the ring for each topic of an endpoint: its connection was lost or is back."""
         for topic, address in self._endpoints.items():
             if address == endpoint:
                 self._note(Notice(reason, topic, time.time_ns(), detail or endpoint))
 
     def _note_dropped(self, topic: str, now_ns: int) -> None:
-        """Note how many messages of a topic were dropped, where the topic goes on or the stream ends."""
+        """Put a notice into the ring that says how many messages of a topic were dropped.
+
+        It comes where messages of the topic are put again, or at the end of the stream.
+        """
         detail = f"{self._dropped.pop(topic)} messages found our queue full"
         self._note(Notice("overflow", topic, now_ns, detail))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Receive until the input ends; return the exit status."""
+    """Run the receiver with the settings in `arguments` until the input ends; return the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the collector handles it, and then ends our input
     receiver = Receiver(Setup(**json.loads(arguments[0])))

@@ -1,4 +1,4 @@
-"""Messages and notices: what the receiver hands to the collector."""
+"""Define messages and notices, which the receiver passes to the collector."""
 
 from typing import Final, NamedTuple
 
@@ -6,7 +6,7 @@ COUNTER_RANGE: Final = 1 << 32  # each topic counts its messages in 32 bits and 
 
 
 class Message(NamedTuple):
-    """One ZMQ message as received; the journal keeps it until its rows exist."""
+    """Holds one ZMQ message as received; the journal keeps it until its rows exist."""
 
     node: str  # name of the watched node, from the settings
     session: str  # the session's name, as in its row of `nodes`
@@ -18,7 +18,10 @@ class Message(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A fact about the stream itself; it stands between the messages where it happened."""
+    """States a fact about the stream itself, such as a gap.
+
+    It stands between the messages where it happened.
+    """
 
     reason: str  # gap, overflow, node_restart, reconnect (lost), connected (back), malformed or failed
     topic: str | None  # None when it concerns no single topic

@@ -1,10 +1,10 @@
-"""The ring: a file through which the receiver hands messages to the collector, or to the run after a kill.
+"""The ring: a file through which the receiver passes messages to the collector, or to the run after a kill.
 
 Both processes map the file into memory. What is put is in the operating system's cache at once, without a
-system call, so it outlives SIGKILL of either process or of both. The file has its space from the start, so a
-full disk cannot stop the process that puts. One process puts (`Ring.put`, `Ring.put_notice`). The other takes
-(`Ring.take`), and frees the room of what it has made safe elsewhere (`Ring.release`). A record counts once
-`head` lies behind it.
+system call, so it survives SIGKILL of either process or of both. The file has its disk space from the start,
+so a full disk cannot stop the process that puts. One process puts (`Ring.put`, `Ring.put_notice`). The other
+takes (`Ring.take`), and frees the room of what it has made safe elsewhere (`Ring.release`). A record counts
+once the word `head` points behind it.
 
 The file begins with a page that describes it: words of 64 bits, then JSON, whose length and CRC-32 stand in
 one of the words. The records follow, each at a multiple of 8 bytes:
@@ -13,8 +13,8 @@ one of the words. The records follow, each at a multiple of 8 bytes:
     | topic, kind (uint16 each) | 0 (uint32) | body
 
 Records are numbered from 1. Where the next record does not fit before the end of the file, a length of
-0xFFFFFFFF says that it stands at the begin. Byte order is little-endian in records, and the machine's own in
-the page. A power cut may leave any mixture of old and new pages; the checksum and the number tell a record
+0xFFFFFFFF says that it stands at the beginning. Byte order is little-endian in records, and the machine's own
+in the page. A power cut may leave any mixture of old and new pages; the checksum and the number tell a record
 from what was there before.
 """
 
@@ -34,7 +34,7 @@ from collector.errors import NO_SPACE
 from collector.receive.records import Message, Notice
 
 CAPACITY_BYTES: Final = 64 << 20
-MIN_CAPACITY_BYTES: Final = 1 << 20  # a smaller ring is not worth having
+MIN_CAPACITY_BYTES: Final = 1 << 20  # a smaller ring holds too little to be of use
 SUFFIX: Final = ".ring"
 NOTICE_RESERVE_BYTES: Final = 1 << 16  # room kept for notices, so that a full ring can say that it is full
 MAX_NOTICE_BYTES: Final = 1 << 14
@@ -52,14 +52,14 @@ _rest = Struct("<QqqHHI")
 _start = Struct("<II")
 _HEADER_BYTES: Final = _start.size + _rest.size
 _FILE_MODE: Final = 0o640
-_UNMAP_BYTES: Final = 8 << 20  # after so many bytes were put or taken, mapped pages are given back
-_PATIENCE_S: Final = 1.0  # the longest wait for a record that another processor's cache does not show yet
+_UNMAP_BYTES: Final = 8 << 20  # mapped pages are given back each time so many bytes were put or released
+_PATIENCE_S: Final = 1.0  # the longest wait for a record that this processor does not see whole yet
 
 Item = Message | Notice
 
 
 class LeftInRing(NamedTuple):
-    """What a run left in its ring, oldest first."""
+    """Holds what a run left in its ring, the oldest first."""
 
     session: str
     items: list[Item]
@@ -68,10 +68,16 @@ class LeftInRing(NamedTuple):
 
 
 class Ring:
-    """One ring. The side that takes uses `create`, the side that puts uses `open`."""
+    """Reads and writes one ring file.
+
+    The process that takes uses `create`, the process that puts uses `open`.
+    """
 
     def __init__(self, path: Path, handle: int) -> None:
-        """Map an open file. ValueError when it is no ring; the caller then closes the file."""
+        """Map an open file into memory. Raises ValueError when it is no ring.
+
+        The caller then closes the file.
+        """
         self.path = path
         self._map = mmap.mmap(handle, 0)
         if len(self._map) < _PAGE_BYTES or self._map[: len(_MAGIC)] != _MAGIC:
@@ -102,7 +108,10 @@ class Ring:
         topics: Sequence[str],
         capacity_bytes: int = CAPACITY_BYTES,
     ) -> Self:
-        """Make an empty ring, or a smaller one where the disk has less room. OSError when it has none."""
+        """Create an empty ring file, a smaller one when the disk has less room.
+
+        Raises OSError when it has none.
+        """
         text = json.dumps({"node": node, "session": session, "topics": list(topics)}).encode()
         if len(text) > _PAGE_BYTES - _TEXT_AT:
             raise ValueError(f"the names of {len(topics)} topics do not fit into the page of {path}")
@@ -123,7 +132,7 @@ class Ring:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a ring to put into it, and lock it until `close` or the end of the process."""
+        """Open a ring to put messages into it, and lock it until `close` or the end of the process."""
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX)
         ring = cls(path, handle)
@@ -141,21 +150,21 @@ class Ring:
     # --- the side that puts
 
     def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
-        """Put a message; return False when there is no room for it."""
+        """Put a message into the ring; return False when there is no room for it."""
         kind = _MESSAGE, self._number_of[topic]
         return self._put(kind, sequence, received_ns, body)
 
     def put_notice(self, notice: Notice) -> bool:
-        """Put a notice, for which some room is reserved; return False when that is used up too.
+        """Put a notice into the ring, for which some room is reserved; return False when that is used up too.
 
-        Where the notice has a body and only the body has no room, it is put without the body.
+        When only the body of the notice has no room, the notice is put without it.
         """
         kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
         text = f"{notice.reason}\0{notice.detail}\0".encode()[:MAX_NOTICE_BYTES]
         return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
     def clear_wait_flag(self) -> bool:
-        """Return whether the other side waits for something to take; clear the flag that says so."""
+        """Clear the flag by which the taking process says that it waits; return whether the flag was set."""
         if self._words[_READER_WAITS]:
             self._words[_READER_WAITS] = 0
             return True
@@ -163,16 +172,16 @@ class Ring:
 
     @property
     def n_released(self) -> int:
-        """Records that were put and released."""
+        """Return how many records were put and released."""
         return self._words[_RELEASED]
 
     @property
     def n_waiting(self) -> int:
-        """Records that were put and not yet released."""
+        """Return how many records were put and not yet released."""
         return self._words[_PUT] - self._words[_RELEASED]
 
     def has_room(self, body_bytes: int) -> bool:
-        """Return whether a message of this size would find room, with a notice or two before it."""
+        """Return whether a message with a body of this size has room, with a notice or two before it."""
         needed_bytes = 2 * NOTICE_RESERVE_BYTES + _HEADER_BYTES + body_bytes
         words = self._words
         at = words[_HEAD] % self._capacity
@@ -203,14 +212,14 @@ class Ring:
         return True
 
     def _complete(self) -> None:
-        """Count the record that `_put` had finished when a kill came between the two words it sets last."""
+        """Count the last record if a kill came after it was written and before `head` pointed behind it."""
         words = self._words
         read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
         if read is not None and read[0] == words[_PUT]:
             words[_HEAD] = read[1]
 
     def _unmap(self, position: int) -> None:
-        """Give mapped pages back now and then, so that this process does not appear to use them.
+        """Give mapped pages back from time to time, so that they do not count as memory of this process.
 
         They stay in the operating system's cache.
         """
@@ -220,13 +229,16 @@ class Ring:
 
     @property
     def is_half_full(self) -> bool:
-        """Whether half of the room is in use."""
+        """Return whether more than half of the room is in use."""
         return 2 * (self._words[_HEAD] - self._words[_TAIL]) > self._capacity
 
     # --- the side that takes
 
     def take(self, limit: int) -> list[Item]:
-        """Take up to `limit` items in the order in which they were put. ValueError when one is damaged."""
+        """Take up to `limit` messages and notices in the order in which they were put.
+
+        Raises ValueError when a record is damaged.
+        """
         items: list[Item] = []
         head = self._words[_HEAD]
         deadline_s = 0.0
@@ -244,21 +256,24 @@ class Ring:
         return items
 
     def take_all(self) -> Iterator[Item]:
-        """Yield every item that there is, and take it from the ring as it is asked for."""
+        """Yield every message and notice in the ring.
+
+        Each is taken from the ring when the caller asks for it.
+        """
         while items := self.take(MAX_TAKEN):
             yield from items
 
     def set_wait_flag(self) -> bool:
-        """Set the flag that this side waits; return False when there is something to take after all.
+        """Set the flag by which the taking process says that it waits.
 
-        Each side may write its word before it sees the other's, and then no wake comes. So wait with a time
-        limit.
+        Return False when there is something to take. Each process may write its word before it sees the
+        other's, and then no wake comes. So the caller waits with a time limit.
         """
         self._words[_READER_WAITS] = 1
         return self._words[_HEAD] == self._at
 
     def release(self, number: int) -> None:
-        """Free the room of the taken records up to this number, because they are safe elsewhere."""
+        """Free the room of the taken records up to number `number`, because they are safe elsewhere."""
         tail = 0
         while self._taken and self._taken[0][0] <= number:
             released, tail = self._taken.popleft()
@@ -269,9 +284,10 @@ class Ring:
 
     @classmethod
     def read_left(cls, path: Path, *, timeout_s: float = 10.0) -> LeftInRing:
-        """Read what a run left in its ring, when the process that puts has ended.
+        """Wait until the process that puts has ended, then read what is left in its ring.
 
-        Damage is counted and is no error. Raises TimeoutError when that process does not end.
+        Damage is counted in the result and is no error. Raises TimeoutError when that process does not end in
+        time.
         """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         _await_end(handle, path, timeout_s)
@@ -295,9 +311,10 @@ class Ring:
 
     @classmethod
     def resume(cls, path: Path, *, timeout_s: float = 10.0) -> Self | None:
-        """Open the undamaged ring that a run left, to `take` from it; None when it is damaged.
+        """Open the undamaged ring that an ended process left, to `take` from it.
 
-        `read_left` can read a damaged one. Raises TimeoutError when the process that puts does not end.
+        Return None when it is damaged. `read_left` can read a damaged one. Raises TimeoutError when the
+        process that puts does not end in time.
         """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         _await_end(handle, path, timeout_s)
@@ -314,7 +331,10 @@ class Ring:
         return ring
 
     def _read_records(self) -> Iterator[Item | int]:
-        """Yield every whole record between tail and head as an item, and damage as a number of lost bytes."""
+        """Yield every whole record that is not released.
+
+        For damage, yield the number of bytes that it covers.
+        """
         self._complete()
         words = self._words
         at, head, last = words[_TAIL], words[_HEAD], words[_RELEASED]
@@ -335,7 +355,7 @@ class Ring:
             yield _PAGE_BYTES  # the page itself is damaged
 
     def _read(self, position: int) -> tuple[int, int, Item] | None:
-        """Read the record at a position: its number, its end and the item; None when none is there."""
+        """Return the number, the end and the item of the record at a position; None when none is there."""
         capacity = self._capacity
         at = position % capacity
         length, checksum = _start.unpack_from(self._map, _PAGE_BYTES + at)
@@ -369,7 +389,10 @@ def _padded(size: int) -> int:
 
 
 def _allocate(handle: int, wanted_bytes: int) -> int:
-    """Allocate the file's space, or half of it as often as needed; return the bytes for records."""
+    """Allocate the file's disk space, or half of it as often as needed; return the bytes for records.
+
+    Raises OSError when the disk has no room even for the smallest ring.
+    """
     capacity = wanted_bytes
     while True:
         try:
@@ -384,7 +407,10 @@ def _allocate(handle: int, wanted_bytes: int) -> int:
 
 
 def _await_end(handle: int, path: Path, timeout_s: float) -> None:
-    """Wait until no process puts into the ring any more. Raises TimeoutError, and closes the file then."""
+    """Wait until no process puts into the ring any more.
+
+    After `timeout_s`, close the file and raise TimeoutError.
+    """
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:

@@ -1,10 +1,11 @@
 """Start the receiver of one node, and forward what it receives into the session's queue.
 
 The receiver is a process of its own (`collector.receive.process`). It stamps and checks every message and
-puts it into a ring that outlives a kill (`collector.receive.ring`). A thread here takes from the ring and
-fills the session's queue. Nothing is decoded on the way.
+puts it into a ring that survives a kill (`collector.receive.ring`). A thread here takes messages from the
+ring and puts them into the session's queue. Nothing is decoded on the way.
 
-What the node published before our subscription reached it is not received; the mempool sequence shows that.
+What the node published before our subscription reached it is not received; the mempool sequence shows such a
+loss.
 """
 
 import json
@@ -27,20 +28,20 @@ from collector.receive.ring import MAX_TAKEN, Ring
 # The subscription reaches the node after the handshake; Bitcoin Core's own tests wait as long for it.
 SUBSCRIBE_SETTLE_S: Final = 0.2
 START_S: Final = 30.0  # the longest wait for the receiver to start, on a busy machine
-END_S: Final = 10.0  # the longest wait for it to end
+END_S: Final = 10.0  # the longest wait for the receiver to end
 MAX_INBOX_ITEMS: Final = 2_000  # with more in the inbox, the rest stays in the ring
-INBOX_CHECK_S: Final = 0.005  # how often a full inbox is looked at
+INBOX_CHECK_S: Final = 0.005  # the pause between two checks whether a full inbox has room again
 POLL_S: Final = 0.05  # the longest wait for the receiver to wake us, because a wake can be missed
-GATHER_S: Final = 0.005  # what arrives within it is taken together; stamps are made before
+GATHER_S: Final = 0.005  # so long we gather messages to take at once; they are stamped before
 
 __all__ = ["MessageSource", "Notice"]
 
 
 class MessageSource:
-    """Puts one node's messages, and notices about the stream, into `inbox`.
+    """Puts one node's messages, and notices about the stream, into the queue `inbox`.
 
     `endpoints` maps topic to address, e.g. {"sequence": "tcp://127.0.0.1:28332"}. Others may put into `inbox`
-    too. Up to `queue_limit` records wait in the ring; what is beyond that is dropped, and a notice says so.
+    too. Up to `queue_limit` records wait in the ring; messages beyond that are dropped, and a notice says so.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class MessageSource:
         inbox: "queue.SimpleQueue[Any]",
         queue_limit: int = 200_000,
     ) -> None:
-        self.subscribed_at_us = 0  # when the subscription was known to stand
+        self.subscribed_at_us = 0  # wall clock: when the node certainly had our subscription
         # The owner of the inbox sets these two.
         self.is_throttled = False  # leave messages in the ring until half of its room is in use
         self.is_paused = False  # leave messages in the ring even when it is full
@@ -68,9 +69,9 @@ class MessageSource:
         self._is_stopping = False  # `stop` was called: do not wait for room in the inbox either
 
     def connect(self, timeout_s: float = 5.0) -> None:
-        """Start the receiver, and wait until every endpoint has shaken hands.
+        """Start the receiver, and wait until every endpoint has completed the ZMQ handshake.
 
-        Raises NodeUnavailable, which names the endpoints that stay silent.
+        Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`.
         """
         setup = json.dumps(Setup(self._endpoints, self._queue_limit, timeout_s)._asdict())
         # -P: do not import a folder named `collector` from the user's working directory.
@@ -103,14 +104,14 @@ class MessageSource:
     def reconnect(self, topics: Collection[str]) -> None:
         """Close the connections of these topics and open them again; do nothing after `end`.
 
-        Notices follow in the stream: `reconnect` for each topic of an address, and `connected` when the
-        address has shaken hands again.
+        The stream then has a notice `reconnect` for each topic of an address, and a notice `connected` when
+        the address has completed the handshake again.
         """
         if not self._is_ending:
             self._send_command(reconnect=sorted(topics))
 
     def end(self) -> None:
-        """Receive no more. What was received still comes into the inbox, until `is_drained`."""
+        """Stop receiving. What was received before still comes into the inbox, until `is_drained`."""
         self._is_ending = True
         if self._process is not None:
             assert self._process.stdin is not None  # noqa: S101 - Popen made it, by PIPE
@@ -118,11 +119,14 @@ class MessageSource:
 
     @property
     def is_drained(self) -> bool:
-        """Whether receiving has ended and nothing more comes into the inbox."""
+        """Return whether receiving has ended and nothing more comes into the inbox."""
         return self._thread is None or not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End receiving now: what the inbox has no room for stays in the ring. A second call does nothing."""
+        """Stop receiving at once; what the inbox has no room for stays in the ring.
+
+        A second call does nothing.
+        """
         self.end()
         self._is_stopping = True
         process, self._process = self._process, None
@@ -142,12 +146,12 @@ class MessageSource:
 
     @property
     def is_receiving(self) -> bool:
-        """Whether the receiver runs."""
+        """Return whether the receiver process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def _running(self) -> "subprocess.Popen[bytes]":
-        """The receiver. Raises RuntimeError when there is none."""
+        """Return the receiver process. Raises RuntimeError when there is none."""
         if self._process is None:
             raise RuntimeError("connect was not called, or the source was stopped")
         return self._process
@@ -160,7 +164,10 @@ class MessageSource:
             pipe.flush()
 
     def _first_line(self, timeout_s: float) -> str:
-        """Wait for the first line that the receiver writes; empty when it ends or writes none in time."""
+        """Return the first line that the receiver writes.
+
+        An empty text when it ends or writes none in time.
+        """
         pipe = self._running.stdout
         assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
         said = b""
@@ -176,7 +183,7 @@ class MessageSource:
         return said.decode().splitlines()[0]
 
     def _describe_silent(self, endpoints: set[str], timeout_s: float) -> str:
-        """Make the error message about endpoints that did not shake hands."""
+        """Return the error message about endpoints that did not complete the handshake."""
         topics = ", ".join(
             f"{topic} at {at}" for topic, at in sorted(self._endpoints.items()) if at in endpoints
         )
@@ -186,7 +193,10 @@ class MessageSource:
         )
 
     def _run(self, ring: Ring) -> None:
-        """Forward from the ring to the inbox until the receiver has ended and the ring is empty."""
+        """Forward from the ring to the inbox until the receiver has ended and the ring is empty.
+
+        Any error puts a notice `failed` into the inbox, because it must end the session.
+        """
         process = self._running
         pipe = process.stdout
         assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
@@ -204,7 +214,7 @@ class MessageSource:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _forward(self, ring: Ring) -> bool:
-        """Forward what is in the ring to the inbox; False when `stop` leaves the rest in the ring."""
+        """Forward what is in the ring to the inbox; return False when `stop` leaves the rest in the ring."""
         while items := ring.take(MAX_TAKEN):
             for item in items:
                 self._inbox.put(item)
@@ -215,12 +225,12 @@ class MessageSource:
         return True
 
     def _must_wait(self, ring: Ring) -> bool:
-        """Return whether the next items must stay in the ring for now."""
+        """Return whether a pause, a throttle or a full inbox keeps the next items in the ring for now."""
         if self.is_paused:
             return True
         has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full
         return self._inbox.qsize() > MAX_INBOX_ITEMS or (self.is_throttled and has_room)
 
     def _fail(self, detail: str) -> None:
-        """Put a notice into the inbox that receiving has failed."""
+        """Put a notice `failed` into the inbox, which says why receiving has failed."""
         self._inbox.put(Notice("failed", None, time.time_ns(), detail))
