@@ -24,7 +24,7 @@ MAX_ROWS: Final = 20_000
 
 
 class Read(NamedTuple):
-    """Describes which rows of a mart a section reads: an SQL condition `where`, and the SQL `order`.
+    """Describes which rows of a mart a section reads: a condition `where` and an `order`, both in SQL.
 
     All columns are read, because the CSV beside a table has all of them.
     """
@@ -126,9 +126,9 @@ class Marts:
     spread_curve: list[tuple[float, float]]  # (seconds from first to last node, ratio of blocks not slower)
     epochs: Mapping[int, dt.date]  # first day of each difficulty epoch
     checks: Sequence[CheckResult]  # the results of the checks of the build
-    reads: Mapping[str, Read]  # which rows the sections asked for, by the name of the read
-    tables: Mapping[str, list[Row]]  # the first MAX_ROWS rows of each read, by its name
-    totals: Mapping[str, int]  # how many rows each read has in all, by its name
+    reads: Mapping[str, Read]  # which rows the sections asked for, by name
+    tables: Mapping[str, list[Row]]  # the rows of each of `reads`, at most MAX_ROWS of them
+    totals: Mapping[str, int]  # how many rows the mart has for each of `reads`
 
     @property
     def has_price(self) -> bool:
@@ -141,26 +141,26 @@ class Marts:
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
 
     def rows(self, name: str) -> list[Row]:
-        """Return the rows that a section asked for under the name `name`."""
+        """Return the rows that a section asked for under `name`, a key of its topic's `reads`."""
         return self.tables[name]
 
     def ranked(self, name: str, column: str = "pool") -> list[Row]:
-        """Return the rows of the read `name`: first the row of all pools, then by the rank of the pool.
+        """Return the rows that a section asked for under `name`, by the rank of their pool.
 
-        `column` names the column that holds the pool.
+        The row of all pools is the first. `column` names the column that holds the pool.
         """
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
     def whole_window(self, name: str) -> Row | None:
-        """Return the row of the read `name` that covers the whole window, or None."""
+        """Return the row asked for under `name` that covers the whole window; None if there is none."""
         return next((row for row in self.tables[name] if row["period_kind"] == "all"), None)
 
     def of_several_pools(self, name: str) -> list[Row]:
-        """Return the rows of the read `name` that belong to an owner or group of several pools."""
+        """Return the rows asked for under `name` that belong to an owner or group of several pools."""
         return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
     def over_time(self, name: str) -> list[tuple[dt.date, Row]]:
-        """Return the rows of the read `name` by UTC day, as (day, row).
+        """Return the rows that a section asked for under `name`, one for each UTC day, as (day, row).
 
         If there are more than 120 days, the rows are those of difficulty epochs, each with the epoch's first
         day. An epoch of which the dataset has fewer than 144 blocks is left out: chance alone would make it a
@@ -200,7 +200,7 @@ def read(database: Path, reads: Mapping[str, Read]) -> Marts:
 
 
 class _Reader:
-    """Queries the marts of one open database. Making it raises ReportError if a mart or column is missing."""
+    """Queries the marts of one open database; a missing mart or column raises ReportError at the start."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, database: Path, reads: Mapping[str, Read]
@@ -224,7 +224,7 @@ class _Reader:
                 )
 
     def first_rows(self, read: Read) -> tuple[list[Row], int]:
-        """Return the first 20,000 rows that a read asks for, and the number of all rows that match it."""
+        """Return the first 20,000 rows that `read` describes, and the number of all such rows."""
         mart, order, where = read
         found = self._connection.table(mart).filter(where)
         rows = _rows(found.order(order).limit(MAX_ROWS))

@@ -26,9 +26,8 @@ from analysis.row_output import inert_field
 MAX_CSV_BYTES: Final = 400_000
 PNG_SCALE: Final = 3  # times 96 dpi: fit for print
 ENDLESS: Final = 1_000_000
-SAFE_IN_DATA: Final = (
-    " ,:;/()[]{}|=+-@!*$?~^`."  # characters that need no escape in a data URI inside an HTML attribute
-)
+# Characters that need no escape in a data URI inside an HTML attribute.
+SAFE_IN_DATA: Final = " ,:;/()[]{}|=+-@!*$?~^`."
 _MARGIN: Final = 20
 _TITLE_PX: Final = 30
 _LEGEND_PX: Final = 24

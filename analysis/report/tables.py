@@ -156,7 +156,7 @@ def group_tables(
 ) -> list[Table]:
     """Make a table of the owners and groups with blocks of several pools; return an empty list without any.
 
-    `name` is the name under which the section reads the rows.
+    `name` is the name under which the section asked for the rows.
     """
     rows = marts.of_several_pools(name)
     if not rows:

@@ -122,9 +122,8 @@ def decimal(number: float | None) -> str:
         digits, _, power = f"{number:.2e}".partition("e")
         shown = f"{digits}{GAP}{TIMES}{GAP}10{str(int(power)).translate(_SUPERSCRIPTS)}"
     else:
-        _, _, power = f"{number:.2e}".partition(
-            "e"
-        )  # the power of the rounded number: 0.9996 is shown as 1.00
+        # The power is that of the rounded number: 0.9996 is shown as 1.00.
+        _, _, power = f"{number:.2e}".partition("e")
         shown = f"{number:,.{max(0, 2 - int(power))}f}"
     return shown.replace("-", MINUS)
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by plain WebDriver requests to chromedriver."""
+"""Drives a headless Chromium by plain WebDriver requests to chromedriver."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ ARGUMENTS = (
 
 
 class Tab:
-    """One window of the browser."""
+    """Controls one window of the browser."""
 
     def __init__(self, url: str, http: requests.Session) -> None:
         self._url = url
@@ -42,7 +42,7 @@ class Tab:
         self._post("goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def show(self, page: Path, *, width_px: int, scheme: str = "light", medium: str = "screen") -> Self:
-        """Open a file in a window of a width and a colour scheme, on a screen or as printed."""
+        """Open a file in a window of a given width and colour scheme, as on a screen or as printed."""
         size = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._command("Emulation.setDeviceMetricsOverride", **size)
         # Without motion a click does not have to wait until the page has scrolled.
@@ -53,11 +53,11 @@ class Tab:
         return self
 
     def run(self, script: str) -> Any:
-        """Run the body of a function in the page and give what it returns."""
+        """Run JavaScript as the body of a function in the page, and return what it returns."""
         return self._post("execute/sync", {"script": script, "args": []})
 
     def save_downloads(self, folder: Path) -> None:
-        """Save what links download into a folder."""
+        """Make the browser save files that links download in a folder."""
         self._command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def click(self, selector: str) -> None:
@@ -66,7 +66,7 @@ class Tab:
         self._post(f"element/{next(iter(element.values()))}/click", {})
 
     def saved(self, path: Path) -> str:
-        """Wait for a download and read it."""
+        """Wait until a downloaded file exists, and return its text; raises TimeoutError after 60 s."""
         deadline = time.monotonic() + TIMEOUT_S
         while not path.is_file():
             if time.monotonic() > deadline:
@@ -75,17 +75,17 @@ class Tab:
         return path.read_text(encoding="utf-8")
 
     def console(self) -> list[str]:
-        """Give what the console has said since the last call."""
+        """Return the messages that the browser console has written since the last call."""
         return [entry["message"] for entry in self._post("se/log", {"type": "browser"})]
 
     def has_dialog(self) -> bool:
-        """Tell whether the page has opened an alert."""
+        """Tell whether the page shows an alert."""
         return self._http.get(f"{self._url}/alert/text", timeout=TIMEOUT_S).ok
 
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Tab]:
-    """Run a browser with a new profile; skips where there is none."""
+    """Run a browser with a new profile, and give its window; skip the test if no browser is installed."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     driver = shutil.which("chromedriver")
     if program is None or driver is None:

@@ -1,4 +1,4 @@
-"""Reports that several modules look at, drawn once per run: drawing one takes seconds."""
+"""Makes reports that several test modules look at, once per run, because drawing one takes seconds."""
 
 from pathlib import Path
 
@@ -13,20 +13,20 @@ from tests.analysis.report import report_marts
 
 @pytest.fixture(scope="session")
 def filled_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a database with rows for every section."""
+    """Write a database with rows for every section of the report, and return its path."""
     folder = tmp_path_factory.mktemp("filled")
     return report_marts.write(folder / "analysis.duckdb", report_marts.filled())
 
 
 @pytest.fixture(scope="session")
 def filled_content(filled_database: Path) -> Page:
-    """Give what the report of it shows."""
+    """Return the content of the report of `filled_database`, before it becomes HTML."""
     return page(read_marts(filled_database))
 
 
 @pytest.fixture(scope="session")
 def filled_page(filled_database: Path, filled_content: Page) -> Path:
-    """Give the report of it as a file."""
+    """Write the report of `filled_database` as an HTML file, and return its path."""
     path = filled_database.with_name("report.html")
     path.write_text(render(filled_content), encoding="utf-8")
     return path
@@ -34,7 +34,7 @@ def filled_page(filled_database: Path, filled_content: Page) -> Path:
 
 @pytest.fixture(scope="session")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the report of blocks and groups whose texts are hostile."""
+    """Write the report of a database whose texts are hostile as an HTML file, and return its path."""
     folder = tmp_path_factory.mktemp("hostile")
     database = report_marts.write(folder / "analysis.duckdb", report_marts.hostile())
     return report.write(database, folder / "report.html")

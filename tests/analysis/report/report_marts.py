@@ -1,7 +1,7 @@
-"""Databases with the marts that the report reads, made of believable blocks.
+"""Writes databases with the marts that the report reads, made of believable blocks.
 
-Tables get the columns and types that the heads of the SQL files promise, so a report that passes here
-reads what `pool-analysis build` writes.
+Tables get the columns and types that the heads of the SQL files promise, so a report that passes here reads
+what `pool-analysis build` writes.
 """
 
 import datetime as dt
@@ -32,7 +32,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One block of the made-up chain; counts are of its transactions against the mempool."""
+    """Describes one block of the made-up chain; its counts compare its transactions with the mempool."""
 
     height: int
     pool: str
@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What the marts are made of."""
+    """Describes the data from which the marts of a test database are made."""
 
     blocks: tuple[Block, ...] = ()
     names: Mapping[str, str]
@@ -79,7 +79,7 @@ NAMES = {
 
 
 def mainnet_like(n_blocks: int = 900) -> World:
-    """Six days of seven pools and some unknown blocks, with a hole in the view of the mempool."""
+    """Return a world of six days: seven pools, some unknown blocks, and a hole in the mempool's coverage."""
     blocks = tuple(_blocks(n_blocks))
     to_at = blocks[-1].at
     hole = {
@@ -125,13 +125,16 @@ def mainnet_like(n_blocks: int = 900) -> World:
 
 
 def filled() -> World:
-    """Add to the six days something to show in every section."""
+    """Return the world of `mainnet_like`, with rows in every mart that a section of the report shows."""
     pools = [pool for pool in NAMES if pool != UNKNOWN]
     return replace(mainnet_like(), groups=section_rows.groups(pools))
 
 
 def _blocks(n_blocks: int) -> Iterator[Block]:
-    """Make blocks: `hasty` mines empty ones soon after others, `ocean` does not follow feerates."""
+    """Make random blocks, always the same ones.
+
+    The pool `hasty` often mines empty blocks soon after the parent, and `ocean` does not follow feerates.
+    """
     chance = random.Random(7)  # noqa: S311 - the same blocks each time
     at = START
     for height in range(941_000, 941_000 + n_blocks):
@@ -155,7 +158,7 @@ def _blocks(n_blocks: int) -> Iterator[Block]:
 
 
 def scarce() -> World:
-    """Three blocks, one of them empty, none with a known interval or mempool."""
+    """Return a world of three blocks, one of them empty, without any known interval or mempool."""
     whole = mainnet_like(3)
     blocks = [replace(block, interval_s=None, n_top=0, n_outside=0, is_empty=False) for block in whole.blocks]
     blocks[0] = replace(blocks[0], is_empty=True)
@@ -163,7 +166,7 @@ def scarce() -> World:
 
 
 def hostile() -> World:
-    """Blocks whose pools, nodes and coinbases carry markup, terminal commands and controls of direction."""
+    """Return a world in which names of pools and nodes, and coinbases, hold markup and control characters."""
     whole = filled()
     names = dict(
         zip(
@@ -194,12 +197,12 @@ def hostile() -> World:
 
 
 def nothing() -> World:
-    """Make a dataset without a single block."""
+    """Return a world without a single block."""
     return replace(mainnet_like(3), blocks=(), coverage=(), holes=(), groups={}, checks=())
 
 
 def write(database: Path, world: World) -> Path:
-    """Write the marts of a world to a new DuckDB file."""
+    """Write the marts of a world to a new DuckDB file, and return its path."""
     models = load_catalog().by_name
     with duckdb.connect(str(database)) as connection:
         connection.execute(

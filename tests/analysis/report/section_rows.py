@@ -1,4 +1,4 @@
-"""Planted rows of the marts that only the sections read: small, with numbers that a test can look for."""
+"""Plants a few rows, with numbers to look for, in the marts that only the sections of the report read."""
 
 import datetime as dt
 from typing import Any
@@ -21,7 +21,7 @@ PERIODS: Rows = [
 
 
 def ratio(name: str, value: float, width: float = 0.05) -> dict[str, float]:
-    """Give a ratio and an interval around it."""
+    """Return the columns of the ratio `name`, and of an interval of `width` to each side."""
     return {
         f"{name}_ratio": value,
         f"{name}_low_ratio": max(0.0, value - width),
@@ -30,7 +30,10 @@ def ratio(name: str, value: float, width: float = 0.05) -> dict[str, float]:
 
 
 def owned(pools: list[str]) -> Rows:
-    """Give the largest pools, one of them again as an owner of nothing else, and the owner of two of them."""
+    """Return the (grouped_by, owner) columns of three pools and of two owners.
+
+    The owner LETTERS has the two largest pools; the other owner has only the third.
+    """
     return [
         *[{"grouped_by": "pool", "owner": pool} for pool in pools[:3]],
         LETTERS,
@@ -39,7 +42,7 @@ def owned(pools: list[str]) -> Rows:
 
 
 def groups(pools: list[str]) -> dict[str, Rows]:
-    """Give the rows of every such mart for some pools, the first of which is the largest."""
+    """Return the planted rows by the name of the mart. `pools` lists slugs of pools, the largest first."""
     return {
         "block_owner": _owners(pools),
         **_shares(pools),

@@ -1,4 +1,4 @@
-"""The report as a browser shows it: charts visible, narrow and dark, strangers' text inert."""
+"""Tests the report in a real browser: charts, widths, dark mode, downloads, and harmless foreign text."""
 
 import csv
 import io
@@ -41,14 +41,14 @@ LOW_CONTRAST = """
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """Give a browser window."""
+    """Give a browser window that all tests of this module share."""
     with browser(tmp_path_factory.mktemp("profile")) as window:
         yield window
 
 
 @pytest.mark.parametrize("width_px", [1280, 390])
 def test_every_panel_shows_one_chart_within_the_window(tab: Tab, filled_page: Path, width_px: int) -> None:
-    """At either width each panel has exactly one visible chart, and none sticks out."""
+    """On wide and narrow windows each panel has exactly one visible chart, inside the window."""
     boxes = tab.show(filled_page, width_px=width_px).run(VISIBLE_CHARTS)
 
     assert len(boxes) == tab.run("return document.querySelectorAll('.panel').length") > 10
@@ -57,14 +57,14 @@ def test_every_panel_shows_one_chart_within_the_window(tab: Tab, filled_page: Pa
 
 @pytest.mark.parametrize("width_px", [1280, 390, 320])
 def test_the_page_never_scrolls_sideways(tab: Tab, filled_page: Path, width_px: int) -> None:
-    """Wide tables scroll in a frame of their own."""
+    """A table that is wider than the window scrolls in a frame of its own, and the page does not."""
     tab.show(filled_page, width_px=width_px)
 
     assert tab.run("return document.documentElement.scrollWidth") <= width_px
 
 
 def test_a_command_is_not_parted_within_a_word(tab: Tab, filled_page: Path) -> None:
-    """A narrow window ends a line of code between words, not after a hyphen of one."""
+    """A narrow window breaks a line of code between words, and not after a hyphen inside a word."""
     script = """
         return [...document.querySelectorAll('code span')]
             .map(word => word.offsetHeight / parseFloat(getComputedStyle(word).fontSize));
@@ -76,7 +76,7 @@ def test_a_command_is_not_parted_within_a_word(tab: Tab, filled_page: Path) -> N
 
 
 def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, filled_page: Path) -> None:
-    """The page is whole in itself, under a policy that forbids everything else."""
+    """The page loads no other file, and the browser's console stays empty."""
     tab.show(filled_page, width_px=1280)
 
     assert tab.console() == []
@@ -84,7 +84,7 @@ def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, filled_
 
 
 def test_a_click_saves_the_csv_of_a_table(tab: Tab, filled_page: Path, tmp_path: Path) -> None:
-    """The link needs no network and no script, and the file has the rows of the table."""
+    """The link saves a file with all rows of the table, without a network and without a message."""
     tab.save_downloads(tmp_path)
     tab.show(filled_page, width_px=1280)
     tab.click('a[download="share-table.csv"]')
@@ -98,7 +98,7 @@ def test_a_click_saves_the_csv_of_a_table(tab: Tab, filled_page: Path, tmp_path:
 
 
 def test_a_printed_page_has_no_contents_list_and_no_links_to_files(tab: Tab, filled_page: Path) -> None:
-    """What only a screen can use is left out on paper."""
+    """The printed page leaves out the navigation and the download links."""
     script = """
         const shown = element => getComputedStyle(element).display !== 'none';
         return [shown(document.querySelector('nav')), shown(document.querySelector('.download'))];
@@ -107,7 +107,7 @@ def test_a_printed_page_has_no_contents_list_and_no_links_to_files(tab: Tab, fil
 
 
 def test_dark_mode_changes_paper_and_charts(tab: Tab, filled_page: Path) -> None:
-    """The browser's colour scheme reaches the page and the inside of the charts."""
+    """The browser's colour scheme changes the background of the page and the text inside the charts."""
     script = """
         const bright = colour => colour.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) > 382;
         const text = document.querySelector('svg text');
@@ -118,7 +118,7 @@ def test_dark_mode_changes_paper_and_charts(tab: Tab, filled_page: Path) -> None
 
 
 def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, filled_page: Path) -> None:
-    """The cover that hides the shadow at a table's end is narrower than what a narrow window cuts off."""
+    """The cover that hides the shadow at a table's end is narrower than the part that the window cuts off."""
     script = """
         return [...document.querySelectorAll('.scroll')]
             .map(box => [box.scrollWidth - box.clientWidth, parseFloat(getComputedStyle(box).backgroundSize)])
@@ -132,12 +132,12 @@ def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, filled_page: Path) -> No
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_can_be_read(tab: Tab, filled_page: Path, scheme: str) -> None:
-    """Every text has a contrast of at least 4.5 to the page, as WCAG AA asks."""
+    """Every text has a contrast of at least 4.5 to the background of the page, as WCAG AA asks."""
     assert tab.show(filled_page, width_px=1280, scheme=scheme).run(LOW_CONTRAST) == []
 
 
 def test_text_of_strangers_is_inert(tab: Tab, hostile_page: Path) -> None:
-    """Markup in names, coinbases and details is shown as text: no element, no dialog, no request."""
+    """Markup in names, coinbases and details is shown as text: it makes no element, dialog or request."""
     tab.show(hostile_page, width_px=390)
 
     assert not tab.has_dialog()

@@ -1,4 +1,4 @@
-"""The way from a dataset to the page: what the engine builds is what the report shows."""
+"""Tests the way from a dataset to the page: the report shows what the engine builds."""
 
 import html
 import io
@@ -18,7 +18,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the planted world of empty blocks, and one block of nobody we know at its end."""
+    """Build the planted dataset of empty blocks, with one block of an unknown pool at its end."""
     folder = tmp_path_factory.mktemp("engine")
     blocks = read_csv(CASES / "empty_intervals" / "empty_blocks_follow_fast" / "blocks.csv")
     last = {
@@ -34,7 +34,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_planted_numbers_reach_the_page(database: Path, tmp_path: Path) -> None:
-    """Shares, empties and medians of the world stand in the sentences; the coinbase is text."""
+    """The sentences have the planted shares, empty blocks and medians; a hostile coinbase is only text."""
     source = report.write(database, tmp_path / "report.html").read_text(encoding="utf-8")
     text = source.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -49,7 +49,7 @@ def test_planted_numbers_reach_the_page(database: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_numbers_reach_the_terminal(database: Path) -> None:
-    """The summary says what the page says."""
+    """The terminal summary has the same sentence as the page."""
     out = io.StringIO()
     print_summary(database, Console(file=out, width=80))
 

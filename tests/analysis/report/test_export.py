@@ -1,4 +1,4 @@
-"""What readers take away: CSV that parses back to the marts, SVG and PNG that stand alone."""
+"""Tests the files that readers save: CSV that parses back to the marts, and SVG and PNG that stand alone."""
 
 import csv
 import datetime as dt
@@ -25,19 +25,19 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def tables(content: Page) -> Iterator[Table]:
-    """Give every table of a page."""
+    """Yield every table of a page."""
     for section in content.sections:
         yield from (part for part in section.parts if isinstance(part, Table))
 
 
 def figures(content: Page) -> Iterator[Figure]:
-    """Give every figure of a page."""
+    """Yield every figure of a page."""
     for section in content.sections:
         yield from (part for part in section.parts if isinstance(part, Figure))
 
 
 def downloaded(table: Table) -> list[dict[str, str]]:
-    """Parse the CSV that a table's link holds."""
+    """Parse the CSV that the link of a table holds, and return its rows."""
     link = export.csv_download(table)
     assert link is not None
     head, text = link.uri.split(",", 1)
@@ -46,7 +46,7 @@ def downloaded(table: Table) -> list[dict[str, str]]:
 
 
 def same(shown: str, value: Any) -> bool:
-    """Compare a field with the value it stands for, exactly."""
+    """Tell whether a CSV field shows exactly the value from the mart."""
     match value:
         case bool() | None:
             expected = {"" if value is None else str(value).lower()}
@@ -64,7 +64,7 @@ def same(shown: str, value: Any) -> bool:
 
 
 def test_every_table_parses_back_to_the_rows_of_its_mart(filled_content: Page) -> None:
-    """Nothing is rounded, no null becomes a zero, and no row is lost."""
+    """The CSV of a table rounds nothing, turns no null into a zero, and loses no row."""
     found = list(tables(filled_content))
 
     assert len(found) > 40
@@ -77,7 +77,7 @@ def test_every_table_parses_back_to_the_rows_of_its_mart(filled_content: Page) -
 
 
 def test_numbers_of_a_csv_are_those_of_the_database(filled_content: Page, filled_database: Path) -> None:
-    """The hashrate in the file is the double that the mart holds."""
+    """The hashrate in the CSV is exactly the double that the mart holds."""
     table = next(table for table in tables(filled_content) if table.table_id == "hashrate-table")
     with duckdb.connect(str(filled_database), read_only=True) as connection:
         found = connection.execute(
@@ -91,7 +91,7 @@ def test_numbers_of_a_csv_are_those_of_the_database(filled_content: Page, filled
 
 
 def test_a_csv_of_the_report_has_the_fields_of_show() -> None:
-    """Strangers' texts get an apostrophe or U+FFFD by one rule; numbers below zero stay numbers."""
+    """The CSV is the one that `show` writes: strangers' texts are harmless, and numbers stay numbers."""
     row = {
         "label": "=HYPERLINK(1)",
         "tag": "@x",
@@ -127,7 +127,7 @@ def test_a_csv_of_the_report_has_the_fields_of_show() -> None:
 
 
 def test_a_long_csv_is_cut_at_a_row_and_says_so() -> None:
-    """The first rows stay whole; the link names how many there are."""
+    """A CSV that is too long ends after a whole row, and its link says how many rows it has."""
     rows: list[Mapping[str, Any]] = [{"number": number, "text": "x" * 90} for number in range(10_000)]
     table = Table(
         table_id="t", caption="", head="", columns=[], rows=[], mart="m", records=rows, n_records=12_000
@@ -143,7 +143,7 @@ def test_a_long_csv_is_cut_at_a_row_and_says_so() -> None:
 
 
 def test_every_figure_stands_alone(filled_content: Page) -> None:
-    """An SVG has a title, a paper, no colour by name of a variable, and refers to nothing outside."""
+    """An SVG has a title and a background, and needs no CSS variable and nothing outside the file."""
     found = list(figures(filled_content))
 
     assert len(found) > 20
@@ -160,7 +160,7 @@ def test_every_figure_stands_alone(filled_content: Page) -> None:
 
 
 def test_every_figure_says_what_it_rests_on_and_by_which_method(filled_content: Page) -> None:
-    """The marts that a figure names have an entry among the methods."""
+    """Every figure has a sentence on its basis, and the methods describe every mart that it names."""
     methods = next(section for section in filled_content.sections if section.section_id == "methods")
     known = {term.anchor for part in methods.parts for term in getattr(part, "terms", ())}
 
@@ -172,7 +172,7 @@ def test_every_figure_says_what_it_rests_on_and_by_which_method(filled_content: 
 
 
 def test_a_folder_of_figures_has_svg_png_and_csv(tmp_path: Path) -> None:
-    """Each figure is there twice, each table once, and a PNG is a picture."""
+    """The folder has each figure as SVG and as PNG, and each table as CSV."""
     database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.mainnet_like(12))
 
     report.write(database, tmp_path / "report.html", figures=tmp_path / "figures")
@@ -186,7 +186,7 @@ def test_a_folder_of_figures_has_svg_png_and_csv(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """A file in the way gives an error that says what to change."""
+    """If a file is in the place of the folder, the error says which option to change."""
     database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
     (tmp_path / "figures").write_text("")
 

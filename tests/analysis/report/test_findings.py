@@ -1,4 +1,4 @@
-"""Sentences claim what the numbers carry, and nothing else."""
+"""Tests the headline sentences: they claim what the numbers support, and nothing else."""
 
 import re
 from collections.abc import Callable
@@ -21,23 +21,23 @@ SECTIONS = [
 
 @pytest.fixture(scope="module")
 def marts(tmp_path_factory: pytest.TempPathFactory) -> Marts:
-    """Give the marts of a week of blocks."""
+    """Give the marts of six days of made-up blocks."""
     database = tmp_path_factory.mktemp("marts") / "analysis.duckdb"
     return read_marts(report_marts.write(database, report_marts.mainnet_like()))
 
 
 def said(sentences: Callable[[Marts], list[str]], marts: Marts) -> str:
-    """Give the sentences as one text with plain spaces."""
+    """Return the sentences that a topic writes, joined to one text with plain spaces."""
     return " ".join(sentences(marts)).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def with_row(rows: list[Any], index: int, **values: Any) -> list[Any]:
-    """Change some values of one row."""
+    """Return a copy of rows in which some values of the row at `index` are changed."""
     return [{**row, **values} if place == index else row for place, row in enumerate(rows)]
 
 
 def test_order_is_certain_only_where_intervals_part(marts: Marts) -> None:
-    """The second is surely behind when its interval ends below the first one's."""
+    """The second pool is certainly behind only if its interval ends below the start of the first one's."""
     apart = said(share.sentences, marts)
     touching = replace(marts, shares=with_row(marts.shares, 1, share_high_ratio=0.5))
 
@@ -47,7 +47,7 @@ def test_order_is_certain_only_where_intervals_part(marts: Marts) -> None:
 
 
 def test_equals_are_named_together(marts: Marts) -> None:
-    """Nobody is first where two pools mined as many."""
+    """If two pools mined the same number of blocks, both are named as the largest."""
     first = marts.shares[0]["block_count"]
     tied = replace(marts, shares=with_row(marts.shares, 1, block_count=first))
 
@@ -57,7 +57,7 @@ def test_equals_are_named_together(marts: Marts) -> None:
 
 
 def test_unknown_blocks_are_counted_apart(marts: Marts) -> None:
-    """They are named when there are any, and their absence is said."""
+    """Unknown blocks have a sentence of their own; without any, a sentence says that all are attributed."""
     known = replace(marts, shares=[row for row in marts.shares if not row["is_unknown"]])
 
     assert "No rule names the pool of" in said(share.sentences, marts)
@@ -77,14 +77,17 @@ def test_unknown_blocks_are_counted_apart(marts: Marts) -> None:
 def test_intervals_differ_only_where_the_test_says_so(
     marts: Marts, values: dict[str, Any], sentence: str
 ) -> None:
-    """The effect is told as a part of pairs, in the direction that the sign gives."""
+    """The sentence gives the part of pairs in which empty blocks come sooner, or later for a positive effect.
+
+    If the test finds no difference or there are too few blocks, the sentence says so.
+    """
     changed = replace(marts, empties=with_row(marts.empties, 0, **values))
 
     assert sentence in said(empty.sentences, changed)
 
 
 def test_a_pool_that_differs_from_the_others_is_named(marts: Marts) -> None:
-    """Of the made-up pools one mines empty blocks, and another takes low feerates in place of high ones."""
+    """The planted pool with many empty blocks is named, and so is the one that takes low feerates."""
     assert re.search(
         r"Hasty Pool mines empty blocks more often than the others \(\d+\.\d %, 95 % interval",
         said(empty.sentences, marts),
@@ -95,7 +98,7 @@ def test_a_pool_that_differs_from_the_others_is_named(marts: Marts) -> None:
 
 
 def test_several_pools_are_named_in_one_sentence(marts: Marts) -> None:
-    """Each with its own ratio."""
+    """Two pools that differ from the others stand in one sentence, each with its own ratio."""
     rows = [
         {**row, "n_empty": row["n_blocks"] if row["pool"] in ("ocean", "hasty") else 0}
         for row in marts.empties
@@ -109,7 +112,10 @@ def test_several_pools_are_named_in_one_sentence(marts: Marts) -> None:
 
 
 def test_one_pool_of_many_is_not_named_for_what_chance_does() -> None:
-    """3 of 50 against 10 of 950 is p = 0.022: a difference between two pools, none among twenty."""
+    """With p = 0.022 a pool differs if two pools are compared, but not if twenty are.
+
+    The pool has 3 empty of 50 blocks, and the others together 10 of 950.
+    """
     odd = {"pool": "odd", "n_empty": 3, "n_blocks": 50}
     rest = {"pool": "rest", "n_empty": 10, "n_blocks": 950}
     overall = {"pool": "all", "n_empty": 13, "n_blocks": 1000}
@@ -120,7 +126,7 @@ def test_one_pool_of_many_is_not_named_for_what_chance_does() -> None:
 
 
 def test_ranks_against_means_make_no_difference() -> None:
-    """A pool below most other blocks is not lower than the others where a third pulls their mean down."""
+    """A pool does not count as lower than the others if only its ranks, and not its mean, are lower."""
     own = [{"pool": "own", "ratio": 0.83 + n / 1000} for n in range(10)]
     better = [{"pool": "better", "ratio": 0.9 + n / 1000} for n in range(30)]
     worst = [{"pool": "worst", "ratio": 0.0 + n / 1000} for n in range(10)]
@@ -131,7 +137,7 @@ def test_ranks_against_means_make_no_difference() -> None:
 
 
 def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
-    """Few blocks, and blocks that are all alike, give a ratio and no interval."""
+    """A ratio of few blocks, or of blocks that are all alike, is written with the reason for no interval."""
     rows = [{**row, "top_x_low_ratio": None, "top_x_high_ratio": None} for row in marts.feerates]
 
     assert "(no interval: too few blocks, or all alike)" in said(
@@ -140,7 +146,7 @@ def test_a_ratio_without_interval_says_why(marts: Marts) -> None:
 
 
 def test_a_small_mempool_leaves_low_feerates_open(marts: Marts) -> None:
-    """Where nothing was outside the top 2X, nothing is said about it."""
+    """If no mempool held more than 2X transactions, a sentence says that data on low feerates is missing."""
     rows = [{**row, "outside_2x_ratio": None, "outside_2x_low_ratio": None} for row in marts.feerates]
 
     assert "no mempool held more than 2X transactions" in said(
@@ -149,7 +155,7 @@ def test_a_small_mempool_leaves_low_feerates_open(marts: Marts) -> None:
 
 
 def test_coverage_names_the_least_observed_stream(marts: Marts) -> None:
-    """A hole is counted; without one the whole window is vouched for."""
+    """Holes are counted and the least observed stream is named; without a hole a sentence says so."""
     whole = [{**row, "n_gaps": 0, "observed_ratio": 1.0} for row in marts.coverage]
     momentary = [{**row, "observed_ratio": None} for row in marts.coverage]
 
@@ -164,7 +170,7 @@ def test_coverage_names_the_least_observed_stream(marts: Marts) -> None:
 
 @pytest.mark.parametrize("world", [report_marts.nothing(), report_marts.scarce()])
 def test_every_question_has_an_answer(world: report_marts.World, tmp_path: Path) -> None:
-    """Also without data each question gets sentences, and each sentence ends."""
+    """Even without data each question has sentences, and each sentence ends with a full stop."""
     answers = findings.findings(read_marts(report_marts.write(tmp_path / "analysis.duckdb", world)))
 
     assert [answer.section for answer in answers] == SECTIONS

@@ -1,4 +1,4 @@
-"""The report page: its parts, what it says without data, what it refuses, and what strangers' text does."""
+"""Tests the report page: its parts, the page without data, refused databases, and harmless foreign text."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ Attributes = dict[str, str | None]
 
 
 class Page(HTMLParser):
-    """The elements of a page in order, as (tag, attributes), and its text."""
+    """Parses a page: its elements in order, as (tag, attributes), and its texts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -34,25 +34,25 @@ class Page(HTMLParser):
         self.feed(self.source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep an element."""
+        """Keep the tag and the attributes of an element."""
         self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        """Keep a text."""
+        """Keep a text of the page."""
         self.texts.append(data)
 
     @property
     def text(self) -> str:
-        """All text, with single spaces."""
+        """Return all text of the page, with single spaces."""
         return " ".join(" ".join(self.texts).split())
 
     def all(self, *tags: str) -> list[Attributes]:
-        """Attributes of every element of some tags."""
+        """Return the attributes of every element that has one of the tags."""
         return [attributes for tag, attributes in self.elements if tag in tags]
 
 
 def made(folder: Path, world: report_marts.World) -> Page:
-    """Write and read the report of a world."""
+    """Write the report of a world into a folder, and return the parsed page."""
     folder.mkdir(exist_ok=True)
     database = report_marts.write(folder / "analysis.duckdb", world)
     return Page(report.write(database, folder / "report.html"))
@@ -60,25 +60,25 @@ def made(folder: Path, world: report_marts.World) -> Page:
 
 @pytest.fixture(scope="module")
 def full(filled_page: Path) -> Page:
-    """Give the report with something in every section."""
+    """Give the parsed report with data in every section."""
     return Page(filled_page)
 
 
 @pytest.fixture(scope="module")
 def hostile(hostile_page: Path) -> Page:
-    """Give the report of blocks whose texts are hostile."""
+    """Give the parsed report of a database whose texts are hostile."""
     return Page(hostile_page)
 
 
 def test_sections_stand_in_the_order_of_the_questions(full: Page) -> None:
-    """Findings first, then one section per question, then methods and the manifest; each can be jumped to."""
+    """The findings come first, then a section per question, then methods and manifest; each has a link."""
     assert tuple(section["id"] for section in full.all("section")) == SECTIONS
     links = [link["href"] for link in full.all("a")]
     assert {f"#{section}" for section in SECTIONS} <= set(links)
 
 
 def test_headings_form_one_tree(full: Page) -> None:
-    """One h1, and no level is skipped on the way down."""
+    """The page has one h1, and no level of headings is skipped."""
     levels = [int(tag[1]) for tag, _ in full.elements if re.fullmatch(r"h[1-6]", tag)]
 
     assert levels.count(1) == 1
@@ -87,7 +87,7 @@ def test_headings_form_one_tree(full: Page) -> None:
 
 
 def test_the_page_is_whole_in_itself(full: Page) -> None:
-    """No script, nothing loaded from anywhere, and a policy that would forbid it."""
+    """The page has no script, loads nothing, and forbids loading by its content security policy."""
     policies = [meta["content"] for meta in full.all("meta") if "http-equiv" in meta]
     sources = [value for _, attributes in full.elements for key, value in attributes.items() if key == "src"]
     links = [attributes["href"] for attributes in full.all("a", "link")]
@@ -104,7 +104,7 @@ def test_the_page_is_whole_in_itself(full: Page) -> None:
 
 
 def test_no_two_elements_share_an_id(full: Page) -> None:
-    """Charts of one page, wide and narrow, do not point into each other."""
+    """Ids are unique on the page, and every reference inside a chart leads to an id that exists."""
     ids = [attributes["id"] for _, attributes in full.elements if "id" in attributes]
     referred = re.findall(r"url\(#([^)]+)\)", full.source)
     labels = [
@@ -117,7 +117,7 @@ def test_no_two_elements_share_an_id(full: Page) -> None:
 
 
 def test_every_chart_has_words_for_those_who_do_not_see_it(full: Page) -> None:
-    """Each SVG is an image with a title and a description."""
+    """Each SVG has the role of an image, and a description for screen readers."""
     charts = full.all("svg")
 
     assert len(charts) > 10
@@ -126,13 +126,13 @@ def test_every_chart_has_words_for_those_who_do_not_see_it(full: Page) -> None:
 
 
 def test_every_table_has_a_caption_and_scoped_heads(full: Page) -> None:
-    """A reader of one cell can find what it is."""
+    """Each table has a caption, and each head says whether it belongs to a row or to columns."""
     assert len(full.all("caption")) == len(full.all("table")) >= 9
     assert all(head.get("scope") in {"col", "row", "colgroup"} for head in full.all("th"))
 
 
 def test_numbers_of_the_marts_stand_in_the_page(full: Page) -> None:
-    """Count and share of the largest pool are those of its blocks."""
+    """The page has the count and share of the largest pool that follow from its blocks."""
     world = report_marts.mainnet_like()
     count = sum(block.pool == "foundry" for block in world.blocks)
     ratio = 100 * count / len(world.blocks)
@@ -143,7 +143,7 @@ def test_numbers_of_the_marts_stand_in_the_page(full: Page) -> None:
 
 
 def test_methods_are_those_of_the_sql(full: Page) -> None:
-    """Each mart's method is quoted from the head of its file."""
+    """The page quotes the method of each mart from the head of its SQL file."""
     for mart in COLUMNS:
         method = load_catalog().by_name[mart].method
         assert method
@@ -151,14 +151,14 @@ def test_methods_are_those_of_the_sql(full: Page) -> None:
 
 
 def test_marts_have_what_the_report_reads() -> None:
-    """The heads of the SQL files name every column that is read, also the optional ones."""
+    """The heads of the SQL files name every column that the report reads, also the optional columns."""
     models = load_catalog().by_name
     for mart, names in [*COLUMNS.items(), *OPTIONAL_COLUMNS.items()]:
         assert set(names) <= {column.name for column in models[mart].columns}
 
 
 def test_unknown_is_last_and_has_no_colour_of_a_pool(full: Page) -> None:
-    """Unknown blocks are never ranked as if they were one pool."""
+    """Unknown blocks are the last row of the share table, in a colour that no pool has."""
     table = full.source.split('id="share-table"')[1].split("</table>")[0]
     heads = re.findall(r'scope="row">.*?background:(.*?)".*?<bdi>(.*?)</bdi>', table)
 
@@ -167,14 +167,14 @@ def test_unknown_is_last_and_has_no_colour_of_a_pool(full: Page) -> None:
 
 
 def test_the_same_marts_give_the_same_page(tmp_path: Path) -> None:
-    """Nothing of the page depends on the moment or on charts drawn before."""
+    """Two reports of the same marts are equal, so neither the time nor earlier charts change a page."""
     world = report_marts.mainnet_like(20)
 
     assert made(tmp_path / "once", world).source == made(tmp_path / "twice", world).source
 
 
 def test_charts_of_many_pools_say_what_they_leave_out(tmp_path: Path) -> None:
-    """The first fifteen pools and unknown are drawn, all are in the table."""
+    """A chart draws the first fifteen pools and unknown, and the table has all pools."""
     whole = report_marts.mainnet_like(400)
     pools = [f"pool-{number}" for number in range(20)]
     blocks = tuple(
@@ -191,7 +191,7 @@ def test_charts_of_many_pools_say_what_they_leave_out(tmp_path: Path) -> None:
 
 
 def test_scarce_data_is_said_instead_of_drawn(tmp_path: Path) -> None:
-    """Three blocks give shares with wide intervals, and sentences where a number would mean nothing."""
+    """Three blocks give shares with wide intervals, and "Not enough data" for what needs more blocks."""
     page = made(tmp_path, report_marts.scarce())
     ids = {attributes.get("id") for attributes in page.all("figure")}
 
@@ -201,7 +201,7 @@ def test_scarce_data_is_said_instead_of_drawn(tmp_path: Path) -> None:
 
 
 def test_a_dataset_without_blocks_gives_a_page_that_says_so(tmp_path: Path) -> None:
-    """Every section stands, none has a chart."""
+    """A report without blocks has every section, none of them with a figure."""
     page = made(tmp_path, report_marts.nothing())
 
     assert tuple(section["id"] for section in page.all("section")) == SECTIONS
@@ -210,7 +210,7 @@ def test_a_dataset_without_blocks_gives_a_page_that_says_so(tmp_path: Path) -> N
 
 
 def test_moments_without_length_are_drawn(tmp_path: Path) -> None:
-    """Blocks at once, out of order, and a coverage of one instant give a page, not an error."""
+    """Intervals of 0 s and below, and a coverage of one instant, give a page with charts and no error."""
     whole = report_marts.mainnet_like(12)
     blocks = tuple(
         replace(block, interval_s=-1.0 if block.height % 2 else 0.0, is_empty=block.height % 3 == 0)
@@ -224,7 +224,7 @@ def test_moments_without_length_are_drawn(tmp_path: Path) -> None:
 
 
 def test_text_of_strangers_stays_text(hostile: Page) -> None:
-    """Tags in names, nodes, coinbases and manifest are shown, and make no element."""
+    """Tags in names, nodes, coinbases and the manifest are shown as text, and make no element."""
     assert hostile.all("script", "img") == []
     assert not [a for _, a in hostile.elements if any(key.startswith("on") for key in a)]
     assert report_marts.HOSTILE_TAG in hostile.text
@@ -234,7 +234,7 @@ def test_text_of_strangers_stays_text(hostile: Page) -> None:
 
 
 def test_control_characters_become_visible(hostile: Page) -> None:
-    """No terminal command, NUL or control of direction reaches the file; signs stand in their place."""
+    """Control characters, also those that change the direction, are shown as signs in the page."""
     assert not re.search(
         r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", hostile.source
     )
@@ -243,14 +243,14 @@ def test_control_characters_become_visible(hostile: Page) -> None:
 
 
 def test_a_missing_database_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    """The error says what to run, and no report appears."""
+    """The error about a missing database says which command to run, and no report is written."""
     with pytest.raises(ReportError, match=r"none\.duckdb.*run pool-analysis build"):
         report.write(tmp_path / "none.duckdb", tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    """A text file is named as what it is not."""
+    """The error about a text file in place of the database names the file."""
     (tmp_path / "text.duckdb").write_text("no database " * 1000)
 
     with pytest.raises(ReportError, match=r"text\.duckdb cannot be read \("):
@@ -273,7 +273,7 @@ def test_a_database_from_a_stranger_reads_no_other_file(tmp_path: Path) -> None:
 
 
 def test_missing_marts_are_named(tmp_path: Path) -> None:
-    """A database of somebody else, and one of another version, say what they lack."""
+    """A database without some marts or columns gives an error that names them."""
     database = tmp_path / "analysis.duckdb"
     with duckdb.connect(str(database)) as connection:
         connection.execute("CREATE TABLE pool_share (pool VARCHAR)")
@@ -289,7 +289,7 @@ def test_missing_marts_are_named(tmp_path: Path) -> None:
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    """The error names the file, and nothing half-written stays behind."""
+    """If the report cannot be written, the error names the file, and no half-written file is left."""
     database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
     (tmp_path / "report.html").mkdir()
 
@@ -299,7 +299,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
 
 
 def test_a_new_report_replaces_the_old_one(tmp_path: Path) -> None:
-    """Folders are made, and a second run writes over the first."""
+    """Missing folders are made, and a second report replaces the first."""
     database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
     out = tmp_path / "a" / "b" / "report.html"
 

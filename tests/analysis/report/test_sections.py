@@ -1,4 +1,4 @@
-"""Each section: what it shows and says where there is data, and what it says where there is none."""
+"""Tests each section of the report: what it shows with data, and what it says without."""
 
 import datetime as dt
 from dataclasses import replace
@@ -70,7 +70,7 @@ MISSING = {
 
 
 def sections(content: Page) -> dict[str, Section]:
-    """Give the sections of a page by id."""
+    """Return the sections of a page, by id."""
     return {section.section_id: section for section in content.sections}
 
 
@@ -82,27 +82,27 @@ def marts(filled_database: Path) -> Marts:
 
 @pytest.fixture(scope="module")
 def filled(filled_content: Page) -> dict[str, Section]:
-    """Give the sections with data."""
+    """Give the sections of a report with data, by id."""
     return sections(filled_content)
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
-    """Give the sections of a dataset without a block."""
+    """Give the sections of a report on a dataset without a block, by id."""
     folder = tmp_path_factory.mktemp("bare")
     database = report_marts.write(folder / "analysis.duckdb", report_marts.nothing())
     return sections(page(read_marts(database)))
 
 
 def cells(section: Section) -> set[str]:
-    """Give all that the tables of a section show."""
+    """Return the texts of all cells in the tables of a section."""
     tables = [part for part in section.parts if isinstance(part, Table)]
     return {cell for table in tables for row in table.rows for cell in (row.head, *row.cells)}
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_section_draws_its_figures(filled: dict[str, Section], name: str) -> None:
-    """All of them, each with marks to see."""
+    """A section with data has all of its figures, and each drawing has visible marks."""
     found = {part.figure_id: part for part in filled[name].parts if isinstance(part, Figure)}
 
     assert set(found) == FIGURES[name]
@@ -111,7 +111,7 @@ def test_a_section_draws_its_figures(filled: dict[str, Section], name: str) -> N
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_planted_numbers_are_shown_and_said(filled: dict[str, Section], marts: Marts, name: str) -> None:
-    """The number stands in a table, the sentence among the findings."""
+    """A planted number stands in a table of the section, and a planted sentence among the findings."""
     number, sentence = SHOWN[name]
     said = next(finding for finding in findings(marts) if finding.section == name).sentences
 
@@ -121,7 +121,7 @@ def test_planted_numbers_are_shown_and_said(filled: dict[str, Section], marts: M
 
 @pytest.mark.parametrize("name", GROUPED)
 def test_an_owner_of_several_pools_stands_beneath_the_pools(filled: dict[str, Section], name: str) -> None:
-    """It has a table of its own; an owner of one pool does not stand there again."""
+    """An owner of several pools stands in a table of its own, and an owner of one pool does not."""
     found = {part.table_id: part for part in filled[name].parts if isinstance(part, Table)}
 
     for table_id in GROUPED[name]:
@@ -133,19 +133,19 @@ def test_an_owner_of_several_pools_stands_beneath_the_pools(filled: dict[str, Se
 def test_intervals_and_corrected_p_values_stand_beside_what_they_are_of(
     filled: dict[str, Section], name: str
 ) -> None:
-    """Those of breaks, of medians, and of tests of many pools."""
+    """The tables have the planted intervals of breaks, medians and lags, and the corrected p values."""
     assert set(INTERVALS[name]) <= cells(filled[name])
 
 
 @pytest.mark.parametrize("name", MISSING)
 def test_a_section_without_data_says_what_would_add_it(bare: dict[str, Section], name: str) -> None:
-    """No figure is drawn, and a command is named where one helps."""
+    """A section without data draws no figure, and names the command that adds data if there is one."""
     assert not [part for part in bare[name].parts if isinstance(part, Figure)]
     assert MISSING[name] in " ".join(bare[name].missing)
 
 
 def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
-    """Exclusions and checks stand beside the coverage."""
+    """The coverage section counts what was left out of results, and the checks that found something."""
     shown = cells(filled["coverage"])
 
     assert {"Empty blocks", "Blocks of unknown pools", "heights_missing"} <= shown
@@ -176,7 +176,7 @@ def test_no_price_stands_on_a_chain_whose_coins_have_none(tmp_path: Path) -> Non
 
 
 def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
-    """Of a long window the epochs are drawn, but not one of which only a few blocks are there."""
+    """A long window is drawn by difficulty epoch, without the epochs that have only a few blocks."""
     days = [
         {"period_kind": "day", "period": f"2020-01-{n % 28 + 1:02d}", "n": n} for n in range(MAX_DAYS + 1)
     ]
@@ -194,7 +194,7 @@ def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
     ("low_s", "high_s"), [(0.01, 0.2), (0.001, 4e6), (1.0, 30.0), (50.0, 700.0), (2.0, 3.0)]
 )
 def test_an_axis_of_durations_has_ticks_to_read_it_by(low_s: float, high_s: float) -> None:
-    """Also a short one has at least three, all of them within its ends."""
+    """Even a short axis of durations has at least three ticks, all of them within its ends."""
     ticks = duration_ticks(low_s, high_s)
 
     assert len(ticks) >= 3
@@ -202,7 +202,7 @@ def test_an_axis_of_durations_has_ticks_to_read_it_by(low_s: float, high_s: floa
 
 
 def test_a_band_that_would_flatten_the_lines_is_cut_with_a_mark() -> None:
-    """The axis ends at twice the largest value, and a mark shows where a band goes on."""
+    """The axis ends at twice the largest value, and a mark shows where a band goes on beyond the axis."""
 
     def drawn(high: float) -> str:
         points = [Point(x=x, y=1.0 + x, low=0.5, high=high) for x in (0.0, 0.5, 1.0)]

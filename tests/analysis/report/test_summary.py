@@ -1,4 +1,4 @@
-"""The terminal summary: narrow, colourless where nobody watches, inert."""
+"""Tests the terminal summary: its width, its colours, and foreign text that could act on a terminal."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from tests.analysis.report import report_marts
 
 
 def printed(folder: Path, world: report_marts.World, *, is_terminal: bool = False) -> str:
-    """Print the summary of a world on 80 columns."""
+    """Return the summary of a database with the blocks of `world`, printed on 80 columns."""
     database = report_marts.write(folder / "analysis.duckdb", world)
     out = io.StringIO()
     print_summary(database, Console(file=out, width=80, force_terminal=is_terminal))
@@ -21,7 +21,7 @@ def printed(folder: Path, world: report_marts.World, *, is_terminal: bool = Fals
 
 
 def test_findings_and_one_row_per_pool_fit_eighty_columns(tmp_path: Path) -> None:
-    """No line is longer, and a file gets no colours."""
+    """No line has more than 80 columns, and output that is not a terminal gets no colours."""
     text = printed(tmp_path, report_marts.mainnet_like())
 
     assert "Foundry USA mined the most" in text
@@ -31,14 +31,14 @@ def test_findings_and_one_row_per_pool_fit_eighty_columns(tmp_path: Path) -> Non
 
 
 def test_a_terminal_gets_colours(tmp_path: Path) -> None:
-    """Questions stand out where somebody watches."""
+    """The questions are printed in colour on a terminal."""
     assert "\x1b[1;36mWho mines the blocks?" in printed(
         tmp_path, report_marts.mainnet_like(60), is_terminal=True
     )
 
 
 def test_text_of_strangers_cannot_act_on_the_terminal(tmp_path: Path) -> None:
-    """Neither escape sequences nor markup of rich nor controls of direction pass."""
+    """Escape sequences, markup of rich, and characters that change the direction are printed harmlessly."""
     text = printed(tmp_path, report_marts.hostile())
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text)
@@ -47,7 +47,7 @@ def test_text_of_strangers_cannot_act_on_the_terminal(tmp_path: Path) -> None:
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:
-    """A dataset without blocks has sentences and no table."""
+    """For a dataset without blocks the summary prints "Not enough data" sentences and no table."""
     text = printed(tmp_path, report_marts.nothing())
 
     assert text.count("Not enough data") == 12
@@ -55,6 +55,6 @@ def test_nothing_measured_is_said(tmp_path: Path) -> None:
 
 
 def test_a_missing_database_is_an_error_of_ours(tmp_path: Path) -> None:
-    """It says what to run."""
+    """The error about a missing database says which command to run."""
     with pytest.raises(ReportError, match="run pool-analysis build"):
         print_summary(tmp_path / "none.duckdb", Console(file=io.StringIO()))

@@ -1,4 +1,4 @@
-"""Numbers and strangers' text as people read them."""
+"""Tests how numbers, times and text from strangers are written for people."""
 
 import datetime as dt
 import unicodedata
@@ -14,7 +14,7 @@ UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 @given(st.text())
 def test_printable_text_never_steers_anything(hostile: str) -> None:
-    """No control, format, surrogate or private character is left, and the length stays bounded."""
+    """No control, format, surrogate or private character is left, and the length has a limit."""
     shown = text.printable(hostile, max_length=20)
 
     assert not {unicodedata.category(character) for character in shown} & UNSAFE
@@ -23,7 +23,7 @@ def test_printable_text_never_steers_anything(hostile: str) -> None:
 
 @given(st.text(alphabet=st.characters(categories=("L", "N", "P", "S", "M", "Zs")), max_size=100))
 def test_harmless_text_is_shown_as_it_is(harmless: str) -> None:
-    """Letters, signs and emoji of any script stay."""
+    """Letters, signs and emoji of every script are not changed."""
     assert text.printable(harmless) == harmless
 
 
@@ -44,7 +44,7 @@ def test_harmless_text_is_shown_as_it_is(harmless: str) -> None:
     ],
 )
 def test_percent_has_the_digits_a_reader_can_use(ratio: float | None, shown: str) -> None:
-    """Nothing reads as all or none that is not."""
+    """A ratio below 1 is never written as 100.0 %, and a ratio above 0 never as 0 %."""
     assert text.percent(ratio).replace(text.GAP, " ") == shown
 
 
@@ -65,7 +65,7 @@ def test_percent_has_the_digits_a_reader_can_use(ratio: float | None, shown: str
     ],
 )
 def test_durations_have_at_most_two_units(seconds: float | None, shown: str) -> None:
-    """Short ones have three digits."""
+    """A duration below a minute has three digits, and a longer one has two units."""
     assert text.duration(seconds).replace(text.GAP, " ") == shown
 
 
@@ -84,7 +84,7 @@ def test_durations_have_at_most_two_units(seconds: float | None, shown: str) -> 
     ],
 )
 def test_numbers_have_three_digits_and_no_row_of_zeros(number: float | None, shown: str) -> None:
-    """Thousands separated, a true minus sign, a power of ten where nobody would count the zeros."""
+    """Thousands have commas, a minus is a true minus sign, very large and small numbers a power of ten."""
     assert text.decimal(number).replace(text.GAP, " ") == shown
 
 
@@ -93,7 +93,7 @@ def test_numbers_have_three_digits_and_no_row_of_zeros(number: float | None, sho
     [(6.12e20, "612 EH/s"), (1.27, "1.27 H/s"), (0.00333, "3.33 mH/s"), (0.9996, "1.00 H/s"), (0, "0 H/s")],
 )
 def test_a_unit_gets_the_prefix_that_leaves_few_digits(number: float, shown: str) -> None:
-    """Large and small ones alike."""
+    """Large and small numbers get the metric prefix that leaves one to three digits before the point."""
     assert text.metric(number, "H/s").replace(text.GAP, " ") == shown
 
 
@@ -104,12 +104,12 @@ def test_a_unit_gets_the_prefix_that_leaves_few_digits(number: float, shown: str
 def test_hashprice_is_told_of_as_much_power_as_earns_a_sum_one_can_imagine(
     per_ph: float | None, shown: str
 ) -> None:
-    """1 PH/s is more than there is on a chain of little difficulty."""
+    """On a chain with a low difficulty the sum is that of 1 GH/s, because 1 PH/s would earn too much."""
     assert text.hashprice(per_ph, "USD").replace(text.GAP, " ") == shown
 
 
 def test_hashprice_of_hardly_any_difficulty_is_a_power_of_ten() -> None:
-    """On regtest one hash per second earns billions."""
+    """On regtest even 1 H/s earns billions, so the sum is written with a power of ten."""
     assert (
         text.hashprice(1.184e26, "USD").replace(text.GAP, " ")
         == "1 H/s earned 1.18 \N{MULTIPLICATION SIGN} 10¹¹ USD"
@@ -117,13 +117,13 @@ def test_hashprice_of_hardly_any_difficulty_is_a_power_of_ten() -> None:
 
 
 def test_a_count_beyond_counting_is_a_power_of_ten() -> None:
-    """Others have every digit."""
+    """A count below 10^15 is written with every digit, and a larger one with a power of ten."""
     assert text.count(123_456_789_012) == "123,456,789,012"
     assert text.count(1.767e32).replace(text.GAP, " ") == "1.77 \N{MULTIPLICATION SIGN} 10³²"
 
 
 def test_effects_and_chances_are_written_as_papers_do() -> None:
-    """A true minus sign, and a bound for what is below it."""
+    """An effect size has a true minus sign, and a tiny p value is written as `<0.001`."""
     assert text.signed(-0.525) == "\N{MINUS SIGN}0.53"
     assert text.signed(0.2) == "+0.20"
     assert text.p_value(1e-300) == "<0.001"
@@ -132,7 +132,7 @@ def test_effects_and_chances_are_written_as_papers_do() -> None:
 
 
 def test_a_window_names_one_day_once() -> None:
-    """Both ends are told in UTC."""
+    """A span in UTC that begins and ends on one day names the day once."""
     first = dt.datetime(2026, 3, 2, 10, 0, 59, tzinfo=dt.UTC)
 
     assert text.span(first, first.replace(hour=12)) == "2026-03-02 10:00 to 12:00 UTC"
@@ -141,7 +141,7 @@ def test_a_window_names_one_day_once() -> None:
 
 
 def test_sentences_list_and_count_as_people_do() -> None:
-    """One, two and more."""
+    """Names are joined with commas and "and", and a noun takes the plural unless the count is 1."""
     assert [text.listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
     assert text.plural(1, "block") == "1 block"
     assert text.plural(2016, "block") == "2,016 blocks"
