@@ -1,7 +1,7 @@
-"""The program `pool-collector`, also as `python -m collector`.
+"""Start the program `pool-collector`, also as `python -m collector`.
 
 Its libraries take a second to load. A signal or a lack of memory in that second ends the program with one
-line, as later on. So this module imports next to nothing before it handles signals.
+line, as it does later. So this module handles signals before it imports anything large.
 """
 
 import importlib
@@ -21,8 +21,8 @@ STOPPED_EARLY = "stopped before the start: nothing was received"
 class _Signals:
     """Raises KeyboardInterrupt at Ctrl-C and SystemExit at SIGTERM; a second signal ends the process.
 
-    While `run` loads, nothing has been received, so a signal is a clean stop (also SIGHUP of a terminal that
-    closes). Later `run` handles its signals itself.
+    While the command `run` loads, it has received nothing, so a signal is a clean stop (also the SIGHUP of a
+    terminal that closes). Once loaded, `run` handles signals itself.
     """
 
     def __init__(self, *, is_run: bool) -> None:
@@ -41,7 +41,7 @@ class _Signals:
 
 
 def _stop_early(_number: int, _frame: object) -> None:
-    """End at once with status 0, because nothing has begun."""
+    """End the process with status 0 on a signal, because nothing has begun."""
     _end(0, STOPPED_EARLY)
 
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _explain(error: MemoryError | ImportError) -> str:
-    """Say in one sentence what is missing."""
+    """Say in one sentence which library or how much memory is missing."""
     if isinstance(error, ModuleNotFoundError):
         return f"the Python package {error.name} is missing; install pool-measurement again"
     reason = " ".join(str(error).split()) or type(error).__name__
@@ -78,7 +78,10 @@ def _explain(error: MemoryError | ImportError) -> str:
 
 
 def _end(status: int, line: str) -> None:
-    """Print one line and end now, without the clean-up of libraries, which may hang or print more."""
+    """Print one line and end the process now with `status`.
+
+    The clean-up of libraries is left out, because it may hang or print more.
+    """
     try:
         sys.stdout.flush()
         sys.stderr.write(f"{line}\n")

@@ -14,20 +14,20 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """The lengths of pauses, for code that has a timer or a loop of its own."""
+    """Computes the lengths of pauses between attempts, for code that has a timer or a loop of its own."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._wait = _doubled(first_s, longest_s)
         self._state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
 
     def next_s(self) -> float:
-        """Return the length of the next pause; each call doubles the one after it."""
+        """Return the length of the next pause in seconds; it doubles with each call, up to the limit."""
         pause_s = self._wait(self._state)
         self._state.prepare_for_next_attempt()
         return pause_s
 
     def wait(self, stop: threading.Event) -> bool:
-        """Pause until the time is over or `stop` is set; return whether `stop` is set."""
+        """Pause for the next length, or until `stop` is set; return whether `stop` is set."""
         return stop.wait(self.next_s())
 
     def reset(self) -> None:

@@ -44,7 +44,7 @@ app = typer.Typer(
 
 
 class Chain(StrEnum):
-    """Chains as the node names them."""
+    """Lists the chains by the names that the node's RPC gives them."""
 
     MAIN = "main"
     TEST = "test"
@@ -54,7 +54,7 @@ class Chain(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """The form of the log."""
+    """Lists the forms in which the log can be written."""
 
     AUTO = "auto"
     CONSOLE = "console"
@@ -62,7 +62,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The lowest severity that is logged."""
+    """Lists the severities below which nothing is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -71,7 +71,7 @@ class LogLevel(StrEnum):
 
 
 class SchemaFormat(StrEnum):
-    """The form in which the dataset contract is printed."""
+    """Lists the forms in which `pool-collector schema` prints the dataset contract."""
 
     TABLE = "table"
     JSON = "json"
@@ -196,7 +196,7 @@ app.command("status")(show_status)
 
 
 def main() -> None:
-    """Run the command; print errors raised on purpose without a traceback."""
+    """Run the command `pool-collector`; print errors raised on purpose without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
@@ -210,7 +210,7 @@ def main() -> None:
 def _stop_on_signals(stop: threading.Event) -> None:
     """Make the first SIGTERM, SIGINT or SIGHUP set `stop`, and a second one end the process at once.
 
-    A terminal that closes sends SIGHUP. Under nohup that is ignored, and stays ignored.
+    A terminal that closes sends SIGHUP. Under nohup the process ignores SIGHUP, and goes on ignoring it.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:

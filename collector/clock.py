@@ -15,26 +15,29 @@ ATTEMPTS: Final = 10
 
 
 def wall_us() -> int:
-    """Return the wall clock, in microseconds since 1970 UTC: what every `_at` column holds."""
+    """Return the wall clock in microseconds since 1970 UTC, the unit of every `_at` column."""
     return time.time_ns() // 1000
 
 
 def monotonic_us() -> int:
-    """Return the monotonic clock, in microseconds since an arbitrary moment: for waits, never for a row."""
+    """Return the monotonic clock in microseconds since an arbitrary moment; use it for waits, not rows."""
     return time.monotonic_ns() // 1000
 
 
 class Step(NamedTuple):
-    """The wall clock was set by `by_us`, some time after a reading of `newest_us`."""
+    """Says that the wall clock was set ahead or back by `by_us` microseconds.
+
+    `newest_us` is the last reading of the wall clock before that.
+    """
 
     by_us: int  # negative when it was set back
     newest_us: int  # wall clock, at the last reading before the step
 
     def is_before(self, stamp_ns: int) -> bool:
-        """Whether the step came before this stamp; stamps are given in the order they were taken.
+        """Return whether the wall clock was set before `stamp_ns` (nanoseconds of the wall clock) was taken.
 
-        After a step back, a stamp is well below the last reading. After a step ahead, it is at least as far
-        above the reading as the step.
+        Stamps must be passed in the order in which they were taken. After a step back, a stamp is well below
+        the last reading. After a step ahead, it is at least as far above the reading as the step.
         """
         if self.by_us < 0:
             return stamp_ns // 1000 < self.newest_us + self.by_us // 2
@@ -42,10 +45,10 @@ class Step(NamedTuple):
 
 
 class StepDetector:
-    """Finds out when the wall clock was set, by comparing it with the monotonic clock.
+    """Finds out when somebody set the wall clock, by comparing it with the monotonic clock.
 
-    Time daemons correct small errors by slewing, less than a millisecond per second; that is no step. A
-    difference of `threshold_us` or more is one.
+    Time daemons correct small errors by slewing (less than a millisecond per second), which is not a step. A
+    difference of `threshold_us` or more is a step.
     """
 
     def __init__(self, threshold_us: int, wall_ns: Callable[[], int] = time.time_ns) -> None:
@@ -54,7 +57,7 @@ class StepDetector:
         self._ahead_us, self._newest_us = self._read_us()
 
     def step(self) -> Step | None:
-        """Return the step since the last call; None when the wall clock was not set."""
+        """Return by how much the wall clock was set since the last call; None when it was not set."""
         before_us, newest_us = self._ahead_us, self._newest_us
         self._ahead_us, self._newest_us = self._read_us()
         by_us = self._ahead_us - before_us

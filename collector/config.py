@@ -79,7 +79,7 @@ SomePath = Annotated[Path, BeforeValidator(_path)]
 
 
 class NodeSettings(BaseModel):
-    """One node to record. With nothing set, it is the node of this user on this machine."""
+    """Holds the settings of one node to record. The defaults fit the node of this user on this machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -118,7 +118,7 @@ class NodeSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All settings of `pool-collector run`."""
+    """Holds all settings of `pool-collector run`."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
@@ -308,7 +308,7 @@ def _refuse_unknown_variables() -> None:
 
 
 def _nearest(name: str, valid: Iterable[str]) -> str:
-    """Return a question for the valid name most similar to `name`, or a hint where all names are listed."""
+    """Return "do you mean X?" for the name in `valid` most similar to `name`, or where to find all names."""
     close = difflib.get_close_matches(name, list(valid), n=1)
     return f"; did you mean {close[0]}?" if close else "; collector/README.md lists all settings"
 

@@ -33,7 +33,7 @@ class SettingsError(CollectorError):
 
 
 class NodeError(CollectorError):
-    """The node cannot be used."""
+    """The node cannot be used, or has answered something that no supported node answers."""
 
 
 class NodeUnavailable(NodeError):  # noqa: N818 - a state of the node, not a mistake

@@ -1,4 +1,4 @@
-"""The rule of what counts as this machine."""
+"""Decide which host names stand for this machine."""
 
 import ipaddress
 

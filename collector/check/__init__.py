@@ -1,1 +1,1 @@
-"""`pool-collector check`: whether a dataset is what its contract says, and how to mend it where it is not."""
+"""Run `pool-collector check`: say whether a dataset keeps its contract, and how to mend it if not."""

@@ -1,4 +1,4 @@
-"""Checks of the chain: every height there, every block on its parent, every body verified."""
+"""Check the chain: every height has a block, every block its parent, and every block was verified."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from collector.dataset.schema import UNKNOWN_PARENT
 
 
 def check_heights(view: DatasetView) -> CheckResult:
-    """Look for heights that no block has, from the first one to the last that a node connected."""
+    """Find heights without a block, from the lowest stored one to the highest that a node connected."""
     result = CheckResult("heights", "every height from the first to the last is there")
     result.n_rows = view.count("FROM blocks")
     query = """
@@ -27,7 +27,11 @@ def check_heights(view: DatasetView) -> CheckResult:
 
 
 def _look_above(view: DatasetView, result: CheckResult) -> None:
-    """Look for connected blocks above the highest stored one; what runs now may still store them."""
+    """Add to `result` each block that a node connected above the highest stored block.
+
+    It is a breach; it is a note while a backfill or a collector of the node runs, because these may still
+    store it.
+    """
     query = """
         SELECT node, lower(hex(block_hash)), height FROM (
             SELECT node, block_hash, max(height) AS height, arg_max(event, event_at) AS event
@@ -74,7 +78,10 @@ _UNMENDABLE_ORPHANS: Final = f"""
 
 
 def check_parents(view: DatasetView) -> CheckResult:
-    """Look for blocks whose parent has a wrong height, or is missing though its height is there."""
+    """Find blocks whose parent has a wrong height, or is missing although its height is stored.
+
+    A missing parent that no node has any more is a note, no breach.
+    """
     query = """
         SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)), parent_height FROM (
             SELECT DISTINCT c.block_hash, c.height, c.prev_hash, p.height AS parent_height
@@ -116,7 +123,7 @@ def check_parents(view: DatasetView) -> CheckResult:
 
 
 def check_verdicts(view: DatasetView) -> CheckResult:
-    """Look for blocks that did not pass verification."""
+    """Find blocks that did not pass verification when they were stored."""
     query = "SELECT lower(hex(block_hash)), height, verdict FROM blocks WHERE verdict <> 'valid'"
     return view.result(
         "verdicts",
@@ -144,7 +151,10 @@ _STORED: Final = """
 
 
 def check_arrivals(view: DatasetView) -> CheckResult:
-    """Compare arrivals, tips and templates with the blocks that they speak of."""
+    """Find arrivals, tips and templates whose height or parent differs from the stored block's.
+
+    A block that arrived and is not stored is a note.
+    """
     result = CheckResult("arrivals", "arrivals, tips and templates have the height and parent of their block")
     result.n_rows = view.count("FROM block_arrivals")
     query = f"""

@@ -36,7 +36,7 @@ TOTALS: Final = {
 
 
 def check_transactions(view: DatasetView) -> CheckResult:
-    """Compare each block with its transactions: their number, heights, and sums."""
+    """Compare each block with the number, heights and sums of its transactions."""
     query = _unlike_their_transactions()
     if view.is_being_backfilled:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
@@ -68,7 +68,7 @@ def check_transactions(view: DatasetView) -> CheckResult:
 
 
 def _unlike_their_transactions() -> str:
-    """Write a query for the blocks that differ from their transactions, and for what differs."""
+    """Return a query for blocks that differ from their transactions; its last column names what differs."""
     of_blocks = ", ".join(f"any_value({name}) AS {name}" for name in TOTALS)
     of_transactions = ", ".join(f"{total} AS {name}" for name, total in TOTALS.items())
     names = ", ".join(f"CASE WHEN b.{name} <> t.{name} THEN '{name}' END" for name in TOTALS)
@@ -99,7 +99,7 @@ def _unlike_their_transactions() -> str:
 
 
 def check_templates(view: DatasetView) -> CheckResult:
-    """Compare each template with its transactions: their number, session, and sums."""
+    """Compare each template with the number, session and sums of its transactions."""
     query = """
         SELECT node, strftime(taken_at, '%Y-%m-%d %H:%M:%S.%f'), t.n_tx, x.n_tx
         FROM (
@@ -138,7 +138,7 @@ def check_templates(view: DatasetView) -> CheckResult:
 
 
 def check_copies(view: DatasetView) -> CheckResult:
-    """Compare rows of the same transaction, by wtxid, in mempools and blocks: they must be alike."""
+    """Check that rows of one transaction (by wtxid) in mempools and blocks have the same values."""
     result = CheckResult("copies", "rows of one transaction in mempools and blocks are alike")
     columns = (
         "wtxid, txid, size_bytes, weight_wu, n_inputs, n_outputs, output_value_sat, signals_rbf, fee_sat"
@@ -163,7 +163,7 @@ def check_copies(view: DatasetView) -> CheckResult:
 
 
 def check_fees(view: DatasetView) -> CheckResult:
-    """Count mempool entries without a fee that a row of `transactions` has: `mend` can fill it."""
+    """Count mempool entries without a fee although `transactions` has it; `mend` fills it."""
     result = CheckResult("fees", "a fee that transactions has is not null in mempool_txs")
     result.n_rows = view.count("FROM mempool_txs")
     query = """
@@ -182,7 +182,7 @@ def check_fees(view: DatasetView) -> CheckResult:
 
 
 def check_sources(view: DatasetView) -> CheckResult:
-    """Compare what was imported with what `external_sources` says of it."""
+    """Compare the number of imported rows with the number that `external_sources` records."""
     result = CheckResult("sources", "imported rows have their source, and none is missing")
     said = " UNION ALL ".join(
         f"SELECT source, '{kind}' AS kind, count(*) AS n_rows FROM external_{name} GROUP BY source"  # noqa: S608 - names are the contract's
@@ -208,7 +208,7 @@ def check_sources(view: DatasetView) -> CheckResult:
 
 
 def check_sessions(view: DatasetView) -> CheckResult:
-    """Look for rows of sessions that `nodes` lacks, and for nodes of another chain."""
+    """Find rows whose session is not in `nodes`, and sessions of a node on another chain."""
     result = CheckResult("sessions", "the session of each row is in nodes, and its node is on this chain")
     chain = view.dataset.chain
     result.breaches(
@@ -235,7 +235,7 @@ def check_sessions(view: DatasetView) -> CheckResult:
 
 
 def backfill_command(view: DatasetView, first: int, last: int) -> str:
-    """Write the command that fetches the blocks of some heights."""
+    """Return the command line that fetches the blocks of heights `first` to `last`."""
     dataset = view.dataset
     return (
         f"pool-collector backfill --node --chain {dataset.chain} --dataset {dataset.root} "

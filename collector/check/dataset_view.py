@@ -1,8 +1,8 @@
 """Show a dataset as it is at one moment: its files, and the rows that its journals still hold.
 
 A collector may be running. While it seals a journal segment, some files of the segment are there and others
-are not yet: all of them are left out, and the segment's rows count as journalled. In DuckDB each table is a
-view under its own name; `all_<table>` has the rows of the journals too.
+are not yet: all of them are left out, and the rows are read from the segment. In DuckDB each table is a view
+under its own name; the view `all_<table>` adds the rows of the journals.
 """
 
 import errno
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass
 class DatasetFiles:
-    """The files of each table at one moment, and what the journals held at that moment."""
+    """Lists the files of each table at one moment, and what the journals held at that moment."""
 
     by_table: dict[str, list[Path]]
     strange: list[Path]  # named like files, but pipes, devices or links to nothing
@@ -38,7 +38,7 @@ class DatasetFiles:
 
 @dataclass
 class DatasetView:
-    """DatasetFiles and journals of one moment, and DuckDB over them."""
+    """Gives SQL access to the files and journals of a dataset at one moment."""
 
     dataset: Dataset
     files: DatasetFiles
@@ -47,27 +47,30 @@ class DatasetView:
     is_being_backfilled: bool  # a backfill or an import is writing
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Run a query and return its rows. The query must turn times into text."""
+        """Run a query and return its rows; the query must turn times into text."""
         return self.connection.execute(query).fetchall()
 
     def count(self, query: str) -> int:
-        """Count the rows of a query."""
+        """Return how many rows a query finds."""
         return int(self.rows(f"SELECT count(*) FROM ({query})")[0][0])  # noqa: S608 - a query of ours
 
     def examples(self, query: str) -> Examples:
-        """Count the rows of a query, and return the first of them as examples."""
+        """Return how many rows a query finds, and the first of them as examples."""
         found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {MAX_FINDINGS}")  # noqa: S608 - a query of ours
         return Examples(int(found[0][-1]), [row[:-1] for row in found]) if found else Examples(0, [])
 
     def result(self, name: str, title: str, looked_at: str, query: str, describe: Describe) -> CheckResult:
-        """Run a check that is one query: each row that the query finds is a breach."""
+        """Run a check that is one query: each row that `query` finds is a breach, worded by `describe`.
+
+        `looked_at` is a query whose rows are counted as looked at.
+        """
         result = CheckResult(name, title, self.count(looked_at))
         result.breaches(self.examples(query), describe)
         return result
 
 
 def retry_while_files_move(dataset: Dataset, read: Callable[[], T]) -> T:
-    """Call `read` while compaction waits, and again when a file has gone nevertheless.
+    """Call `read` while compaction waits, and again if a file has gone nevertheless; return its result.
 
     Raises DatasetError after `TRIES` such failures, or when this user may not read something.
     """
@@ -94,9 +97,9 @@ def retry_while_files_move(dataset: Dataset, read: Callable[[], T]) -> T:
 
 
 def list_files(dataset: Dataset) -> DatasetFiles:
-    """List the files of every table, without those of segments that are being sealed.
+    """List the files of every table, without those of journal segments that are not wholly sealed.
 
-    Raises PermissionError for a folder that may not be read: the rows in it would seem to be missing.
+    Raises PermissionError for a folder that this user may not read: its rows would seem to be missing.
     """
     for folder in (dataset.folder, *dataset.folder.glob("*"), *dataset.folder.glob("*/*")):
         if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
@@ -119,7 +122,10 @@ def open_dataset_view(
     readable: Mapping[str, Sequence[Path]],
     connection: duckdb.DuckDBPyConnection,
 ) -> DatasetView:
-    """Make the views and tables in DuckDB; `readable` has the files of each table that can be read."""
+    """Make a view in DuckDB for each table and for what the journals hold.
+
+    `readable` has the files of each table that can be read.
+    """
     journals = files.journals
     for name, table in TABLES.items():
         connection.execute(
@@ -144,7 +150,10 @@ def open_dataset_view(
 
 
 def _conformed(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give a batch of a journal the contract's columns; an older version may have written it without some."""
+    """Return a batch of a journal with all columns of the contract, in its order; missing ones are null.
+
+    An older version of this software may have written the batch.
+    """
     arrays = [
         batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
         for field in schema

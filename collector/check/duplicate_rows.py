@@ -1,4 +1,4 @@
-"""Check that each row is there once."""
+"""Check that each row is stored once."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ KEEP_ONE: Final = (
 
 
 def check_grain(view: DatasetView) -> CheckResult:
-    """Look for rows that are there more than once. Copies of a block that agree are a note, no breach."""
+    """Find rows that are stored more than once; copies of a block that agree are only a note."""
     result = CheckResult("grain", "each row is there once")
     for table in TABLES.values():
         result.n_rows += view.count(f"FROM {table.name}")
@@ -36,7 +36,10 @@ def check_grain(view: DatasetView) -> CheckResult:
 
 
 def _stored_twice(view: DatasetView, table: Table, result: CheckResult) -> None:
-    """Tell copies of a block that agree apart from copies that contradict each other."""
+    """Find blocks (or their transactions) that are stored twice, and add what was found to `result`.
+
+    Copies that agree are a note; copies that contradict each other are a breach.
+    """
     keys = ", ".join(table.grain)
     compared = [name for name in table.arrow.names if name not in {*table.grain, *PROVENANCE}]
     agree = " AND ".join(

@@ -1,7 +1,7 @@
 """Check that the mempool's events agree with other rows: their times, tips and reasons.
 
-When a journal is lost, events remain whose explanation was lost with it: only sessions that ended without a
-kill must be complete. Times are compared only in sessions in which nobody set the clock.
+When a journal is lost, events may remain without the rows that explain them: so only sessions that ended
+without a kill must be complete. Times are compared only for nodes during whose sessions nobody set the clock.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ WHOLE: Final = """
 
 
 def check_moments(view: DatasetView) -> CheckResult:
-    """Compare the times of messages with each other and with their interval.
+    """Check that messages are stamped in the order of their counters, and within their coverage interval.
 
     A clock may be slewed: times may contradict the order by less than the setting `clock_step_s`.
     """
@@ -66,7 +66,7 @@ def check_moments(view: DatasetView) -> CheckResult:
 
 
 def check_tips(view: DatasetView) -> CheckResult:
-    """Follow the tip: each connected block must follow it, and only the tip may be disconnected."""
+    """Check that each connected block has the tip as parent, and that only the tip is disconnected."""
     query = f"""
         WITH runs AS ({RUNS}), changes AS (
             SELECT e.node, e.session, e.sequence, e.event, e.hash, b.prev_hash,
@@ -98,7 +98,10 @@ def check_tips(view: DatasetView) -> CheckResult:
 
 
 def check_reasons(view: DatasetView) -> CheckResult:
-    """Look for removals without an explanation: a replacement, a block with a conflict, a reorganisation."""
+    """Find removed transactions whose recorded reason has no event that explains it.
+
+    The event is a replacement, a connected block (conflict) or a disconnected block (reorganisation).
+    """
     query = f"""
         WITH events AS (FROM mempool_events SEMI JOIN ({WHOLE}) USING (node, session) WHERE kind = 'pushed'),
         blocks AS (
@@ -130,7 +133,7 @@ def check_reasons(view: DatasetView) -> CheckResult:
 
 
 def check_rawblocks(view: DatasetView) -> CheckResult:
-    """Compare how many blocks were announced by coverage with how many are seen to have come, or rejected."""
+    """Compare how many `rawblock` messages coverage counts with how many arrived or were rejected."""
     query = f"""
         SELECT node, session, sum(n_messages) AS n_claimed, sum(n_there) AS n_there FROM (
             SELECT node, session, n_messages, 0 AS n_there FROM coverage WHERE topic = 'rawblock'
@@ -153,7 +156,7 @@ def check_rawblocks(view: DatasetView) -> CheckResult:
 
 
 def check_pulled(view: DatasetView) -> CheckResult:
-    """Compare the rows that snapshots led to: events with mempool entries, and the events' counters."""
+    """Check that rows which come from mempool snapshots are there both as event and as entry."""
     query = f"""
         WITH whole AS ({WHOLE}), events AS (
             FROM mempool_events SEMI JOIN whole USING (node, session) WHERE kind = 'pulled'

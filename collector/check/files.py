@@ -1,7 +1,7 @@
 """Check each file by itself: that it is whole and has the contract's columns, order, folder and values.
 
-Every page of every file is read, a row group at a time, and compared with its checksum where it has one. A
-file that cannot be read takes no part in the checks of tables.
+Every page of every file is read, a row group at a time, and compared with its checksum where it has one. The
+checks of tables leave out a file that cannot be read.
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ _FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)|height=(\d+)-(\d+)")
 
 
 class FileChecks:
-    """The results of the checks of files, filled file by file."""
+    """Checks files, and collects what it finds in six results, one per rule."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -46,11 +46,11 @@ class FileChecks:
 
     @property
     def results(self) -> list[CheckResult]:
-        """The results of the six checks, in the order in which they are printed."""
+        """Return the results of the six checks in the order in which they are printed."""
         return [self.readable, self.schema, self.footers, self.sorted, self.folders, self.values]
 
     def check_file(self, table: Table, path: Path) -> bool:
-        """Check a file and return whether its rows can be used.
+        """Check the file at `path`, add faults to the results, and return whether its rows can be used.
 
         Raises FileNotFoundError when the file has gone, PermissionError when this user may not read it.
         """
@@ -117,7 +117,10 @@ class FileChecks:
 
 
 def _wrong_schema(table: Table, found: pa.Schema) -> str:
-    """Say what is wrong with a file's columns or metadata. An older file may lack nullable columns."""
+    """Say what is wrong with a file's columns or metadata; return an empty text if nothing is.
+
+    An older file may lack nullable columns.
+    """
     metadata = {key.decode(): value.decode() for key, value in (found.metadata or {}).items()}
     for key, value in (table.arrow.metadata or {}).items():
         if metadata.get(key.decode()) != value.decode():
@@ -143,14 +146,17 @@ def _wrong_schema(table: Table, found: pa.Schema) -> str:
 
 @cache
 def _stored_schema(table: Table) -> pa.Schema:
-    """Return a table's schema as Parquet gives it back: without seconds, with names for list items."""
+    """Return the schema of `table` as pyarrow reads it back from a Parquet file.
+
+    Parquet changes two things: times in seconds become milliseconds, and the items of lists get a name.
+    """
     sink = pa.BufferOutputStream()
     pq.write_table(table.arrow.empty_table(), sink)
     return pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema_arrow
 
 
 def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """Yield the rows of each row group, with nulls for the columns that an older file lacks."""
+    """Yield the rows of each row group; columns that an older file lacks are null."""
     for number in range(file.num_row_groups):
         rows = file.read_row_group(number)
         columns: list[Any] = [
@@ -163,7 +169,10 @@ def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
 
 
 def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
-    """Say what a footer states of a row group that its rows contradict; nothing when they agree."""
+    """Say what the footer (`chunks`) states about a row group that its rows contradict.
+
+    Returns an empty text when they agree.
+    """
     for chunk in chunks:
         if chunk.n_rows != len(rows):
             return f"its footer says {chunk.n_rows} rows, there are {len(rows)}"
@@ -180,7 +189,10 @@ def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
 
 
 def _are_bounds(chunk: ColumnChunk, values: pa.ChunkedArray) -> bool:
-    """Whether a footer's bounds are those of the values; those of long text or bytes may be rounded."""
+    """Return whether the least and greatest value in a footer are those of `values`.
+
+    A footer may shorten long text or bytes.
+    """
     is_cut = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
     found = pc.min_max(values).as_py()
     for text, bound, beyond in (
@@ -199,14 +211,17 @@ def _are_bounds(chunk: ColumnChunk, values: pa.ChunkedArray) -> bool:
 
 
 def _value(text: str, of_type: pa.DataType) -> Any:
-    """Read a value that DuckDB wrote as text. Raises ValueError when the text is no value of this type."""
+    """Return the value that DuckDB wrote as `text`; raise ValueError if it is no value of `of_type`."""
     if pa.types.is_binary(of_type) or pa.types.is_fixed_size_binary(of_type):
         return pa.scalar(text.encode().decode("unicode_escape").encode("latin-1"), of_type).as_py()
     return pa.scalar(text).cast(of_type).as_py()
 
 
 def _other_form(chunks: Sequence[ColumnChunk]) -> str:
-    """Say in what a row group differs from those that this software writes; nothing when it does not."""
+    """Say how a row group differs in size or compression from those that this software writes.
+
+    Returns an empty text when it does not differ.
+    """
     for chunk in chunks:
         if chunk.n_rows > ROW_GROUP_ROWS:
             return f"{chunk.n_rows:,} rows in a row group, more than {ROW_GROUP_ROWS:,}"
@@ -216,7 +231,7 @@ def _other_form(chunks: Sequence[ColumnChunk]) -> str:
 
 
 def _is_sorted(keys: pa.Table) -> bool:
-    """Whether rows are in order: a stable sort would move none of them."""
+    """Return whether rows are in the order of their keys: a stable sort would move none of them."""
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     return bool(np.array_equal(order.to_numpy(), np.arange(len(keys))))
 
@@ -240,7 +255,10 @@ def _day(moment: dt.datetime) -> str:
 def check_files(
     files: DatasetFiles, checks: FileChecks, progress: Callable[[str], None]
 ) -> dict[str, list[Path]]:
-    """Check every file and return those whose rows can be used; FileNotFoundError when one has gone."""
+    """Check every listed file; return by table those whose rows can be used.
+
+    `progress` gets a line before each file. Raises FileNotFoundError when a file has gone meanwhile.
+    """
     for path in files.strange:
         checks.readable.n_rows += 1
         checks.readable.breach(f"{path} is {what_it_is(path)}", RESTORE)

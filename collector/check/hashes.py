@@ -1,4 +1,4 @@
-"""Check hashes: compute block hashes and merkle roots again from the rows of blocks and transactions.
+"""Compute block hashes and merkle roots again from the rows of blocks and transactions.
 
 Transactions are read a folder at a time, so that memory stays bounded.
 """
@@ -61,7 +61,7 @@ _ROOTS: Final = """
 
 
 def check_hashes(view: DatasetView) -> CheckResult:
-    """Compute block hashes and merkle roots again, and compare each block hash with its target."""
+    """Compute block hashes and merkle roots again; check that each block hash meets its target."""
     result = CheckResult("hashes", "headers hash to their block and have its work, txids to its merkle root")
     for rows in _batches(view, _HEADERS):
         result.n_rows += len(rows)
@@ -111,7 +111,7 @@ def _tell(view: DatasetView, result: CheckResult, block_hash: Bytes, height: int
 
 
 def check_subsidies(view: DatasetView) -> CheckResult:
-    """Compare the subsidy of each block with what the chain allows at its height."""
+    """Compare the stored subsidy of each block with what the chain allows at its height."""
     result = CheckResult("subsidies", "the subsidy is that of the height on this chain")
     found = view.rows("SELECT height, subsidy_sat, count(*) FROM blocks GROUP BY height, subsidy_sat")
     for height, stored_sat, count in found:
@@ -126,7 +126,7 @@ def check_subsidies(view: DatasetView) -> CheckResult:
 
 
 def _target(bits: int) -> int:
-    """Return the target that `bits` encode, or -1, which no hash meets, when they are not valid."""
+    """Return the target that `bits` encode; -1, which no hash meets, when they are not valid."""
     try:
         return gpuhash.target_from_bits(bits)
     except gpuhash.InvalidInputError:
@@ -146,7 +146,7 @@ def _by_folder(view: DatasetView) -> Iterator[list[Path]]:
 
 
 def _hashes(column: pa.ChunkedArray | pa.Array) -> Bytes:
-    """Return a column of hashes as an array with a row of 32 bytes for each."""
+    """Return a column of hashes as a numpy array of bytes with 32 columns, one row per hash."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     fixed = array.cast(HASH)
     start = fixed.offset * HASH.byte_width

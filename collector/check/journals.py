@@ -21,7 +21,7 @@ _OF_A_MESSAGE: Final = pa.schema(
 
 @dataclass
 class Journals:
-    """Rows, messages and coverage intervals of all journals, and the nodes that a collector watches now."""
+    """Holds what the journals of a chain contain, and which nodes a collector records now."""
 
     segments: list[Path] = field(default_factory=list)
     rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # without those of `coverage`
@@ -31,12 +31,12 @@ class Journals:
 
     @property
     def stems(self) -> set[str]:
-        """Names of the files into which the segments will be sealed, or are being."""
+        """Return the names, without ending, of the Parquet files that the segments become when sealed."""
         return {path.stem for path in self.segments}
 
 
 def read_journals(root: Path, chain: str) -> Journals:
-    """Read every journal of a chain. A segment that is sealed meanwhile is left out."""
+    """Read every journal of a chain; a segment that is sealed meanwhile is left out."""
     found = Journals()
     for folder in journal_folders(root, chain):
         if locks.is_held(folder / locks.FOLDER_LOCK):
@@ -61,5 +61,5 @@ def _readable(folder: Path) -> Iterator[tuple[Segment, SegmentContents]]:
 
 
 def messages_table(parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Join parts of journals into one table: node, session, topic and counter of each message."""
+    """Join batches of journals into one table with node, session, topic and counter per message."""
     return pa.Table.from_batches([part.cast(_OF_A_MESSAGE) for part in parts], schema=_OF_A_MESSAGE)

@@ -1,4 +1,4 @@
-"""Name files that are no data: unfinished, foreign or damaged ones, and journals that nobody seals."""
+"""Find files that are no data: unfinished, foreign or damaged ones, and journals that nobody seals."""
 
 import time
 from pathlib import Path
@@ -14,7 +14,7 @@ YOUNG_S: Final = 3600.0  # a file that is being written is younger
 
 
 def check_leftovers(view: DatasetView) -> CheckResult:
-    """Look for files that are no part of the dataset. They are notes, no breaches: no row is wrong."""
+    """Find files that are no part of the dataset; they are notes, because no row is wrong."""
     result = CheckResult("leftovers", "there are no unfinished, unsealed, damaged or foreign files")
     of_tables = {path for paths in view.files.by_table.values() for path in paths}
     of_tables.update(view.files.strange)  # the check `files` names them
@@ -74,7 +74,7 @@ def _compaction(view: DatasetView, result: CheckResult) -> None:
 
 
 def _age_s(path: Path) -> float:
-    """Return how long a file has not been written to; 0 when it has gone."""
+    """Return the seconds since a file was last written; 0 when it has gone."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:

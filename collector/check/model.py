@@ -1,4 +1,4 @@
-"""The result of a check: whether the dataset keeps a rule, what breaks it, and how to mend that."""
+"""Hold the result of a check: whether the dataset keeps a rule, what breaks it, and how to mend that."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ Describe = Callable[..., tuple[str, str]]  # makes of a row's columns: what is w
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong or worth knowing, and what to do about it."""
+    """Describes one thing that is wrong or worth knowing, and what to do about it."""
 
     what: str
     mend: str
 
 
 class Examples(NamedTuple):
-    """The rows that a query found: how many there are, and the first of them."""
+    """Holds how many rows a query found, and the first few of them."""
 
     n_rows: int
     examples: Sequence[tuple[Any, ...]]
@@ -28,7 +28,7 @@ class Examples(NamedTuple):
 
 @dataclass
 class CheckResult:
-    """What one check looked at and found."""
+    """Holds what one check looked at and what it found."""
 
     name: str
     title: str
@@ -38,19 +38,19 @@ class CheckResult:
     findings: list[Finding] = field(default_factory=list)
 
     def breach(self, what: str, mend: str, count: int = 1) -> None:
-        """Add a breach of the contract that concerns `count` rows or files."""
+        """Add a breach of the contract: what is wrong, how to mend it, and how many rows or files it has."""
         self._add(BREACH, what, mend, count)
 
     def note(self, what: str, mend: str, count: int = 1) -> None:
-        """Add what is worth knowing but breaks nothing."""
+        """Add a note: something worth knowing that does not break the contract."""
         self._add(NOTE, what, mend, count)
 
     def breaches(self, found: Examples, describe: Describe) -> None:
-        """Add the rows that a query found as breaches: count all of them, describe the examples."""
+        """Add the rows that a query found as breaches: all count, and `describe` words the examples."""
         self._add_found(BREACH, found, describe)
 
     def notes(self, found: Examples, describe: Describe) -> None:
-        """Add the rows that a query found as notes, as `breaches` does."""
+        """Add the rows that a query found as notes: all count, and `describe` words the examples."""
         self._add_found(NOTE, found, describe)
 
     def _add_found(self, status: str, found: Examples, describe: Describe) -> None:
@@ -66,5 +66,5 @@ class CheckResult:
 
 
 def display_hash(hex_text: str) -> str:
-    """Show a hash in hex, internal byte order, as people and RPC write it."""
+    """Return a hash, given in hex in internal byte order, as people and RPC write it (reversed)."""
     return bytes.fromhex(hex_text)[::-1].hex()

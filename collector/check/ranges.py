@@ -1,6 +1,6 @@
 """Check each row by itself: its numbers are in their ranges and agree with each other.
 
-A null breaks no condition: an older file may lack the column.
+A null never breaks a condition, because an older file may lack the column.
 """
 
 from typing import Final
@@ -209,7 +209,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def check_ranges(view: DatasetView) -> CheckResult:
-    """Look for rows whose numbers are out of range or contradict each other."""
+    """Find rows whose numbers are out of range or contradict each other."""
     result = CheckResult("ranges", "numbers are in their ranges, and agree with each other")
     for name, conditions in RANGES.items():
         counts = ", ".join(f"count(*) FILTER (NOT ({condition}))" for condition, _ in conditions)

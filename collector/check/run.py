@@ -55,7 +55,7 @@ CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
 
 
 def check(dataset: Dataset, progress: Callable[[str], None] = lambda _: None) -> list[CheckResult]:
-    """Run every check on a dataset and change nothing; `progress` gets a line on each step before it.
+    """Run every check on a dataset, change nothing, and return the results; `progress` gets a line per step.
 
     Raises DatasetError when the files change faster than they can be read.
     """

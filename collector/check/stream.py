@@ -1,6 +1,7 @@
-"""Checks of what was received: intervals that make sense, every message of theirs, the node's own numbers.
+"""Check what was received: coverage intervals, the messages in them, and the node's mempool sequence.
 
-What the journals still hold counts as there. Times are compared only where the clock was not set.
+Rows and messages that are still in a journal count as present. Times are compared only for nodes during whose
+sessions nobody set the clock.
 """
 
 from typing import Final
@@ -45,7 +46,10 @@ RUNS: Final = f"""
 
 
 def check_intervals(view: DatasetView) -> CheckResult:
-    """Look for intervals of a node and topic that overlap, end before they begin, or go on nowhere."""
+    """Find coverage intervals of a node and topic that overlap, end too early, or contradict the next one.
+
+    An interval with the end reason `sealed` must go on in the next one.
+    """
     query = f"""
         SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
             WHEN to_at < from_at THEN 'it ends before it begins'
@@ -89,7 +93,7 @@ def check_intervals(view: DatasetView) -> CheckResult:
 
 
 def check_messages(view: DatasetView) -> CheckResult:
-    """Compare the counters that coverage claims for the `sequence` topic with the messages that are there."""
+    """Compare the `sequence` messages that coverage claims, by their counters, with those present."""
     result = CheckResult("messages", "every message that coverage claims is there, and no other")
     view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {PRESENT}")
     result.n_rows = view.count("FROM present")
@@ -140,9 +144,10 @@ def check_messages(view: DatasetView) -> CheckResult:
 
 
 def check_numbers(view: DatasetView) -> CheckResult:
-    """Follow the node's mempool sequence while we were in step: A and R one by one, C by what it mined.
+    """Check that the node's mempool sequence has no unexplained jump while our copy was in step.
 
-    Transactions of a block that are known only from a snapshot may or may not count; all others must.
+    Each A or R uses one number, each C as many as it mined transactions. Transactions known only from a
+    snapshot may or may not count.
     """
     result = CheckResult("numbers", "the node's mempool sequence skips only numbers that blocks explain")
     view.rows(f"CREATE OR REPLACE TEMP TABLE steps AS {_STEPS}")
@@ -169,7 +174,7 @@ def check_numbers(view: DatasetView) -> CheckResult:
 
 
 def check_first_seen(view: DatasetView) -> CheckResult:
-    """Compare rows that were `pushed` with the messages that they come from."""
+    """Check that each `pushed` entry or block arrival has the message it came from, and vice versa."""
     result = CheckResult("first_seen", "each pushed row has its message, and each message its row")
     result.n_rows = view.count("FROM mempool_txs")
     query = """
@@ -215,9 +220,9 @@ def check_first_seen(view: DatasetView) -> CheckResult:
 
 
 def _without_rows(view: DatasetView) -> str:
-    """Write a query for events of which the entry or the arrival is missing.
+    """Return a query for messages of a transaction or block that have no mempool entry or block arrival.
 
-    Entries from a snapshot may still wait for their fees while a journal has the session.
+    The newest session of a node is left out while its journal has segments: its rows may still be there.
     """
     nodes = {segment.parent.name for segment in view.files.journals.segments}
     open_nodes = ", ".join("'" + node.replace("'", "''") + "'" for node in sorted(nodes)) or "''"

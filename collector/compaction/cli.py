@@ -19,7 +19,7 @@ def compact_dataset(
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
     ] = False,
 ) -> None:
-    """Merge the small files of past days and of full ranges of heights. Exit 1 when one could not be merged.
+    """Merge the small files of past days and of full ranges of heights. Exit 1 if one cannot be merged.
 
     Safe while a collector writes and others read. Of rows that are equal in every column, one stays.
     """
@@ -63,7 +63,7 @@ def mend_dataset(
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
     ] = False,
 ) -> None:
-    """Fill fees in mempool_txs that are null although transactions has them. Exit 1 when one stays null.
+    """Fill null fees of mempool_txs from the same transactions in blocks. Exit 1 if a partition is left out.
 
     Safe while a collector writes and others read. A second run finds nothing to do.
     """

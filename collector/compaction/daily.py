@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class Compactor:
-    """Compacts at the start and after each UTC day, until closed."""
+    """Compacts a dataset in the background soon after its start and after each UTC day, until closed."""
 
     def __init__(self, dataset: Dataset, *, delay_s: float = DELAY_S) -> None:
         self._dataset = dataset
@@ -34,7 +34,7 @@ class Compactor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, also in the middle of a compaction."""
+        """Stop compacting and wait for the thread; a compaction that runs is killed."""
         self._stop.set()
         self._thread.join()
 
@@ -70,7 +70,7 @@ class Compactor:
             log.info("compaction.done", n_partitions=len(output))
 
     def _await(self, process: "subprocess.Popen[str]") -> str:
-        """Wait for the end of a compaction, or end it; returns what it printed."""
+        """Return what a compaction printed when it has ended; kill it when this compactor is closed."""
         while True:
             try:
                 return process.communicate(timeout=CHECK_S)[0]

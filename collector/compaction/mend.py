@@ -1,8 +1,8 @@
 """Fill the fees of mempool entries that are null although `transactions` has them.
 
-A fee is null where it could not be learnt in time. When the transaction is mined, its fee stands in
-`transactions`: outputs that are spent, and outputs that are made, are the same in the mempool and in a block.
-Each partition is replaced as compaction replaces it; running it again finds nothing more to do.
+A fee is null where it could not be learnt in time. When the transaction is mined, `transactions` has its fee,
+which is the same in the mempool and in a block. Each partition is replaced as compaction replaces it; a
+second run finds nothing to do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ FEES: Final = """
 
 
 class Mended(NamedTuple):
-    """What the mending of one partition did."""
+    """Says what `mend` did with one partition."""
 
     partition: str  # <table>/<folder>
     n_filled: int  # fees
@@ -34,7 +34,7 @@ class Mended(NamedTuple):
 
 
 def mend(dataset: Dataset) -> Iterator[Mended]:
-    """Fill null fees of `mempool_txs` from `transactions`, partition by partition; yields as it goes.
+    """Fill null fees of `mempool_txs` from `transactions`; yield a result after each changed partition.
 
     A partition that cannot be replaced is left as it is. Raises DatasetError when a compaction or another
     mend is running, or when a file cannot be read.
@@ -57,7 +57,10 @@ def mend(dataset: Dataset) -> Iterator[Mended]:
 
 
 def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the table `fees`: txid and fee of each stored transaction that an entry without a fee names."""
+    """Make the DuckDB table `fees`: txid and fee of each transaction whose mempool entry lacks a fee.
+
+    Entries are read from the `folders` of `mempool_txs`, fees from `transactions`.
+    """
     sealed = [path for folder in folders for path in sealed_files(dataset, folder)]
     missing = f"(SELECT txid FROM {contract_rows(MEMPOOL_TXS, sealed)} WHERE fee_sat IS NULL)"  # noqa: S608 - names are the contract's
     transactions = contract_rows(TRANSACTIONS, dataset.paths(TRANSACTIONS))
@@ -67,7 +70,10 @@ def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.Duc
 def _mend_folder(
     dataset: Dataset, folder: Path, connection: duckdb.DuckDBPyConnection, replacements: Replacements
 ) -> Mended | None:
-    """Write the files of a folder anew whose rows lack a fee that is there; None when there are none."""
+    """Replace the files of a folder in which fees can be filled by one with the fees; None if there are none.
+
+    A failure leaves the folder as it is and is described in the result.
+    """
     partition = f"{MEMPOOL_TXS.name}/{folder.name}"
     n_filled = 0
     try:
@@ -101,7 +107,10 @@ def _mend_folder(
 
 
 def _count_lacking(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
-    """Count the rows of a file whose fee is null and in `fees`; DatasetError when it cannot be read."""
+    """Count the rows of a file whose fee is null and is in the table `fees`.
+
+    Raises DatasetError when the file cannot be read.
+    """
     rows = contract_rows(MEMPOOL_TXS, [path])
     query = f"SELECT count(*) FROM (FROM {rows} WHERE fee_sat IS NULL) SEMI JOIN fees USING (txid)"  # noqa: S608 - names are the contract's
     try:

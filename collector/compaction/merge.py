@@ -1,6 +1,6 @@
 """Merge sorted files into one, and prove that the new file has the same rows.
 
-DuckDB sorts the rows, on disk where memory does not suffice. Of rows that are alike in every column, one is
+DuckDB sorts the rows, on disk where memory does not suffice. Of rows that are equal in every column, one is
 written: a block that was stored twice is the same block. Rows that share a grain and differ are all kept, and
 counted.
 """
@@ -23,7 +23,7 @@ from collector.errors import DatasetError
 
 
 class Merged(NamedTuple):
-    """How many rows and bytes a merge read and wrote."""
+    """Says how many rows and bytes a merge read and wrote."""
 
     n_rows: int
     n_removed: int  # rows that were there more than once, alike in every column
@@ -40,10 +40,11 @@ def merge(
     *,
     rows: str = "",
 ) -> Merged:
-    """Write the distinct rows of the sources, in the table's order, into the new file target, and verify it.
+    """Write the distinct rows of the files `sources`, in the table's order, into the new file `target`.
 
-    `rows` is a query that gives the rows of the sources with other values, where some are to be mended.
-    Raises DatasetError when a source cannot be read, or target has not exactly the rows that it must have.
+    `rows` is an SQL query to read instead of the sources, when some values change. The file is compared with
+    what was read. Raises DatasetError when a source cannot be read, or `target` does not have exactly the
+    expected rows.
     """
     rows = rows or contract_rows(table, sources)
     try:
@@ -61,7 +62,7 @@ def merge(
 
 
 def _write(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, target: Path) -> None:
-    """Write the distinct rows of a query into a new file, sorted, and force it to disk."""
+    """Write the distinct rows of the query `rows`, sorted, into the new file `target`; force it to disk."""
     order = ", ".join(dict.fromkeys((*table.sort, *table.grain)))
     reader = connection.sql(f"SELECT DISTINCT * FROM {rows} ORDER BY {order}").to_arrow_reader(ROW_GROUP_ROWS)  # noqa: S608 - names are the contract's
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -72,7 +73,7 @@ def _write(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, targe
 
 
 def _write_groups(reader: pa.RecordBatchReader, table: Table, sink: BinaryIO) -> None:
-    """Write batches of any size as row groups of one size."""
+    """Write the rows of `reader` as Parquet row groups of one size, whatever the size of its batches."""
     with pq.ParquetWriter(sink, table.arrow, **parquet_options(table)) as writer:
         waiting: list[Any] = []
         for batch in reader:
@@ -88,7 +89,10 @@ def _write_groups(reader: pa.RecordBatchReader, table: Table, sink: BinaryIO) ->
 
 
 def _verify(connection: duckdb.DuckDBPyConnection, table: Table, old: str, target: Path) -> tuple[int, int]:
-    """Compare the rows of the query `old` with those of the file, by value; returns how many each has."""
+    """Compare the rows of the query `old` with those of the file `target` by value; return both counts.
+
+    Raises DatasetError if the file lacks a row, has another one, or has one twice.
+    """
     new = contract_rows(table, [target])
     columns = ", ".join(column.name for column in table.columns)
     ((n_sources, n_target),) = connection.execute(
@@ -109,7 +113,7 @@ def _verify(connection: duckdb.DuckDBPyConnection, table: Table, old: str, targe
 
 
 def _count_differing(connection: duckdb.DuckDBPyConnection, table: Table, target: Path) -> int:
-    """Count the grains of a file that more than one row has."""
+    """Count the grains in the file `target` that more than one row has."""
     grain = ", ".join(table.grain)
     rows = contract_rows(table, [target])
     ((n_differing,),) = connection.execute(

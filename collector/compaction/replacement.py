@@ -1,10 +1,10 @@
-"""Replace the folder of a partition by another one, so that readers see the old one or the new one, whole.
+"""Replace the folder of a partition, so that readers see either the whole old one or the whole new one.
 
 The new folder is built where no reader looks, in `.compaction` beside the chains, and changes places with the
-old one in a single step. Before that step the new folder may be lost at any moment, after it the old one may:
+old one in a single step. A kill before that step may lose the new folder, a kill after it the old one:
 nothing in `.compaction` is ever needed, and the next run removes it.
 
-Two rules keep rows whole. A file whose journal segment is still there is left alone: after a kill the journal
+Two rules keep every row. A file whose journal segment is still there is left alone: after a kill the journal
 seals the segment again, under the same name. And a folder changes places only while no file is being added to
 it; files that were added since its content was read are linked into the new folder first.
 """
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Replacements:
-    """Replaces folders of one dataset's partitions. Use `open_replacements`."""
+    """Replaces folders of one dataset's partitions. Make one with `open_replacements`."""
 
     def __init__(self, dataset: Dataset, work: Path) -> None:
         self._dataset = dataset
@@ -48,15 +48,15 @@ class Replacements:
 
     @property
     def spill(self) -> Path:
-        """Folder for what a query cannot keep in memory."""
+        """Return the folder for what a query cannot keep in memory."""
         return self._work / "spill"
 
     def replace(self, folder: Path, sources: Iterable[Path], prefix: str, make: Callable[[Path], T]) -> T:
-        """Put one new file in the place of the `sources` in a folder; the other files there stay.
+        """Replace the files `sources` of `folder` by one new file; the other files there stay.
 
-        `make` writes the file at the path that it gets, and forces it to disk; its result is returned. Raises
-        what `make` raises and DatasetError, and then nothing has changed; OSError when the disk may not have
-        taken the change.
+        `make` gets the path of the new file, writes it and forces it to disk; its result is returned. If
+        `make` raises, or DatasetError is raised, nothing has changed. OSError means that the disk may not
+        have taken the change.
         """
         token = secrets.token_hex(8)  # a name that no earlier file had: a reader may still look for that one
         staged = self._work / f"{folder.parent.name}-{folder.name}-{token}"
@@ -71,7 +71,10 @@ class Replacements:
         return made
 
     def _swap(self, folder: Path, staged: Path, sources: set[Path]) -> None:
-        """Link the files of the old folder that are no sources into the new one, then exchange the two."""
+        """Link the files of `folder` that are not in `sources` into `staged`, then exchange the two folders.
+
+        Raises DatasetError, with nothing changed, when a source has gone or the folders cannot be exchanged.
+        """
         with self._dataset.replace_lock():
             try:
                 present = set(folder.iterdir())
@@ -92,7 +95,10 @@ class Replacements:
             sync_folder(staged.parent)
 
     def remove_retired(self, *, wait: bool = False) -> None:
-        """Remove the old folders that no reader can be about to list any more; with `wait`, all of them."""
+        """Remove the old folders that were replaced more than a second ago, as no reader still lists them.
+
+        With `wait`, wait until that holds for all of them.
+        """
         while self._retired:
             rest_s = self._retired[0][0] + GRACE_S - time.monotonic()
             if rest_s > 0:
@@ -104,10 +110,10 @@ class Replacements:
 
 @contextmanager
 def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
-    """Hold the folder of work, remove what a killed run left there, and at the end the old folders.
+    """Lock `.compaction` of a dataset during the `with` block, so that its folders can be replaced.
 
-    Raises DatasetError when another compaction or mend is running, or folders cannot change places in this
-    file system.
+    First it removes what a killed run left there, at the end the old folders. Raises DatasetError when
+    another compaction or mend is running, or when the file system cannot exchange two folders in one step.
     """
     work = dataset.root / WORK / dataset.chain
     refusal = f"another compaction or mend of {dataset.root} is running; wait until it has ended"
@@ -127,7 +133,7 @@ def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
 
 
 def sealed_files(dataset: Dataset, folder: Path) -> list[Path]:
-    """List the files of a folder that no journal will seal again.
+    """List the files of `folder` that no journal will write again.
 
     The files are listed before the segments: a segment is there before its files are, so none is missed.
     """
@@ -158,7 +164,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def require_exchange(folder: Path) -> None:
-    """Exchange two folders in a folder of ours. Raises DatasetError when that cannot be done there."""
+    """Try an exchange of two empty folders in `folder`; raise DatasetError if it cannot be done."""
     one, other = folder / "swap-a", folder / "swap-b"
     for each in (one, other):
         each.mkdir(exist_ok=True)
@@ -176,7 +182,7 @@ def require_exchange(folder: Path) -> None:
 
 
 def _make_staged(staged: Path, folder: Path) -> None:
-    """Make the new folder, with the rights of the old one."""
+    """Make the folder `staged` with the permissions of `folder`; raise DatasetError if that fails."""
     try:
         staged.mkdir()
         shutil.copymode(folder, staged)
@@ -185,7 +191,7 @@ def _make_staged(staged: Path, folder: Path) -> None:
 
 
 def _remove_left_folders(work: Path) -> None:
-    """Remove the folders that a killed run left."""
+    """Remove the folders that a killed run left in `work`, a second after they are found."""
     left = [path for path in work.iterdir() if path.is_dir()]
     if left:
         time.sleep(GRACE_S)

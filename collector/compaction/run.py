@@ -1,7 +1,7 @@
 """Compact a dataset, partition by partition, while a collector writes to it and others read it.
 
-The small files of a partition become one file with the same rows. `collector.compaction.replacement` keeps
-readers from seeing anything but the old files or the new one.
+The small files of a partition become one file with the same rows. `collector.compaction.replacement` lets
+readers see either the old files or the new one.
 """
 
 import datetime as dt
@@ -31,7 +31,7 @@ _SPAN = re.compile(r"height=(\d+)-\d+")
 
 
 class PartitionResult(NamedTuple):
-    """What compaction did with one partition."""
+    """Says what compaction did with one partition."""
 
     partition: str  # <table>/<folder>
     n_files: int  # that were merged
@@ -40,7 +40,7 @@ class PartitionResult(NamedTuple):
 
 
 def compact(dataset: Dataset, *, today: dt.date) -> Iterator[PartitionResult]:
-    """Merge the files of every day before `today` and of every closed span of heights; yields as it goes.
+    """Merge the files of every day before `today` and of every full span of heights; yield each result.
 
     A partition that cannot be merged is left as it is. Raises DatasetError when another compaction is
     running, or folders cannot change places in this file system.
@@ -55,7 +55,11 @@ def compact(dataset: Dataset, *, today: dt.date) -> Iterator[PartitionResult]:
 
 
 def closed_folders(dataset: Dataset, table: Table, today: dt.date) -> list[Path]:
-    """List the folders that should get no more rows: past days, and spans that are full or not the last."""
+    """List the folders of `table` that should get no more rows.
+
+    These are the days before `today`, or all spans of heights but the last one, and the last one too if it is
+    full.
+    """
     pattern = _DAY if table.day_column is not None else _SPAN
     found = [
         (match[1], path)
@@ -69,7 +73,7 @@ def closed_folders(dataset: Dataset, table: Table, today: dt.date) -> list[Path]
 
 
 def _is_full(span: Path) -> bool:
-    """Whether a folder has rows of each of its heights."""
+    """Return whether the files in the folder of a span have rows of each of its heights."""
     heights: set[int] = set()
     try:
         for path in span.glob("*.parquet"):
@@ -89,7 +93,10 @@ def _compact_folder(
     connection: duckdb.DuckDBPyConnection,
     replacements: Replacements,
 ) -> PartitionResult | None:
-    """Merge the files of a folder; None when there is nothing to merge."""
+    """Merge the files of `folder` into one and return what was done; None when there is nothing to merge.
+
+    A failure leaves the folder as it is and is described in the result.
+    """
     partition = f"{table.name}/{folder.name}"
     is_of_heights = table.day_column is None
     n_files = 0

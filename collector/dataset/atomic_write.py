@@ -1,6 +1,6 @@
 """Write files that appear only when they are complete.
 
-The content goes to a hidden file beside the place, is forced to disk, and is renamed; then the folder is
+The content goes to a hidden file in the same folder, is forced to disk, and is renamed; then the folder is
 forced to disk. A reader sees the whole file or none, also after SIGKILL or a power cut.
 """
 
@@ -17,7 +17,7 @@ USER_FILE_MODE: Final = 0o666  # of files for people: the user's umask decides
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: int = FILE_MODE) -> None:
-    """Let `write` fill a new file, then give the file its name, in place of one that had it.
+    """Write a file at `path` by calling `write` with an open file; an existing file there is replaced.
 
     When `write` fails, nothing is left behind. A kill may leave `.<name>.tmp`, which the next call replaces.
     """
@@ -37,9 +37,10 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
 
 @contextmanager
 def replaced_atomically(path: Path) -> Iterator[Path]:
-    """Give a path to make a file at, for a program that makes files of its own beside it, as DuckDB does.
+    """Yield a temporary path at which the `with` block makes a file; then move that file to `path`.
 
-    When the block ends well, the file takes the place of `path`; otherwise all that was made is removed.
+    This is for programs, such as DuckDB, that make files of their own beside it. If the block fails,
+    everything that was made is removed.
     """
     with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
         temporary = Path(folder) / path.name
@@ -54,17 +55,17 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the name that a file has until it is complete; no reader's `*.parquet` matches it."""
+    """Return the name that `path` has while it is written; readers' `*.parquet` does not match it."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a path has the name of a file that is not complete."""
+    """Return whether `path` has the name of a file that is not complete yet."""
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, so that they survive a power cut."""
+    """Make a folder and its missing parents, and force them to disk to survive a power cut."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -73,7 +74,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to disk."""
+    """Force the list of files in `folder` to disk, so that new names survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

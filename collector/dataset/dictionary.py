@@ -1,4 +1,4 @@
-"""The data dictionary: the dataset contract as Markdown, for data/README.md and `pool-collector schema`."""
+"""Write the data dictionary: the dataset contract as Markdown, for data/README.md and `schema --format`."""
 
 import pyarrow as pa
 
@@ -39,7 +39,7 @@ def _row(column: Column) -> str:
 
 
 def type_name(type_: pa.DataType) -> str:
-    """Name an Arrow type briefly: a list by what it holds, a struct by its fields."""
+    """Return a short name of an Arrow type; that of a list or struct names the types within."""
     if pa.types.is_list(type_):
         return f"list of {type_name(type_.value_type)}"
     if pa.types.is_struct(type_):

@@ -1,7 +1,7 @@
-"""What the footer of a Parquet file says of its columns, by which readers leave rows out.
+"""Read what the footer of a Parquet file says of its columns; readers skip row groups because of it.
 
-No checksum is over a footer. DuckDB reads it: pyarrow decodes a column's part when it is asked for it, where
-nothing turns an error into an exception, so that one wrong byte would end the process.
+No checksum protects a footer. DuckDB reads it here, because one wrong byte in it can make pyarrow end the
+whole process instead of raising an exception.
 """
 
 import glob
@@ -17,7 +17,10 @@ UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pya
 
 
 class ColumnChunk(NamedTuple):
-    """A column of a row group. Bounds are text as DuckDB writes it; what a footer does not say is None."""
+    """Holds what a footer says of one column of one row group.
+
+    `least` and `greatest` are text as DuckDB writes values. What the footer does not say is None.
+    """
 
     group: int
     n_rows: int  # of the row group
@@ -30,9 +33,10 @@ class ColumnChunk(NamedTuple):
 
 
 def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[ColumnChunk]:
-    """Read what a footer says of each column in each row group.
+    """Return what the footer of the file at `path` says of each column in each row group.
 
-    Raises DatasetError where it is damaged, FileNotFoundError and PermissionError.
+    Raises DatasetError if the footer is damaged, and FileNotFoundError or PermissionError if the file cannot
+    be opened.
     """
     query = """
         SELECT row_group_id, row_group_num_rows, path_in_schema, num_values, compression,
@@ -46,14 +50,14 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Colum
 
 
 def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Have DuckDB read every value of a file; raises as `read_footer` does."""
+    """Make DuckDB read every value of the file at `path`; raise as `read_footer` does."""
     query_file(
         connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)"
     )
 
 
 def query_file(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Run a query of one file, whose path is its parameter; raises as `read_footer` does."""
+    """Run an SQL query whose only parameter is the file at `path`; raise as `read_footer` does."""
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
     try:
         return connection.execute(query, [glob.escape(str(path))]).fetchall()

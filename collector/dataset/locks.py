@@ -1,6 +1,6 @@
-"""Lock files: a process that works on a folder keeps others off it.
+"""Lock files, so that a process that works on a folder keeps other processes off it.
 
-The operating system gives a lock back when its process ends, however it ends.
+The operating system releases a lock when its process ends, however it ends.
 """
 
 import fcntl
@@ -22,9 +22,10 @@ BACKFILL_LOCK: Final = ".backfill.lock"  # in the folder of a chain: one backfil
 
 
 def take(lock: Path, refusal: str) -> int:
-    """Lock a file, which is made if need be; returns the handle that holds the lock, to be closed.
+    """Lock the file `lock` for this process alone and return its handle; closing the handle releases it.
 
-    Raises DatasetError with `refusal` when another process holds it, OSError when it cannot be opened.
+    Makes the file if it is missing. Raises DatasetError with the text `refusal` when another process holds
+    the lock, OSError when the file cannot be opened.
     """
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
     for wait_s in (*RETRY_WAITS_S, None):
@@ -42,7 +43,7 @@ def take(lock: Path, refusal: str) -> int:
 
 @contextmanager
 def taken(lock: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock file alone; raises as `take` does."""
+    """Hold the lock file `lock` alone during the `with` block; raise as `take` does."""
     handle = take(lock, refusal)
     try:
         yield
@@ -52,10 +53,10 @@ def taken(lock: Path, refusal: str) -> Iterator[None]:
 
 @contextmanager
 def shared_for_reading(lock: Path) -> Iterator[None]:
-    """Hold a lock together with others, waiting for one who holds it alone.
+    """Hold a lock together with other readers during the `with` block; wait while a process holds it alone.
 
-    Nothing is held where the lock file is missing or cannot be opened, as in a copy that may only be read:
-    nobody moves files there.
+    Where the lock file is missing or cannot be opened, as in a read-only copy, this holds nothing: nobody
+    moves files there.
     """
     try:
         handle = os.open(lock, os.O_RDONLY)
@@ -71,7 +72,10 @@ def shared_for_reading(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def held_for_writing(lock: Path, *, exclusive: bool) -> Iterator[None]:
-    """Hold a lock together with others, or with `exclusive` alone; makes its file, and waits for it."""
+    """Hold a lock during the `with` block: together with other writers, or with `exclusive` alone.
+
+    Makes the file if it is missing, and waits until the lock is free.
+    """
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
@@ -81,7 +85,7 @@ def held_for_writing(lock: Path, *, exclusive: bool) -> Iterator[None]:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds a lock file."""
+    """Return whether a process holds the lock file `lock` alone; False if it cannot be opened."""
     try:
         handle = os.open(lock, os.O_RDONLY)
     except OSError:

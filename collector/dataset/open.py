@@ -1,7 +1,8 @@
 """Open a dataset: choose its chain, check its marker, list, read and write the files of its tables.
 
 A folder with a marker file (`dataset.json`) is a dataset. Each chain has a folder of its own in it, so that
-the rows of two chains never mix. Commands take the dataset and the chain by the options that stand here.
+the rows of two chains never mix. Commands take the dataset and the chain through the options
+`DatasetArgument` and `ChainOption`.
 """
 
 import glob
@@ -33,7 +34,7 @@ ChainOption = Annotated[
 
 
 class Dataset:
-    """The tables of one chain in a dataset folder. Use `Dataset.open`."""
+    """Gives access to the tables of one chain in a dataset folder. Make one with `Dataset.open`."""
 
     def __init__(self, root: Path, chain: str) -> None:
         self.root = root
@@ -42,9 +43,9 @@ class Dataset:
 
     @classmethod
     def open(cls, root: Path, chain: str, *, create: bool = False) -> Self:
-        """Open the dataset at root; with create, make one of a folder that is missing or empty.
+        """Open the dataset in folder `root`; with `create`, make one if the folder is missing or empty.
 
-        Raises DatasetError when root is no dataset of ours, is one of another version, or cannot be made.
+        Raises DatasetError when `root` is not a dataset of ours, has another version, or cannot be made.
         """
         if chain not in CHAINS:
             raise DatasetError(f"no chain {chain!r}; the node's names are {', '.join(CHAINS)}")
@@ -61,28 +62,31 @@ class Dataset:
         stem: str,
         is_sorted: bool = False,
     ) -> list[Path]:
-        """Write rows into the table, one file `<stem>.parquet` per partition; returns their paths.
+        """Write rows into the table, one file `<stem>.parquet` per partition; return their paths.
 
-        See `collector.dataset.writer.write_rows`, whose errors it raises.
+        Raises what `collector.dataset.writer.write_rows` raises.
         """
         return write_rows(self.folder, table, rows, stem=stem, is_sorted=is_sorted)
 
     def read_lock(self) -> AbstractContextManager[None]:
-        """Keep compaction from moving files that were listed; files may be added meanwhile."""
+        """Keep compaction from moving files during the `with` block; files may still be added."""
         return locks.shared_for_reading(self.folder / locks.WRITE_LOCK)
 
     @contextmanager
     def write_lock(self) -> Iterator[None]:
-        """Hold the right to add files, together with others; OSError when the lock file cannot be made."""
+        """Hold the lock that writers of files share during the `with` block, so that no folder is replaced.
+
+        Raises OSError when the lock file cannot be made.
+        """
         make_folder(self.folder)
         with locks.held_for_writing(self.folder / locks.WRITE_LOCK, exclusive=False):
             yield
 
     @contextmanager
     def replace_lock(self) -> Iterator[None]:
-        """Hold the right to put folders in the place of others; waits until nobody reads or writes files.
+        """Hold the lock for replacing folders in the `with` block; first wait until nobody uses the files.
 
-        OSError when the lock file cannot be made.
+        Raises OSError when the lock file cannot be made.
         """
         make_folder(self.folder)
         with locks.held_for_writing(self.folder / locks.WRITE_LOCK, exclusive=True):
@@ -90,7 +94,10 @@ class Dataset:
 
     @contextmanager
     def backfill_lock(self) -> Iterator[None]:
-        """Hold the right to backfill or import. Raises DatasetError when another process holds it."""
+        """Hold the lock of backfills and imports during the `with` block.
+
+        Raises DatasetError when another process holds it.
+        """
         make_folder(self.folder)
         with locks.taken(
             self.folder / locks.BACKFILL_LOCK,
@@ -100,27 +107,27 @@ class Dataset:
 
     @property
     def is_being_backfilled(self) -> bool:
-        """Whether a backfill or an import is writing to it."""
+        """Return whether a backfill or an import is writing to the dataset now."""
         return locks.is_held(self.folder / locks.BACKFILL_LOCK)
 
     def paths(self, table: Table) -> list[Path]:
-        """Every complete file of the table, in order of name."""
+        """Return the path of every complete file of the table, sorted by name."""
         return sorted(path for path, is_file in self._named_like_files(table) if is_file)
 
     def strange_paths(self, table: Table) -> list[Path]:
-        """List what is named like a file of the table and is none: a pipe, a device, or a link to nothing.
+        """Return paths named like files of the table that are no files: pipes, devices, links to nothing.
 
-        Nobody may open it: a pipe keeps its reader waiting for ever.
+        Do not open them: a pipe keeps its reader waiting for ever.
         """
         return sorted(path for path, is_file in self._named_like_files(table) if not is_file)
 
     def refuse_strange_paths(self, table: Table) -> None:
-        """Raise DatasetError that names the first of `strange_paths`, if there is one."""
+        """Raise DatasetError if the table has `strange_paths`; its text names the first one."""
         for path in self.strange_paths(table):
             raise DatasetError(f"{path} is {what_it_is(path)}; move it out of the dataset")
 
     def _named_like_files(self, table: Table) -> Iterator[tuple[Path, bool]]:
-        """Yield what is named `*.parquet` in the table's partitions, and whether it is a file."""
+        """Yield each path named `*.parquet` in the table's partitions, and whether it is a file."""
         for path in (self.folder / table.name).glob("*/*.parquet"):
             try:
                 mode = path.stat().st_mode
@@ -134,13 +141,14 @@ class Dataset:
                 yield path, stat.S_ISREG(mode)
 
     def pattern(self, table: Table) -> str:
-        """Return the glob pattern that matches the paths of `paths`, as DuckDB reads it."""
+        """Return the glob pattern, as DuckDB reads it, that matches every file of the table."""
         return f"{glob.escape(str(self.folder / table.name))}/*/*.parquet"
 
     def read(self, table: Table) -> pa.Table:
-        """Read the whole table as the contract has it; columns that older files lack are null.
+        """Read the whole table with the contract's columns; columns that older files lack are null.
 
-        Raises DatasetError naming the file that cannot be read. For tests and for small tables.
+        Raises DatasetError that names a file that cannot be read. Everything is in memory: use it in tests
+        and for small tables.
         """
         with self.read_lock():
             self.refuse_strange_paths(table)
@@ -148,9 +156,9 @@ class Dataset:
         return pa.concat_tables(parts) if parts else table.arrow.empty_table()
 
     def read_columns(self, table: Table, *names: str) -> Iterator[pa.Table]:
-        """Read some columns that are never null, file by file.
+        """Yield the columns `names`, which must never be null, one Arrow table per file.
 
-        Raises DatasetError naming the file that cannot be read or is not one of this table.
+        Raises DatasetError that names a file that cannot be read or that is not a file of this table.
         """
         with self.read_lock():
             self.refuse_strange_paths(table)
@@ -168,9 +176,9 @@ class Dataset:
 
 
 def open_existing(root: Path, chain: str | None) -> Dataset:
-    """Open a dataset that is there, and choose its chain where none is named.
+    """Open the dataset in folder `root`; without a `chain`, choose the only chain that it has.
 
-    Raises DatasetError when root is no dataset, lacks that chain, or has several of which none is named.
+    Raises DatasetError when `root` is no dataset, lacks that chain, or has several chains and none is chosen.
     """
     found = [name for name in CHAINS if (root / f"{CHAIN_PREFIX}{name}").is_dir()]
     if chain is None:  # a collector that has just begun makes a folder, and no file in it yet
@@ -183,19 +191,19 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
 
 
 def what_it_is(path: Path) -> str:
-    """Say in words why a path is no file that can be read."""
+    """Say in words why `path` cannot be read as a file: it is a broken link, pipe, device or folder."""
     return (
         "a link to a file that is not there" if path.is_symlink() else "no file but a pipe, device or folder"
     )
 
 
 def _has_files(chain_folder: Path) -> bool:
-    """Whether any table of a chain has a file."""
+    """Return whether any table in the folder of a chain has a file."""
     return next(chain_folder.glob("*/*/*.parquet"), None) is not None
 
 
 def check_marker(root: Path) -> None:
-    """Raise DatasetError unless the folder is a dataset of ours, in a version that this software reads."""
+    """Raise DatasetError unless `root` is a dataset of ours, in a version that this software reads."""
     marker = root / DATASET_MARKER
     if not root.is_dir():
         raise DatasetError(f"{root} is no folder; name the dataset that pool-collector writes")
@@ -223,7 +231,10 @@ def check_marker(root: Path) -> None:
 
 
 def _create(root: Path) -> None:
-    """Make a dataset of a folder that is missing or empty; leave one that is there as it is."""
+    """Make a dataset in the missing or empty folder `root`; leave an existing dataset as it is.
+
+    Raises DatasetError if the folder holds other files or cannot be written.
+    """
     marker = root / DATASET_MARKER
     text = json.dumps({"format": DATASET_FORMAT, "version": DATASET_VERSION}) + "\n"
     try:

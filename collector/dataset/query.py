@@ -16,7 +16,7 @@ MEMORY: Final = "1GB"  # above it DuckDB works on disk
 
 @contextmanager
 def query_engine(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB with little memory and a folder for what does not fit into it."""
+    """Open DuckDB with a memory limit; what does not fit goes to files in the folder `spill`."""
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": MEMORY,
         "temp_directory": str(spill),
@@ -30,12 +30,15 @@ def query_engine(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def contract_rows(table: Table, paths: Iterable[Path]) -> str:
-    """Write a query for the rows of files, with the contract's columns; what older files lack is null."""
+    """Return the SQL of a query for all rows of the files at `paths`, with the contract's columns of `table`.
+
+    Columns that older files lack are null.
+    """
     return contract_rows_matching(table, [glob.escape(str(path)) for path in paths])
 
 
 def contract_rows_matching(table: Table, patterns: Iterable[str]) -> str:
-    """Write a query for the rows of the files that match glob patterns, as `contract_rows` does."""
+    """Return the query of `contract_rows` for the files that match glob `patterns`."""
     columns = ", ".join(column.name for column in table.columns)
     nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in contract_types(table).items())
     no_rows = f"SELECT {nulls} WHERE false"
@@ -47,7 +50,7 @@ def contract_rows_matching(table: Table, patterns: Iterable[str]) -> str:
 
 
 def contract_types(table: Table) -> dict[str, str]:
-    """Return the columns of a table of the contract, with the types that DuckDB reads them as."""
+    """Return the columns of `table`, each with the type that DuckDB gives it."""
     return _types_by_table()[table.name]
 
 

@@ -48,12 +48,12 @@ def write_rows(
     stem: str,
     is_sorted: bool = False,
 ) -> list[Path]:
-    """Write rows into a table of a chain, one file `<stem>.parquet` per partition; returns their paths.
+    """Write rows into a table of a chain, one file `<stem>.parquet` per partition; return their paths.
 
-    A file of that name that is already there is complete, and stays as it is. One that cannot be read was
-    damaged since: it gets the ending `.damaged`, and is written anew. A caller whose rows are sorted by
-    `table.sort` says so and saves the sorting. Raises DatasetError when a row does not fit the contract (then
-    nothing is written) or the disk does not take the file, NotWritable when it may take it later.
+    A file of that name that is already there is complete, and stays as it is. If it cannot be read, it was
+    damaged later: it gets the ending `.damaged`, and is written again. Set `is_sorted` if the rows are sorted
+    by `table.sort` already. Raises DatasetError when a row does not fit the contract (then nothing is
+    written) or the file cannot be written, NotWritable when it may be written later.
     """
     if not _STEM.fullmatch(stem):
         raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
@@ -77,11 +77,11 @@ def write_rows(
 
 
 def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> pa.RecordBatch:
-    """Make an Arrow batch of rows: one mapping each, by column name; or take one that was made elsewhere.
+    """Return `rows` as an Arrow batch with the contract's columns; an Arrow batch is only checked.
 
-    A nullable column may be left out of a mapping. Times are datetimes, or integers in the column's own unit
-    since 1970 UTC. Raises RowRefused for a missing or unknown column, a value of the wrong type, a null
-    where the contract has none and a value outside a closed set.
+    Each row is a mapping from column name to value. A nullable column may be left out of it. Times are
+    datetimes, or integers in the column's own unit since 1970 UTC. Raises RowRefused for a missing or unknown
+    column, a value of the wrong type, a null where the contract has none and a value outside a closed set.
     """
     if isinstance(rows, pa.RecordBatch):
         if rows.schema != table.arrow:
@@ -107,7 +107,10 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
 
 
 def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> list[Any]:
-    """Values of a column, None where a row leaves out what may be null; KeyError where it may not be."""
+    """Return the values of `column`; None where a row lacks it and the column is nullable.
+
+    Raises KeyError where a row lacks it and the column is not nullable.
+    """
     try:
         return [row[column.name] for row in rows]
     except KeyError:
@@ -123,7 +126,10 @@ def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
 
 
 def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
-    """Raise RowRefused for a null where the contract has none, or a value that its column must not have."""
+    """Raise RowRefused if a value is null where the contract has none, or not in its column's closed set.
+
+    It is also raised for a time outside the years 1 to 9999.
+    """
     for column in table.columns:
         values = rows.column(column.name)
         if pa.types.is_timestamp(column.type):
@@ -153,7 +159,7 @@ def _check_times(table: Table, column: Column, values: pa.Array | pa.ChunkedArra
 
 
 def conform(table: Table, rows: pa.Table) -> pa.Table:
-    """Give rows the contract's columns, order, types and metadata; columns that they lack are null.
+    """Return `rows` with the contract's columns, order, types and metadata; columns that they lack are null.
 
     Raises RowRefused for a value that does not fit its column.
     """
@@ -174,7 +180,7 @@ def conform(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Split rows by folder: UTC day, or span of heights."""
+    """Split rows by UTC day or span of heights; yield the name of each folder and its rows."""
     if table.day_column is not None:
         keys = pc.cast(rows.column(table.day_column), pa.date32(), safe=False)
     else:
@@ -189,7 +195,10 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file is there with every page as it was written; one that is damaged is moved aside."""
+    """Return whether `path` is a file of which every page is as it was written; False if there is none.
+
+    A damaged file is renamed to `<name>.damaged`.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for _ in file.iter_batches():
@@ -214,7 +223,7 @@ def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) ->
 
 
 def parquet_options(table: Table) -> dict[str, Any]:
-    """Return how the files of a table are written."""
+    """Return the options with which pyarrow writes the files of `table`."""
     ascending = [(name, "ascending") for name in table.sort]
     return {
         "compression": COMPRESSION,
@@ -227,7 +236,10 @@ def parquet_options(table: Table) -> dict[str, Any]:
 
 
 def _dictionary_columns(table: Table) -> list[str]:
-    """Text repeats and is worth a dictionary; for hashes and numbers zstd alone is smaller and faster."""
+    """Return the columns to write with Parquet's dictionary encoding: those of text.
+
+    Text repeats and is worth a dictionary; for hashes and numbers zstd alone is smaller and faster.
+    """
     names = []
     for column in table.columns:
         if column.type == pa.string():
@@ -238,12 +250,18 @@ def _dictionary_columns(table: Table) -> list[str]:
 
 
 def _pruning_columns(table: Table) -> list[str]:
-    """Hashes lie anywhere: their least and greatest value would let no reader leave a row group out."""
+    """Return the columns to write with statistics (least and greatest value): all but hashes.
+
+    Hashes are random, so no reader could skip a row group because of their bounds.
+    """
     return [column.name for column in table.columns if column.type != HASH]
 
 
 def read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
-    """Read a file, or those of these columns that it has."""
+    """Return the rows of a Parquet file; with `names`, only those of these columns that the file has.
+
+    Raises DatasetError if the file cannot be read.
+    """
     try:
         with pq.ParquetFile(path) as file:
             return file.read(names and [name for name in names if name in file.schema_arrow.names])

@@ -1,1 +1,1 @@
-"""Import what others say about blocks and prices, with source and licence, into tables of their own."""
+"""Import what others publish about blocks and prices, with source and licence, into tables of their own."""

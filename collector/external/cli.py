@@ -12,7 +12,7 @@ from collector.external.store import Origin, read_import, store_import
 
 
 class Kind(StrEnum):
-    """What a file holds: a kind of rows."""
+    """Lists what an imported file can hold."""
 
     ARRIVALS = "arrivals"
     BLOCKS = "blocks"
@@ -33,7 +33,7 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
-    """Import arrival times, blocks, pool labels or prices of others, into tables of their own."""
+    """Import arrival times, blocks, pool labels or prices from a file that somebody else published."""
     settings = load_settings(config, dataset=dataset, chain=chain)
     read = read_import(kind.value, file, Origin(source, licence, url), currency=currency)
     # Only now: a file that is refused leaves nothing behind.

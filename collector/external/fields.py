@@ -1,4 +1,4 @@
-"""Read single values of other publishers' files. Each raises ValueError that says what it expected."""
+"""Read single values in other publishers' files. Each function raises ValueError that says what is wrong."""
 
 import datetime as dt
 import math
@@ -19,7 +19,7 @@ _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(
 
 
 def whole(text: str, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    """Read a whole number within bounds."""
+    """Return the whole number in `text`, which must be from `low` to `high`."""
     if not re.fullmatch(r"-?\d{1,19}", text, re.ASCII):
         raise ValueError(f"{text!r} is no whole number")
     value = int(text)
@@ -29,24 +29,24 @@ def whole(text: str, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
 
 
 def height(text: str) -> int:
-    """Read a height."""
+    """Return the block height in `text`, which is at most 10 million."""
     return whole(text, high=MAX_HEIGHT)
 
 
 def block_hash(text: str) -> bytes:
-    """Read a hash in display order into internal byte order."""
+    """Return a hash, written in display order as 64 hex digits, as bytes in internal byte order."""
     return hash_bytes(text)
 
 
 def time_us(text: str) -> int:
-    """Read milliseconds since 1970 UTC as microseconds."""
+    """Return a time, written as milliseconds since 1970 UTC, as microseconds."""
     value_ms = whole(text)
     check_time(value_ms / MS)
     return value_ms * MS
 
 
 def time_s(text: str) -> int:
-    """Read a date and time as seconds since 1970; one without a zone is UTC."""
+    """Return a date and time in ISO format as seconds since 1970; without a time zone it is UTC."""
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -59,12 +59,12 @@ def time_s(text: str) -> int:
 
 
 def time_s_or_none(text: str) -> int | None:
-    """Read a date and time as `time_s` does; nothing gives None."""
+    """Return a date and time as `time_s` does; return None for an empty text."""
     return time_s(text) if text else None
 
 
 def day_s(text: str) -> int:
-    """Read a day, UTC, with or without a time in it, as seconds since 1970 at its begin."""
+    """Return a date, with or without a UTC time behind it, as seconds since 1970 at the day's begin."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no day like 2018-02-25")
@@ -74,7 +74,7 @@ def day_s(text: str) -> int:
 
 
 def price(text: str) -> float:
-    """Read a price: finite and not negative; the first ones are so low that sources round them to zero."""
+    """Return a price, which must be finite and not negative; sources round the first prices to zero."""
     value = float(text)
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{text!r} is no price")
@@ -82,18 +82,18 @@ def price(text: str) -> float:
 
 
 def script(text: str) -> bytes:
-    """Read a script in hex."""
+    """Return the bytes of a script written in hex."""
     return bytes.fromhex(text)
 
 
 def label(text: str) -> str:
-    """Read a name. It is kept as it is; whoever shows it escapes it."""
+    """Return a pool's name of 1 to 200 characters unchanged; whoever shows it must escape it."""
     if not text.strip() or len(text) > MAX_LABEL_CHARACTERS:
         raise ValueError(f"{text[:40]!r} is no name of 1 to {MAX_LABEL_CHARACTERS} characters")
     return text
 
 
 def check_time(value_s: float) -> None:
-    """Raise ValueError for a time before the first block or in the future."""
+    """Raise ValueError for a time before the first block's day or more than two hours ahead."""
     if not FIRST_DAY_S <= value_s <= time.time() + AHEAD_S:
         raise ValueError(f"{value_s:.0f} s since 1970 is before the first block or in the future")

@@ -51,7 +51,10 @@ HEADLESS_ARRIVAL: Final = re.compile(r"\d+,[0-9a-f]{64},\d+")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a file: the names it may have, how its text is read, and whether it may be missing."""
+    """Describes a column to look for in a file: the names it may have and how its text is read.
+
+    `may_lack` allows files without the column.
+    """
 
     names: tuple[str, ...]
     read: Read
@@ -59,17 +62,17 @@ class Field:
 
 
 def u32(text: str) -> int:
-    """Read an unsigned number of 32 bits."""
+    """Return the whole number in `text`, from 0 to 2^32 - 1; raise ValueError otherwise."""
     return fields.whole(text, high=U32)
 
 
 def count(text: str) -> int:
-    """Read a count."""
+    """Return the whole number in `text`, from 0 to 2^31 - 1; raise ValueError otherwise."""
     return fields.whole(text, high=I32)
 
 
 def version(text: str) -> int:
-    """Read a version, which some write unsigned, as a signed number of 32 bits."""
+    """Return a block version as a signed 32-bit number; some publishers write it unsigned."""
     value = fields.whole(text, low=-I32 - 1, high=U32)
     return value - (1 << 32) if value > I32 else value
 
@@ -121,7 +124,10 @@ KINDS: Final[dict[str, tuple[Table, Mapping[str, Field]]]] = {
 
 
 def read_rows(kind: str, path: Path) -> list[Values]:
-    """Read a file of a kind. Whatever it holds, raises nothing but DecodeError, which names the line."""
+    """Return the rows of a file of kind `kind` (arrivals, blocks, labels or prices).
+
+    Raises only DecodeError, whatever the file holds; its text names the file and, for a bad value, the line.
+    """
     wanted = KINDS[kind][1]
     try:
         _check_size(path, MAX_JSON_BYTES if path.suffix == ".json" else MAX_FILE_BYTES)
@@ -142,7 +148,7 @@ def read_rows(kind: str, path: Path) -> list[Values]:
 
 
 def _check_size(path: Path, max_bytes: int) -> None:
-    """Refuse what is no file, such as a device that never ends, and a file that is too large."""
+    """Raise DecodeError if `path` is no regular file, such as a device, or has more than `max_bytes`."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         raise DecodeError(f"{path} is no file that can be read to its end; copy its content into one")
@@ -151,7 +157,7 @@ def _check_size(path: Path, max_bytes: int) -> None:
 
 
 def _limited(path: Path, rows: Iterator[Values]) -> list[Values]:
-    """Collect rows up to the limit."""
+    """Return `rows` as a list; raise DecodeError if there are more than MAX_ROWS."""
     found: list[Values] = []
     for row in rows:
         if len(found) == MAX_ROWS:
@@ -161,7 +167,7 @@ def _limited(path: Path, rows: Iterator[Values]) -> list[Values]:
 
 
 def _lines(path: Path, lines: TextIO) -> Iterator[str]:
-    """Yield lines; refuse one that is too long, of which the rest may not fit into memory."""
+    """Yield the lines of a text file; raise DecodeError at a line too long to be a row."""
     while line := lines.readline(MAX_LINE_CHARACTERS):
         if len(line) == MAX_LINE_CHARACTERS:
             raise DecodeError(
@@ -171,7 +177,7 @@ def _lines(path: Path, lines: TextIO) -> Iterator[str]:
 
 
 def _from_text(path: Path, file: TextIO, wanted: Mapping[str, Field]) -> Iterator[Values]:
-    """Read rows of text whose fields are separated by commas or tabs; the first line names the columns."""
+    """Yield the rows of a CSV or TSV file whose first line names the columns."""
     lines = _lines(path, file)
     first = next(lines, "")
     if not first.strip():
@@ -192,7 +198,10 @@ def _from_text(path: Path, file: TextIO, wanted: Mapping[str, Field]) -> Iterato
 
 
 def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Values]:
-    """Read rows of a Parquet file, batch by batch: a small file may unfold to more than fits into memory."""
+    """Yield the rows of a Parquet file.
+
+    It is read batch by batch, because a small file may unfold to more than fits into memory.
+    """
     n_read = 0
     try:
         with pq.ParquetFile(path) as whole:
@@ -212,7 +221,10 @@ def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Values]:
 
 
 def _check_unfolded(path: Path, file: pq.ParquetFile, names: Iterable[str]) -> None:
-    """Refuse a Parquet file whose footer announces more rows or bytes than are read, or columns of lists."""
+    """Raise DecodeError if a Parquet file is too large to read, or if a column in `names` holds lists.
+
+    The number of rows and bytes is taken from its footer.
+    """
     metadata = file.metadata
     n_bytes = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     if metadata.num_rows > MAX_ROWS:
@@ -225,7 +237,10 @@ def _check_unfolded(path: Path, file: pq.ParquetFile, names: Iterable[str]) -> N
 
 
 def _texts(path: Path, column: pa.Array) -> list[str]:
-    """Return the values of a column as texts; a null is an empty text, like an empty field of a CSV file."""
+    """Return the values of a Parquet column as texts; a null is an empty text, as in a CSV file.
+
+    Raises DecodeError for a value that is too long.
+    """
     if isinstance(column, pa.DictionaryArray):
         lengths = pc.binary_length(column.dictionary)
         if len(lengths) and (pc.max(lengths).as_py() or 0) > MAX_TEXT_CHARACTERS:
@@ -234,7 +249,7 @@ def _texts(path: Path, column: pa.Array) -> list[str]:
 
 
 def _from_ohlc(path: Path) -> Iterator[Values]:
-    """Read a list of [open, high, low, close] by day; days without a price are zeros."""
+    """Yield daily prices from a JSON list of [open, high, low, close]; days of zeros are left out."""
     try:
         days = json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
@@ -258,7 +273,10 @@ def _from_ohlc(path: Path) -> Iterator[Values]:
 
 
 def _places(path: Path, header: Sequence[str], wanted: Mapping[str, Field]) -> dict[str, int]:
-    """Find each wanted column in the header."""
+    """Return the position in `header` of each wanted column that the file has.
+
+    Raises DecodeError if a column is missing that must not be.
+    """
     names = [name.strip() for name in header]
     places = {}
     for column, field in wanted.items():
@@ -273,7 +291,10 @@ def _places(path: Path, header: Sequence[str], wanted: Mapping[str, Field]) -> d
 
 
 def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> Values:
-    """Read the texts of a row; refuse it where one is no value of its column."""
+    """Return the values of one row, read from its `texts`; `where` names the row in an error.
+
+    Raises DecodeError if a text is no value of its column, or prices contradict each other.
+    """
     row: Values = {}
     for name, text in texts.items():
         try:
@@ -286,7 +307,7 @@ def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> V
 
 
 def _check_prices(where: str, row: Mapping[str, float]) -> None:
-    """Refuse a day of which the first or last price is not between the lowest and the highest."""
+    """Raise DecodeError if open or close of a day is not between its low and its high."""
     inner = [row[name] for name in ("open", "close") if name in row]
     low, high = row.get("low", min(inner)), row.get("high", max(inner))
     if not low <= min(inner) <= max(inner) <= high:

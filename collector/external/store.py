@@ -1,4 +1,4 @@
-"""Store imported rows in their tables, with a row that says where they are from."""
+"""Store imported rows in their tables, with a row in `external_sources` that says where they are from."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Origin(NamedTuple):
-    """Where a file is from."""
+    """Says who published a file, under which licence, and at which address."""
 
     source: str  # short name of who says so
     licence: str
@@ -30,7 +30,7 @@ class Origin(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """How many rows an import found, and stored."""
+    """Says how many rows a file has, and how many of them were stored."""
 
     table: str
     n_rows: int  # in the file
@@ -38,7 +38,7 @@ class Imported(NamedTuple):
 
 
 class ImportFile(NamedTuple):
-    """A file that was read and found good, before anything of it is stored."""
+    """Holds the rows of a file that was read and checked, and its row of `external_sources`."""
 
     kind: str
     table: Table
@@ -48,9 +48,9 @@ class ImportFile(NamedTuple):
 
 
 def read_import(kind: str, path: Path, origin: Origin, *, currency: str = "USD") -> ImportFile:
-    """Read and check a file; changes nothing anywhere.
+    """Read and check a file of kind `kind`; store nothing.
 
-    Raises DecodeError when the file is not what it should be or contradicts itself, SettingsError for an
+    Raises DecodeError when the file cannot be read or has two rows for the same thing, SettingsError for an
     incomplete origin.
     """
     _check_origin(origin)
@@ -78,9 +78,9 @@ def read_import(kind: str, path: Path, origin: Origin, *, currency: str = "USD")
 
 
 def store_import(dataset: Dataset, file: ImportFile) -> Imported:
-    """Store the rows of a file that the dataset lacks; nothing when the file itself was stored before.
+    """Store the rows of a file that the dataset lacks, and return the counts; store no file twice.
 
-    Raises DatasetError when the source says something else than it said before.
+    Raises DatasetError when a row contradicts one that the same source gave before.
     """
     key = (file.origin.source, file.kind, file.about["file_sha256"])
     with dataset.backfill_lock():
@@ -99,12 +99,12 @@ def store_import(dataset: Dataset, file: ImportFile) -> Imported:
 def import_file(
     dataset: Dataset, kind: str, path: Path, origin: Origin, *, currency: str = "USD"
 ) -> Imported:
-    """Read a file and store its rows; raises what `read_import` and `store_import` raise."""
+    """Read a file and store its new rows; raise what `read_import` and `store_import` raise."""
     return store_import(dataset, read_import(kind, path, origin, currency=currency))
 
 
 def _digest(path: Path) -> bytes:
-    """Return the SHA-256 of a file."""
+    """Return the SHA-256 of a file; raise DecodeError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
@@ -113,7 +113,10 @@ def _digest(path: Path) -> bytes:
 
 
 def _earliest(arrivals: Sequence[Values]) -> list[Values]:
-    """Keep the first arrival of each block: a node connects a block again after a reorganisation."""
+    """Return only the earliest arrival of each block.
+
+    A node connects a block again after a reorganisation, so a file may have several.
+    """
     by_time = sorted(arrivals, key=itemgetter("arrived_at"))
     first: dict[Value, Values] = {}
     for row in by_time:
@@ -134,7 +137,7 @@ def _check_origin(origin: Origin) -> None:
 
 
 def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> None:
-    """Refuse a file with two rows about the same."""
+    """Raise DecodeError if two rows of a file have the same grain, such as the same block."""
     seen = set()
     for number, row in enumerate(rows, start=1):
         key = _key(table, row)
@@ -144,7 +147,7 @@ def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> Non
 
 
 def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Values]:
-    """Return the rows that the dataset lacks; refuse those that contradict a stored one."""
+    """Return the rows that the dataset lacks; raise DatasetError if one contradicts a stored row."""
     # Through Arrow, so that both sides have the same types.
     stored = {_key(table, row): row for row in dataset.read(table).to_pylist()}
     given = to_batch(table, rows).to_pylist()
@@ -162,7 +165,7 @@ def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Va
 
 
 def _key(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values that identify a row."""
+    """Return the values of the grain, which identify a row of `table`."""
     return tuple(row[name] for name in table.grain)
 
 
@@ -171,6 +174,6 @@ def _without_import_time(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(table: Table, row: Mapping[str, Any]) -> str:
-    """Name what a row is about, for a message; hashes in display order."""
+    """Return the values that identify a row as text for a message; hashes are in display order."""
     values = (row[name] for name in table.grain if name != "source")
     return ", ".join(value[::-1].hex() if isinstance(value, bytes) else str(value) for value in values)

@@ -55,9 +55,10 @@ def default_datadir() -> Path:
 
 
 def find_access(node: NodeSettings, chain: str) -> Access:
-    """Return how to reach the RPC of a node. Our settings override its bitcoin.conf.
+    """Return the URL and the credentials of a node's RPC. Our settings override its bitcoin.conf.
 
-    Raises SettingsError for a named file that cannot be read, and for a bitcoin.conf of another chain.
+    Raises SettingsError if a file that the settings name cannot be read, or if bitcoin.conf is for another
+    chain.
     """
     if node.ca_file is not None and not node.ca_file.is_file():
         raise SettingsError(f"there is no file {node.ca_file}; set ca_file to certificates in PEM format")
@@ -80,9 +81,10 @@ def find_access(node: NodeSettings, chain: str) -> Access:
 
 
 def read_conf(path: Path, chain: str, datadir: Path, *, must_exist: bool) -> Conf:
-    """Read a bitcoin.conf and the files it includes for a chain; a missing file is empty unless `must_exist`.
+    """Return the settings of a bitcoin.conf and of the files it includes for `chain`.
 
-    Names of included files are relative to the datadir. Included files cannot include others.
+    Names of included files are relative to the datadir. Included files cannot include others. A missing file
+    is empty; with `must_exist` it raises SettingsError.
     """
     conf = _read(path, must_exist=must_exist)
     named = [name for section in (chain, "") for name in conf.get(section, {}).get("includeconf", [])]
@@ -119,7 +121,7 @@ def _read(path: Path, *, must_exist: bool) -> Conf:
 
 
 def _refuse_other_chain(conf: Conf, chain: str, path: Path) -> None:
-    """Raise SettingsError if a bitcoin.conf chooses another chain than the settings."""
+    """Raise SettingsError if a bitcoin.conf chooses another chain than our settings do."""
     common = {name: values[0] for name, values in conf.get("", {}).items()}
     switched = [name for switch, name in CHAIN_SWITCHES.items() if common.get(switch, "0") != "0"]
     chosen = common.get("chain") or next(iter(switched), chain)
@@ -131,7 +133,7 @@ def _refuse_other_chain(conf: Conf, chain: str, path: Path) -> None:
 
 
 def _rpc_url(conf: Conf, chain: str) -> str:
-    """Return the address of the RPC: loopback, or rpcbind if there is an rpcallowip."""
+    """Return the URL of the RPC: the host of rpcbind if bitcoin.conf has an rpcallowip, else loopback."""
     port = _value(conf, chain, "rpcport") or str(RPC_PORTS[chain])
     bound = _values(conf, chain, "rpcbind") if _values(conf, chain, "rpcallowip") else []
     addresses = [_host_and_port(each, port) for each in bound] or [("127.0.0.1", port)]
@@ -140,7 +142,10 @@ def _rpc_url(conf: Conf, chain: str) -> str:
 
 
 def _host_and_port(address: str, port: str) -> tuple[str, str]:
-    """Split an address of rpcbind; a wildcard becomes loopback, an IPv6 address loses its brackets."""
+    """Split a value of rpcbind into host and port; without a port in it, use `port`.
+
+    A wildcard host becomes loopback, and an IPv6 address loses its brackets.
+    """
     host, colon, own = address.rpartition(":")
     if not colon or address.endswith("]") or (":" in host and not host.endswith("]")):
         host, own = address, port  # no port behind it

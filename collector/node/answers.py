@@ -1,7 +1,7 @@
 """Read the fields of RPC answers, and raise NodeError with one sentence where a field is wrong.
 
-A node of another version, or a server that is not a node, may answer anything. What is read here has the type
-that its name promises and fits into the column that it is for.
+A node of another version, or a server that is not a node, may answer anything. Each function here checks that
+a value has the type that the function promises and fits into a column of the dataset.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ LONGEST_SHOWN: Final = 40
 
 
 def refuse(what: str, value: object, expected: str) -> NoReturn:
-    """Raise NodeError: `what` should have been `expected`, and is `value`."""
+    """Raise NodeError saying that the field `what` is `value` and should have been `expected`."""
     shown = printable(repr(value))
     shown = shown if len(shown) <= LONGEST_SHOWN else shown[:LONGEST_SHOWN] + "…"
     raise NodeError(f"{what} is {shown}, not {expected}; is it the RPC port of a node that we support?")
 
 
 def read_hash(what: str, value: object) -> bytes:
-    """Return a hash of 64 hex digits in internal byte order."""
+    """Return the 64 hex digits in `value` as a hash in internal byte order; NodeError if it has none."""
     if isinstance(value, str):
         try:
             return hash_bytes(value)
@@ -38,7 +38,7 @@ def read_hash(what: str, value: object) -> bytes:
 
 
 def read_hex(what: str, value: object) -> bytes:
-    """Return bytes that are written as hex digits."""
+    """Return the bytes that `value` writes as hex digits; raise NodeError if it is anything else."""
     if isinstance(value, str):
         try:
             return bytes.fromhex(value)
@@ -48,21 +48,24 @@ def read_hex(what: str, value: object) -> bytes:
 
 
 def read_list(what: str, value: object) -> list[Any]:
-    """Return a list."""
+    """Return `value` if it is a list; raise NodeError that names it as `what` otherwise."""
     if isinstance(value, list):
         return value
     refuse(what, value, "a list")
 
 
 def read_integer(what: str, value: object, *, least: int = 0, most: int = MOST_NUMBER) -> int:
-    """Return a whole number from `least` to `most`."""
+    """Return `value` if it is a whole number from `least` to `most`; raise NodeError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
         return value
     refuse(what, value, f"a whole number from {least} to {most}")
 
 
 def read_amount(what: str, value: object, *, least: int = 0) -> Decimal:
-    """Return an amount in BTC, of at most 8 decimals, from `least` to what there can ever be."""
+    """Return `value` as an amount in BTC with at most 8 decimals; raise NodeError if it is none.
+
+    The amount must be at least `least` and at most 21 million BTC.
+    """
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         amount = Decimal(value)
         if least <= amount <= MOST_COINS and amount == round(amount, DECIMALS):
@@ -71,7 +74,11 @@ def read_amount(what: str, value: object, *, least: int = 0) -> Decimal:
 
 
 class Fields:
-    """The fields of an object in the answer to a method."""
+    """Reads the fields of one JSON object in an RPC answer.
+
+    Every method raises NodeError, with the name of the field, when the field is missing or is of another
+    type.
+    """
 
     def __init__(self, what: str, value: object) -> None:
         if not isinstance(value, Mapping):
@@ -81,11 +88,11 @@ class Fields:
 
     @property
     def all(self) -> Mapping[str, Any]:
-        """All fields, unread."""
+        """Return every field of the object as the node sent it, before any is checked."""
         return self._fields
 
     def get(self, name: str) -> object:
-        """Return a field; raise NodeError when there is none."""
+        """Return the value of field `name` unchecked; raise NodeError when the object lacks it."""
         try:
             return self._fields[name]
         except KeyError:
@@ -94,25 +101,25 @@ class Fields:
             ) from None
 
     def hash(self, name: str) -> bytes:
-        """Return a hash in internal byte order."""
+        """Return the field `name` as a hash in internal byte order."""
         return read_hash(f"{self._what}: {name}", self.get(name))
 
     def hashes(self, name: str) -> list[bytes]:
-        """Return a list of hashes in internal byte order."""
+        """Return the field `name`, a list of hashes, each in internal byte order."""
         return [read_hash(f"{self._what}: {name}", each) for each in self.list(name)]
 
     def list(self, name: str) -> list[Any]:
-        """Return a list."""
+        """Return the field `name` if it is a list; raise NodeError otherwise."""
         return read_list(f"{self._what}: {name}", self.get(name))
 
     def fields(self, name: str) -> "Fields":
-        """Return the fields of an object within."""
+        """Return a reader of the JSON object that the field `name` holds."""
         return Fields(f"{self._what}: {name}", self.get(name))
 
     def integer(self, name: str, *, most: int = MOST_NUMBER) -> int:
-        """Return a whole number from 0 to `most`."""
+        """Return the field `name` if it is a whole number from 0 to `most`; raise NodeError otherwise."""
         return read_integer(f"{self._what}: {name}", self.get(name), most=most)
 
     def amount(self, name: str, *, least: int = 0) -> Decimal:
-        """Return an amount in BTC of at least `least`."""
+        """Return the field `name` if it is an amount in BTC of at least `least`; NodeError otherwise."""
         return read_amount(f"{self._what}: {name}", self.get(name), least=least)

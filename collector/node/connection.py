@@ -1,7 +1,7 @@
-"""One HTTP connection to the RPC of a node, with a deadline and a limit for each answer.
+"""Open one HTTP connection to the RPC of a node, with a deadline and a size limit for each answer.
 
 `http.client` and `requests` apply a timeout to each read, so a server that sends a byte a second holds a
-request for as long as it likes. Here every read of a request shares one deadline, and looks at the stop event
+request for as long as it likes. Here every read of a request shares one deadline, and checks the stop event
 several times a second. No library that we depend on does this.
 """
 
@@ -29,11 +29,11 @@ class Stopped(Exception):  # noqa: N818 - a decision of ours, not a mistake
 
 
 class TooLarge(Exception):  # noqa: N818 - see above
-    """The answer has more bytes than the limit of its request."""
+    """The answer has more bytes than its request allows."""
 
 
 class Response(NamedTuple):
-    """One whole answer."""
+    """Holds one complete HTTP answer."""
 
     status: HTTPStatus | int
     date: str | None  # the header `Date`
@@ -42,7 +42,7 @@ class Response(NamedTuple):
 
 
 class Connection:
-    """A connection that is opened by the first request and kept open for the next one."""
+    """Sends requests over one HTTP connection, opened by the first request and kept open for the next."""
 
     def __init__(self, url: str, *, ca_file: Path | None, stop: threading.Event) -> None:
         parts = urlsplit(url)
@@ -78,7 +78,7 @@ class Connection:
             self._http.close()
 
     def _open(self, deadline_s: float) -> "_DeadlineSocket":
-        """Connect, and put a socket with a deadline in the place of the one that http.client has made."""
+        """Connect, and replace the socket that http.client made by one with a deadline."""
         self._http.timeout = max(0.001, deadline_s - time.monotonic())
         self._http.connect()
         plain: Any = self._http.sock
@@ -88,7 +88,7 @@ class Connection:
         return self._socket
 
     def _exchange(self, body: bytes, headers: dict[str, str], deadline_s: float, limit: int) -> Response:
-        """Send one request over the open connection, or over a new one, and read its answer."""
+        """Send one request over the open connection, or over a new one, and return its answer."""
         connected = self._socket
         if self._http.sock is None or connected is None or connected.is_closed_by_peer():
             self.close()
@@ -110,7 +110,10 @@ class Connection:
 
 
 class _DeadlineSocket:
-    """A connected socket, as far as http.client uses one, all of whose operations end by `deadline_s`."""
+    """Wraps a connected socket so that every operation ends by `deadline_s` on the monotonic clock.
+
+    It has only the methods that http.client uses.
+    """
 
     def __init__(self, connected: socket.socket, stop: threading.Event) -> None:
         self.deadline_s = 0.0  # on the monotonic clock
@@ -118,17 +121,20 @@ class _DeadlineSocket:
         self._stop = stop
 
     def sendall(self, data: bytes) -> None:
-        """Send everything."""
+        """Send all of `data`; raise TimeoutError at the deadline."""
         self._socket.settimeout(self._left_s())
         self._socket.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a buffered reader of what comes."""
+        """Return a buffered reader of the bytes that arrive; http.client passes `mode`, always "rb"."""
         del mode
         return io.BufferedReader(_DeadlineReader(self), CHUNK_BYTES)
 
     def receive_into(self, buffer: Any) -> int:
-        """Wait for bytes until the deadline or a stop, and put them into `buffer`."""
+        """Wait for bytes, put them into `buffer` and return their number (0 after the peer closed).
+
+        Raises TimeoutError at the deadline and Stopped once the stop event is set.
+        """
         while True:
             self._socket.settimeout(min(self._left_s(), LONGEST_READ_S))
             with suppress(TimeoutError):
@@ -141,15 +147,18 @@ class _DeadlineSocket:
         return bool(poll.poll(0))
 
     def hold(self) -> io.RawIOBase:
-        """Keep the socket open until the result is closed; http.client closes it before it reads."""
+        """Return a reader that keeps the socket open until it is closed.
+
+        http.client closes the socket before it reads the answer.
+        """
         return self._socket.makefile("rb", buffering=0)
 
     def close(self) -> None:
-        """Close the socket once no reader holds it."""
+        """Close the socket; it stays open until readers made by `hold` are closed too."""
         self._socket.close()
 
     def _left_s(self) -> float:
-        """Return the seconds until the deadline; raise TimeoutError behind it and Stopped after a stop."""
+        """Return the seconds until the deadline; raise TimeoutError after it and Stopped after a stop."""
         if self._stop.is_set():
             raise Stopped
         left_s = self.deadline_s - time.monotonic()
@@ -159,7 +168,7 @@ class _DeadlineSocket:
 
 
 class _DeadlineReader(io.RawIOBase):
-    """What comes from a socket, as a raw stream."""
+    """Gives the bytes that arrive at a _DeadlineSocket as a raw stream."""
 
     def __init__(self, source: _DeadlineSocket) -> None:
         self._source = source

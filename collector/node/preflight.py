@@ -1,4 +1,4 @@
-"""Check a node before anything is written: it is reachable, on our chain, and publishes our topics.
+"""Check a node before anything is written: it answers, is on our chain, and publishes our ZMQ topics.
 
 Every reason not to start is one sentence with the value that was found and the setting to change.
 """
@@ -66,7 +66,10 @@ log = structlog.get_logger(__name__)
 
 
 class NodeFacts(NamedTuple):
-    """What a check of a node found. The session later sets `session` and `started_at` of the row."""
+    """Holds what a check of a node found: its ZMQ addresses, its start, and a row of `nodes`.
+
+    The session later sets `session` and `started_at` of the row.
+    """
 
     endpoints: dict[str, str]  # ZMQ address by topic
     node_began_before_s: float  # latest possible start of the node, on our monotonic clock
@@ -76,7 +79,7 @@ class NodeFacts(NamedTuple):
 def client_for(
     node: NodeSettings, chain: str, *, patience_s: float = 0.0, stop: threading.Event | None = None
 ) -> RpcClient:
-    """Return a client for the RPC of a node, found by the settings, else by its bitcoin.conf."""
+    """Return an RPC client for a node, with address and login from our settings or its bitcoin.conf."""
     access = find_access(node, chain)
     return RpcClient(
         access.rpc_url,
@@ -106,7 +109,7 @@ def refuse_same_node_twice(settings: Settings) -> None:
 
 
 def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool = True) -> NodeFacts:
-    """Check the node and return its facts; the first time, also log warnings about its settings.
+    """Check the node and return its facts; with `is_first`, also log warnings about its settings.
 
     Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, NodeError for a node that is
     too old, SettingsError for an address that is not an RPC, and the errors of the client.
@@ -117,7 +120,10 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
 
 
 def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool) -> NodeFacts:
-    """Ask the node everything; a KeyError or TypeError means an answer that no node gives."""
+    """Call every method that a check needs and return the facts.
+
+    Raises KeyError or TypeError for an answer that no node gives; `examine` turns these into a NodeError.
+    """
     chain = client.call("getblockchaininfo")
     if is_first:
         _refuse_forbidden(client)
@@ -154,7 +160,7 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
 
 
 def _count(value: Any) -> int:
-    """Return a number of an answer that fits its column; raise TypeError or ValueError otherwise."""
+    """Return `value` if it is a whole number of 0 to 2^31 - 1; raise TypeError or ValueError otherwise."""
     if not isinstance(value, int):
         raise TypeError(f"{value!r} is not a whole number")
     if not 0 <= value <= MOST:
@@ -163,7 +169,7 @@ def _count(value: Any) -> int:
 
 
 def _refuse_forbidden(client: RpcClient) -> None:
-    """Raise NodeRefused with every method that the node's rpcwhitelist forbids us."""
+    """Raise NodeRefused that lists the methods we need and the node's rpcwhitelist forbids us."""
     forbidden = []
     for method in METHODS:
         try:
@@ -180,7 +186,10 @@ def _refuse_forbidden(client: RpcClient) -> None:
 
 
 def _refuse_unfit(chain: Mapping[str, Any], network: Mapping[str, Any], name: str, wanted: str) -> None:
-    """Raise an error for a node that is on another chain, too old, or still downloading."""
+    """Raise an error for a node that is on another chain than `wanted`, too old, or still downloading.
+
+    `chain` and `network` are the answers to getblockchaininfo and getnetworkinfo.
+    """
     if chain["chain"] != wanted:
         raise WrongChain(
             f"{name} is on {printable(str(chain['chain']))!r}, the settings say "
@@ -213,7 +222,11 @@ def warn_of_settings(node: str, chain: Mapping[str, Any], notifiers: list[Mappin
 
 
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:
-    """Return the ZMQ address of each topic, from the settings, else from the node."""
+    """Return the ZMQ address of each topic: the one in our settings, else the one the node reports.
+
+    Raises MissingTopic if the node does not publish a topic. `notifiers` is the answer to
+    getzmqnotifications.
+    """
     published = {str(notifier["type"]).removeprefix("pub"): notifier for notifier in notifiers}
     missing = [topic for topic in ZMQ_TOPICS if topic not in published]
     if missing:
@@ -251,7 +264,7 @@ def refuse_zmq_port(url: str) -> None:
 
 
 def reachable(address: str, rpc_url: str) -> str:
-    """Return a ZMQ address with a wildcard host replaced by the host of the RPC."""
+    """Return a ZMQ address; a wildcard host (0.0.0.0, ::, *) in it becomes the host of the RPC."""
     parts = urlsplit(address)
     if parts.scheme == "tcp" and parts.hostname in ("0.0.0.0", "::", "*"):  # noqa: S104 - read, not bound
         host = urlsplit(rpc_url).hostname or ""
@@ -260,5 +273,5 @@ def reachable(address: str, rpc_url: str) -> str:
 
 
 def _software() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that matter for a row."""
+    """Return the versions of Python and of the libraries that can change what a row holds."""
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES}

@@ -1,4 +1,4 @@
-"""Threads that ask a node, so that the thread which handles events never waits for an answer.
+"""Run requests to a node in their own threads, so that the thread that handles events never waits.
 
 A request is a function that gets the client and returns an answer. The finished request goes into the queue
 of the thread that asked, which calls `deliver` on it. While the node is away, a thread repeats its request
@@ -26,13 +26,16 @@ log = structlog.get_logger(__name__)
 
 
 class FinishedRequest(NamedTuple):
-    """A request with its answer, for the thread that asked: `deliver` passes the answer on."""
+    """Carries an answered request back to the thread that asked.
+
+    That thread calls `deliver`, which passes the answer to the function that waits for it.
+    """
 
     deliver: Callable[[], None]
 
 
 class RequestThread:
-    """One thread that sends requests to a node, one after the other."""
+    """Sends requests to a node in one thread, one after the other."""
 
     def __init__(self, name: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
         self.n_open = 0  # requests not delivered yet; only the thread that asks changes it
@@ -51,9 +54,10 @@ class RequestThread:
         then: Callable[[T], None],
         failed: Callable[[NodeError], None],
     ) -> None:
-        """Send a request after those before it. The asking thread then calls `then` or `failed`.
+        """Queue a request; when it is answered, the asking thread calls `then` or `failed`.
 
-        `then` gets the answer and `failed` the node's error. Any other exception is raised in that thread.
+        `then` gets the answer and `failed` the node's error. Any other exception is raised in the asking
+        thread.
         """
 
         def finish() -> FinishedRequest:
@@ -74,17 +78,20 @@ class RequestThread:
         self._requests.put(None)
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread and wait for it; a request that hangs for longer is left behind."""
+        """End the thread and wait up to `timeout_s` for it; a request that hangs for longer is abandoned."""
         self.end()
         self._thread.join(timeout_s)
 
     def _deliver(self, take: Callable[[Any], None], answer: Any) -> None:
-        """Count a request as delivered and pass its answer on; runs in the thread that asked."""
+        """Lower `n_open` and pass `answer` to `take`; runs in the thread that asked."""
         self.n_open -= 1
         take(answer)
 
     def _until_answered(self, request: Callable[[RpcClient], T]) -> T:
-        """Repeat a request until the node answers, or until this thread is to stop."""
+        """Repeat a request until the node answers, and return the answer.
+
+        After `end`, the last error of a node that is away is raised instead.
+        """
 
         def attempt() -> T:
             with self._client.reading():
@@ -104,20 +111,20 @@ class RequestThread:
         return answer
 
     def _say_away(self, error: BaseException) -> None:
-        """Log the first of several failed attempts."""
+        """Log `node.away` at the first failed attempt, and set `away`."""
         if not self.away:
             log.warning("node.away", thread=self._name, reason=str(error))
         self.away = True
 
     def _run(self) -> None:
-        """Work through the requests until `end` is called."""
+        """Take requests from the queue and answer them, one after the other, until `end` is called."""
         while (finish := self._requests.get()) is not None:
             self._finished.put(finish())
         self._client.close()
 
 
 class NodeRequests:
-    """The request threads of one node: mempool, blocks, templates, and the node's own status.
+    """Holds the request threads of one node: for its mempool, blocks, templates and status.
 
     A template describes the moment in which it is taken. In a thread of its own it does not wait behind a
     hundred blocks.
@@ -133,12 +140,12 @@ class NodeRequests:
 
     @property
     def n_open(self) -> int:
-        """Number of requests that are not delivered yet."""
+        """Return how many requests of all threads are not delivered yet."""
         return sum(each.n_open for each in self._all)
 
     @property
     def away(self) -> bool:
-        """Whether the node leaves a request of any thread unanswered."""
+        """Return whether any thread repeats a request because the node does not answer."""
         return any(each.away for each in self._all)
 
     def stop(self) -> None:
@@ -154,14 +161,14 @@ class NodeRequests:
 
 
 def _raise(error: Exception) -> None:
-    """Raise an error; `ask` takes functions only."""
+    """Raise `error`, as a function, because `ask` delivers every result by calling a function."""
     raise error
 
 
 def raise_unless_stopped(error: NodeError) -> None:
-    """Raise an error that the node answered with; ignore one that says only that a stop cut a request off.
+    """Raise an error that the node answered with; ignore one that only says that a stop ended the request.
 
-    This is `failed` for requests that every supported node answers.
+    Pass this as `failed` for requests that every supported node can answer.
     """
     if not isinstance(error, NodeUnavailable | NodeRefused):
         raise error

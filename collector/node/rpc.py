@@ -1,4 +1,4 @@
-"""JSON-RPC to a node: exact amounts, a deadline and a size limit for each answer, typed errors.
+"""Call the JSON-RPC of a node with exact amounts, a deadline and size limit per answer, and typed errors.
 
 Amounts are parsed as `Decimal`, never as float. The cookie is read at the first request and again when the
 node answers 401, because a restarted node writes a new one. Plain HTTP to another machine needs a setting. No
@@ -53,11 +53,11 @@ Call = tuple[Any, ...]  # (method, *params)
 
 
 class RpcClient:
-    """The RPC of one node. Several threads may use it: each has its own connection.
+    """Calls the RPC of one node. Several threads may use it: each has its own connection.
 
     A request fails unless its whole answer is there within `timeout_s`. `patience_s` is how long a call is
-    repeated while the node is unavailable (starting, restarting, out of reach); 0 raises at once. When `stop`
-    is set, open requests end and no call is repeated.
+    repeated while the node is unavailable (starting, restarting, out of reach); with 0 the first error is
+    raised. When `stop` is set, open requests end and no call is repeated.
     """
 
     def __init__(
@@ -89,15 +89,16 @@ class RpcClient:
         return f"RpcClient({self.url!r})"
 
     def call(self, method: str, *params: Any, without: Collection[str] = ()) -> Any:
-        """Call `method` and return its result; names in `without` are left out of every object of it.
+        """Call `method` and return its result.
 
-        Raises NodeUnavailable (out of reach, starting, overloaded), NodeRefused (credentials), RpcError (the
-        node answers with an error) or NodeError (the answer is not JSON-RPC, or too large).
+        Field names in `without` are left out of every object in the result. Raises NodeUnavailable (out of
+        reach, starting, overloaded), NodeRefused (credentials), RpcError (the node answers with an error) or
+        NodeError (the answer is not JSON-RPC, or too large).
         """
         return self._patiently(lambda: self._call(method, params, without))
 
     def batch(self, calls: Iterable[Call], *, size: int = BATCH_SIZE) -> list[Any]:
-        """Make `calls`, `size` per request, and return their results in order.
+        """Make `calls` (method and parameters each), `size` per HTTP request; return their results in order.
 
         The result of a call that the node refuses is its RpcError; any other error is raised.
         """
@@ -109,10 +110,10 @@ class RpcClient:
         return answers
 
     def clock_offset_us(self) -> int | None:
-        """Return our clock minus that of the node's host, by the Date of one answer; None without a Date.
+        """Return our clock minus that of the node's host in microseconds; None if an answer has no Date.
 
-        Date has a resolution of 1 s, so half a second is added to it. The error is up to 0.5 s and half the
-        round trip.
+        The header Date has a resolution of 1 s, so half a second is added to it. The error is up to 0.5 s and
+        half the round trip.
         """
         body = {"id": next(self._ids), "method": "uptime", "params": []}
         before_ns = time.time_ns()
@@ -126,10 +127,10 @@ class RpcClient:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn the errors of code that reads answers in the `with` block into a NodeError.
+        """Turn KeyError, TypeError and the like from code in the `with` block into a NodeError.
 
-        Only such code may stand in the block: its KeyError or TypeError means an answer of another shape than
-        a node's.
+        Put only code into the block that reads an answer: there, such an error means that the answer has
+        another shape than a node's.
         """
         try:
             yield
@@ -141,7 +142,7 @@ class RpcClient:
             ) from error
 
     def stop(self) -> None:
-        """End the open requests of all threads, and let no other one begin: they raise NodeUnavailable."""
+        """End the open requests of all threads and forbid new ones: they raise NodeUnavailable."""
         self._stop.set()
 
     def close(self) -> None:
@@ -152,7 +153,7 @@ class RpcClient:
             del self._local.connection
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
-        """Repeat an attempt while the node is unavailable, for up to `patience_s`; log this once."""
+        """Repeat `attempt` while the node is unavailable, for up to `patience_s`; log the wait once."""
         if self.patience_s <= 0:
             return attempt()
         n_failed = 0
@@ -174,12 +175,12 @@ class RpcClient:
         )
 
     def _call(self, method: str, params: Sequence[Any], without: Collection[str]) -> Any:
-        """Make one call once."""
+        """Call one method once, without a repetition, and return its result."""
         response = self._post({"id": next(self._ids), "method": method, "params": list(params)})
         return _result(method, self._parsed(response, without))
 
     def _batch(self, calls: Sequence[Call]) -> list[Any]:
-        """Make several calls in one request, once."""
+        """Make several calls in one HTTP request, once; return results and RpcErrors in their order."""
         body = [{"id": number, "method": call[0], "params": call[1:]} for number, call in enumerate(calls)]
         answers = self._parsed(self._post(body))
         if not isinstance(answers, list):
@@ -202,7 +203,10 @@ class RpcClient:
         return results
 
     def _post(self, body: Any) -> Response:
-        """Send a request; raise the error that the HTTP status of its answer stands for."""
+        """Send a request and return the answer; after HTTP 401 read the cookie again and repeat it once.
+
+        Raises NodeRefused for HTTP 401 and 403, and NodeUnavailable for 503.
+        """
         methods = [call["method"] for call in (body if isinstance(body, list) else [body])]
         response = self._send(body, methods)
         if response.status == HTTPStatus.UNAUTHORIZED and self._cookie_file is not None:
@@ -224,7 +228,7 @@ class RpcClient:
         return response
 
     def _send(self, body: Any, methods: Sequence[str]) -> Response:
-        """Send a request over the connection of this thread; turn failures into our errors."""
+        """Send a request over this thread's connection; turn failures of the network into our errors."""
         limit = min(LARGEST_ANSWER, sum(LARGEST_ANSWERS.get(method, USUAL_ANSWER) for method in methods))
         self._local.method = methods[0]
         connection, headers = self._connection()
@@ -256,7 +260,7 @@ class RpcClient:
             ) from None
 
     def _connection(self) -> tuple[Connection, dict[str, str]]:
-        """Return the connection of this thread and the headers of its requests."""
+        """Return this thread's connection and the HTTP headers (with credentials) of its requests."""
         if getattr(self._local, "connection", None) is None:
             user, password = map(_as_in_file, self._login or self._cookie())
             login = base64.b64encode(user + b":" + password).decode()
@@ -269,7 +273,10 @@ class RpcClient:
         return self._local.connection, self._local.headers
 
     def _cookie(self) -> tuple[str, str]:
-        """Read user and password from the cookie file."""
+        """Return user and password from the cookie file.
+
+        Raises NodeUnavailable if there is no file, NodeRefused if it cannot be read or is not a cookie.
+        """
         assert self._cookie_file is not None  # noqa: S101 - __init__ demands a login or a cookie file
         try:
             user, colon, password = self._cookie_file.read_text(encoding="utf-8").strip().partition(":")
@@ -291,7 +298,7 @@ class RpcClient:
         return user, password
 
     def _parsed(self, response: Response, without: Collection[str] = ()) -> Any:
-        """Parse the body of an answer; leave the names in `without` out of every object."""
+        """Return the JSON of an answer without the fields named in `without`; NodeError if it is none."""
 
         def kept(found: dict[str, Any]) -> dict[str, Any]:
             return {name: value for name, value in found.items() if name not in without}
@@ -313,7 +320,10 @@ class RpcClient:
 
 
 def checked_url(url: str, *, allow_remote: bool = False) -> str:
-    """Return `url` if credentials may be sent there; raise SettingsError otherwise."""
+    """Return `url` if it is an RPC address to which credentials may be sent; raise SettingsError otherwise.
+
+    Plain HTTP is allowed to this machine only, or with `allow_remote` to any.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -340,12 +350,12 @@ def _without_login(url: str) -> str:
 
 
 def _as_in_file(text: str) -> bytes:
-    """Return a user or password as the bytes in its file, which may not be UTF-8."""
+    """Return a user or password read from bitcoin.conf as the bytes in that file, which may not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def _decimal(text: str) -> Decimal:
-    """Return a JSON number with a fraction or an exponent; raise ValueError if it is absurdly large."""
+    """Return the JSON number in `text` exactly; raise ValueError if it is too long or too large."""
     if len(text) <= LONGEST_NUMBER:
         with suppress(InvalidOperation):
             number = Decimal(text)
@@ -355,12 +365,12 @@ def _decimal(text: str) -> Decimal:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN, Infinity and -Infinity, which Python's parser would accept."""
+    """Raise ValueError for NaN, Infinity and -Infinity, which Python's JSON parser would accept."""
     raise ValueError(f"{name} is not JSON")
 
 
 def _result(method: str, answer: Any) -> Any:
-    """Return the result in an answer; raise the error in it."""
+    """Return the result in the JSON-RPC `answer` to `method`; raise the error in it."""
     if not isinstance(answer, dict):
         raise NodeError(f"{method}: the answer is not a JSON-RPC object")
     error = answer.get("error")

@@ -1,8 +1,8 @@
 """Find a bitcoind on this machine, or fetch one into a cache folder.
 
-The search order is: the path given, `$BITCOIND`, PATH, the cache, the official release (checked against a
-pinned SHA-256), Debian's package. The first bitcoind that answers `--version` is used. A path that the user
-names must work: if it does not run, that is an error.
+It is looked for in this order: the path given, `$BITCOIND`, PATH, the cache, the official release (checked
+against a pinned SHA-256), Debian's package. The first bitcoind that answers `--version` is used. If the user
+names a path, that program must work; if it does not run, that is an error.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ BITCOIND_VARIABLE = "BITCOIND"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitcoind:
-    """A bitcoind program that has answered `--version`."""
+    """Names a bitcoind program that has answered `--version`."""
 
     path: Path
     version: str  # first line of `bitcoind --version`
@@ -37,12 +37,12 @@ class Bitcoind:
 
     @property
     def is_knots(self) -> bool:
-        """Whether this is Bitcoin Knots, whose mining and policy defaults differ from Bitcoin Core's."""
+        """Return whether this is Bitcoin Knots; its mining and policy defaults are not Bitcoin Core's."""
         return "knots" in self.version.lower()
 
 
 def cache_folder() -> Path:
-    """Return the cache of fetched nodes: `pool-measurement` below `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return the folder for fetched nodes: `pool-measurement` below `$XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "pool-measurement"
 
@@ -135,7 +135,10 @@ def _cached_or_fetched(cache: Path, *, download: bool) -> Bitcoind:
 
 
 def _install(folder: Path, install: Callable[[Path, str], None], machine: str) -> None:
-    """Install beside `folder` and rename the result, so that a kill leaves no half-filled `folder`."""
+    """Call `install` with a new folder beside `folder`, then rename it to `folder`.
+
+    So a kill leaves no half-filled `folder`.
+    """
     try:
         probe(folder / "bin" / "bitcoind", "cache")
     except RegtestError:
@@ -155,7 +158,7 @@ def _install(folder: Path, install: Callable[[Path, str], None], machine: str) -
 
 @contextmanager
 def _exclusive(cache: Path) -> Iterator[None]:
-    """Hold the lock of the cache, so that only one process fetches a node and removes leftovers."""
+    """Lock the cache in the `with` block, so that only one process fetches a node or removes leftovers."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -78,8 +78,8 @@ def install_debian_package(folder: Path, machine: str) -> None:
 def debian_mirror(apt: Path, *, sources: Path = Path("/etc/apt")) -> str:
     """Return the address of the Debian mirror that this machine uses.
 
-    apt itself reads the sources in `sources`, so one-line and deb822 files both work. `apt` is a folder for
-    the lists and caches that apt opens while it reads.
+    apt itself reads the files in `sources`, so one-line and deb822 files both work. `apt` is a folder for the
+    lists and caches that apt opens while it reads.
     """
     system = platform.freedesktop_os_release()
     if system.get("ID") != "debian":

@@ -74,7 +74,7 @@ def run_demo(
 
 
 class _Collector:
-    """`pool-collector run` as a process, which is ended at the end of the `with` block at the latest."""
+    """Runs `pool-collector run` as a process, which ends with the `with` block at the latest."""
 
     def __init__(self, nodes: Mapping[str, RegtestNode], out: Path) -> None:
         self._log = out / LOG
@@ -102,7 +102,7 @@ class _Collector:
         self._kill()
 
     def stop(self) -> None:
-        """Send SIGTERM and wait; raise RegtestError unless the collector ends with status 0."""
+        """Send SIGTERM to the collector and wait; raise RegtestError unless it ends with status 0."""
         self._process.terminate()
         try:
             status = self._process.wait(STOP_TIMEOUT_S)

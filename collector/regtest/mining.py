@@ -38,7 +38,7 @@ NO_VOUT: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What the next block on the tip of the node must contain; hashes in internal byte order."""
+    """Holds what the next block on the node's tip must contain; hashes are in internal byte order."""
 
     height: int
     prev_hash: bytes
@@ -52,7 +52,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A solved block; `hash` as RPC writes it."""
+    """Holds a solved block; `hash` is written as RPC writes it."""
 
     hash: str
     height: int
@@ -62,7 +62,7 @@ class Block:
 
 
 def take_template(rpc: RpcClient) -> Template:
-    """Ask the node for the template of the next block."""
+    """Return the node's template of the next block (getblocktemplate)."""
     answer: dict[str, Any] = rpc.call("getblocktemplate", {"rules": ["segwit"]})
     return Template(
         height=answer["height"],
@@ -85,7 +85,11 @@ def build_block(
     extranonce: int,
     time: int | None = None,
 ) -> Block:
-    """Build and solve a block of `candidates` in this order; `time` replaces the template's header time."""
+    """Build and solve a block with the transactions `candidates` in this order.
+
+    `tag` and `extranonce` go into the coinbase, which pays to `payout_script`. `time` replaces the template's
+    header time.
+    """
     transactions = [each.raw for each in candidates]
     wtxids = [NULL_HASH, *(sha256d(raw) for raw in transactions)]
     commitment = sha256d(_merkle_root(wtxids) + NULL_HASH)
@@ -135,7 +139,10 @@ def coinbase_script(height: int, tag: bytes, extranonce: int) -> bytes:
 
 
 def solve(start: bytes, target: int) -> bytes:
-    """Append the first nonce that meets the target to 76 bytes of header; on regtest half of all do."""
+    """Return the header: the 76 bytes `start` and the first nonce whose hash meets the target.
+
+    On regtest every second nonce does, so this is fast.
+    """
     for nonce in range(2**32):
         header = start + nonce.to_bytes(4, "little")
         if int.from_bytes(sha256d(header), "little") <= target:

@@ -1,4 +1,4 @@
-"""A bitcoind on regtest that belongs to this process and ends with it.
+"""Run a bitcoind on regtest that belongs to this process and ends with it.
 
 The node listens on free loopback ports and has a temporary datadir. It is stopped at the end of the `with`
 block and at exit. On Linux the kernel kills it when this process is killed.
@@ -75,12 +75,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class RegtestNode:
-    """One bitcoind on regtest; use it in a `with` statement.
+    """Runs one bitcoind on regtest during a `with` statement.
 
-    A `datadir` that is given is kept; otherwise a temporary one is removed when the node is closed.
-    `zmq_hwm` is the high-water mark of the node per topic and subscriber: above it the node drops messages.
-    `listen` opens a P2P port, which two nodes need to connect. `options` are added to bitcoind's own.
-    The kernel also kills the node when the thread that started it ends, so start it from a lasting thread.
+    A `datadir` that is given is kept; otherwise a temporary one is removed when the node is closed. `zmq_hwm`
+    is the high-water mark of the node per topic and subscriber: above it the node drops messages. `listen`
+    opens a P2P port, which two nodes need to connect. `options` are added to bitcoind's own. The kernel also
+    kills the node when the thread that started it ends, so start it from a lasting thread.
     """
 
     def __init__(
@@ -119,27 +119,27 @@ class RegtestNode:
 
     @property
     def rpc_url(self) -> str:
-        """Address of the RPC server, without credentials."""
+        """Return the address of the RPC server, without credentials."""
         return f"http://127.0.0.1:{self._rpc_port}"
 
     @property
     def cookie_path(self) -> Path:
-        """File with the RPC credentials; the node writes a new one at each start."""
+        """Return the file with the RPC credentials; the node writes a new one at each start."""
         return self.datadir / "regtest" / ".cookie"
 
     @property
     def zmq_endpoints(self) -> dict[str, str]:
-        """ZMQ address of each topic: sequence, rawtx, rawblock, hashblock."""
+        """Return the ZMQ address of each topic: sequence, rawtx, rawblock, hashblock."""
         return {topic: f"tcp://127.0.0.1:{port}" for topic, port in self._zmq_ports.items()}
 
     @property
     def p2p_address(self) -> str:
-        """Address other nodes connect to, where `listen` is set."""
+        """Return the address that other nodes connect to; the node must have been made with `listen`."""
         return f"127.0.0.1:{self._p2p_port}"
 
     @property
     def process_id(self) -> int | None:
-        """Process id of the running node; None while there is none."""
+        """Return the process id of the running node; None while it does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def client(self, *, timeout_s: float = 30.0) -> RpcClient:
@@ -163,7 +163,7 @@ class RegtestNode:
                 return
 
     def stop(self) -> None:
-        """Stop bitcoind over RPC, else by force, and wait for its end. The datadir stays."""
+        """Stop bitcoind over RPC, or else by force, and wait for its end; the datadir stays."""
         process, self._process = self._process, None
         atexit.unregister(self.close)
         if process is None or process.poll() is not None:
@@ -180,14 +180,14 @@ class RegtestNode:
         log.info("node.stopped", datadir=str(self.datadir))
 
     def kill(self) -> None:
-        """Kill bitcoind with SIGKILL, as a power cut would end it. The datadir stays."""
+        """Kill bitcoind with SIGKILL, as a power cut would end it; the datadir stays."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def restart(self, *, with_mempool: bool = True) -> None:
-        """Stop and start bitcoind on the same datadir and ports; the saved mempool is kept or removed."""
+        """Restart bitcoind on the same datadir and ports; keep or remove the saved mempool."""
         self.stop()
         if not with_mempool:
             (self.datadir / "regtest" / "mempool.dat").unlink(missing_ok=True)
@@ -291,7 +291,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _start_failure(status: int, messages: Path, datadir: Path) -> RegtestError:
-    """Make an error of the last lines that bitcoind wrote before it ended."""
+    """Return a RegtestError with the last lines that bitcoind wrote before it ended."""
     said = messages.read_text(errors="replace").strip().splitlines()[-LOG_LINES_IN_ERROR:]
     debug_log = datadir / "regtest" / "debug.log"
     if not said and debug_log.exists():

@@ -1,4 +1,4 @@
-"""What a pool of a scenario does: it builds a block, publishes it when it is due, or loses a branch."""
+"""Let a pool of a scenario build a block, publish it when it is due, or lose a branch."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ FOLLOW_POLL_S: Final = 0.02
 
 
 class UnpublishedBlock:
-    """A block that a pool has built from the mempool of one moment and publishes later."""
+    """Holds a block that a pool built from the mempool of one moment and publishes later."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class UnpublishedBlock:
             )
 
     def publish(self, before: BlockTruth | None) -> BlockTruth:
-        """Submit the block and return its truth; `before` is the block mined last."""
+        """Submit the block to the node and return its truth; `before` is the block mined last."""
         block, pool = self._block, self._planned.pool
         txids = [candidate.txid for candidate in self._candidates]
         with self._sent.paused():
@@ -69,7 +69,7 @@ class UnpublishedBlock:
 
 
 class Followers:
-    """The nodes connected to the one that pools mine on; they follow each branch and leave it again."""
+    """Controls the nodes connected to the one that pools mine on; they follow and leave each branch."""
 
     def __init__(self, nodes: Iterable[RegtestNode]) -> None:
         self._rpcs = [node.client() for node in nodes]
@@ -93,7 +93,7 @@ class Followers:
 
 
 def branch_duration_s(fork: Fork) -> float:
-    """Return how long `lose_branch` takes at least."""
+    """Return the least number of seconds that `lose_branch` takes for a fork."""
     return (fork.depth + 1) * HOLD_S
 
 
@@ -108,8 +108,8 @@ def lose_branch(
 ) -> list[StaleTruth]:
     """Mine the blocks of a fork, lowest first, then invalidate them on the node and its followers.
 
-    Their transactions are in the mempool again afterwards. Nothing is sent in between: a payment that is
-    replaced while a losing block holds it would be both mined and replaced.
+    Their transactions are in the mempool again afterwards. No transaction is sent in between: a payment that
+    is replaced while a losing block holds it would be both mined and replaced.
     """
     with sent.paused():
         stale = []
@@ -126,7 +126,7 @@ def lose_branch(
 
 
 def reconsider_branch(rpc: RpcClient, block_hash: str, *, followers: Followers) -> None:
-    """Make the nodes accept an invalidated branch again, now that the active chain is longer."""
+    """Make the nodes accept an invalidated branch again, once the active chain is longer."""
     rpc.call("reconsiderblock", block_hash)
     followers.call("reconsiderblock", block_hash)
 

@@ -33,16 +33,16 @@ MIN_NODE_VERSION: Final = 280_000  # the first whose policy lets pay-to-anchor o
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """The planned blocks and transactions of a scenario whose coins are confirmed."""
+    """Holds the planned blocks and transactions of a scenario whose coins are confirmed."""
 
     blocks: Sequence[PlannedBlock]
     transactions: Sequence[PlannedTx]
 
 
 def prepare(scenario: Scenario, node: RegtestNode) -> Prepared:
-    """Mine and split the coins a scenario needs, and make all its transactions.
+    """Mine and split the coins that a scenario needs on `node`, and make all its transactions.
 
-    This takes seconds. Afterwards the mempool is empty and the tip a minute old.
+    This takes seconds. Afterwards the mempool is empty and the time of the tip's header is a minute ago.
     """
     blocks = plan_blocks(scenario)
     stories = draw_stories(scenario, sum(block.interval_s for block in blocks) + TAIL_S)
@@ -82,7 +82,7 @@ def _require_version(rpc: RpcClient, node: RegtestNode) -> None:
 
 
 def _mine_coin(rpc: RpcClient, transactions: Sequence[Transaction], header_time: int) -> Coin:
-    """Mine a block whose coinbase anyone can spend, and return that coin."""
+    """Mine a block with `transactions` whose coinbase anyone can spend, and return that coin."""
     template = take_template(rpc)
     candidates = [
         Candidate(

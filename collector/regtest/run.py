@@ -45,12 +45,11 @@ def run_scenario(
     prepared: Prepared | None = None,
     peers: Sequence[RegtestNode] = (),
 ) -> Truth:
-    """Play the scenario; write `truth.json`, the rules of the pools and the third parties' files into `out`.
+    """Play the scenario; write `truth.json`, the pools' rules and the third parties' files into `out`.
 
-    `progress(done, total)` is called after each block. `prepared` is what `prepare` made for this
-    node; without it, `prepare` is called here. `peers` are nodes connected to this one,
-    which leave a losing branch too.
-    Raises RegtestError when the node refuses anything that was planned.
+    `progress(done, total)` is called after each block. `prepared` is what `prepare` made for this node;
+    without it, `prepare` is called here. `peers` are nodes connected to this one, which leave a losing branch
+    too. Raises RegtestError when the node refuses anything that was planned.
     """
     prepared = prepared or prepare(scenario, node)
     out.mkdir(parents=True, exist_ok=True)
@@ -99,7 +98,7 @@ def _sum_up(
     started_at_ns: int,
     n_skipped_replacements: int,
 ) -> Truth:
-    """Let the third parties publish, and return the whole truth of the scenario."""
+    """Write the third parties' files into `out`, and return the whole truth of the scenario."""
     ended_at_ns = time.time_ns()
     last_day = datetime.fromtimestamp(ended_at_ns / 1e9, UTC).date()
     prices, labels = publish(scenario, blocks, last_day, out)
@@ -120,7 +119,7 @@ def _sum_up(
 
 
 class _Clock:
-    """The clock of a scenario, which counts seconds from the moment it is made."""
+    """Counts the seconds of a scenario from the moment it is made."""
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
@@ -130,7 +129,7 @@ class _Clock:
         return time.monotonic() - self._start_s
 
     def wait_until(self, due_s: float, check: Callable[[], None]) -> None:
-        """Sleep until `due_s`, calling `check` now and then, which may raise."""
+        """Sleep until `due_s`; call `check` now and then, which may raise to end the wait."""
         while (left_s := due_s - self.now_s) > 0:
             check()
             time.sleep(min(left_s, CLOCK_STEP_S))
@@ -138,7 +137,7 @@ class _Clock:
 
 
 class _Sender:
-    """Sends every transaction when it is due, in its own thread."""
+    """Sends every transaction of a scenario when it is due, in its own thread."""
 
     def __init__(self, sent: SentTransactions, rpc: RpcClient, planned: Sequence[PlannedTx]) -> None:
         self.n_skipped = 0
@@ -149,13 +148,16 @@ class _Sender:
         self._failure: Exception | None = None
 
     def send_initial(self) -> None:
-        """Send at once the transactions that are due before the clock starts."""
+        """Send the transactions that are due before the clock starts, all at once."""
         while self._planned and self._planned[0].due_s < 0:
             self._send(self._planned.pop(0))
 
     @contextmanager
     def sending(self, clock: _Clock) -> Iterator[None]:
-        """Send the others by the clock during the `with` block; then raise the error of the thread."""
+        """Send the other transactions by `clock` during the `with` block.
+
+        At the end of the block the error of the thread is raised, if there is one.
+        """
         thread = threading.Thread(target=self._send_on_time, args=[clock], name=SENDER_THREAD, daemon=True)
         thread.start()
         try:
@@ -194,9 +196,10 @@ def _mine_all(
     followers: Followers,
     progress: Progress | None,
 ) -> tuple[list[BlockTruth], list[StaleTruth]]:
-    """Mine every block when it is due; each pool builds its block `template_age_s` earlier.
+    """Mine every block when it is due, and return the truths of active and of stale blocks.
 
-    A branch that loses is mined just before the block that replaces it is built.
+    Each pool builds its block `template_age_s` earlier. A branch that loses is mined just before the block
+    that replaces it is built.
     """
     blocks: list[BlockTruth] = []
     stale: list[StaleTruth] = []

@@ -1,4 +1,4 @@
-"""The model of a scenario: its pools, the intervals of its blocks and its transactions.
+"""Define a scenario: its pools, the intervals of its blocks and its transactions.
 
 A scenario is a TOML file. Those in the folder beside this module are loaded by name. Every value is checked
 before anything runs, and an error names the file and the key.
@@ -30,13 +30,16 @@ Weight = Annotated[int, Field(gt=RESERVED_WEIGHT_WU, le=3_990_000)]
 
 
 class Section(BaseModel):
-    """Base of all sections of the file: an unknown key is an error, and so is a string for a number."""
+    """Base of all sections of the file; refuses an unknown key, and a string in place of a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Interval(Section):
-    """Time between blocks: `minimum_s` plus an exponential rest, `mean_s` on average."""
+    """Describes the time between blocks: at least `minimum_s`, on average `mean_s` seconds.
+
+    The part above the minimum is drawn from an exponential distribution.
+    """
 
     mean_s: Annotated[float, Field(gt=0, le=3600)]
     minimum_s: Seconds = 0.0
@@ -49,9 +52,9 @@ class Interval(Section):
 
 
 class Traffic(Section):
-    """Transactions: their rate, their feerates, and how many arrivals are more than a payment.
+    """Describes the transactions: their rate, their feerates, and how many arrivals are more than a payment.
 
-    Feerates are `feerate_minimum` plus a lognormal rest, `feerate_median` in the middle. The `*_share`
+    A feerate is `feerate_minimum` plus a lognormal part, with the median `feerate_median`. The `*_share`
     count arrivals: a replacement or a CPFP package is one arrival of two transactions, a chain of several.
     """
 
@@ -80,14 +83,17 @@ class Traffic(Section):
 
 
 class EmptyAfterFast(Section):
-    """Mine an empty block with `probability` when the one before came less than `within_s` ago."""
+    """Makes a pool mine an empty block with `probability` after a fast one.
+
+    A block is fast if it came less than `within_s` after the one before it.
+    """
 
     within_s: Annotated[float, Field(gt=0, le=3600)]
     probability: Ratio
 
 
 class Pool(Section):
-    """One pool: who it is, how much it mines, and what it does with a template.
+    """Describes one pool: who it is, how much it mines, and what it does with a template.
 
     `rules` says which rules are written for the pool; empty means a pool that no rule identifies.
     """
@@ -106,12 +112,12 @@ class Pool(Section):
 
     @property
     def tag_bytes(self) -> bytes:
-        """What the pool writes into its coinbases; any bytes."""
+        """Return the bytes that the pool writes into its coinbases."""
         return self.tag.encode() if self.tag is not None else bytes.fromhex(self.tag_hex or "")
 
     @property
     def payout_script(self) -> bytes:
-        """Output script of the pool's coinbases, made from its slug."""
+        """Return the output script of the pool's coinbases, which is made from its slug."""
         return payment_script(self.payout, f"payout of {self.slug}".encode())
 
     @model_validator(mode="after")
@@ -128,7 +134,7 @@ class Pool(Section):
 
 
 class Owner(Section):
-    """A company with several of the pools."""
+    """Describes a company that owns several of the pools."""
 
     slug: Slug
     name: Annotated[str, StringConstraints(min_length=1)]
@@ -136,7 +142,10 @@ class Owner(Section):
 
 
 class Fork(Section):
-    """A branch of `depth` blocks, all of one pool, that loses to block number `at_block` and what follows."""
+    """Describes a stale branch of `depth` blocks, all of one pool.
+
+    It loses to block number `at_block` and the blocks after that.
+    """
 
     at_block: Annotated[int, Field(ge=1)]  # the first block is 1
     depth: Annotated[int, Field(ge=1, le=20)]
@@ -145,7 +154,10 @@ class Fork(Section):
 
 
 class Prices(Section):
-    """Daily prices of an invented exchange: a random walk that ends on the day the scenario does."""
+    """Describes an invented exchange with daily prices.
+
+    They are a random walk that ends on the day on which the scenario ends.
+    """
 
     source: Slug
     days: Annotated[int, Field(ge=1, le=1_000)]
@@ -154,7 +166,7 @@ class Prices(Section):
 
 
 class Labels(Section):
-    """An invented party that names the pool of each block, and is sometimes wrong or does not know."""
+    """Describes an invented party that names the pool of each block; some names are wrong or missing."""
 
     source: Slug
     wrong_share: Ratio = 0.0
@@ -171,7 +183,7 @@ class Labels(Section):
 
 
 class Scenario(Section):
-    """A whole scenario. The same file always plans the same blocks and transactions."""
+    """Holds a whole scenario; the same file always plans the same blocks and transactions."""
 
     name: Slug
     seed: int
@@ -224,13 +236,13 @@ class Scenario(Section):
         return self
 
     def block_weight_of(self, pool: Pool) -> int:
-        """Weight limit of a pool's blocks: its own, else the scenario's."""
+        """Return the weight limit of a pool's blocks: its own, or else the scenario's."""
         return pool.block_weight_wu or self.block_weight_wu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBlock:
-    """Who finds the next block, how long after the one before, and whether it is to be empty."""
+    """Says who finds a block, how long after the one before, and whether it must be empty."""
 
     pool: Pool
     interval_s: float
@@ -238,7 +250,7 @@ class PlannedBlock:
 
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
-    """Load a scenario by the name of one that we ship, or by the path of a file.
+    """Load a scenario by the name of one that comes with the package, or by the path of a file.
 
     Raises RegtestError that names the file, the key and what is wrong with it.
     """
@@ -264,13 +276,13 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 
 def scenario_names() -> list[str]:
-    """Names of the scenarios that come with the package."""
+    """Return the names of the scenarios that come with the package."""
     names = (each.name for each in _shipped().iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def plan_blocks(scenario: Scenario) -> list[PlannedBlock]:
-    """Draw the pool, interval and emptiness of every block from the seed."""
+    """Draw the pool, interval and emptiness of every block from the scenario's seed."""
     draw = random.Random(f"{scenario.seed} blocks")  # noqa: S311 - a scenario wants repeatable chance
     shares = [pool.share for pool in scenario.pools]
     rest_s = scenario.interval.mean_s - scenario.interval.minimum_s
@@ -290,7 +302,7 @@ def _shipped() -> Traversable:
 
 
 def _key(steps: tuple[int | str, ...]) -> str:
-    """Write the place of a value for a reader of the file, e.g. `pools 2.share`."""
+    """Return where a value is in the file as text, e.g. `pools 2.share`."""
     way = ""
     for step in steps:
         way += f" {step + 1}" if isinstance(step, int) else f".{step}" if way else step

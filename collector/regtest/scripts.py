@@ -1,4 +1,4 @@
-"""Output scripts: those that anyone can spend, which the wallet holds, and those that it pays to.
+"""Make output scripts: those that anyone can spend, which the wallet holds, and those that it pays to.
 
 Each anyone-can-spend output is locked by OP_TRUE, so that a spend needs no signature and is still standard by
 the node's policy.
@@ -21,7 +21,7 @@ TAPROOT_CONTROL_BLOCK: Final = b"\xc1" + NUMS_KEY  # leaf version 0xc0, plus 1 f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoinKind:
-    """An anyone-can-spend output: its script and what an input that spends it carries."""
+    """Describes a kind of anyone-can-spend output: its script, and what an input that spends it carries."""
 
     name: str
     script: bytes
@@ -72,7 +72,10 @@ PAYMENT_KINDS: Final = (
 
 
 def payment_script(kind: str, seed: bytes) -> bytes:
-    """Return a script of one of PAYMENT_KINDS with a key or hash made from `seed`; nobody can spend it."""
+    """Return an output script of `kind`, one of PAYMENT_KINDS; nobody can spend it.
+
+    Its key or hash is made from `seed`.
+    """
     digest = hashlib.sha256(seed).digest()
     scripts = {
         "p2wpkh": witness_output(0, digest[:20]),

@@ -16,7 +16,7 @@ OUTSIDE_FACTOR: Final = 2  # "outside the top 2X"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A transaction in the mempool as a pool sees it."""
+    """Describes a transaction in the mempool as a pool sees it."""
 
     txid: str  # display order
     raw: bytes
@@ -33,7 +33,10 @@ MempoolView = Mapping[str, Candidate]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """How a block's X transactions lie in the mempool sorted by feerate; X does not count the coinbase."""
+    """Says where the X transactions of a block were in the mempool sorted by feerate.
+
+    X does not count the coinbase.
+    """
 
     n_tx: int  # X
     n_mempool: int
@@ -42,7 +45,7 @@ class Acceptance:
     n_outside_taken: int
 
     def as_dict(self) -> dict[str, int | float | None]:
-        """Return the counts and the two shares; a share of nothing is None."""
+        """Return the counts and two shares by name; a share is None if there is nothing to count."""
         n_top = min(self.n_tx, self.n_mempool)
         return {
             **asdict(self),
@@ -52,15 +55,19 @@ class Acceptance:
 
 
 def first_come_order(view: MempoolView) -> Order:
-    """Order transactions by the time they entered the mempool.
+    """Order transactions by the time they entered the mempool, oldest first.
 
-    A parent entered before its child, unless a losing block held the parent; then the child is left out.
+    A child may have entered before its parent if a losing block held the parent; `fill` leaves out such a
+    child.
     """
     return [[candidate.txid] for candidate in sorted(view.values(), key=lambda candidate: candidate.arrival)]
 
 
 def out_of_band_order(view: MempoolView) -> Order:
-    """Order planted transactions first, oldest first, each after its ancestors, then the rest by feerate."""
+    """Order planted transactions first, then the others by feerate.
+
+    The planted ones are ordered oldest first, each after its ancestors.
+    """
     ancestors = _ancestors(view)
     planted = sorted((e for e in view.values() if e.is_planted), key=lambda candidate: candidate.arrival)
     first: Order = []
@@ -74,11 +81,11 @@ def out_of_band_order(view: MempoolView) -> Order:
 
 
 def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
-    """Order as an unmodified node does: next is always the package with the highest ancestor feerate.
+    """Order as an unmodified node does: the package with the highest ancestor feerate is always next.
 
     This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. The node
-    itself cannot be asked: it answers getblocktemplate from a cache of up to five seconds when
-    somebody else, such as the collector, has asked for the same tip before.
+    itself cannot be asked: it answers getblocktemplate from a cache of up to five seconds when another
+    client, such as the collector, has asked for the same tip before. Transactions in `taken` are left out.
     """
     ancestors = _ancestors(view)
     descendants: dict[str, list[str]] = {txid: [] for txid in view}
@@ -114,7 +121,7 @@ ORDERS: Final[dict[str, Callable[[MempoolView], Order]]] = {
 
 
 def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
-    """Return the transactions of a block: packages in order that fit into `weight_wu` and lack no parent."""
+    """Return a block's transactions: the packages of `order` that fit into `weight_wu` and lack no parent."""
     chosen: dict[str, Candidate] = {}
     left_wu = weight_wu
     for package in order:
@@ -130,17 +137,17 @@ def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
 
 
 def plain_ranking(view: MempoolView) -> list[str]:
-    """Rank txids by their own feerate, best first; equal ones in the order of entry."""
+    """Rank txids by their own feerate, best first; equal feerates by the time of entry."""
     return _best_first(view, {txid: _feerate(view, [txid]) for txid in view})
 
 
 def ancestor_ranking(view: MempoolView) -> list[str]:
-    """Rank txids by their feerate with all ancestors, best first; equal ones in the order of entry."""
+    """Rank txids by their feerate with all ancestors, best first; equal feerates by the time of entry."""
     return _best_first(view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()})
 
 
 def package_ranking(view: MempoolView) -> list[str]:
-    """Rank txids by package feerate, best first; equal ones in the order of entry.
+    """Rank txids by package feerate, best first; equal feerates by the time of entry.
 
     The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
     ancestors; its package feerate is the highest score among it and its descendants in the mempool.
@@ -154,7 +161,10 @@ def package_ranking(view: MempoolView) -> list[str]:
 
 
 def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
-    """Count the mined among the best X of a ranking and among those beyond the best 2X; X is len(mined)."""
+    """Count how many of `mined` are among the best X of `ranking`, and how many beyond the best 2X.
+
+    X is the number of transactions in `mined`.
+    """
     taken = set(mined)
     n_tx = len(taken)
     outside = ranking[OUTSIDE_FACTOR * n_tx :] if n_tx else []

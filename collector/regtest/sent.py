@@ -1,4 +1,4 @@
-"""Records of every transaction that a scenario sent, and of what became of it.
+"""Record every transaction that a scenario sent, and what became of it.
 
 The sender and the pools share the records under one lock, so that no transaction is replaced or mined while a
 pool looks at the mempool.
@@ -20,7 +20,7 @@ from collector.regtest.traffic import PlannedTx
 
 @dataclass(slots=True, kw_only=True)
 class SentTx:
-    """A transaction that the node accepted, and what became of it."""
+    """Describes a transaction that the node accepted, and what became of it."""
 
     planned: PlannedTx
     candidate: Candidate
@@ -30,7 +30,7 @@ class SentTx:
 
 
 class SentTransactions:
-    """All transactions sent, by txid in display order."""
+    """Holds all transactions sent, by txid in display order, and a lock over them."""
 
     def __init__(self) -> None:
         self.by_txid: dict[str, SentTx] = {}
@@ -38,7 +38,10 @@ class SentTransactions:
         self._lock = threading.Lock()
 
     def send(self, rpc: RpcClient, planned: PlannedTx) -> bool:
-        """Send one transaction and return True; return False if it would replace a mined one."""
+        """Send one transaction to the node and return True.
+
+        It is not sent, and False is returned, if it would replace a transaction that is mined already.
+        """
         transaction = planned.payment.transaction
         with self._lock:
             original = self.by_txid[planned.replaces] if planned.replaces is not None else None
@@ -69,24 +72,27 @@ class SentTransactions:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Hold the lock, so that nothing is sent during the `with` block."""
+        """Hold the lock, so that no transaction is sent during the `with` block."""
         with self._lock:
             yield
 
     def view(self, rpc: RpcClient) -> MempoolView:
-        """Return the transactions of the node's mempool that we sent; call it inside `paused`."""
+        """Return those transactions of the node's mempool that we sent; call it inside `paused`."""
         return {
             txid: self.by_txid[txid].candidate for txid in rpc.call("getrawmempool") if txid in self.by_txid
         }
 
     def take_back(self, txids: Iterable[str]) -> None:
-        """Give transactions of losing blocks a new place in the order of arrival; call it inside `paused`."""
+        """Move transactions of losing blocks to the end of the order of arrival; call it inside `paused`."""
         for txid in txids:
             sent = self.by_txid[txid]
             sent.candidate = replace(sent.candidate, arrival=next(self._arrivals))
 
     def mine(self, rpc: RpcClient, block: Block, txids: Iterable[str]) -> tuple[int, int]:
-        """Submit a block; return when it was handed over and when accepted (ns). Call it inside `paused`."""
+        """Submit a block and record `txids` as mined; call it inside `paused`.
+
+        Returns when it was handed to the node and when the node had accepted it, in nanoseconds since 1970.
+        """
         handed_over_ns = time.time_ns()
         submit(rpc, block)
         accepted_ns = time.time_ns()

@@ -17,9 +17,9 @@ THIRD_PARTIES: Final = "third-parties"
 def publish(
     scenario: Scenario, blocks: Iterable[BlockTruth], last_day: date, out: Path
 ) -> tuple[list[PriceTruth], list[LabelTruth]]:
-    """Write `prices.csv` and `labels.csv` below `out`, if the scenario has such parties.
+    """Write `prices.csv` and `labels.csv` into `out` if the scenario has such parties; return their rows.
 
-    Returns the rows of both files. `last_day` is the last day with a price, UTC.
+    `last_day` is the last day with a price, UTC.
     """
     folder = out / THIRD_PARTIES
     folder.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 """Plan the transactions of a scenario before it starts: when each is due, and its bytes.
 
-An arrival is a story: a payment, a payment that is replaced (BIP125), a low-feerate parent that a child
-pays for (CPFP), a chain, or a planted low-feerate payment. Stories are drawn first, so that the number of
-coins they need is known before the coins are made.
+An arrival is a story: a payment, a payment that is replaced (BIP125), a low-feerate parent that a child pays
+for (CPFP), a chain, or a planted low-feerate payment. Stories are drawn first, so that the number of coins
+they need is known before the coins are made.
 """
 
 import math
@@ -45,7 +45,7 @@ REPLACEMENT_STEP_SAT_VB: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """One arrival: the kind, feerate and due time of each of its transactions."""
+    """Describes one arrival: the kind, feerate and due time of each of its transactions."""
 
     kind: StoryKind
     n_coins: int
@@ -55,7 +55,10 @@ class Story:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTx:
-    """A transaction to send `due_s` after the start of the scenario's clock; negative means before it."""
+    """Holds a transaction and when to send it: `due_s` seconds after the scenario's clock starts.
+
+    A negative `due_s` means before the clock starts.
+    """
 
     due_s: float
     kind: TxKind
@@ -65,7 +68,7 @@ class PlannedTx:
 
     @property
     def txid(self) -> str:
-        """Transaction id, display order."""
+        """Return the transaction id in display order."""
         return self.payment.transaction.txid_hex
 
 
@@ -90,7 +93,7 @@ def draw_stories(scenario: Scenario, duration_s: float) -> list[Story]:
 
 
 def plan_traffic(scenario: Scenario, stories: Sequence[Story], wallet: Wallet) -> list[PlannedTx]:
-    """Make every transaction of the stories, in the order they are due."""
+    """Make every transaction of `stories` from coins of `wallet`; return them in the order they are due."""
     draw = random.Random(f"{scenario.seed} outputs")  # noqa: S311 - a scenario wants repeatable chance
     planned = [each for story in stories for each in _transactions_of(story, wallet, draw)]
     return sorted(planned, key=lambda each: each.due_s)

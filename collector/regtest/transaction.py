@@ -1,4 +1,4 @@
-"""The transactions and blocks that the regtest pools make, serialised by python-bitcoinlib.
+"""Build the transactions and blocks that the regtest pools make, serialised by python-bitcoinlib.
 
 This is the only module of the packages that imports python-bitcoinlib, and only `bitcoin.core`, because
 `bitcoin.core.key` loads OpenSSL. Hashes are in internal byte order; `txid_hex` is in the reversed order that
@@ -31,7 +31,7 @@ MAX_ONE_BYTE_PUSH: Final = 75
 
 @dataclass(frozen=True, slots=True)
 class TxInput:
-    """Spends output `vout` of `txid` (internal byte order)."""
+    """Spends output number `vout` of transaction `txid` (internal byte order)."""
 
     txid: bytes
     vout: int
@@ -50,7 +50,7 @@ class TxOutput:
 
 @dataclass(frozen=True)
 class Transaction:
-    """One transaction; its serialisations and hashes are computed once."""
+    """Holds one transaction; its serialisations and hashes are computed once."""
 
     inputs: tuple[TxInput, ...]
     outputs: tuple[TxOutput, ...]
@@ -58,46 +58,46 @@ class Transaction:
 
     @cached_property
     def stripped(self) -> bytes:
-        """Serialisation without witness data, which the txid hashes."""
+        """Return the serialisation without witness data, which the txid hashes."""
         stripped: bytes = self._core.serialize({"include_witness": False})
         return stripped
 
     @cached_property
     def raw(self) -> bytes:
-        """Full serialisation (BIP144), in the old form when no input has a witness."""
+        """Return the full serialisation (BIP144), in the old form when no input has a witness."""
         raw: bytes = self._core.serialize()
         return raw
 
     @cached_property
     def txid(self) -> bytes:
-        """Transaction id, internal byte order."""
+        """Return the transaction id in internal byte order."""
         txid: bytes = self._core.GetTxid()
         return txid
 
     @cached_property
     def wtxid(self) -> bytes:
-        """Hash of the full serialisation, internal byte order."""
+        """Return the hash of the full serialisation in internal byte order."""
         wtxid: bytes = self._core.GetHash()
         return wtxid
 
     @property
     def txid_hex(self) -> str:
-        """Transaction id as RPC writes it."""
+        """Return the transaction id in hex as RPC writes it."""
         return self.txid[::-1].hex()
 
     @property
     def weight_wu(self) -> int:
-        """BIP141 weight."""
+        """Return the BIP141 weight."""
         return 3 * len(self.stripped) + len(self.raw)
 
     @property
     def vsize_vb(self) -> int:
-        """Weight / 4, rounded up."""
+        """Return the virtual size: weight / 4, rounded up."""
         return -(-self.weight_wu // 4)
 
     @cached_property
     def _core(self) -> CTransaction:
-        """This transaction as python-bitcoinlib has it."""
+        """Return this transaction as an object of python-bitcoinlib."""
         return CTransaction(
             [CTxIn(COutPoint(each.txid, each.vout), each.script_sig, each.sequence) for each in self.inputs],
             [CTxOut(each.value_sat, each.script) for each in self.outputs],
@@ -108,13 +108,13 @@ class Transaction:
 
 
 def compact_size(value: int) -> bytes:
-    """Encode a count as the protocol does, in 1, 3, 5 or 9 bytes."""
+    """Encode a count as Bitcoin's CompactSize, in 1, 3, 5 or 9 bytes."""
     encoded: bytes = VarIntSerializer.serialize(value)
     return encoded
 
 
 def push(data: bytes) -> bytes:
-    """Return the script that pushes up to 75 bytes."""
+    """Return the script that pushes `data`, of at most 75 bytes."""
     if len(data) > MAX_ONE_BYTE_PUSH:
         raise ValueError(f"{len(data)} bytes do not fit a one-byte push")
     return bytes(CScript([data]))
@@ -131,7 +131,7 @@ def pay_to_script_hash(redeem_script: bytes) -> bytes:
 
 
 def serialise_block(header: bytes, transactions: Sequence[bytes]) -> bytes:
-    """Put an 80-byte header and the number of transactions before raw transactions.
+    """Return a block: the 80-byte header, the number of transactions, and the raw transactions.
 
     python-bitcoinlib would parse every transaction again to do this.
     """

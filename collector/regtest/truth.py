@@ -1,4 +1,4 @@
-"""The truth of a scenario: a record of what really happened, which tests compare measurements with.
+"""Record what really happened in a scenario, so that tests can compare measurements with it.
 
 Times are nanoseconds since 1970 UTC by the clock of this machine. Hashes are in display order. `null` stands
 for something that does not exist: the acceptance of an empty block, the height of an unmined transaction.
@@ -30,7 +30,10 @@ PRINTABLE_ASCII: Final = range(0x20, 0x7F)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTruth:
-    """One mined block. The acceptances, by ranking (keys of RANKINGS), use the mempool of two moments."""
+    """Describes one mined block.
+
+    Its acceptances, by the keys of RANKINGS, compare it with the mempool at two moments.
+    """
 
     height: int
     hash: str
@@ -54,7 +57,7 @@ class BlockTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleTruth:
-    """One block of a branch that lost to block number `at_block`.
+    """Describes one block of a branch that lost to block number `at_block`.
 
     It counts for no pool, and its transactions do not count as mined.
     """
@@ -70,7 +73,7 @@ class StaleTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxTruth:
-    """One transaction that the node accepted."""
+    """Describes one transaction that the node accepted."""
 
     txid: str
     kind: TxKind
@@ -86,7 +89,10 @@ class TxTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTruth:
-    """One pool: what it planted and what it mined. `label` is the pool that attribution must find."""
+    """Describes one pool: what it planted and what it mined.
+
+    `label` is the pool that attribution must find.
+    """
 
     slug: str
     name: str
@@ -101,7 +107,7 @@ class PoolTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTruth:
-    """What the invented exchange says of one day."""
+    """Holds the prices that the invented exchange gives for one day."""
 
     day: str  # UTC, like 2026-01-31
     close_usd: float
@@ -109,7 +115,7 @@ class PriceTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelTruth:
-    """What the invented third party calls the miner of one block."""
+    """Holds the name that the invented third party gives to the miner of one block."""
 
     height: int
     label: str  # the name of a pool, or NO_LABEL
@@ -118,7 +124,10 @@ class LabelTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The whole truth of a scenario. `started_at_ns` is when the interval of the first block began."""
+    """Holds everything that happened in a scenario.
+
+    `started_at_ns` is when the interval of the first block began.
+    """
 
     scenario: str
     seed: int
@@ -144,7 +153,7 @@ class Truth:
 
     @classmethod
     def read(cls, path: Path) -> "Truth":
-        """Read a file that `write` made."""
+        """Return the truth in a file that `write` made."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for key, row_type in ROWS.items():
             content[key] = [row_type(**row) for row in content[key]]
@@ -162,13 +171,13 @@ ROWS: Final[dict[str, Callable[..., object]]] = {
 
 
 def acceptances(view: MempoolView, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
-    """Return the acceptance of a block's transactions by each ranking of `view`."""
+    """Return the acceptance of the transactions `mined` by each ranking of the mempool `view`."""
     txids = list(mined)
     return {name: acceptance(ranking(view), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
-    """Return a row per sent transaction; an original that was never replaced counts as a payment."""
+    """Return one TxTruth per sent transaction; an original that was never replaced counts as a payment."""
     return [
         TxTruth(
             txid=txid,
@@ -189,7 +198,7 @@ def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
 def pool_truths(
     scenario: Scenario, blocks: Iterable[BlockTruth], sent: Mapping[str, SentTx]
 ) -> list[PoolTruth]:
-    """Return a row per pool with the counts of its blocks."""
+    """Return one PoolTruth per pool, with the counts of its blocks."""
     mined: dict[str, list[BlockTruth]] = {pool.slug: [] for pool in scenario.pools}
     for block in blocks:
         mined[block.pool].append(block)

@@ -1,4 +1,4 @@
-"""A wallet of outputs that anyone can spend, so that its transactions need no signature."""
+"""Keep a wallet of outputs that anyone can spend, so that its transactions need no signature."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ DUST_SAT: Final = 1_000  # above every output type's dust limit at 3 sat/vB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coin:
-    """An output we can spend; `txid` is in internal byte order."""
+    """Describes an output that the wallet can spend; `txid` is in internal byte order."""
 
     txid: bytes
     vout: int
@@ -22,13 +22,13 @@ class Coin:
     kind: CoinKind
 
     def spend(self, sequence: int) -> TxInput:
-        """Return the input that spends it."""
+        """Return the transaction input that spends this coin."""
         return TxInput(self.txid, self.vout, self.kind.script_sig, self.kind.witness, sequence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payment:
-    """A transaction with its spent coins, its fee, and its change, which is the first output."""
+    """Holds a transaction, the coins it spends, its fee, and its change, which is its first output."""
 
     transaction: Transaction
     spent: tuple[Coin, ...]
@@ -37,12 +37,12 @@ class Payment:
 
     @property
     def feerate_sat_vb(self) -> float:
-        """Fee per virtual byte."""
+        """Return the fee per virtual byte, in satoshi."""
         return self.fee_sat / self.transaction.vsize_vb
 
 
 class Wallet:
-    """Confirmed coins in a fixed order; each is handed out once."""
+    """Hands out confirmed coins in a fixed order, each of them once."""
 
     def __init__(self, coins: Iterable[Coin]) -> None:
         self._coins = deque(coins)
@@ -65,7 +65,7 @@ def pay(
     change_kind: str = "p2wsh",
     replaceable: bool = False,
 ) -> Payment:
-    """Make a transaction that spends `coins` on a change output and `outputs`; round its fee up.
+    """Make a transaction that spends `coins` on a change output and `outputs`; its fee is rounded up.
 
     Raises RegtestError if the coins do not cover outputs, fee and a change above dust.
     """

@@ -1,1 +1,1 @@
-"""`pool-collector status`: show what a dataset holds, how old its end is, and its gaps. It asks no node."""
+"""Run `pool-collector status`: show what a dataset holds, until when, and its gaps. It asks no node."""

@@ -25,7 +25,7 @@ def show_status(
     chain: ChainOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Show what is collected, how old its end is, its gaps and rates, and whether a collector runs."""
+    """Show what a dataset holds, until when, its gaps and rates, and whether a collector runs."""
     opened = open_existing(dataset, chain)
     status = retry_while_files_move(opened, lambda: gather(opened))
     if as_json:
@@ -93,7 +93,7 @@ def _lines(node: NodeStatus) -> list[str]:
 
 
 def lasted(duration_s: float) -> str:
-    """Write a duration in the largest unit of which it has at least two."""
+    """Return a duration as text, in the largest unit of which it has at least two."""
     for unit_s, name in UNITS:
         if duration_s >= 2 * unit_s:
             return f"{duration_s / unit_s:.1f} {name}"

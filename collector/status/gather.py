@@ -29,7 +29,10 @@ RATE_US: Final = 3_600_000_000
 
 
 def gather(dataset: Dataset) -> Status:
-    """Gather the status. Raises FileNotFoundError or duckdb.IOException if compaction removed a file."""
+    """Return the status of a dataset.
+
+    Raises FileNotFoundError or duckdb.IOException if compaction removed a file meanwhile; then call it again.
+    """
     files = list_files(dataset)
     sound: dict[str, list[Path]] = {name: [] for name in files.by_table}
     unreadable = [str(path) for path in files.strange]
@@ -121,7 +124,7 @@ def _journal(dataset: Dataset, node: str) -> Path:
 
 
 def _add_gaps(view: DatasetView, status: NodeStatus, now_us: int) -> None:
-    """Set until when a node was observed, and the gaps of the last day."""
+    """Set in `status` until when the node was observed, and its gaps of the 24 hours before `now_us`."""
     intervals = view.connection.execute(
         """
         SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM all_coverage
@@ -153,7 +156,7 @@ def _add_gaps(view: DatasetView, status: NodeStatus, now_us: int) -> None:
 
 
 def _add_rates(view: DatasetView, status: NodeStatus) -> None:
-    """Set the rates of rows and transactions over the last recorded hour."""
+    """Set in `status` the rows and transactions per second of the last recorded hour."""
     last_us = view.connection.execute(
         "SELECT epoch_us(max(to_at)) FROM all_coverage WHERE node = ?", [status.name]
     ).fetchall()[0][0]
@@ -183,7 +186,7 @@ def _add_backlog(files: DatasetFiles, status: NodeStatus) -> None:
 
 
 def _metrics_address(settings: str) -> str | None:
-    """Return the address of /metrics from the settings of a session."""
+    """Return the address of /metrics from a session's settings (JSON); None if they have none."""
     try:
         address = json.loads(settings).get("metrics")
     except (ValueError, AttributeError):

@@ -1,11 +1,14 @@
-"""The data that `pool-collector status` shows. Times are UTC, as text."""
+"""Hold the data that `pool-collector status` shows. Times are UTC, as text."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class TableStatus:
-    """One table, counted by the footers of its files; `first` and `last` are times or heights."""
+    """Holds the size of one table: files, rows and bytes, counted from the footers of its files.
+
+    `first` and `last` are times, or heights for a table with folders by height.
+    """
 
     name: str
     n_files: int = 0
@@ -17,7 +20,7 @@ class TableStatus:
 
 @dataclass
 class Gap:
-    """A span of the last day in which a topic was not observed."""
+    """Describes a span in which a topic was not observed, at least in part in the last 24 hours."""
 
     topic: str
     from_at: str
@@ -28,7 +31,11 @@ class Gap:
 
 @dataclass
 class NodeStatus:
-    """One node, by the dataset and its journal. `metrics` holds its gauges of /metrics, if that answers."""
+    """Holds what the dataset and the journal say about one node.
+
+    `metrics` has the values that the running collector serves for the node at /metrics; None if it does not
+    answer.
+    """
 
     name: str
     session: str
@@ -50,7 +57,7 @@ class NodeStatus:
 
 @dataclass
 class Status:
-    """The status of a dataset at one moment."""
+    """Holds the status of a dataset at one moment."""
 
     dataset: str
     chain: str

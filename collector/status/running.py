@@ -21,9 +21,10 @@ SHOWN: Final = (
 
 
 def ask_metrics(address: str) -> dict[str, dict[str, float]]:
-    """Return metrics by node and name, without their prefix; an empty dict if nobody answers.
+    """Return the values of /metrics at `address` by node and metric name; an empty dict if nobody answers.
 
-    The address comes from the dataset, which a stranger may have made. So only this machine is asked.
+    The names are without their prefix. The address comes from the dataset, which a stranger may have made. So
+    only this machine is asked.
     """
     url = metrics_url(address)
     if url is None:

@@ -1,4 +1,4 @@
-"""Tables of what the chain holds, and of when its blocks came."""
+"""Define the tables of the chain: blocks, their transactions, and when each block arrived."""
 
 import pyarrow as pa
 
@@ -31,37 +31,45 @@ BLOCKS = Table(
     columns=(
         BLOCK_HASH,
         col("height", COUNT, "Blocks between this one and genesis."),
-        col("height_source", TEXT, "Where the height is from.", values=("rpc", "tree", "bip34")),
+        col(
+            "height_source",
+            TEXT,
+            "Where the height is from: the node's RPC, the tree of headers, or the coinbase (BIP34).",
+            values=("rpc", "tree", "bip34"),
+        ),
         col("prev_hash", HASH, "Hash of the parent, internal byte order."),
         col("version", pa.int32(), "Header version as a signed number; its bits signal deployments."),
         col("merkle_root", HASH, "Merkle root in the header, internal byte order."),
         col("header_time", HEADER_TIME, "Time in the header: chosen by the miner, not a time of arrival."),
-        col("bits", BIG, "Compact target."),
+        col("bits", BIG, "Proof-of-work target in the header's compact encoding."),
         col("nonce", BIG, "Header nonce."),
         col("size_bytes", BIG, "Serialised size with witness data."),
         col("stripped_bytes", BIG, "Serialised size without witness data."),
         col("weight_wu", BIG, "BIP141 weight."),
-        col("n_tx", COUNT, "Transactions, coinbase included."),
-        col("n_segwit_tx", COUNT, "Transactions with witness data, coinbase excluded."),
-        col("n_inputs", COUNT, "Inputs, coinbase excluded."),
-        col("n_outputs", COUNT, "Outputs, coinbase included."),
+        col("n_tx", COUNT, "Number of transactions, coinbase included."),
+        col("n_segwit_tx", COUNT, "Number of transactions with witness data, coinbase excluded."),
+        col("n_inputs", COUNT, "Number of inputs, coinbase excluded."),
+        col("n_outputs", COUNT, "Number of outputs, coinbase included."),
         col("output_value_sat", BIG, "Value of all outputs, coinbase excluded."),
         col("fees_sat", BIG, "Sum of the transactions' fees; null while unknown.", nullable=True),
-        col("subsidy_sat", BIG, "New coins this height allows."),
+        col("subsidy_sat", BIG, "New coins that a block at this height may create."),
         col("coinbase_txid", HASH, "Id of the coinbase transaction, internal byte order."),
         col("coinbase_value_sat", BIG, "Value of the coinbase's outputs."),
         col(
             "coinbase_script",
             pa.binary(),
-            "The coinbase's scriptSig, raw: text in it is chosen by strangers.",
+            "Raw scriptSig of the coinbase; a stranger has chosen its content.",
         ),
         col("coinbase_outputs", OUTPUTS, "The coinbase's outputs in order: value and raw script."),
         col("witness_commitment", HASH, "BIP141 commitment in the coinbase, if any.", nullable=True),
         col(
-            "verdict", TEXT, "What recomputing work, txids, merkle root and commitment gave.", values=VERDICTS
+            "verdict",
+            TEXT,
+            "Result of verifying work, txids, merkle root and witness commitment.",
+            values=VERDICTS,
         ),
-        col("verified_by", TEXT, "The hashing backend that recomputed them."),
-        col("source", TEXT, "How the body reached us.", values=("zmq", "rpc", "rest", "blkfile")),
+        col("verified_by", TEXT, "Name of the hashing backend that verified the block."),
+        col("source", TEXT, "How the block's bytes reached us.", values=("zmq", "rpc", "rest", "blkfile")),
     ),
 )
 
@@ -81,8 +89,8 @@ TRANSACTIONS = Table(
         col("size_bytes", BIG, "Serialised size with witness data."),
         col("weight_wu", BIG, "BIP141 weight."),
         col("vsize_vb", BIG, "Weight / 4, rounded up; sigops not counted."),
-        col("n_inputs", COUNT, "Inputs."),
-        col("n_outputs", COUNT, "Outputs."),
+        col("n_inputs", COUNT, "Number of inputs."),
+        col("n_outputs", COUNT, "Number of outputs."),
         col(
             "input_value_sat",
             BIG,
@@ -92,8 +100,8 @@ TRANSACTIONS = Table(
         col("output_value_sat", BIG, "Value of the outputs."),
         col("fee_sat", BIG, "Inputs minus outputs; null for the coinbase or while unknown.", nullable=True),
         col("is_coinbase", FLAG, "True for the first transaction."),
-        col("has_witness", FLAG, "True when it carries witness data."),
-        col("signals_rbf", FLAG, "True when it signals BIP125 replaceability itself."),
+        col("has_witness", FLAG, "True when the transaction has witness data."),
+        col("signals_rbf", FLAG, "True when the transaction itself signals BIP125 replaceability."),
         col(
             "output_types",
             pa.list_(TEXT),
@@ -104,7 +112,7 @@ TRANSACTIONS = Table(
         col(
             "effective_feerate_sat_vb",
             pa.float64(),
-            "Feerate at which the ancestor-set template algorithm takes it, on this block alone.",
+            "Feerate of the package in which ancestor-feerate selection takes it, given only this block.",
             nullable=True,
         ),
     ),
@@ -123,18 +131,23 @@ BLOCK_ARRIVALS = Table(
         col(
             "event",
             TEXT,
-            "First seen, connected to the node's active chain, or disconnected.",
+            "What happened: the block was first seen, connected to the node's active chain, or disconnected.",
             values=BLOCK_EVENTS,
         ),
-        col("event_at", AT, "Our clock."),
-        col("kind", TEXT, "How we learnt of it; only `pushed` is a time of arrival.", values=SEEN_KINDS[:3]),
-        col("height", COUNT, "Height, when known.", nullable=True),
-        col("prev_hash", HASH, "Parent, when known.", nullable=True),
+        col("event_at", AT, "When it happened, by our clock."),
+        col(
+            "kind",
+            TEXT,
+            "How we learnt of it; `event_at` is a time of arrival only for `pushed`.",
+            values=SEEN_KINDS[:3],
+        ),
+        col("height", COUNT, "Height of the block; null while unknown.", nullable=True),
+        col("prev_hash", HASH, "Hash of the parent, internal byte order; null while unknown.", nullable=True),
         col(
             "is_catch_up",
             FLAG,
-            "True when the node was catching up with blocks that others had before: no time of arrival; null "
-            "when not known, and where `kind` or `event` already says so.",
+            "True when the node was catching up with blocks that other nodes already had, so `event_at` "
+            "is no time of arrival; null when unknown, and where `kind` or `event` already says so.",
             nullable=True,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Tables of what others say: imported with its source and licence, never mixed with what we observed."""
+"""Define the tables of imported data: kept with its source and licence, never mixed with what we observed."""
 
 import pyarrow as pa
 
@@ -6,7 +6,7 @@ from collector.dataset.schema.model import AT, BIG, BLOCK_HASH, COUNT, HASH, HEA
 
 IMPORT_KINDS = ("arrivals", "blocks", "labels", "prices")
 
-SOURCE = col("source", TEXT, "Who says so; names rows of `external_sources`.")
+SOURCE = col("source", TEXT, "Short name of the publisher, as in `external_sources`.")
 HEIGHT = col("height", COUNT, "Height of the block, as the source has it.")
 
 EXTERNAL_SOURCES = Table(
@@ -22,8 +22,8 @@ EXTERNAL_SOURCES = Table(
         col("url", TEXT, "Where it was taken from."),
         col("file_name", TEXT, "Name of the file, without its folder."),
         col("file_sha256", HASH, "SHA-256 of the file."),
-        col("imported_at", AT, "Our clock."),
-        col("n_rows", BIG, "Rows that were new."),
+        col("imported_at", AT, "When the file was imported, by our clock."),
+        col("n_rows", BIG, "Number of rows in the file that were new to the dataset."),
     ),
 )
 
@@ -32,7 +32,12 @@ EXTERNAL_ARRIVALS = Table(
     doc="When others saw a block first, on their clocks.",
     grain=("source", "block_hash"),
     sort=("height", "source", "block_hash"),
-    columns=(SOURCE, BLOCK_HASH, HEIGHT, col("arrived_at", AT, "Clock of the source.")),
+    columns=(
+        SOURCE,
+        BLOCK_HASH,
+        HEIGHT,
+        col("arrived_at", AT, "When the source first saw the block, by its own clock."),
+    ),
 )
 
 EXTERNAL_BLOCKS = Table(
@@ -47,25 +52,29 @@ EXTERNAL_BLOCKS = Table(
         col("header_time", HEADER_TIME, "Time in the header."),
         col("version", pa.int32(), "Header version as a signed number."),
         col("merkle_root", HASH, "Merkle root, internal byte order."),
-        col("bits", BIG, "Compact target."),
+        col("bits", BIG, "Proof-of-work target in the header's compact encoding."),
         col("nonce", BIG, "Header nonce."),
         col("size_bytes", BIG, "Serialised size with witness data."),
         col("stripped_bytes", BIG, "Serialised size without witness data."),
         col("weight_wu", BIG, "BIP141 weight."),
-        col("n_tx", COUNT, "Transactions, coinbase included."),
-        col("n_segwit_tx", COUNT, "Transactions with witness data, as the source counts."),
-        col("n_inputs", COUNT, "Inputs, as the source counts."),
-        col("n_outputs", COUNT, "Outputs, as the source counts."),
+        col("n_tx", COUNT, "Number of transactions, coinbase included."),
+        col("n_segwit_tx", COUNT, "Number of transactions with witness data, as the source counts."),
+        col("n_inputs", COUNT, "Number of inputs, as the source counts."),
+        col("n_outputs", COUNT, "Number of outputs, as the source counts."),
         col("fees_sat", BIG, "Sum of the fees."),
-        col("subsidy_sat", BIG, "New coins."),
-        col("coinbase_script", pa.binary(), "The coinbase's scriptSig, raw: chosen by strangers."),
+        col("subsidy_sat", BIG, "New coins that the block created."),
+        col(
+            "coinbase_script",
+            pa.binary(),
+            "Raw scriptSig of the coinbase; a stranger has chosen its content.",
+        ),
         col("pool_label", TEXT, "The source's guess of who mined it."),
     ),
 )
 
 EXTERNAL_POOL_LABELS = Table(
     name="external_pool_labels",
-    doc="Who mined a block, as others say.",
+    doc="Which pool mined a block, according to others.",
     grain=("source", "height"),
     sort=("height", "source"),
     columns=(
@@ -78,18 +87,18 @@ EXTERNAL_POOL_LABELS = Table(
 
 EXTERNAL_PRICES = Table(
     name="external_prices",
-    doc="Price of one coin, day by day.",
+    doc="Price of one bitcoin, day by day.",
     grain=("source", "currency", "day_at"),
     sort=("source", "currency", "day_at"),
     day_column="imported_at",
     columns=(
         SOURCE,
-        col("currency", TEXT, "ISO 4217 code of what the price is in."),
+        col("currency", TEXT, "ISO 4217 code of the currency of the price."),
         col("day_at", HEADER_TIME, "Begin of the day, UTC."),
-        col("open", pa.float64(), "Price at its begin.", nullable=True),
-        col("high", pa.float64(), "Highest price.", nullable=True),
-        col("low", pa.float64(), "Lowest price.", nullable=True),
-        col("close", pa.float64(), "Price at its end, or the one price that the source gives."),
-        col("imported_at", AT, "Our clock."),
+        col("open", pa.float64(), "Price at the beginning of the day.", nullable=True),
+        col("high", pa.float64(), "Highest price of the day.", nullable=True),
+        col("low", pa.float64(), "Lowest price of the day.", nullable=True),
+        col("close", pa.float64(), "Price at the end of the day, or the only price that the source gives."),
+        col("imported_at", AT, "When the file was imported, by our clock."),
     ),
 )

@@ -1,4 +1,4 @@
-"""Tables of what waits: the mempool's entries, events and sizes, and the node's templates."""
+"""Define the tables of what waits: the mempool's entries, events and statistics, and the node's templates."""
 
 import pyarrow as pa
 
@@ -32,11 +32,11 @@ MEMPOOL_TXS = Table(
         SESSION,
         TXID,
         col("wtxid", HASH, "Witness transaction id, internal byte order.", nullable=True),
-        col("entered_at", AT, "Our clock when we learnt that it was in the mempool (or in a block)."),
+        col("entered_at", AT, "When we learnt that it was in the mempool (or in a block), by our clock."),
         col(
             "first_seen_kind",
             TEXT,
-            "How we learnt of it; only `pushed` is a time of entry.",
+            "How we learnt of it; `entered_at` is a time of entry only for `pushed`.",
             values=SEEN_KINDS,
         ),
         col("mempool_sequence", BIG, "The node's mempool sequence of the entry.", nullable=True),
@@ -46,25 +46,40 @@ MEMPOOL_TXS = Table(
         col("size_bytes", BIG, "Serialised size with witness data.", nullable=True),
         col("weight_wu", BIG, "BIP141 weight.", nullable=True),
         col("vsize_vb", BIG, "Virtual size as the node's mempool counts it.", nullable=True),
-        col("n_inputs", COUNT, "Inputs.", nullable=True),
-        col("n_outputs", COUNT, "Outputs.", nullable=True),
+        col("n_inputs", COUNT, "Number of inputs.", nullable=True),
+        col("n_outputs", COUNT, "Number of outputs.", nullable=True),
         col("output_value_sat", BIG, "Value of the outputs.", nullable=True),
         col("fee_sat", BIG, "Base fee; null when it could not be learnt.", nullable=True),
         col(
             "fee_source",
             TEXT,
-            "Where the fee is from.",
+            "Where the fee is from: the node's mempool entry, a block with it, or the spent outputs.",
             nullable=True,
             values=("mempool_entry", "block", "inputs"),
         ),
-        col("ancestor_count", COUNT, "In-mempool ancestors at entry, itself included.", nullable=True),
-        col("ancestor_vsize_vb", BIG, "Their virtual size, itself included.", nullable=True),
-        col("ancestor_fees_sat", BIG, "Their fees, itself included.", nullable=True),
-        col("descendant_count", COUNT, "In-mempool descendants when asked, itself included.", nullable=True),
-        col("descendant_vsize_vb", BIG, "Their virtual size, itself included.", nullable=True),
-        col("descendant_fees_sat", BIG, "Their fees, itself included.", nullable=True),
+        col(
+            "ancestor_count",
+            COUNT,
+            "Number of in-mempool ancestors at entry, itself included.",
+            nullable=True,
+        ),
+        col("ancestor_vsize_vb", BIG, "Virtual size of these ancestors, itself included.", nullable=True),
+        col("ancestor_fees_sat", BIG, "Fees of these ancestors, itself included.", nullable=True),
+        col(
+            "descendant_count",
+            COUNT,
+            "Number of in-mempool descendants when we asked, itself included.",
+            nullable=True,
+        ),
+        col("descendant_vsize_vb", BIG, "Virtual size of these descendants, itself included.", nullable=True),
+        col("descendant_fees_sat", BIG, "Fees of these descendants, itself included.", nullable=True),
         col("parents", pa.list_(HASH), "Txids of its parents in the mempool at entry.", nullable=True),
-        col("signals_rbf", FLAG, "True when it signals BIP125 replaceability itself.", nullable=True),
+        col(
+            "signals_rbf",
+            FLAG,
+            "True when the transaction itself signals BIP125 replaceability.",
+            nullable=True,
+        ),
     ),
 )
 
@@ -77,11 +92,11 @@ MEMPOOL_EVENTS = Table(
     columns=(
         NODE,
         SESSION,
-        col("sequence", BIG, "Counter of the message; negative and counting down for `pulled` rows."),
+        col("sequence", BIG, "Counter of the ZMQ message; `pulled` rows have -1, -2, and so on."),
         col(
             "kind",
             TEXT,
-            "`pushed` by the node, or `pulled`: inferred by a resync.",
+            "`pushed`: the node sent it; `pulled`: we inferred it from a mempool snapshot.",
             values=("pushed", "pulled"),
         ),
         col("received_at", AT, "Our clock when it reached us."),
@@ -91,17 +106,17 @@ MEMPOOL_EVENTS = Table(
         col(
             "removal_reason",
             TEXT,
-            "Why it left (R): derived by us, the node does not say it.",
+            "Why the transaction left (R only); we derive it, because the node does not say it.",
             nullable=True,
             values=REMOVAL_REASONS,
         ),
-        col("replaced_by", HASH, "The transaction that replaced it, if known.", nullable=True),
+        col("replaced_by", HASH, "Txid of the transaction that replaced it; null if unknown.", nullable=True),
     ),
 )
 
 TEMPLATES = Table(
     name="templates",
-    doc="getblocktemplate snapshots: what a stock node would mine.",
+    doc="Answers of getblocktemplate: the block that an unmodified node would mine.",
     grain=("node", "taken_at"),
     sort=("taken_at", "node"),
     day_column="taken_at",
@@ -110,15 +125,20 @@ TEMPLATES = Table(
         SESSION,
         col("taken_at", AT, "Our clock when the answer was complete."),
         col("request_us", BIG, "How long the node took to answer, in microseconds."),
-        col("trigger", TEXT, "Why it was taken.", values=("timer", "tip")),
-        col("height", COUNT, "Height the template is for."),
-        col("prev_hash", HASH, "Tip it builds on, internal byte order."),
+        col(
+            "trigger",
+            TEXT,
+            "Why we took it: the timer was due, or the tip had changed.",
+            values=("timer", "tip"),
+        ),
+        col("height", COUNT, "Height of the block that the template is for."),
+        col("prev_hash", HASH, "Hash of the tip that it builds on, internal byte order."),
         col("node_time", HEADER_TIME, "`curtime` of the template."),
-        col("n_tx", COUNT, "Transactions, without a coinbase."),
-        col("weight_wu", BIG, "Their weight."),
-        col("n_sigops", BIG, "Their signature-operation cost."),
-        col("fees_sat", BIG, "Their fees."),
-        col("coinbase_value_sat", BIG, "Most that the coinbase may pay."),
+        col("n_tx", COUNT, "Number of transactions; a template has no coinbase."),
+        col("weight_wu", BIG, "Weight of these transactions."),
+        col("n_sigops", BIG, "Signature-operation cost of these transactions."),
+        col("fees_sat", BIG, "Fees of these transactions."),
+        col("coinbase_value_sat", BIG, "Largest value that the coinbase may pay."),
     ),
 )
 
@@ -131,10 +151,12 @@ TEMPLATE_TXS = Table(
     columns=(
         NODE,
         SESSION,
-        col("taken_at", AT, "Names the row of `templates`."),
+        col("taken_at", AT, "When the template was taken; identifies its row of `templates`."),
         col("tx_index", COUNT, "Position in a block made of the template; the first is 1."),
         TXID,
-        col("fee_sat", BIG, "Fee as the node counts it for selection, priority included."),
+        col(
+            "fee_sat", BIG, "Fee as the node counts it for selection, with changes by prioritisetransaction."
+        ),
         col("weight_wu", BIG, "BIP141 weight."),
         col("n_sigops", BIG, "Signature-operation cost."),
         col("parents", pa.list_(COUNT), "tx_index of its parents in the template."),
@@ -151,19 +173,21 @@ MEMPOOL_STATS = Table(
         NODE,
         SESSION,
         col("taken_at", AT, "Our clock when the answer was complete."),
-        col("n_tx", BIG, "Transactions."),
-        col("vsize_vb", BIG, "Their virtual size."),
+        col("n_tx", BIG, "Number of transactions in the mempool."),
+        col("vsize_vb", BIG, "Virtual size of these transactions."),
         col("usage_bytes", BIG, "Memory the node's mempool uses."),
-        col("max_usage_bytes", BIG, "Memory it may use."),
-        col("fees_sat", BIG, "Their fees."),
+        col("max_usage_bytes", BIG, "Most memory that the node's mempool may use."),
+        col("fees_sat", BIG, "Fees of these transactions."),
         col("min_feerate_sat_vb", pa.float64(), "Lowest feerate that the mempool accepts."),
         col(
-            "histogram", HISTOGRAM, "Transactions by own feerate, as this collector knows them; lower bounds."
+            "histogram",
+            HISTOGRAM,
+            "Transactions of our mempool copy by own feerate; bins are named by their lower bounds.",
         ),
         col(
             "clock_offset_us",
             BIG,
-            "Our clock minus the node host's when asked, to its resolution of 1 s.",
+            "Our clock minus that of the node's host; the host's is known to 1 s.",
             nullable=True,
         ),
     ),

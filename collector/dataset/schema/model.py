@@ -1,4 +1,4 @@
-"""What a table and a column are, and the types, units and closed value sets that they share."""
+"""Define what a table and a column are, and the types, units and closed value sets that they share."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ OUTPUT_TYPES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column: its Arrow type, one sentence, and, where it has one, the closed set of its values."""
+    """Describes one column: its Arrow type, one sentence `doc`, and whether it may be null.
+
+    `values` is the closed set of its values; empty means any value of the type.
+    """
 
     name: str
     type: pa.DataType
@@ -87,7 +90,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """One raw table: its grain (the columns that identify a row), its sort key and its columns."""
+    """Describes one raw table: its grain (the columns that identify a row), its sort key and its columns.
+
+    `day_column` is the time whose UTC day chooses the folder; None means folders by height.
+    """
 
     name: str
     doc: str
@@ -99,7 +105,11 @@ class Table:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """Arrow schema; table name, version, grain and sort key in its metadata, `doc` in each field's."""
+        """Return the Arrow schema of the table.
+
+        Its metadata has table name, version, grain and sort key; the metadata of each field has the column's
+        `doc`.
+        """
         fields = [
             pa.field(column.name, column.type, nullable=column.nullable, metadata={"doc": column.doc})
             for column in self.columns
@@ -115,12 +125,15 @@ class Table:
 
 
 def hash_hex(value: bytes) -> str:
-    """Show a 32-byte hash in internal byte order as people and RPC write it: reversed, in hex."""
+    """Return a hash (bytes in internal byte order) as RPC writes it: bytes reversed, in hex."""
     return value[::-1].hex()
 
 
 def hash_bytes(text: str) -> bytes:
-    """Read a hash as RPC writes it into internal byte order; ValueError when it is not 64 hex digits."""
+    """Return a hash written as 64 hex digits, as RPC does, as bytes in internal byte order.
+
+    Raises ValueError for any other text.
+    """
     value = bytes.fromhex(text)[::-1]
     if len(value) != HASH.byte_width:
         raise ValueError(f"{text!r} is not a hash: expected 64 hex digits")
@@ -130,11 +143,11 @@ def hash_bytes(text: str) -> bytes:
 def col(
     name: str, type_: pa.DataType, doc: str, *, nullable: bool = False, values: tuple[str, ...] = ()
 ) -> Column:
-    """Write a Column in one line."""
+    """Return a Column; its name, type and sentence are given by position."""
     return Column(name=name, type=type_, doc=doc, nullable=nullable, values=values)
 
 
 NODE = col("node", TEXT, "Name of the watched node, from the settings.")
-SESSION = col("session", TEXT, "One collector run against one run of the node; names a row of `nodes`.")
+SESSION = col("session", TEXT, "One collector run against one run of the node; identifies a row of `nodes`.")
 BLOCK_HASH = col("block_hash", HASH, "Header hash, internal byte order.")
 TXID = col("txid", HASH, "Transaction id, internal byte order.")

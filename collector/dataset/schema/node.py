@@ -1,4 +1,4 @@
-"""Tables about the watching itself: sessions, coverage, rejects."""
+"""Define the tables about the collection itself: sessions, coverage, rejects."""
 
 from typing import Final
 
@@ -40,7 +40,7 @@ NODES = Table(
         col(
             "clock_offset_us",
             BIG,
-            "Our clock minus the node host's, to its resolution of 1 s.",
+            "Our clock minus that of the node's host; the host's is known to 1 s.",
             nullable=True,
         ),
         col("policy", TEXT, "JSON: the node's relay and mempool policy as its RPC reports it."),
@@ -60,19 +60,24 @@ COVERAGE = Table(
     columns=(
         NODE,
         SESSION,
-        col("topic", TEXT, "A ZMQ topic, or `mempool`: our copy of it was in step.", values=COVERAGE_TOPICS),
+        col(
+            "topic",
+            TEXT,
+            "A ZMQ topic, or `mempool`: our copy of the mempool equalled the node's.",
+            values=COVERAGE_TOPICS,
+        ),
         col("from_at", AT, "Our clock when the interval began."),
         col("to_at", AT, "Our clock when it ended."),
-        col("first_sequence", BIG, "Counter of its first message.", nullable=True),
-        col("last_sequence", BIG, "Counter of its last message.", nullable=True),
-        col("n_messages", BIG, "Messages received in it."),
+        col("first_sequence", BIG, "Counter of the interval's first message.", nullable=True),
+        col("last_sequence", BIG, "Counter of the interval's last message.", nullable=True),
+        col("n_messages", BIG, "Number of messages received in the interval."),
         col(
             "end_reason",
             TEXT,
-            "`sealed` goes on in the next row; every other ends in a hole.",
+            "Why it ended: after `sealed` the next row goes on at once, after any other there is a gap.",
             values=END_REASONS,
         ),
-        col("detail", TEXT, "What was seen, for people.", nullable=True),
+        col("detail", TEXT, "What we observed when it ended, as text for people.", nullable=True),
     ),
 )
 
@@ -82,21 +87,21 @@ UNKNOWN_PARENT: Final = "the node does not know this block, the parent of a stor
 
 REJECTS = Table(
     name="rejects",
-    doc="What could not be decoded or verified, kept whole.",
+    doc="Messages, blocks and rows that could not be decoded, verified or stored, kept unchanged.",
     grain=("node", "session", "received_at", "topic"),
     sort=("received_at", "node", "topic"),
     day_column="received_at",
     columns=(
         NODE,
         SESSION,
-        col("received_at", AT, "Our clock when it reached us."),
+        col("received_at", AT, "When it reached us, by our clock."),
         col(
             "topic",
             TEXT,
             "Where it came from: a ZMQ topic, `rpc`, a file, or the table of a row that did not fit.",
         ),
-        col("sequence", BIG, "Counter of the message.", nullable=True),
+        col("sequence", BIG, "Counter of the ZMQ message, if it is one.", nullable=True),
         col("reason", TEXT, "What is wrong with it."),
-        col("body", pa.binary(), "The bytes as received; of a row, JSON."),
+        col("body", pa.binary(), "The bytes as received, or the refused row as JSON."),
     ),
 )
