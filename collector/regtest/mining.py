@@ -85,11 +85,7 @@ def build_block(
     extranonce: int,
     time: int | None = None,
 ) -> Block:
-    """Build and solve a block with the transactions `candidates` in this order.
-
-    `tag` and `extranonce` go into the coinbase, which pays to `payout_script`. `time` replaces the template's
-    header time.
-    """
+    """Build and solve a block of `candidates` in this order; `time` replaces the template's header time."""
     transactions = [each.raw for each in candidates]
     wtxids = [NULL_HASH, *(sha256d(raw) for raw in transactions)]
     commitment = sha256d(_merkle_root(wtxids) + NULL_HASH)
