@@ -1,4 +1,4 @@
-"""Planted truth: small worlds whose answers can be worked out by hand, one folder per mart and case."""
+"""Test each mart on small worlds whose answers can be worked out by hand: one folder per mart and case."""
 
 import math
 from pathlib import Path
@@ -19,7 +19,7 @@ FOLDERS = sorted(path.parent for path in CASES.glob("*/*/expected.csv"))
 
 
 def as_text(value: Any) -> str:
-    """Write a value as it stands in an expected.csv; times are seconds after the start of the world."""
+    """Return a value as it is written in an expected.csv; times are seconds after the start of the world."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -34,7 +34,7 @@ def as_text(value: Any) -> str:
 
 
 def same(expected: str, found: str) -> bool:
-    """Compare two fields: numbers to nine digits, everything else as text."""
+    """Tell whether two fields are equal: numbers to nine digits, everything else as text."""
     try:
         return math.isclose(float(expected), float(found), rel_tol=1e-9, abs_tol=1e-12)
     except ValueError:
@@ -43,7 +43,7 @@ def same(expected: str, found: str) -> bool:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_mart_gives_the_planted_truth(folder: Path, tmp_path: Path) -> None:
-    """The rows of the mart are those of expected.csv, and no check fails."""
+    """Build the world of one case; the mart has exactly the rows of expected.csv, and no check fails."""
     tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
     dataset = write_world(tmp_path / "dataset", tables)
     result = build(dataset, RULES, tmp_path / "analysis.duckdb", marts=[folder.parent.name])
@@ -65,14 +65,14 @@ def test_mart_gives_the_planted_truth(folder: Path, tmp_path: Path) -> None:
 
 
 def test_every_mart_has_a_case() -> None:
-    """No mart is without planted truth."""
+    """Each mart of the catalog has at least one folder of cases."""
     marts = {model.name for model in load_catalog().layer("marts")}
 
     assert marts == {folder.parent.name for folder in FOLDERS} | {"run_manifest"}
 
 
 def test_the_manifest_says_what_was_run(tmp_path: Path) -> None:
-    """Versions, chain, rule-set hash, sessions and the window of blocks are told, each once."""
+    """The run manifest has versions, chain, rule-set hash, sessions and the window of blocks, each once."""
     tables = {
         "nodes": [{"session": session, "subversion": "/Node:1/", "started_at": 60} for session in "st"],
         "blocks": [

@@ -1,4 +1,4 @@
-"""The catalog reads heads and order from the SQL files, and refuses what is not as it must be."""
+"""Test that the catalog reads heads and build order from the SQL files, and refuses faulty files."""
 
 from pathlib import Path
 
@@ -23,17 +23,17 @@ def catalog() -> Catalog:
 
 
 def with_head(sql: str) -> str:
-    """Put a query under a head that suits it."""
+    """Put a valid head before a query."""
     return HEAD + sql
 
 
 def of(**marts: str) -> Catalog:
-    """Make a catalog of marts by name."""
+    """Make a catalog of marts from their texts, given by name."""
     return catalog_of({("marts", f"{name}.sql"): text for name, text in marts.items()})
 
 
 def test_heads_tell_the_columns_that_there_are(catalog: Catalog, tmp_path: Path) -> None:
-    """Names, order and types in every head are those of DESCRIBE."""
+    """Each head lists the names, order and types of columns that DESCRIBE gives for the built relation."""
     dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a", "height": 1}]})
     result = build(dataset, RULES, tmp_path / "analysis.duckdb")
 
@@ -46,7 +46,7 @@ def test_heads_tell_the_columns_that_there_are(catalog: Catalog, tmp_path: Path)
 
 
 def test_each_layer_reads_what_it_may(catalog: Catalog) -> None:
-    """Staging reads one raw table; marts read staging, marts and inputs; nothing reads a check."""
+    """Each staging view reads its raw table; marts and checks read staging, marts and inputs."""
     layer_of: dict[str, str] = {model.name: model.layer for model in catalog.models}
     for model in catalog.models:
         sources = {layer_of.get(name, "raw" if name in TABLES else "input") for name in model.references}
@@ -58,7 +58,7 @@ def test_each_layer_reads_what_it_may(catalog: Catalog) -> None:
 
 
 def test_order_puts_everything_after_what_it_reads(catalog: Catalog) -> None:
-    """A model stands behind all models that it reads."""
+    """In the order of the catalog, each model comes after all models that it reads."""
     seen: set[str] = set(TABLES) | set(INPUTS)
     for model in catalog.models:
         assert model.references <= seen, model.name
@@ -66,7 +66,7 @@ def test_order_puts_everything_after_what_it_reads(catalog: Catalog) -> None:
 
 
 def test_columns_carry_their_unit(catalog: Catalog) -> None:
-    """A ratio says its range, and seconds, satoshi and feerates say so in their name."""
+    """The meaning of a ratio gives its range 0..1, and the name of a column in seconds ends with _s."""
     for model in catalog.layer("marts"):
         for column in model.columns:
             if column.name.endswith("_ratio"):
@@ -76,7 +76,7 @@ def test_columns_carry_their_unit(catalog: Catalog) -> None:
 
 
 def test_every_parameter_is_used_and_every_variable_is_a_parameter(catalog: Catalog) -> None:
-    """The head names exactly the variables that the query reads."""
+    """Each head lists exactly the variables that its query reads by getvariable."""
     for model in catalog.models:
         calls = sqlglot.parse_one(model.sql, dialect="duckdb").find_all(
             sqlglot.exp.Anonymous, sqlglot.exp.Func
@@ -90,7 +90,7 @@ def test_every_parameter_is_used_and_every_variable_is_a_parameter(catalog: Cata
 
 
 def test_macros_do_what_their_tests_say(catalog: Catalog) -> None:
-    """Every select of macros.sql answers true."""
+    """Every test query in macros.sql returns true, and there is one per macro."""
     selects = 0
     with connect() as connection:
         for statement in connection.extract_statements(catalog.macros):
@@ -102,7 +102,7 @@ def test_macros_do_what_their_tests_say(catalog: Catalog) -> None:
 
 
 def test_some_marts_come_with_all_that_they_read(catalog: Catalog) -> None:
-    """A part of the catalog holds what its marts read, no other mart, and the checks that it can run."""
+    """A restricted catalog has the named marts, the models that they read, and checks of these only."""
     part = catalog.restricted_to(["pool_share", "mempool_cuts"])
 
     marts = {model.name for model in part.layer("marts")}
@@ -123,7 +123,7 @@ def test_some_marts_come_with_all_that_they_read(catalog: Catalog) -> None:
 
 
 def test_references_see_through_common_table_expressions() -> None:
-    """A table of the same name as an expression that reads it is found, as are joins and subqueries."""
+    """Reads are found inside joins, subqueries and a common table expression of the same name."""
     models = of(
         z=with_head("select 1 as a"),
         y=with_head("with z as (select * from z) select a from z where a in (select height from stg_blocks)"),
@@ -152,7 +152,7 @@ def test_references_see_through_common_table_expressions() -> None:
     ],
 )
 def test_a_bad_file_is_named_with_its_fault(text: str, message: str) -> None:
-    """Each fault is one sentence with the name of the file."""
+    """Each fault raises a CatalogError with one sentence that names the file."""
     with pytest.raises(CatalogError, match=message) as error:
         of(x=text)
     assert "x" in str(error.value)
@@ -160,7 +160,7 @@ def test_a_bad_file_is_named_with_its_fault(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(("layer", "name"), [("marts", "blocks"), ("marts", "pools"), ("staging", "x")])
 def test_a_name_is_given_once(layer: Layer, name: str) -> None:
-    """A file may not take the name of a raw table, an input or another file."""
+    """A file may not have the name of a raw table, of an input or of another file."""
     texts: dict[tuple[Layer, str], str] = {("marts", "x.sql"): with_head("select 1 as a")}
     texts[layer, f"{name}.sql"] = with_head("select 1 as a")
 
@@ -169,6 +169,6 @@ def test_a_name_is_given_once(layer: Layer, name: str) -> None:
 
 
 def test_a_check_needs_a_severity() -> None:
-    """Whether a check fails or warns is said in its head."""
+    """A check without a severity in its head is refused."""
     with pytest.raises(CatalogError, match="needs severity"):
         catalog_of({("checks", "x.sql"): "/*\nsummary = 's'\n*/ select 1"})

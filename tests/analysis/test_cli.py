@@ -1,4 +1,4 @@
-"""The command line as a user runs it: exit codes, and what it prints where."""
+"""Test the command line as a user runs it: exit codes, and what it prints to which stream."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ HOSTILE = f"/Alpha/{ESCAPE}<script>'\"; DROP TABLE blocks; --"
 
 
 class Result(NamedTuple):
-    """What a run of the command left behind."""
+    """Holds the exit code and the two output streams of one run of the command."""
 
     returncode: int
     stdout: str
@@ -50,7 +50,7 @@ def run(*arguments: str | Path, columns: int = 200) -> Result:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write three blocks; the second carries hostile text."""
+    """Write a dataset of three blocks; the second has hostile text in its coinbase."""
     blocks = [
         {"block_hash": "a1", "height": 1, "coinbase_script": "/Alpha/", "arrived_at": 1},
         {"block_hash": "a2", "prev_hash": "a1", "height": 2, "coinbase_script": HOSTILE, "arrived_at": 9.5},
@@ -61,7 +61,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write rules with a hostile pool name."""
+    """Write a rule folder in which a pool has a hostile name."""
     folder = tmp_path_factory.mktemp("rules")
     name = json.dumps(f"Alpha {ESCAPE}")
     (folder / "alpha.toml").write_text(f'name = {name}\n[[rules]]\ntag = "/Alpha/"\nsource = "test"\n')
@@ -70,7 +70,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def database(dataset: Path, rules: Path) -> Path:
-    """Build through the command line."""
+    """Build the dataset with the rules through the command line."""
     path = dataset.parent / "analysis.duckdb"
     result = run("build", "--dataset", dataset, "--database", path, "--pools", rules)
     assert result.returncode == 0, result.stderr
@@ -79,7 +79,7 @@ def database(dataset: Path, rules: Path) -> Path:
 
 
 def test_build_reports_failed_checks_and_exits_1(tmp_path: Path) -> None:
-    """A failing check is printed with its count, and the results are not to be used."""
+    """`build`, `check` and `report` exit with 1 and name the failed check; no report is written."""
     block = {"block_hash": "a1", "height": 1, "coinbase_value_sat": 1, "fees_sat": 0}
     dataset = write_world(tmp_path / "dataset", {"blocks": [block]})
     database = tmp_path / "analysis.duckdb"
@@ -97,7 +97,7 @@ def test_build_reports_failed_checks_and_exits_1(tmp_path: Path) -> None:
 
 
 def test_check_prints_how_many_passed(database: Path) -> None:
-    """The results of the last build can be asked for again."""
+    """`check` prints how many checks of the last build passed."""
     result = run("check", "--database", database)
 
     assert result.returncode == 0
@@ -105,7 +105,7 @@ def test_check_prints_how_many_passed(database: Path) -> None:
 
 
 def test_list_names_every_relation_with_layer_grain_and_summary() -> None:
-    """One line per relation, marts first."""
+    """`list` prints one line per relation, marts first."""
     lines = run("list", columns=400).stdout.splitlines()
 
     assert lines[0].split() == ["name", "layer", "grain", "summary"]
@@ -115,7 +115,7 @@ def test_list_names_every_relation_with_layer_grain_and_summary() -> None:
 
 
 def test_json_and_csv_are_exact(database: Path) -> None:
-    """Both formats give the same values: hashes in display order, times in UTC, nulls."""
+    """`show` gives the same values as JSON and CSV: hashes in display order, times in UTC, nulls."""
     rows = json.loads(run("show", "block_pool", "--database", database, "--format", "json").stdout)
     text = run("show", "block_pool", "--database", database, "--format", "csv").stdout
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
@@ -134,7 +134,7 @@ def test_json_and_csv_are_exact(database: Path) -> None:
 
 
 def test_a_long_table_is_cut_and_says_so(tmp_path: Path) -> None:
-    """A table shows 40 rows unless told otherwise; programs get all of them."""
+    """A table shows 40 rows unless --limit says otherwise; CSV and JSON have all rows."""
     blocks = [{"block_hash": f"a{i}", "prev_hash": f"a{i - 1}", "height": i} for i in range(1, 51)]
     database = tmp_path / "analysis.duckdb"
     run("build", "--dataset", write_world(tmp_path / "dataset", {"blocks": blocks}), "--database", database)
@@ -150,7 +150,7 @@ def test_a_long_table_is_cut_and_says_so(tmp_path: Path) -> None:
 
 
 def test_staging_without_its_dataset_is_one_sentence(tmp_path: Path) -> None:
-    """Marts can be shown after the dataset is gone; staging, which is views on its files, says what to do."""
+    """After the dataset is deleted, `show` shows marts; for a staging view it prints what to do."""
     dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a1", "height": 1}]})
     database = tmp_path / "analysis.duckdb"
     run("build", "--dataset", dataset, "--database", database)
@@ -164,7 +164,7 @@ def test_staging_without_its_dataset_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_json_of_nothing_is_an_empty_list(database: Path) -> None:
-    """No rows are still valid JSON, and a CSV header."""
+    """A relation without rows gives an empty JSON array and a CSV header."""
     assert (
         json.loads(
             run("show", "mempool_cuts", "--database", database, "--format", "json", "--limit", "0").stdout
@@ -180,7 +180,7 @@ def test_json_of_nothing_is_an_empty_list(database: Path) -> None:
 
 
 def test_hostile_text_cannot_act_on_a_terminal(database: Path) -> None:
-    """No escape character reaches a terminal, in any format."""
+    """No output format contains an escape character."""
     for name in ("block_pool", "pool_share"):
         for form in ("table", "csv", "json"):
             shown = on_a_terminal("show", name, "--database", str(database), "--format", form)
@@ -205,7 +205,7 @@ FORMULA = "=cmd|' /C calc'!A0"
     ],
 )
 def test_what_strangers_write_is_inert_in_every_format(tmp_path: Path, name: str, in_csv: str) -> None:
-    """A pool's name is no formula for a spreadsheet, and has no character that acts on a terminal."""
+    """A pool's hostile name is no formula in CSV and no control character in any format."""
     pools, database = tmp_path / "pools", tmp_path / "a.duckdb"
     pools.mkdir()
     (pools / "alpha.toml").write_text(
@@ -228,13 +228,13 @@ def test_what_strangers_write_is_inert_in_every_format(tmp_path: Path, name: str
 
 
 def test_numbers_below_zero_stay_numbers_in_csv(database: Path) -> None:
-    """Only texts get an apostrophe."""
+    """A negative number in CSV gets no apostrophe, as a text that begins with a minus would."""
     result = run("sql", "SELECT -1 AS n, -0.5::DOUBLE AS x", "--database", database, "--format", "csv")
     assert result.stdout == "n,x\n-1,-0.5\n"
 
 
 def on_a_terminal(*arguments: str) -> str:
-    """Run with a terminal as standard output and give what it shows."""
+    """Run the command with a terminal as standard output and return what the terminal shows."""
     controller, terminal = pty.openpty()
     chunks: list[bytes] = []
 
@@ -242,7 +242,7 @@ def on_a_terminal(*arguments: str) -> str:
         try:
             while chunk := os.read(controller, 65536):
                 chunks.append(chunk)
-        except OSError:  # Linux tells the end of a terminal so
+        except OSError:  # Linux reports the end of a terminal by this error
             pass
 
     reader = threading.Thread(target=read)
@@ -276,7 +276,7 @@ def on_a_terminal(*arguments: str) -> str:
     ],
 )
 def test_failure_is_one_sentence_and_exit_1(arguments: list[str], message: str) -> None:
-    """No traceback, one line that says what to do."""
+    """A failure prints one line that says what to do, without a traceback, and exits with 1."""
     result = run(*arguments)
 
     assert result.returncode == 1
@@ -288,12 +288,12 @@ def test_failure_is_one_sentence_and_exit_1(arguments: list[str], message: str) 
     "arguments", [["frobnicate"], ["build", "--frobnicate"], ["show"], ["show", "x", "--format", "xml"]]
 )
 def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
-    """A verb, option or value that does not exist."""
+    """An unknown verb, option or value, or a missing argument, exits with 2."""
     assert run(*arguments).returncode == 2
 
 
 def test_a_reader_that_has_enough_is_no_failure_of_ours(database: Path) -> None:
-    """A closed pipe ends the output without a traceback."""
+    """A program that closes our output pipe early causes no traceback."""
     process = subprocess.Popen(
         [
             sys.executable,
@@ -317,7 +317,7 @@ def test_a_reader_that_has_enough_is_no_failure_of_ours(database: Path) -> None:
 
 
 def test_version_is_told() -> None:
-    """--version names command and version."""
+    """--version prints the name of the command and its version."""
     result = run("--version")
 
     assert result.returncode == 0

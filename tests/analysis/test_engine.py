@@ -1,4 +1,4 @@
-"""The engine opens datasets, names what it cannot read, and leaves nothing half-written."""
+"""Test that a build opens datasets, names what it cannot read, and leaves nothing half-written."""
 
 import datetime as dt
 import os
@@ -34,18 +34,18 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def built(dataset: Path, **options: Any) -> BuildResult:
-    """Build beside the dataset."""
+    """Build the dataset into a database beside it."""
     return build(dataset, RULES, dataset.parent / "build" / "analysis.duckdb", **options)
 
 
 def only_file(dataset: Path, table: str) -> Path:
-    """Give the one file of a table."""
+    """Return the path of the only file of a table."""
     (file,) = dataset.rglob(f"{table}/**/*.parquet")
     return file
 
 
 def test_a_table_without_files_is_empty_with_the_types_of_the_contract(dataset: Path) -> None:
-    """Every raw table is there, with the contract's columns, whether it has files or not."""
+    """Every raw table is a view with the contract's columns and types, whether it has files or not."""
     with open_database(built(dataset).database) as connection:
         for table in TABLES.values():
             described = connection.execute(f"DESCRIBE {table.name}").fetchall()
@@ -55,7 +55,7 @@ def test_a_table_without_files_is_empty_with_the_types_of_the_contract(dataset: 
 
 
 def test_a_column_that_older_files_lack_is_null(dataset: Path) -> None:
-    """Files with and without a nullable column are read together; a column of the future is left out."""
+    """Files with and without a nullable column are read together; a column of a later version is left out."""
     old = only_file(dataset, "blocks")
     table = pq.read_table(old)
     newer = table.set_column(
@@ -74,7 +74,7 @@ def test_a_column_that_older_files_lack_is_null(dataset: Path) -> None:
 
 
 def test_folder_names_never_become_columns(dataset: Path) -> None:
-    """A partition folder height=0-999 does not replace the column of that name."""
+    """A partition folder named height=0-999 does not replace the column `height`."""
     file = only_file(dataset, "blocks")
     folder = file.parent.with_name("height=0-999")
     file.parent.rename(folder)
@@ -84,14 +84,14 @@ def test_folder_names_never_become_columns(dataset: Path) -> None:
 
 
 def test_any_folder_name_will_do(tmp_path: Path) -> None:
-    """Quotes, brackets and stars in the path of a dataset are letters like others."""
+    """A dataset whose path has quotes, brackets and stars is read like any other."""
     dataset = write_world(tmp_path / "it's [a] *dataset*" / "é", {"blocks": [BLOCK]})
 
     assert built(dataset).n_rows["chain_blocks"] == 1
 
 
 def test_a_block_that_came_twice_counts_once(dataset: Path) -> None:
-    """The same block from the wire and from the node's files is one block; the row with fees is kept."""
+    """A block that came from the wire and from block files becomes one row, the one with fees."""
     row = BLOCK | {"n_tx": 2, "source": "blkfile", "fees_sat": 7}
     row.pop("arrived_at")
     again = dataset / "chain=regtest"
@@ -108,7 +108,7 @@ def test_a_block_that_came_twice_counts_once(dataset: Path) -> None:
 
 
 def test_all_of_it_is_in_utc(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zone of the machine does not move a block to another day."""
+    """The time zone of the machine does not move a block to another day."""
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")
     with open_database(built(dataset).database) as connection:
         assert connection.execute("SELECT CAST(day AS VARCHAR) FROM pool_share_day").fetchall() == [
@@ -117,43 +117,43 @@ def test_all_of_it_is_in_utc(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def missing(dataset: Path) -> None:
-    """Take the folder away."""
+    """Delete the folder of the dataset."""
     shutil.rmtree(dataset)
 
 
 def foreign(dataset: Path) -> None:
-    """Take the marker away."""
+    """Delete the marker of the dataset."""
     (dataset / "dataset.json").unlink()
 
 
 def of_another_program(dataset: Path) -> None:
-    """Put another program's marker there."""
+    """Replace the marker with that of another program."""
     (dataset / "dataset.json").write_text('{"format": "other", "version": 1}')
 
 
 def of_the_future(dataset: Path) -> None:
-    """Raise the version."""
+    """Raise the version in the marker."""
     (dataset / "dataset.json").write_text('{"format": "pool-measurement", "version": 99}')
 
 
 def with_a_torn_marker(dataset: Path) -> None:
-    """Cut the marker."""
+    """Cut the marker in the middle."""
     (dataset / "dataset.json").write_text('{"format": "pool-')
 
 
 def empty(dataset: Path) -> None:
-    """Leave only the marker."""
+    """Delete everything in the dataset but the marker."""
     shutil.rmtree(dataset / "chain=regtest")
 
 
 def with_a_torn_file(dataset: Path) -> None:
-    """Cut a file's footer."""
+    """Cut off the footer of a Parquet file."""
     file = only_file(dataset, "transactions")
     file.write_bytes(file.read_bytes()[:-20])
 
 
 def with_garbage_inside_a_file(dataset: Path) -> None:
-    """Overwrite the data and leave the footer."""
+    """Overwrite the data of a Parquet file and leave its footer."""
     file = only_file(dataset, "transactions")
     raw = bytearray(file.read_bytes())
     raw[4:300] = b"\xff" * 296
@@ -161,12 +161,12 @@ def with_garbage_inside_a_file(dataset: Path) -> None:
 
 
 def with_a_pipe(dataset: Path) -> None:
-    """Put a pipe among the files; to open it would take for ever."""
+    """Put a named pipe among the files; opening it would never return."""
     os.mkfifo(only_file(dataset, "blocks").with_name("z.parquet"))
 
 
 def with_a_foreign_file(dataset: Path) -> None:
-    """Put something else's Parquet beside the files of a table."""
+    """Put a Parquet file of another schema beside the files of a table."""
     pq.write_table(pa.table({"x": [1]}), only_file(dataset, "blocks").with_name("z.parquet"))
 
 
@@ -196,7 +196,7 @@ def with_heights_as_text(dataset: Path) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_cannot_be_read_is_named(dataset: Path, spoil: Callable[[Path], None], message: str) -> None:
-    """One sentence says what is wrong with which file or folder, and nothing is left behind."""
+    """A damaged dataset makes a build fail with one sentence that names the file, and leaves no database."""
     spoil(dataset)
 
     with pytest.raises(DatasetError, match=message) as error:
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_named(dataset: Path, spoil: Callable[[Path], Non
 
 
 def test_a_chain_must_be_named_where_there_are_several(dataset: Path) -> None:
-    """Two chains need a choice, and the choice must be one of them."""
+    """A dataset of two chains is refused without a chain, and with a chain that it lacks."""
     write_world(dataset, {"blocks": [BLOCK, BLOCK | {"block_hash": "b1", "height": 2}]}, chain="signet")
 
     with pytest.raises(DatasetError, match="signet, regtest; choose one"):
@@ -217,7 +217,7 @@ def test_a_chain_must_be_named_where_there_are_several(dataset: Path) -> None:
 
 
 def test_marts_need_no_dataset(dataset: Path) -> None:
-    """Every mart, stored or a view on those that are, can be read when the dataset is gone."""
+    """Every mart can be read after the dataset is deleted, whether it is a table or a view on tables."""
     database = built(dataset).database
     shutil.rmtree(dataset)
 
@@ -230,7 +230,7 @@ def test_marts_need_no_dataset(dataset: Path) -> None:
 
 
 def test_a_build_that_fails_leaves_the_older_database(dataset: Path) -> None:
-    """The file of an earlier build is untouched, and no partial file is beside it."""
+    """A failed build changes nothing in the older database and leaves no partial file beside it."""
     first = built(dataset)
     before = first.database.read_bytes()
     with_a_torn_file(dataset)
@@ -242,7 +242,7 @@ def test_a_build_that_fails_leaves_the_older_database(dataset: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_named(dataset: Path) -> None:
-    """A file where a folder should be gives one sentence."""
+    """A file where the database's folder should be gives one sentence."""
     (dataset.parent / "build").write_text("in the way")
 
     with pytest.raises(DatabaseError, match="cannot be written"):
@@ -250,13 +250,13 @@ def test_a_place_that_cannot_be_written_is_named(dataset: Path) -> None:
 
 
 def test_rules_are_read_first(dataset: Path, tmp_path: Path) -> None:
-    """A folder without rules is an error of the rules."""
+    """A folder without rules raises RulesError before anything is built."""
     with pytest.raises(RulesError):
         build(dataset, tmp_path / "no-rules", tmp_path / "analysis.duckdb")
 
 
 def test_checks_find_what_they_look_for(tmp_path: Path) -> None:
-    """Planted faults are found by the check that is meant for them, and by no other."""
+    """Each planted fault is found by the check for it, and by no other check."""
     world = {
         "blocks": [
             BLOCK,
@@ -286,7 +286,7 @@ def test_checks_find_what_they_look_for(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_there_twice_breaks_the_grain(dataset: Path) -> None:
-    """The check that a head implies finds a key that two rows have."""
+    """The check made from a head's grain finds a key that two rows have."""
     row = {"topic": "rawtx", "from_at": 1, "to_at": 2}
     write_table(
         dataset / "chain=regtest" / "coverage" / "part=1" / "b.parquet", TABLES["coverage"], [row, row]
@@ -296,7 +296,7 @@ def test_a_row_that_is_there_twice_breaks_the_grain(dataset: Path) -> None:
 
 
 def test_a_database_that_no_build_made_is_refused(tmp_path: Path) -> None:
-    """A missing file and a file of something else are one sentence each."""
+    """Opening a missing file, or a file that is no database, raises DatabaseError with one sentence."""
     with pytest.raises(DatabaseError, match="there is no database"), open_database(tmp_path / "none"):
         pass
     (tmp_path / "text").write_text("no database")
@@ -305,7 +305,7 @@ def test_a_database_that_no_build_made_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_build_can_be_repeated(dataset: Path) -> None:
-    """The same dataset and rules give the same rows in every mart."""
+    """Two builds of the same dataset and rules give the same rows in every mart."""
     contents = []
     for _ in range(2):
         result = built(dataset)
@@ -321,12 +321,12 @@ def test_a_build_can_be_repeated(dataset: Path) -> None:
 
 
 def test_errors_are_in_one_tree() -> None:
-    """The command line can catch everything that is raised on purpose."""
+    """DatasetError, DatabaseError and RulesError are AnalysisErrors, which the command line catches."""
     assert all(issubclass(error, AnalysisError) for error in (DatasetError, DatabaseError, RulesError))
 
 
 def test_compaction_changes_no_file_of_a_build_that_is_reading(dataset: Path) -> None:
-    """Compaction that begins during a build waits for its end, and then merges the files."""
+    """A compaction that starts during a build waits until the build ends, and then merges the files."""
     file = only_file(dataset, "blocks")
     folder = file.parent.with_name("height=000000000-000000999")
     file.parent.rename(folder)
@@ -355,7 +355,7 @@ def test_compaction_changes_no_file_of_a_build_that_is_reading(dataset: Path) ->
 
 
 def test_a_dataset_that_may_only_be_read_is_built(dataset: Path) -> None:
-    """A lock file that may not be opened, or none at all, keeps nobody from reading."""
+    """A dataset whose lock file cannot be opened is built."""
     lock = dataset / "chain=regtest" / WRITE_LOCK
     assert not lock.exists()
     lock.symlink_to(lock)  # cannot be opened by anyone

@@ -1,4 +1,4 @@
-"""The bound of fees against filling a knapsack by hand, in a world that needs spans and buckets."""
+"""Compare the bound of a block's fees with a knapsack filled by sorting, in a world of many transactions."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tests.analysis.world import label_of, write_world
 
 
 def filled_by_hand(world: World) -> dict[str, float]:
-    """Most fees that the weight of each block could hold, the last transaction in part."""
+    """Compute the most fees that each block's weight could hold; a transaction may be taken in part."""
     events = world.tables["mempool_events"]
     txs = {row["txid"]: row for row in world.tables["mempool_txs"]}
     rows: dict[str, list[dict[str, Any]]] = {}
@@ -39,8 +39,8 @@ def filled_by_hand(world: World) -> dict[str, float]:
 
 
 def test_bound_is_that_of_filling_by_hand(tmp_path: Path) -> None:
-    """Over two spans, with more transactions than buckets, every block has the bound that a sort gives."""
-    story: list[tuple[Any, ...]] = [("cover",)]  # the world need not count by itself, which takes long
+    """The mart, which works in spans of cuts and buckets of feerates, gives the bound of a plain sort."""
+    story: list[tuple[Any, ...]] = [("cover",)]  # ends coverage, so that the world skips its own slow count
     for i in range(140):
         story += [("add", 100 + (i * 37 + j * 101) % 900, 100 + 50 * (j % 3), []) for j in range(7)]
         story += [("mine", [i, 3 * i, 5 * i, 7 * i], i % 2, None), ("tick",)]

@@ -1,4 +1,4 @@
-"""The feerate marts by template age against a plain replay of the node's stream, in random worlds."""
+"""Compare the feerate marts by template age with a plain replay of the node's stream, in random worlds."""
 
 import tempfile
 from pathlib import Path
@@ -28,7 +28,7 @@ steps = st.one_of(
 
 
 def replayed(world: World, ages_s: list[float]) -> dict[tuple[str, float], Counts]:
-    """Count, for every block and age, what plain feerates give: the stream is read up to the moment."""
+    """Count the top X for every block and age by plain feerates, from the messages before that moment."""
     events = world.tables["mempool_events"]
     txs = {row["txid"]: row for row in world.tables["mempool_txs"]}
     entered = {txid: i for i, txid in enumerate(txs)}
@@ -53,7 +53,7 @@ def replayed(world: World, ages_s: list[float]) -> dict[tuple[str, float], Count
 
 
 def waiting_after(events: list[dict[str, Any]], taken_by: dict[str, set[str]]) -> set[str]:
-    """Transactions in the mempool after these messages."""
+    """Return the transactions that are in the mempool after these messages."""
     waiting: set[str] = set()
     for event in events:
         if event["event"] == "A":
@@ -66,7 +66,7 @@ def waiting_after(events: list[dict[str, Any]], taken_by: dict[str, set[str]]) -
 
 
 def counted(ranked: list[str], taken: set[str]) -> Counts:
-    """Count the X best and those behind 2 X, and what the block took of both."""
+    """Count the best X and those behind 2 X in a ranking, and how many of each the block took."""
     x = len(taken)
     is_taken = [txid in taken for txid in ranked]
     outside = is_taken[2 * x :] if x else None
@@ -74,11 +74,11 @@ def counted(ranked: list[str], taken: set[str]) -> Counts:
     return (x, len(ranked), min(x, len(ranked)), sum(is_taken[:x]), *behind)
 
 
-# Each example is a whole build, so finding a simpler one would take longer than reading the one found.
+# Each example is a whole build, so a failing one is not shrunk: that would take longer than reading it.
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(steps, min_size=15, max_size=60))
 def test_every_age_agrees_with_a_replay(story: list[tuple[Any, ...]]) -> None:
-    """At any age, each count is that of reading the stream until then; at the block, the older mart's."""
+    """At each age the counts are those of the replay; at age 0 they are those of feerate_strategy_block."""
     world = play([("tick",), *story])
     ages_s = [2.0, 5.0, 15.0]
     with tempfile.TemporaryDirectory() as folder:

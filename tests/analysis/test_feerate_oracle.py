@@ -1,4 +1,4 @@
-"""The feerate marts against a plain count, transaction by transaction, in the same random worlds."""
+"""Compare feerate_strategy_block with a plain count, transaction by transaction, in random worlds."""
 
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ COUNTS = ("x", "n_mempool", "n_ranked", "n_own", "n_top", "n_top_taken", "n_outs
 
 @dataclass(frozen=True)
 class Tx:
-    """One transaction in the mempool; `order` is its place in the order of entry."""
+    """Describes one transaction in the mempool; `order` is its place in the order of entry."""
 
     txid: str
     fee_sat: int | None
@@ -34,7 +34,7 @@ class Tx:
 
 @dataclass
 class World:
-    """One node, played step by step: writes the rows that a collector would, and counts by itself."""
+    """Plays one node step by step: writes the rows that a collector would, and counts the truth by itself."""
 
     tables: dict[str, list[dict[str, Any]]] = field(
         default_factory=lambda: {
@@ -51,7 +51,7 @@ class World:
     covered_since: int | None = 0
 
     def event(self, letter: str, hash_: str, **more: Any) -> None:
-        """Send one message of the `sequence` topic."""
+        """Append one message of the `sequence` topic."""
         self.sequence += 1
         row = {"event": letter, "hash": hash_, "received_at": self.now, "sequence": self.sequence}
         self.tables["mempool_events"].append(row | {"session": f"s{self.session}"} | more)
@@ -66,7 +66,7 @@ class World:
         self.tables["mempool_txs"].append(row)
 
     def add(self, fee_sat: int | None, vsize_vb: int, picks: Sequence[int]) -> None:
-        """Add a transaction that spends some of those waiting."""
+        """Add a transaction that spends outputs of some waiting transactions."""
         waiting = sorted(self.mempool)
         parents = frozenset(waiting[pick % len(waiting)] for pick in picks if waiting)
         self.n_txs += 1
@@ -77,7 +77,7 @@ class World:
         self.enter(tx, "pushed", mempool_sequence=self.sequence - 1)
 
     def remove(self, pick: int, reason: str = "replaced") -> None:
-        """Remove a transaction and all that descend from it."""
+        """Remove a transaction and all its descendants from the mempool."""
         if self.mempool:
             victim = sorted(self.mempool)[pick % len(self.mempool)]
             for txid in sorted(descendants(self.mempool, victim)):
@@ -85,7 +85,10 @@ class World:
                 self.event("R", txid, removal_reason=reason)
 
     def mine(self, picks: Sequence[int], n_unseen: int, conflict: int | None) -> None:
-        """Connect a block of some waiting transactions and their ancestors, and of some never seen."""
+        """Connect a block of waiting transactions with their ancestors, and of unseen ones.
+
+        `picks` choose waiting transactions; `conflict` chooses one that the block removes.
+        """
         name = f"b{len(self.tables['blocks']) + 1}"
         waiting = sorted(self.mempool)
         chosen = {waiting[pick % len(waiting)] for pick in picks if waiting}
@@ -94,7 +97,7 @@ class World:
         left = sorted(self.mempool.keys() - chosen)
         if conflict is not None and left:
             victim = left[conflict % len(left)]
-            # What the block takes cannot descend from what it conflicts with: `chosen` has its ancestors.
+            # The victim has no descendant in the block, because `chosen` includes all ancestors.
             self.remove(waiting.index(victim), "conflict")
         height = len(self.tables["blocks"]) + 1
         self.tables["blocks"].append({"block_hash": name, "prev_hash": f"b{height - 1}", "height": height})
@@ -111,7 +114,7 @@ class World:
         self.event("C", name)
 
     def restart(self) -> None:
-        """Begin a new session, which finds the mempool as it is."""
+        """Begin a new session, which lists the mempool that it finds."""
         if self.covered_since is not None:
             self.cover()
         self.session += 1
@@ -124,7 +127,7 @@ class World:
         self.cover()
 
     def cover(self) -> None:
-        """Lose step with the mempool, or come back into step."""
+        """End the coverage of the mempool, or begin it again."""
         self.now += 1
         if self.covered_since is None:
             self.covered_since = self.now
@@ -135,7 +138,7 @@ class World:
         self.now += 1
 
     def count(self, block: str, chosen: set[str], n_unseen: int) -> None:
-        """Work out what the mart must say of a block, from the mempool just before it."""
+        """Compute what the mart must give for a block, from the mempool just before it."""
         if self.covered_since is None:
             return
         x = len(chosen) + n_unseen
@@ -154,24 +157,27 @@ class World:
 
 
 def ancestors(mempool: dict[str, Tx], txid: str) -> set[str]:
-    """Ancestors that wait, itself included."""
+    """Return the waiting ancestors of a transaction, itself included."""
     return {txid}.union(
         *(ancestors(mempool, parent) for parent in mempool[txid].parents if parent in mempool)
     )
 
 
 def descendants(mempool: dict[str, Tx], txid: str) -> set[str]:
-    """Descendants that wait, itself included."""
+    """Return the waiting descendants of a transaction, itself included."""
     return {other for other in mempool if txid in ancestors(mempool, other)}
 
 
 def own_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
-    """Fee by size."""
+    """Return the fee of a transaction divided by its size."""
     return Fraction(mempool[txid].fee_sat or 0, mempool[txid].vsize_vb)
 
 
 def package_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
-    """Best mining score among a transaction and its descendants."""
+    """Return the highest mining score among a transaction and its descendants.
+
+    A mining score is the lower of a transaction's own feerate and that of it with all its ancestors.
+    """
 
     def score(one: str) -> Fraction:
         family = [mempool[other] for other in ancestors(mempool, one)]
@@ -182,7 +188,7 @@ def package_feerate(mempool: dict[str, Tx], txid: str) -> Fraction:
 
 
 def cluster_feerate(mempool: dict[str, Tx], txid: str) -> float:
-    """Give the feerate of a transaction's chunk, with the whole mempool as one cluster."""
+    """Compute the feerate of a transaction's chunk, with the whole mempool as one cluster."""
     places = {name: place for place, name in enumerate(mempool)}
     fees = {places[name]: tx.fee_sat or 0 for name, tx in mempool.items()}
     sizes = {places[name]: tx.vsize_vb for name, tx in mempool.items()}
@@ -218,7 +224,7 @@ steps = st.one_of(
 
 
 def play(story: Sequence[tuple[Any, ...]]) -> World:
-    """Play a story and end its observation."""
+    """Play the steps of a story in a new world and end its observation."""
     world = World()
     for name, *arguments in story:
         if name == "tick":
@@ -232,7 +238,7 @@ def play(story: Sequence[tuple[Any, ...]]) -> World:
 
 
 def measured(world: World, folder: Path) -> dict[tuple[str, str], tuple[int | None, ...]]:
-    """Build a world and read what the mart says of every block and kind of feerate."""
+    """Build a world and return the counts that the mart has for every block and kind of feerate."""
     dataset = write_world(folder / "dataset", world.tables)
     result = build(dataset, RULES, folder / "analysis.duckdb", marts=["feerate_strategy_block"])
     assert [check.name for check in result.failed_checks] == []
@@ -243,11 +249,11 @@ def measured(world: World, folder: Path) -> dict[tuple[str, str], tuple[int | No
     return {(label_of(block), kind): tuple(counts) for block, kind, *counts in rows}
 
 
-# Each example is a whole build, so finding a simpler one would take longer than reading the one found.
+# Each example is a whole build, so a failing one is not shrunk: that would take longer than reading it.
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(steps, min_size=1, max_size=40))
 def test_mart_agrees_with_a_count_by_hand(story: list[tuple[Any, ...]]) -> None:
-    """In any world, each number of feerate_strategy_block is the one that counting gives."""
+    """In random worlds, each count of feerate_strategy_block equals the plain count."""
     world = play(story)
     with tempfile.TemporaryDirectory() as folder:
         assert measured(world, Path(folder)) == world.truth
@@ -255,7 +261,7 @@ def test_mart_agrees_with_a_count_by_hand(story: list[tuple[Any, ...]]) -> None:
 
 @pytest.mark.parametrize("n_blocks", [300])
 def test_spans_and_buckets_change_nothing(n_blocks: int, tmp_path: Path) -> None:
-    """A mempool that lives through several spans of cuts is ranked as if there were none."""
+    """Over 300 blocks, which the mart ranks in several spans of cuts, its counts equal the plain ones."""
     story: list[tuple[Any, ...]] = []
     for i in range(n_blocks):
         story += [

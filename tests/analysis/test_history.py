@@ -1,4 +1,4 @@
-"""History that others hold: public lists, imported without a node, and what is built from them."""
+"""Test marts that are built from public lists alone, imported without a node."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,7 +20,7 @@ LABELS = "pool-labels-610683-699999.parquet"
 
 @pytest.fixture(scope="module")
 def database(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Import labels, a week of blocks, prices and arrivals, as a reader of the README does, and build."""
+    """Import labels, a week of blocks, prices and arrivals, as the README says, and build."""
     root = tmp_path_factory.mktemp("history") / "dataset"
     dataset = Dataset.open(root, "main", create=True)
     files = [
@@ -40,7 +40,7 @@ def database(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_shares_by_label_are_a_plain_count(database: Path, data_dir: Path) -> None:
-    """Of the heights that only labels tell of, each pool has as many as a plain count of its label."""
+    """At heights that only the label list has, each pool has as many blocks as it has labels."""
     labels = pq.ParquetFile(data_dir / LABELS).read()["pool_slug"].to_pylist()
     with open_database(database) as connection:
         rows = connection.execute(
@@ -54,7 +54,7 @@ def test_shares_by_label_are_a_plain_count(database: Path, data_dir: Path) -> No
 
 
 def test_a_week_of_coinbases_is_named_by_our_rules(database: Path) -> None:
-    """Of the 1,012 blocks of March 2025 at least 98.9 % are named from the coinbase that the table gives."""
+    """Our rules name the pool of at least 98.9 % of 1,012 blocks, from coinbases of a block table."""
     with open_database(database) as connection:
         ((n_blocks, n_by_rule),) = connection.execute(
             "SELECT count(*), count(rule_id) FROM block_pool WHERE told_by = 'blockchair'"
@@ -88,7 +88,7 @@ def test_every_result_names_its_sources(database: Path, data_dir: Path) -> None:
 
 
 def test_intervals_are_on_the_clock_of_one_source(database: Path) -> None:
-    """Lists of arrivals alone give the intervals of their blocks, 9 to 10 minutes on average."""
+    """Each list of arrivals gives block intervals on its own clock, 9 to 10 minutes on average."""
     with open_database(database) as connection:
         rows = connection.execute(
             "SELECT clock, count(*), avg(interval_s) FROM block_intervals"

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every verb with status 130 and one line, at whatever moment it comes."""
+"""Test that Ctrl-C ends every verb with status 130 and one line, at whatever moment it comes."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def database(dataset: Path) -> Path:
-    """Build it with the real command."""
+    """Build the dataset with the real command."""
     path = dataset.parent / "a.duckdb"
     subprocess.run(
         [*COMMAND, "build", "--dataset", dataset, "--database", path], check=True, capture_output=True
@@ -37,7 +37,7 @@ def database(dataset: Path) -> Path:
 def interrupted(
     arguments: list[str | Path], is_ready: Callable[[int], bool], n_signals: int = 1
 ) -> tuple[int, str]:
-    """Start the command, press Ctrl-C when it is ready, and give its status and what it wrote as errors."""
+    """Start the command, press Ctrl-C when it is ready, and return its status and its standard error."""
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -51,12 +51,12 @@ def interrupted(
 
 
 def is_loading(pid: int) -> bool:
-    """Whether the thread that waits for Ctrl-C runs, which is before the libraries are loaded."""
+    """Tell whether the thread that waits for Ctrl-C runs, which is before the libraries are loaded."""
     return len(os.listdir(f"/proc/{pid}/task")) > 1  # noqa: PTH208 - a listing of the kernel
 
 
 def has_loaded(library: str) -> Callable[[int], bool]:
-    """Whether a library is in the memory of the process."""
+    """Return a function that tells whether a process has a library in memory."""
     return lambda pid: library in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -74,12 +74,12 @@ def has_loaded(library: str) -> Callable[[int], bool]:
     ids=" ".join,
 )
 def test_ctrl_c_while_the_libraries_load(verb: list[str]) -> None:
-    """No verb shows a traceback of a library, and none ends with status 1, which means a failed check."""
+    """No verb prints a library's traceback or ends with status 1, which would mean a failed check."""
     assert interrupted([*verb], is_loading) == (130, LINE)
 
 
 def test_the_command_begins_where_ctrl_c_is_handled() -> None:
-    """The program on PATH starts as `python -m analysis` does, which the other tests run."""
+    """The installed program starts in analysis.__main__, as `python -m analysis` in the other tests does."""
     root = Path(__file__).resolve().parents[2]
     scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["pool-analysis"] == "analysis.__main__:main"
@@ -87,12 +87,12 @@ def test_the_command_begins_where_ctrl_c_is_handled() -> None:
 
 @pytest.mark.parametrize("library", ["_duckdb", "libarrow"])
 def test_ctrl_c_in_the_middle_of_loading(library: str) -> None:
-    """The same when half of the libraries are there."""
+    """Ctrl-C ends the program with one line also when only some of the libraries are loaded."""
     assert interrupted(["list"], has_loaded(library)) == (130, LINE)
 
 
 def test_ctrl_c_while_a_database_is_built(dataset: Path, tmp_path: Path) -> None:
-    """Nothing is left of the build."""
+    """Ctrl-C during a build leaves no file of the database."""
     folder = tmp_path / "build"
     arguments: list[str | Path] = ["build", "--dataset", dataset, "--database", folder / "a.duckdb"]
 
@@ -102,7 +102,7 @@ def test_ctrl_c_while_a_database_is_built(dataset: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("n_signals", [1, 2])
 def test_ctrl_c_stops_a_query_that_would_run_for_hours(database: Path, n_signals: int) -> None:
-    """The first Ctrl-C stops the query; a second one ends the process where it stands."""
+    """The first Ctrl-C stops a running query; a second one ends the process at once."""
     query = "SELECT count(*) FROM range(1000000000000) AS a(n) WHERE hash(n) % 7 = 1"
 
     def is_at_work(pid: int) -> bool:

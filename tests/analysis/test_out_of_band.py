@@ -1,4 +1,7 @@
-"""Out-of-band candidates against planted truth: a stock pool, one that favours, one that ignores fees."""
+"""Compare out-of-band candidates with planted ones, for three pools.
+
+One pool runs stock software, one takes transactions that somebody paid it for, one ignores fees.
+"""
 
 import random
 from collections.abc import Mapping
@@ -31,12 +34,12 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def name(entry: Candidate) -> str:
-    """Name of a transaction in the world."""
+    """Return the label of a transaction in the world's tables."""
     return f"t{int(entry.txid, 16)}"
 
 
 def new_entry(draw: random.Random, number: int, waiting: list[str]) -> Candidate:
-    """Draw a payment, a child of one that waits, or a low one that somebody pays for elsewhere."""
+    """Draw a payment, a child of a waiting payment, or a cheap payment that somebody pays a pool for."""
     is_planted = draw.random() < 0.05
     vsize_vb = draw.randrange(110, 300)
     feerate = draw.uniform(1.0, 2.0) if is_planted else 3 + draw.lognormvariate(2.3, 0.9)
@@ -54,7 +57,11 @@ def new_entry(draw: random.Random, number: int, waiting: list[str]) -> Candidate
 
 
 def play(seed: int, n_blocks: int) -> tuple[Tables, set[str], set[str]]:
-    """Tables of a world, and what was planted for the pool that is paid: favoured, and given to it alone."""
+    """Play a world of blocks; return its tables and the names of the planted transactions.
+
+    The first set has cheap payments that the paid pool took from the mempool, the second those given to it
+    alone.
+    """
     draw = random.Random(seed)  # noqa: S311 - a scenario wants repeatable chance
     tables: Tables = {
         table: [] for table in ("blocks", "transactions", "mempool_txs", "templates", "template_txs")
@@ -87,7 +94,7 @@ def play(seed: int, n_blocks: int) -> tuple[Tables, set[str], set[str]]:
 
 
 def new_private(draw: random.Random, number: int) -> Candidate:
-    """Draw a payment that a pool is given and that no mempool ever had: it pays next to nothing."""
+    """Draw a cheap payment that only one pool is given and that is in no mempool."""
     vsize_vb = draw.randrange(110, 300)
     return Candidate(
         txid=f"{number:064x}",
@@ -102,14 +109,14 @@ def new_private(draw: random.Random, number: int) -> Candidate:
 
 
 def write_entry(tables: Tables, entry: Candidate, entered_at: float, view: Mapping[str, Candidate]) -> None:
-    """Let a transaction enter the mempool."""
+    """Write the row of a transaction that enters the mempool."""
     parents = [name(view[parent]) for parent in entry.parents]
     row = {"txid": name(entry), "entered_at": entered_at, "parents": parents}
     tables["mempool_txs"].append(row | {"fee_sat": entry.fee_sat, "vsize_vb": entry.vsize_vb})
 
 
 def write_template(tables: Tables, view: Mapping[str, Candidate], height: int) -> None:
-    """Let the node offer all that waits, as a stock node orders it."""
+    """Write a template of all waiting transactions, in the order of a stock node."""
     taken_at = INTERVAL_S * height - TEMPLATE_AGE_S
     ordered = [view[txid] for package in feerate_order(view) for txid in package]
     parent = f"b{height - 1}" if height > 1 else ""
@@ -123,7 +130,7 @@ def write_template(tables: Tables, view: Mapping[str, Candidate], height: int) -
 
 
 def write_block(tables: Tables, chosen: list[Candidate], height: int, tag: str) -> None:
-    """Let a pool mine what it has chosen."""
+    """Write the rows of a block that a pool mines from the chosen transactions."""
     block = {"block_hash": f"b{height}", "height": height, "coinbase_script": tag}
     parent = {"prev_hash": f"b{height - 1}"} if height > 1 else {}
     tables["blocks"].append(block | parent | {"arrived_at": INTERVAL_S * height})
@@ -135,9 +142,9 @@ def write_block(tables: Tables, chosen: list[Candidate], height: int, tag: str) 
 
 
 def test_candidates_are_scored_against_planted_truth(tmp_path: Path) -> None:
-    """Of the pool that is paid, precision and recall of both kinds are above 0.9; a stock pool is quiet.
+    """Precision and recall of the paid pool's candidates are above 0.9, and the stock pool has almost none.
 
-    A pool that takes what came first shows as one: many candidates, and the lowest template score.
+    A pool that takes transactions by arrival has many candidates and the lowest template score.
     """
     tables, favoured, given = play(seed=11, n_blocks=39)
     dataset = write_world(tmp_path / "dataset", tables)

@@ -1,4 +1,4 @@
-"""A whole world of planted truth, in small: every mart that can know an answer gives it."""
+"""Test that the marts give the planted answers in one simulated world of 300 blocks."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Built = tuple[duckdb.DuckDBPyConnection, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    """Database of a planted world, and its truth."""
+    """Build a simulated world; give a connection to the database, and the planted truth."""
     folder = tmp_path_factory.mktemp("planted")
     dataset = write_world(simulate(SIZE), folder)
     result = build(dataset, folder / "pools", folder / "a.duckdb")
@@ -29,12 +29,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-    """All rows of a query."""
+    """Return all rows of a query."""
     return connection.execute(query).fetchall()
 
 
 def test_the_world_has_everything_that_is_planted(built: Built) -> None:
-    """Empty and stale blocks, replaced and expired transactions, relatives: none of them is missing."""
+    """The world has empty and stale blocks, replaced and expired transactions, children, and unseen ones."""
     _, truth = built
 
     assert truth["stale"] > 0
@@ -46,7 +46,7 @@ def test_the_world_has_everything_that_is_planted(built: Built) -> None:
 
 
 def test_shares_and_empty_blocks_are_counted(built: Built) -> None:
-    """Blocks and empty blocks of every pool, and the medians of their intervals."""
+    """Blocks and empty blocks of every pool, and the medians of block intervals, equal the planted ones."""
     connection, truth = built
     planted = {slug: (pool["blocks"], pool["empty"]) for slug, pool in truth["pools"].items()}
 
@@ -61,7 +61,7 @@ def test_shares_and_empty_blocks_are_counted(built: Built) -> None:
 
 
 def test_intervals_of_shares_hold_the_policy(built: Built) -> None:
-    """The share by which blocks were drawn lies in the interval of at least five of the six."""
+    """The planted share of at least five of the six pools lies in its 95 % interval."""
     connection, _ = built
     bounds = {
         pool: (low, high)
@@ -76,7 +76,7 @@ def test_intervals_of_shares_hold_the_policy(built: Built) -> None:
 
 @pytest.mark.parametrize("policy", POOLS, ids=lambda policy: policy.slug)
 def test_acceptance_is_that_of_the_policy(built: Built, policy: Any) -> None:
-    """At the age of its template, a pool takes as much of the top X and outside 2 X as was planted."""
+    """At the age of its template, a pool took as much of the top X and outside 2 X as was planted."""
     connection, truth = built
     planted = tuple(truth["pools"][policy.slug][name] for name in ACCEPTED)
 
@@ -90,7 +90,7 @@ def test_acceptance_is_that_of_the_policy(built: Built, policy: Any) -> None:
 
 
 def test_the_curve_is_highest_at_the_planted_age(built: Built) -> None:
-    """A pool that works on a mempool 30 s old takes most of the top X of that age."""
+    """A pool with templates 30 s old took most of the top X of the mempool 30 s before its blocks."""
     connection, _ = built
 
     best = rows(
@@ -102,7 +102,7 @@ def test_the_curve_is_highest_at_the_planted_age(built: Built) -> None:
 
 
 def test_every_stay_ends_as_planted(built: Built) -> None:
-    """Outcomes are counted, and the mean delay of what was mined is right to the microsecond."""
+    """Counts of outcomes equal the planted ones; the mean delay of mined transactions is right to 1 µs."""
     connection, truth = built
 
     outcomes = dict(rows(connection, "SELECT outcome, count(*) FROM confirmation_spells GROUP BY ALL"))
@@ -114,7 +114,7 @@ def test_every_stay_ends_as_planted(built: Built) -> None:
 
 
 def test_stale_blocks_are_counted_and_never_ranked(built: Built) -> None:
-    """Every rival of an active block is stale, and the active chain is unbroken."""
+    """The planted rivals of active blocks are stale, and the active chain has a block at every height."""
     connection, truth = built
 
     counts = rows(

@@ -1,4 +1,4 @@
-"""Results without this software: any DuckDB reads them, `sql` asks them, a notebook starts from a dataset."""
+"""Test reading results: with plain DuckDB, with `sql` and its client, from Python, and in the notebook."""
 
 import datetime as dt
 import fcntl
@@ -28,14 +28,14 @@ VIEWS = [model.name for model in load_catalog().layer("staging")]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a dataset, its rules and the database `a.duckdb`."""
+    """Make a folder with a dataset, its rules and the database `a.duckdb`."""
     folder = tmp_path_factory.mktemp("shell")
     build(write_world(simulate(SIZE), folder), folder / "pools", folder / "a.duckdb")
     return folder
 
 
 def client() -> str:
-    """Path of the plain client, on PATH or beside the Python that runs the tests."""
+    """Return the path of the plain duckdb client, on PATH or beside the Python that runs the tests."""
     found = shutil.which("duckdb") or shutil.which("duckdb", path=str(Path(sys.executable).parent))
     if found is None:
         pytest.skip("no duckdb client: python -m pip install duckdb-cli")
@@ -43,7 +43,7 @@ def client() -> str:
 
 
 def test_every_relation_is_read_by_duckdb_without_our_functions(folder: Path) -> None:
-    """Each mart and view has the same rows for a DuckDB that knows nothing of this package."""
+    """A DuckDB without our functions can read every mart and staging view."""
     with duckdb.connect(str(folder / "a.duckdb"), read_only=True) as connection:
         counts = {name: len(connection.sql(f"FROM {name}").to_arrow_table()) for name in MARTS + VIEWS}
 
@@ -52,7 +52,7 @@ def test_every_relation_is_read_by_duckdb_without_our_functions(folder: Path) ->
 
 
 def test_every_mart_is_read_by_the_plain_client(folder: Path) -> None:
-    """The documented command shows each mart, in a client that is older than our library."""
+    """The documented command shows each mart and view in a client that is older than our library."""
     asked = [f"SELECT '{name}' AS name, count(*) AS n_rows FROM (FROM {name})" for name in MARTS + VIEWS]  # noqa: S608 - names of files
     result = subprocess.run(
         [client(), "-readonly", "-json", folder / "a.duckdb", " UNION ALL ".join(asked)],
@@ -74,7 +74,7 @@ def test_every_mart_is_read_by_the_plain_client(folder: Path) -> None:
     ],
 )
 def test_compaction_waits_while_rows_of_a_view_are_written(folder: Path, arguments: list[str]) -> None:
-    """The files that staging reads stay where they are until the last row is out."""
+    """`show` and `sql` hold the read lock of the dataset until the last row of a staging view is written."""
     (lock,) = folder.rglob(".write.lock")
     command = [sys.executable, "-m", "analysis", *arguments, "--format", "csv"]
     with (
@@ -92,7 +92,7 @@ def test_compaction_waits_while_rows_of_a_view_are_written(folder: Path, argumen
 
 
 def test_sql_opens_the_client_for_reading(folder: Path) -> None:
-    """With a client on PATH, `sql` is its shell: it reads what is typed, in UTC, and cannot write."""
+    """With a client on PATH, `sql` opens its shell: it runs typed queries in UTC, and cannot write."""
     path = f"{Path(client()).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "analysis", "sql", "--database", folder / "a.duckdb"]
 
@@ -117,7 +117,7 @@ def test_sql_opens_the_client_for_reading(folder: Path) -> None:
 
 
 def test_sql_without_a_client_says_how_to_get_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database to open stands in the commands that are printed."""
+    """Without a client on PATH, `sql` prints commands that name the database."""
     monkeypatch.setenv("PATH", str(folder))
 
     result = run("sql", "--database", folder / "a.duckdb")
@@ -127,7 +127,7 @@ def test_sql_without_a_client_says_how_to_get_one(folder: Path, monkeypatch: pyt
 
 
 def test_sql_runs_one_query(folder: Path) -> None:
-    """As JSON, CSV and a table; what JSON has no word for is text."""
+    """`sql` prints the rows of a query as JSON, CSV and a table; JSON has infinity as text."""
     database = ("--database", folder / "a.duckdb")
     query = "SELECT pool, 0.5 AS half, CAST('inf' AS DOUBLE) AS most FROM pool_share ORDER BY pool LIMIT 1"
 
@@ -138,7 +138,7 @@ def test_sql_runs_one_query(folder: Path) -> None:
 
 
 def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
-    """Exit 1, and the database is as it was."""
+    """A bad query exits with 1 and one line, and the database stays as it was."""
     for query in ("FROM nowhere", "DROP TABLE pool_share", "SELEC"):
         result = run("sql", query, "--database", folder / "a.duckdb")
         assert result.returncode == 1
@@ -191,7 +191,7 @@ HOLES = [
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_a_query_reads_the_database_and_its_dataset_and_no_more(folder: Path, hole: str) -> None:
-    """Nothing is written anywhere, no other file is read, nothing is loaded, and no setting changes."""
+    """A query can write nothing, read no other file, load no extension and change no setting."""
     chain = next((folder / "dataset").glob("chain=*"))
     for name in ("secret", "secret.csv"):
         (folder / name).write_text("a\nsecret\n")
@@ -229,14 +229,14 @@ def test_a_query_reads_the_database_and_its_dataset_and_no_more(folder: Path, ho
     ],
 )
 def test_what_reads_is_answered(folder: Path, query: str) -> None:
-    """Marts, staging, raw tables and our functions can be used, and a query can be explained."""
+    """A query can use marts, staging, raw tables and our functions, and can be explained."""
     result = run("sql", query, "--database", folder / "a.duckdb")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout
 
 
 def test_a_database_from_a_stranger_opens_no_folder(folder: Path, tmp_path: Path) -> None:
-    """The folder that a database names is opened only where a dataset stands; its views read nothing else."""
+    """A folder that a database names is opened only if it is a dataset; views can read nothing else."""
     hostile = tmp_path / "hostile.duckdb"
     (tmp_path / "secret").write_text("secret")
     for root, chain in ((str(tmp_path), "main"), (str(folder / "dataset"), "../../..")):
@@ -255,7 +255,7 @@ def test_a_database_from_a_stranger_opens_no_folder(folder: Path, tmp_path: Path
 
 
 def test_a_mart_is_a_data_frame(folder: Path) -> None:
-    """Python gets a mart as pandas has it, a time with its zone, and the nearest name of a misspelt mart."""
+    """OpenMarts gives a mart as a DataFrame and times with a zone, and corrects a misspelt name."""
     with OpenMarts(folder / "a.duckdb") as marts:
         frame = marts.df("pool_share")
         times = marts.sql("SELECT header_time FROM chain_blocks ORDER BY height").fetchall()
@@ -271,14 +271,14 @@ def test_a_mart_is_a_data_frame(folder: Path) -> None:
 
 @pytest.mark.parametrize(("query", "count"), [("", 0), ("SELECT 1; SELECT 2", 2)])
 def test_no_query_is_left_out_in_silence(folder: Path, query: str, count: int) -> None:
-    """None and two are refused."""
+    """`sql` refuses a text of no query, and one of two."""
     result = run("sql", query, "--database", folder / "a.duckdb")
     assert result.returncode == 1
     assert f"one query at a time, this is {count}" in result.stderr
 
 
 def test_the_notebook_runs_from_a_dataset(folder: Path, tmp_path: Path) -> None:
-    """Its first cell is three lines, no output is stored, and every cell runs beside a dataset."""
+    """The notebook starts with three lines, has no stored output, and all its cells run beside a dataset."""
     notebook = json.loads(NOTEBOOK.read_text())
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert len([line for line in cells[0]["source"] if line.strip()]) == 3

@@ -1,4 +1,4 @@
-"""Marts on a real week: 1,012 blocks of 1-7 March 2025 as one provider describes them, priced by another."""
+"""Test marts on a real week: 1,012 blocks of 1-7 March 2025 from one provider, with prices of another."""
 
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ PRICES = Origin("brk", "MIT", "https://github.com/bitcoinresearchkit/brk")
 
 @pytest.fixture(scope="module")
 def week(data_dir: Path) -> pd.DataFrame:
-    """Give the provider's rows."""
+    """Read the provider's rows."""
     files = sorted((data_dir / "blockchair-2025-03").glob("*.tsv"))
     rows = pd.concat([pd.read_csv(file, sep="\t") for file in files]).sort_values("id")
-    # No row names its parent: the week is without a hole, so it is the row before.
+    # The provider gives no parents. The week has no gap, so the parent is the block of the row before.
     return rows.astype({"difficulty": float}).assign(parent=rows["hash"].shift(fill_value="00" * 32))
 
 
@@ -46,7 +46,7 @@ def database(week: pd.DataFrame, data_dir: Path, tmp_path_factory: pytest.TempPa
 
 
 def block_row(table: Table, row: Any) -> dict[str, Any]:
-    """Make a row of `blocks` of a row of the provider; what it does not tell is zero."""
+    """Make a row of `blocks` from a row of the provider; columns that the provider lacks are zero."""
     return contract_row(table, {"height_source": "bip34"}) | {
         "block_hash": hash_bytes(row.hash),
         "prev_hash": hash_bytes(row.parent),
@@ -61,14 +61,14 @@ def block_row(table: Table, row: Any) -> dict[str, Any]:
 
 
 def one(database: Path, query: str) -> tuple[float, ...]:
-    """Give the one row of a query."""
+    """Return the only row of a query as a dictionary."""
     with open_database(database) as connection:
         (row,) = connection.execute(query).fetchall()
     return row
 
 
 def test_difficulty_and_hashrate_are_the_providers(database: Path, week: pd.DataFrame) -> None:
-    """Every block's difficulty equals the provider's; the week's hashrate is their sum over its time."""
+    """Every difficulty equals the provider's; the week's hashrate is their sum divided by the time."""
     with open_database(database) as connection:
         found = connection.sql("SELECT difficulty FROM block_work ORDER BY height").to_arrow_table()
     assert found["difficulty"].to_pylist() == pytest.approx(week["difficulty"].tolist(), rel=1e-12)
@@ -88,7 +88,7 @@ def test_difficulty_and_hashrate_are_the_providers(database: Path, week: pd.Data
 
 
 def test_revenue_adds_up_to_the_providers(database: Path, week: pd.DataFrame) -> None:
-    """Satoshi to the last one; USD and hashprice within 3 %, for the two take prices at other hours."""
+    """Revenue in satoshi is exact; USD and hashprice agree within 3 %, as the prices are of other hours."""
     sat, fee_ratio, usd, hashprice = one(
         database,
         "SELECT revenue_sat, fee_ratio, revenue_usd, hashprice_usd_per_ph_day"
@@ -103,7 +103,7 @@ def test_revenue_adds_up_to_the_providers(database: Path, week: pd.DataFrame) ->
 
 
 def test_labels_of_the_provider_are_never_contradicted(database: Path, week: pd.DataFrame) -> None:
-    """Every pool that it names is the one we name; we name some that it does not."""
+    """Our pool equals the provider's wherever it names one; we name some blocks that it does not."""
     n_blocks, n_agree, n_disagree, n_only_there, n_unmapped, n_only_here, n_neither = one(
         database,
         "SELECT block_count, agree_count, disagree_count, only_there_count, unmapped_count, only_here_count,"
@@ -117,7 +117,7 @@ def test_labels_of_the_provider_are_never_contradicted(database: Path, week: pd.
 
 
 def test_concentration_is_that_of_the_counts_and_rises_when_proxies_are_grouped(database: Path) -> None:
-    """The index is that of pool_share, inside its interval; AntPool & friends as one make it higher."""
+    """The index hhi is that of pool_share's counts, inside its interval; merged proxy groups raise it."""
     with open_database(database) as connection:
         counts = connection.execute("SELECT block_count FROM pool_share WHERE NOT is_unknown").fetchall()
         indices = connection.execute(
@@ -136,7 +136,7 @@ def test_concentration_is_that_of_the_counts_and_rises_when_proxies_are_grouped(
 
 
 def owner_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Blocks by owner over the week: pools as they are, and the group of AntPool."""
+    """Count the blocks of each pool, and of the proxy group of AntPool, over the week."""
     rows = connection.execute(
         "SELECT owner, block_count FROM owner_share WHERE period_kind = 'all'"
         " AND (grouped_by = 'pool' OR owner = 'antpool-and-friends')"

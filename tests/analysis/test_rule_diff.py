@@ -1,4 +1,4 @@
-"""A change of the rules is shown as the blocks that it moves from one pool to another."""
+"""Test that `diff-rules` shows which blocks move from one pool to another when the rules change."""
 
 import json
 import shutil
@@ -25,13 +25,13 @@ BLOCKS = [
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Write five blocks."""
+    """Write a dataset of five blocks."""
     return write_world(tmp_path / "dataset", {"blocks": BLOCKS})
 
 
 @pytest.fixture
 def changed(tmp_path: Path) -> Path:
-    """Copy the rules: Alpha ends at height 1, Beta loses its tag, Delta is new."""
+    """Copy the rules and change them: Alpha ends at height 1, Beta loses its tag, Delta is new."""
     folder = tmp_path / "changed"
     shutil.copytree(RULES, folder)
     alpha = (folder / "alpha.toml").read_text()
@@ -45,14 +45,17 @@ def changed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rules() -> RuleSet:
-    """Load the rules of the cases."""
+    """Load the pool rules of the mart cases."""
     return load_rules(RULES)
 
 
 def test_moved_blocks_are_shown_with_the_rules_that_moved_them(
     dataset: Path, rules: RuleSet, changed: Path
 ) -> None:
-    """One block leaves Alpha, one leaves Beta, one comes to Delta; a rule with new bounds is gone and new."""
+    """Each moved block is counted with the rules that decided before and after.
+
+    A rule with new height bounds is both removed and added.
+    """
     found = diff_rules(dataset, rules, load_rules(changed))
 
     assert found.changes == [
@@ -67,7 +70,7 @@ def test_moved_blocks_are_shown_with_the_rules_that_moved_them(
 
 
 def test_the_same_rules_change_nothing(dataset: Path, rules: RuleSet) -> None:
-    """No row, no rule, one hash."""
+    """Equal rules give no changes, no added or removed rule, and one hash."""
     found = diff_rules(dataset, rules, rules)
 
     assert (found.changes, found.n_changed, found.added_rules, found.removed_rules) == ([], 0, (), ())
@@ -75,13 +78,13 @@ def test_the_same_rules_change_nothing(dataset: Path, rules: RuleSet) -> None:
 
 
 def test_a_folder_that_is_no_dataset_is_named(tmp_path: Path, rules: RuleSet) -> None:
-    """The error is that of any reader of a dataset."""
+    """A folder that is no dataset raises the DatasetError that every reader of datasets raises."""
     with pytest.raises(DatasetError, match="is no folder"):
         diff_rules(tmp_path / "nowhere", rules, rules)
 
 
 def test_the_command_prints_rows_and_a_summary(dataset: Path, changed: Path) -> None:
-    """Rows go to standard output in the format asked for, the summary beside them."""
+    """`diff-rules` writes rows to standard output in the given format, and a summary to standard error."""
     result = subprocess.run(
         [
             sys.executable,

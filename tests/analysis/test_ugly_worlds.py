@@ -1,4 +1,4 @@
-"""All marts at once where analyses break: nothing, one block, and all that can go wrong together."""
+"""Build all marts in worlds where analyses break: no block, one block, and many faults at once."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def two_mempools() -> Tables:
-    """Return two nodes that see the same: a stale block that one of them followed, and a race at the tip."""
+    """Return a world of two nodes: a stale block that one of them followed, and a race at the tip."""
     pools = {"a1": "", "s2": "/Beta/", "b2": "/Alpha/", "b3": "/Alpha/", "c3": "/Beta/"}
     parents = {"s2": "a1", "b2": "a1", "b3": "b2", "c3": "b2"}
     stream = {
@@ -66,7 +66,7 @@ def two_mempools() -> Tables:
 
 
 def everything_wrong() -> Tables:
-    """Return a reorganisation, a gap, a day without blocks, empty and unknown blocks, fees never learnt."""
+    """Return a world with a reorganisation, a gap, a day without blocks, unknown pools and unknown fees."""
     blocks = [
         {"block_hash": "a1", "height": 1, "coinbase_script": "/Alpha/", "arrived_at": 10, "header_time": 5},
         {"block_hash": "a2", "prev_hash": "a1", "height": 2, "arrived_at": 12, "header_time": 4},
@@ -100,7 +100,7 @@ def everything_wrong() -> Tables:
 
 
 def from_disk_alone() -> Tables:
-    """Return 40 days of one pool, read from disk: no arrival, no mempool, nothing observed.
+    """Return a world of 40 days of one pool, read from block files: no arrivals and no mempool.
 
     Blocks of two days have header times before their parent's, one day has no block, the subsidy halves, two
     coinbases have one txid (what BIP30 forbids since), and half of the days have no price.
@@ -128,7 +128,7 @@ def from_disk_alone() -> Tables:
 
 
 def two_nodes() -> Tables:
-    """Return a fork that two nodes saw in another order, while the first one was not watched for a while."""
+    """Return a world with a fork that two nodes saw in different order; the second one has a gap."""
     blocks = [
         {"block_hash": "a1", "height": 1, "coinbase_script": "/Alpha/"},
         {"block_hash": "a2", "prev_hash": "a1", "height": 2, "coinbase_script": "/Alpha/", "header_time": 50},
@@ -169,7 +169,7 @@ WORLDS = {
 
 @pytest.fixture(scope="module", params=WORLDS, ids=str)
 def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """Rows of every mart of one world; no check fails there."""
+    """Build one world, in which no check fails, and return the rows of every mart."""
     folder = tmp_path_factory.mktemp("ugly")
     dataset = write_world(folder / "dataset", WORLDS[request.param])
     result = build(dataset, RULES, folder / "a.duckdb")
@@ -181,7 +181,7 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def values(model: Model, rows: dict[str, list[Any]], word: str) -> Iterator[tuple[str, Any]]:
-    """Give the values of the columns whose meaning begins with a word, with their place."""
+    """Yield values of the columns whose meaning begins with `word`, each after a text that locates it."""
     for column in model.columns:
         if column.doc.startswith(word):
             for row in rows[model.name]:
@@ -190,7 +190,7 @@ def values(model: Model, rows: dict[str, list[Any]], word: str) -> Iterator[tupl
 
 
 def test_no_number_is_infinite_or_none(rows: dict[str, list[Any]]) -> None:
-    """What cannot be told is null, never NaN and never infinite."""
+    """No mart has NaN or an infinite number; an unknown value is null."""
     found = [
         (name, column, value)
         for name, those in rows.items()
@@ -203,14 +203,14 @@ def test_no_number_is_infinite_or_none(rows: dict[str, list[Any]]) -> None:
 
 
 def test_a_part_is_between_0_and_1(rows: dict[str, list[Any]]) -> None:
-    """Every column that says 0..1 of itself keeps to it."""
+    """Every column whose meaning begins with 0..1 has values in that range."""
     wrong = [place for model in MARTS for place, value in values(model, rows, "0..1") if not 0 <= value <= 1]
 
     assert wrong == []
 
 
 def test_a_number_lies_in_its_interval(rows: dict[str, list[Any]]) -> None:
-    """Low, the number and high are in order wherever all three are told."""
+    """Wherever a value and both its bounds are present, they are in order: low, value, high."""
     wrong = []
     for name, those in rows.items():
         for row in those:

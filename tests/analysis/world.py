@@ -1,4 +1,4 @@
-"""Write small worlds as a contract dataset: what the cases and the oracle tests are made of.
+"""Write small worlds, which tests describe row by row, as datasets of the contract.
 
 A row gives the columns that matter, as text or as Python values; the others are null or zero. Hashes and
 txids are labels of at most 32 characters, times are seconds after `START`, lists are separated by spaces.
@@ -37,29 +37,29 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def label_bytes(label: str) -> bytes:
-    """Stand for a hash by a label."""
+    """Turn a label into the 32 bytes of a hash that stands for it."""
     return label.encode().ljust(32, b"\0")
 
 
 def label_of(value: bytes) -> str:
-    """Read the label back."""
+    """Turn the bytes of a hash from `label_bytes` back into the label."""
     return value.rstrip(b"\0").decode()
 
 
 def at(seconds: float) -> dt.datetime:
-    """Time on the clock of a world."""
+    """Return the UTC time that is `seconds` after the start of the world."""
     return START + dt.timedelta(seconds=seconds)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file; empty fields are left out, so they take their default."""
+    """Read the rows of a CSV file; empty fields are left out, so that they take their default."""
     with path.open(newline="") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return [{key.strip(): value.strip() for key, value in row.items() if value.strip()} for row in rows]
 
 
 def write_world(root: Path, tables: Mapping[str, Rows], *, chain: str = "regtest") -> Path:
-    """Write a dataset of these rows, with the shortcuts above; gives its folder."""
+    """Write a dataset of these rows, with the shortcuts above applied; return its folder."""
     filled: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, rows in tables.items():
         filled[name] = [dict(row) for row in rows]
@@ -86,7 +86,7 @@ def write_table(path: Path, table: Table, rows: Rows) -> None:
 
 
 def contract_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete one row to all columns of its table, with values of their types."""
+    """Return a row with all columns of its table, each of the contract's type."""
     given = {**DEFAULTS[""], **DEFAULTS.get(table.name, {}), **row}
     names = {column.name for column in table.columns}
     unknown = row.keys() - names
@@ -101,7 +101,7 @@ def contract_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(type_: pa.DataType, value: Any) -> Any:
-    """Turn text, or a Python value, into a value of an Arrow type."""
+    """Convert a text or a Python value into a value of an Arrow type."""
     if pa.types.is_list(type_):
         items = value.split() if isinstance(value, str) else value
         return [_value(type_.value_type, item) for item in items]
@@ -135,7 +135,7 @@ def _zero(type_: pa.DataType) -> Any:
 
 
 def _arrive(tables: dict[str, list[dict[str, Any]]]) -> None:
-    """Turn `arrived_at` of blocks into arrivals and C events, then number the stream."""
+    """Turn `arrived_at` of blocks into rows of arrivals and C events, then number the stream."""
     for block in tables["blocks"]:
         time = block.pop("arrived_at", None)
         if time is None:
@@ -150,7 +150,7 @@ def _arrive(tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def _fill_transactions(tables: dict[str, list[dict[str, Any]]]) -> None:
-    """Give every block its coinbase and as many transactions as it says, or as are listed."""
+    """Give every block a coinbase and its listed transactions, or as many as its `n_tx` says."""
     listed: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in tables["transactions"]:
         listed[row["block_hash"]].append(row)

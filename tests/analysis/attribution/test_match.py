@@ -1,4 +1,4 @@
-"""A coinbase is attributed by documented precedence, and nothing a stranger writes can break it."""
+"""Test that a coinbase is attributed by the documented precedence, and that no bytes can break it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ def rules() -> RuleSet:
 
 
 def rules_of(folder: Path, **tags: Sequence[str]) -> RuleSet:
-    """Rules of made-up pools: one tag rule for each text."""
+    """Make rules of invented pools: one tag rule for each text."""
     folder.mkdir(exist_ok=True)
     for slug, texts in tags.items():
         entries = "".join(f"    {{ tag = '{text}', source = 's' }},\n" for text in texts)
@@ -47,14 +47,14 @@ def rules_of(folder: Path, **tags: Sequence[str]) -> RuleSet:
 
 
 def verdict(rules: RuleSet, text: str | bytes, outputs: Outputs = (), height: int = 700_000) -> Attribution:
-    """Attribute a coinbase script with the given text between binary noise, as pools write it."""
+    """Attribute a coinbase script that has the text between binary bytes, as pools write it."""
     tag = text.encode() if isinstance(text, str) else text
     script = b"\x03\x60\xae\x0a\xff\x00" + tag + b"\x00\xfa\xbemm\x80"
     return attribute(rules, height=height, coinbase_script=script, outputs=outputs)
 
 
 def table(blocks: Sequence[tuple[int, bytes, Outputs]]) -> pa.Table:
-    """Blocks as the analysis hands them over; the hash is the number of the row."""
+    """Make a table of blocks as the analysis passes them to the matcher; the hash is the row number."""
     rows = [
         {
             "block_hash": number.to_bytes(32, "little"),
@@ -83,12 +83,12 @@ def table(blocks: Sequence[tuple[int, bytes, Outputs]]) -> pa.Table:
     ],
 )
 def test_tag_inside_a_tag_leaves_the_longer_one(rules: RuleSet, text: str, pool: str) -> None:
-    """Where one tag contains another, or software signs beside the pool, the more specific one names it."""
+    """The longer tag names the pool where one tag contains another, or a software's tag stands beside it."""
     assert verdict(rules, text).pool == pool
 
 
 def test_contained_tags_are_all_found_and_the_longest_wins(tmp_path: Path) -> None:
-    """EMC in /EMCD/ and ckpool in /solo.ckpool.org/ are candidates, in order of length."""
+    """EMC in /EMCD/ and ckpool in /solo.ckpool.org/ are candidates, after the longer tag."""
     rules = rules_of(
         tmp_path, eclipse=["EMC"], emcd=["/EMCD/"], ckpool=["ckpool"], solo=["/solo.ckpool.org/"]
     )
@@ -99,7 +99,7 @@ def test_contained_tags_are_all_found_and_the_longest_wins(tmp_path: Path) -> No
 
 
 def test_partly_overlapping_tags_are_both_found(tmp_path: Path) -> None:
-    """Two tags that share a slash are two candidates; of equal length the earlier wins."""
+    """Two tags that share a slash are two candidates; of tags of equal length the earlier one wins."""
     rules = rules_of(tmp_path, late=["/bb/"], early=["/aa/"])
 
     assert [(c.pool, c.position) for c in verdict(rules, "/aa/bb/").candidates] == [("early", 6), ("late", 9)]
@@ -108,7 +108,7 @@ def test_partly_overlapping_tags_are_both_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["七彩神仙鱼", "🐟", "/八宝池 8baochi.com/", "🐵🚀"])
 def test_tags_beyond_ascii_match_as_utf8_bytes(rules: RuleSet, text: str) -> None:
-    """Chinese and emoji tags are compared as the bytes they are, not as decoded text."""
+    """Chinese and emoji tags match as UTF-8 bytes, without decoding the coinbase."""
     pool = {"七": "f2pool", "🐟": "f2pool", "/": "8baochi", "🐵": "mononaut"}[text[0]]
 
     assert verdict(rules, text).pool == pool
@@ -128,13 +128,13 @@ def test_tags_beyond_ascii_match_as_utf8_bytes(rules: RuleSet, text: str) -> Non
     ],
 )
 def test_capitals_matter_and_known_spellings_are_rules(rules: RuleSet, text: str, pool: str | None) -> None:
-    """A pool that changed its capitals has a rule for each spelling; others are not guessed."""
+    """Tags match with their exact capitals only; a pool that changed its capitals has a rule per spelling."""
     assert verdict(rules, text).pool == pool
 
 
 @pytest.mark.parametrize("name", ["leehoo4444", "SpiderPool", "Foundry USA Pool", "/slush/", "f2pool"])
 def test_name_a_miner_writes_does_not_take_the_block(rules: RuleSet, name: str) -> None:
-    """Behind /ViaBTC/Mined by stands what a miner chose; it is at most a conflict."""
+    """A pool name that a miner wrote behind /ViaBTC/Mined by does not win; it is at most a conflict."""
     result = verdict(rules, f"/ViaBTC/Mined by {name}/")
 
     assert result.pool == "viabtc"
@@ -147,7 +147,7 @@ def test_name_a_miner_writes_does_not_take_the_block(rules: RuleSet, name: str) 
 
 
 def test_payout_beats_tag_and_the_tag_is_kept(rules: RuleSet) -> None:
-    """Block 683919 wrote EMCD's tag and paid Huobi: Huobi, with EMCD as the conflict."""
+    """Block 683919 has EMCD's tag and pays Huobi: the pool is Huobi, with EMCD as the conflict."""
     result = verdict(rules, "/one_more_mcd/", [(625_000_000, HUOBI), (0, b"\x6a")], height=683_919)
 
     assert (result.pool, result.method) == ("huobipool", "payout")
@@ -157,7 +157,7 @@ def test_payout_beats_tag_and_the_tag_is_kept(rules: RuleSet) -> None:
 
 
 def test_larger_payout_wins_then_the_earlier(rules: RuleSet) -> None:
-    """A coinbase that pays two pools belongs to the better paid; a script paid twice counts once."""
+    """A coinbase that pays two pools belongs to the better paid one; a script paid twice is one candidate."""
     larger = verdict(rules, "", [(1, ANTPOOL), (5, NOBODY), (3, HUOBI), (2, ANTPOOL)])
     equal = verdict(rules, "", [(5, NOBODY), (3, ANTPOOL), (3, HUOBI)])
 
@@ -170,7 +170,7 @@ def test_larger_payout_wins_then_the_earlier(rules: RuleSet) -> None:
 
 @pytest.mark.parametrize(("height", "pool"), [(521_727, None), (521_728, "tigerpool"), (530_131, None)])
 def test_rule_holds_only_within_its_heights(rules: RuleSet, height: int, pool: str | None) -> None:
-    """The plain word tiger names a pool in its window and is a word outside."""
+    """The word tiger names a pool between the heights of its rule, and no pool outside."""
     assert verdict(rules, "tiger", height=height).pool == pool
 
 
@@ -183,7 +183,7 @@ def test_unknown_stays_unknown(rules: RuleSet) -> None:
 
 
 def test_table_has_the_candidates_of_each_block_in_order_of_rank(rules: RuleSet) -> None:
-    """One row per candidate, ranked within its block, in the schema that the marts expect."""
+    """The table has one row per candidate, ranked within its block, with the columns of CANDIDATES."""
     blocks = table(
         [(683_919, b"/one_more_mcd/", [(7, HUOBI)]), (1, b"", []), (700_000, b"/slush/", [(7, NOBODY)])]
     )
@@ -202,7 +202,7 @@ def test_table_has_the_candidates_of_each_block_in_order_of_rank(rules: RuleSet)
 
 
 def test_no_blocks_give_no_rows(rules: RuleSet) -> None:
-    """An empty table is a table."""
+    """A table of no blocks gives a table of no candidates."""
     assert match_candidates(rules, BLOCKS.empty_table()).schema == CANDIDATES
 
 
@@ -238,7 +238,7 @@ COINBASES = st.lists(st.tuples(st.integers(0, 2**31 - 1), SCRIPT, OUTPUTS), max_
 def test_hostile_bytes_never_raise_and_both_ways_agree(
     rules: RuleSet, blocks: list[tuple[int, bytes, Outputs]]
 ) -> None:
-    """Any script and any outputs give the same candidates one by one and as a table, sliced or not."""
+    """For any script and outputs, `attribute` and `match_candidates` find the same candidates."""
     whole = match_candidates(rules, table([(1, b"/slush/", [(9, HUOBI)]), *blocks]).slice(1))
     expected = [
         (number + 1, rank, candidate.rule_id)
@@ -257,7 +257,7 @@ def test_hostile_bytes_never_raise_and_both_ways_agree(
 def test_order_of_rules_and_files_does_not_matter(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, blocks: list[tuple[int, bytes, Outputs]]
 ) -> None:
-    """The same rules in any order, in files named in any order, give the same pools by name."""
+    """The same rules in another order, and in files of other names, give the same pool names."""
     tags = ["/slush/", "EMC ", "tiger", "/ViaBTC/", "binance", "slu"]
     shuffled = data.draw(st.permutations(tags))
     results = []

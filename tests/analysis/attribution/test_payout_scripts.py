@@ -1,4 +1,4 @@
-"""An address gives its script on every network, or an AddressError."""
+"""Test that an address gives its output script on every network, and any other text an AddressError."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ P2PKH = "1CjPR7Z5ZSyWk6WtXvSFgkptmpoi4UM9BC"
 
 
 def test_valid_addresses_of_bitcoin_core_give_their_scripts(data_dir: Path) -> None:
-    """Every address in Bitcoin Core's key_io_valid vectors, of all chains, and capitals where allowed."""
+    """Every address of Bitcoin Core's key_io_valid vectors gives its script, also in capitals if allowed."""
     vectors = json.loads((data_dir / "bitcoin-core-vectors" / "data" / "key_io_valid.json").read_text())
     addresses = [(text, script, about) for text, script, about in vectors if not about["isPrivkey"]]
 
@@ -27,7 +27,7 @@ def test_valid_addresses_of_bitcoin_core_give_their_scripts(data_dir: Path) -> N
 
 
 def test_invalid_texts_of_bitcoin_core_are_refused(data_dir: Path) -> None:
-    """Every text in Bitcoin Core's key_io_invalid vectors."""
+    """Every text of Bitcoin Core's key_io_invalid vectors raises AddressError."""
     vectors = json.loads((data_dir / "bitcoin-core-vectors" / "data" / "key_io_invalid.json").read_text())
 
     assert len(vectors) > 50
@@ -45,7 +45,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 @given(position=st.integers(4, len(TAPROOT) - 1), character=st.sampled_from(BECH32_ALPHABET))
 def test_one_wrong_character_of_bech32m_is_found(position: int, character: str) -> None:
-    """The checksum finds every single substitution."""
+    """The Bech32m checksum finds every substitution of one character."""
     mistyped = TAPROOT[:position] + character + TAPROOT[position + 1 :]
 
     if mistyped != TAPROOT:
@@ -55,7 +55,7 @@ def test_one_wrong_character_of_bech32m_is_found(position: int, character: str) 
 
 @given(position=st.integers(0, len(P2PKH) - 1), character=st.sampled_from(BASE58_ALPHABET))
 def test_one_wrong_character_of_base58_is_found(position: int, character: str) -> None:
-    """Base58Check misses one error in 2^32; none of these is."""
+    """The Base58Check checksum finds each tried substitution; in theory it misses one in 2^32."""
     mistyped = P2PKH[:position] + character + P2PKH[position + 1 :]
 
     if mistyped != P2PKH:

@@ -1,4 +1,4 @@
-"""Attribution agrees with real blocks and with what others say about them, or the difference is explained."""
+"""Test that attribution agrees with real blocks and with other people's labels, or list the difference."""
 
 import csv
 import json
@@ -37,7 +37,7 @@ MANIFEST_POOLS = {
     "670718": "btccom",
 }
 
-# What the third party leaves unknown and we name, with the text that stands in each such coinbase.
+# Pools that we name where the provider says Unknown, with the text in each such coinbase.
 EXPLAINED = {
     "btccom": rb"btccom",
     "carbonnegative": rb"\x01 \x13\t\t\t \t\t \t\x10",
@@ -51,7 +51,7 @@ EXPLAINED = {
     "whitepool": rb"WhitePool",
 }
 
-# What both leave unknown: the software ckpool with the miner's xmi, and two unlisted texts.
+# Texts of coinbases that neither names: the software ckpool with the miner's xmi, and two unlisted texts.
 UNKNOWN_TO_ALL = rb"\nckpool\x03xmi$|p2p-spb\.xyz$|://e92fceb1-"
 
 
@@ -68,7 +68,7 @@ def verdict(rules: RuleSet, coinbase: CTransaction, height: int) -> Attribution:
 
 
 def read_manifest(data_dir: Path) -> list[dict[str, str]]:
-    """Rows of the manifest of real blocks; one column holds a whole coinbase."""
+    """Read the rows of the manifest of real blocks; one of its columns holds a whole coinbase."""
     csv.field_size_limit(sys.maxsize)
     with (data_dir / "mainnet-blocks" / "manifest.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -76,7 +76,7 @@ def read_manifest(data_dir: Path) -> list[dict[str, str]]:
 
 @pytest.mark.data
 def test_every_vector_gives_its_pool_by_its_methods(rules: RuleSet, data_dir: Path) -> None:
-    """Pool and the full set of methods (address, tag, none) of each pool-identification vector."""
+    """Each pool-identification vector gives its pool and its set of methods (address, tag, none)."""
     vectors = json.loads(
         (data_dir / "pool-identification-vectors" / "vectors.json").read_text(encoding="utf-8")
     )
@@ -100,7 +100,7 @@ def test_every_vector_gives_its_pool_by_its_methods(rules: RuleSet, data_dir: Pa
 
 @pytest.mark.data
 def test_real_blocks_give_their_pools(rules: RuleSet, data_dir: Path) -> None:
-    """Coinbases of the manifest: the pools listed above, and no pool in the blocks before pools had tags."""
+    """Coinbases of the manifest give the pools listed above; blocks from before pools had tags give none."""
     rows = read_manifest(data_dir)
     found = {}
     for row in rows:
@@ -123,7 +123,7 @@ def test_real_blocks_give_their_pools(rules: RuleSet, data_dir: Path) -> None:
 def test_blocks_read_from_raw_bytes_agree_with_the_labels_of_the_paper(
     rules: RuleSet, data_dir: Path
 ) -> None:
-    """The blocks we hold in full between 400000 and 546235 have the pool the authors published."""
+    """The blocks between 400000 and 546235 that we have in full get the pool that the authors published."""
     labels = pd.read_csv(data_dir / "paper" / "miningpool.csv").set_index("blockid")["miningpool"]
     compared = []
     for file in sorted((data_dir / "mainnet-blocks").glob("[45]*-*.bin")):
@@ -139,7 +139,7 @@ def test_blocks_read_from_raw_bytes_agree_with_the_labels_of_the_paper(
 
 @pytest.mark.data
 def test_a_week_of_coinbases_is_named_and_every_difference_explained(rules: RuleSet, data_dir: Path) -> None:
-    """Of 1,012 blocks of March 2025 at least 95 % are named by coinbase bytes; no guess is contradicted."""
+    """Rules name at least 95 % of 1,012 blocks of March 2025, and never contradict the provider."""
     files = sorted((data_dir / "blockchair-2025-03").glob("*.tsv"))
     blocks = pd.concat([pd.read_csv(file, sep="\t") for file in files])
     agreement: Counter[tuple[str, str]] = Counter()

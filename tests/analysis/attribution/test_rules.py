@@ -1,4 +1,4 @@
-"""Rules are read from a folder of TOML files, refused where ambiguous, and hashed by what they decide."""
+"""Test that rules are read from a folder of TOML files, refused if ambiguous, and hashed by their content."""
 
 import datetime as dt
 import re
@@ -27,7 +27,7 @@ NAMED_SOURCE = re.compile(
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
-    """Write rule files by name without suffix; returns the folder."""
+    """Write rule files, given by name without suffix, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
@@ -35,14 +35,14 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def pool(*rules: str, name: str = "Pool", extra: str = "") -> str:
-    """Text of one pool file with the given rules."""
+    """Return the text of a pool file with the given rules."""
     return (
         f'name = "{name}"\n{extra}\nrules = [\n' + "".join(f"    {{ {rule} }},\n" for rule in rules) + "]\n"
     )
 
 
 def members(*rows: str, kind: str = "owner", entity: str = "group") -> str:
-    """Text of one entity with the given members."""
+    """Return the text of one entity with the given members."""
     lines = "".join(f"    {{ {row} }},\n" for row in rows)
     return f'[[entities]]\nentity = "{entity}"\nname = "G"\nkind = "{kind}"\nmembers = [\n{lines}]\n'
 
@@ -57,7 +57,7 @@ def repository_rules() -> RuleSet:
 
 
 def test_rule_ids_are_made_of_content_and_unique(repository_rules: RuleSet) -> None:
-    """An id says pool, method and pattern, so that it survives reordering and no two rules share one."""
+    """An id has pool, method and pattern, so that it survives reordering; no two rules share one."""
     ids = [rule.rule_id for pool in repository_rules.pools for rule in pool.rules]
 
     assert len(ids) == len(set(ids))
@@ -67,7 +67,7 @@ def test_rule_ids_are_made_of_content_and_unique(repository_rules: RuleSet) -> N
 
 
 def test_every_rule_of_the_repository_names_a_known_source(repository_rules: RuleSet) -> None:
-    """A source is one of the lists that data/pools/README.md describes, a block, or a link."""
+    """The source of each rule is a list that data/pools/README.md describes, a block, or a link."""
     readme = (default_rules_dir() / "README.md").read_text(encoding="utf-8")
     sources = {s for p in repository_rules.pools for r in p.rules for s in r.source.split("; ")}
     sources |= {s for e in repository_rules.entities for m in e.members for s in m.source.split("; ")}
@@ -77,7 +77,7 @@ def test_every_rule_of_the_repository_names_a_known_source(repository_rules: Rul
 
 
 def test_short_tags_of_the_repository_are_bounded(repository_rules: RuleSet) -> None:
-    """A tag of a few bytes occurs by chance, so it holds only where its pool is known to have mined."""
+    """A short tag, which may occur by chance, has at least one height bound."""
     unbounded = [
         rule.rule_id
         for pool in repository_rules.pools
@@ -92,7 +92,7 @@ def test_short_tags_of_the_repository_are_bounded(repository_rules: RuleSet) -> 
 
 
 def test_labels_of_third_parties_are_known_names(repository_rules: RuleSet, data_dir: Path) -> None:
-    """Every label of the paper's authors and of the label file is a pool here, under a name or alias."""
+    """Labels of the paper are names or aliases of pools here, those of the label file are slugs."""
     paper = set(pd.read_csv(data_dir / "paper" / "miningpool.csv")["miningpool"])
     labels = pq.read_table(data_dir / "pool-labels-610683-699999.parquet")["pool_slug"]
     slugs = {pool.slug for pool in repository_rules.pools}
@@ -105,7 +105,7 @@ def test_labels_of_third_parties_are_known_names(repository_rules: RuleSet, data
 
 
 def test_aliases_of_one_pool_lead_to_one_slug(repository_rules: RuleSet) -> None:
-    """Names that the public lists keep apart for one pool are one pool here."""
+    """Names of one pool that public lists keep apart lead to one slug."""
     slug_of = repository_rules.slug_of_name
 
     assert slug_of["slushpool"] == slug_of["braiins pool"] == "braiinspool"
@@ -115,7 +115,7 @@ def test_aliases_of_one_pool_lead_to_one_slug(repository_rules: RuleSet) -> None
 
 
 def test_entities_are_dated(repository_rules: RuleSet) -> None:
-    """BTC.com changes hands at the ends of 2020-11 and 2021-03, and belongs to one owner at a time."""
+    """BTC.com changes owners at the ends of 2020-11 and 2021-03, and has one owner at a time."""
     rows = repository_rules.entities_table().to_pylist()
 
     assert [
@@ -130,7 +130,7 @@ def test_entities_are_dated(repository_rules: RuleSet) -> None:
 
 
 def test_tables_have_one_row_per_pool_and_membership(tmp_path: Path) -> None:
-    """pools_table and entities_table give what the marts join, with nulls for what is open."""
+    """pools_table and entities_table have the columns that the marts join, with nulls for open dates."""
     write(tmp_path, {"one": pool(TAG, name="One", extra='link = "https://one.example"')})
     write(tmp_path, {"two": pool('tag = "/two/", source = "s"', name="Two")})
     write(tmp_path, {"entities": members('pool = "two", from_date = 2020-01-02, source = "t"')})
@@ -154,7 +154,7 @@ def test_tables_have_one_row_per_pool_and_membership(tmp_path: Path) -> None:
 
 
 def test_two_windows_of_one_pattern_have_two_ids(tmp_path: Path) -> None:
-    """A pattern that a pool used twice, apart, is two rules; the later one adds where it begins."""
+    """A pattern with two separate height ranges gives two rules; the later id ends with its from_height."""
     late = 'tag = "/one/", from_height = 20, source = "s"'
     early = 'tag = "/one/", to_height = 9, source = "s"'
     rules = load_rules(write(tmp_path, {"one": pool(late, early)}))
@@ -166,7 +166,7 @@ def test_two_windows_of_one_pattern_have_two_ids(tmp_path: Path) -> None:
 
 
 def test_one_tag_may_pass_from_pool_to_pool(tmp_path: Path) -> None:
-    """Two pools may use one tag at heights that do not meet."""
+    """Two pools may have one tag if their height ranges do not overlap."""
     rules = load_rules(
         write(
             tmp_path,
@@ -254,13 +254,13 @@ BAD_RULES = [
 def test_bad_rules_are_refused_with_file_and_entry(
     tmp_path: Path, files: dict[str, str], message: str
 ) -> None:
-    """What is malformed or ambiguous is one RulesError that says where and what to do."""
+    """A malformed or ambiguous rule raises one RulesError that says where it is and what to do."""
     with pytest.raises(RulesError, match=re.compile(message, re.DOTALL)):
         load_rules(write(tmp_path, files))
 
 
 def test_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 are named with their file."""
+    """A file that is not UTF-8 raises RulesError with its name."""
     (tmp_path / "one.toml").write_bytes(b'name = "\xff"')
 
     with pytest.raises(RulesError, match=r"one\.toml cannot be read as TOML"):
@@ -268,7 +268,7 @@ def test_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_refused(tmp_path: Path) -> None:
-    """A folder that is not there is a folder without rules."""
+    """A missing folder raises the error of a folder without rules."""
     with pytest.raises(RulesError, match="name a folder"):
         load_rules(tmp_path / "nowhere")
 
@@ -291,7 +291,7 @@ OTHER_DECISIONS = (
 
 @pytest.mark.parametrize("text", SAME_DECISIONS)
 def test_hash_ignores_what_decides_nothing(tmp_path: Path, text: str) -> None:
-    """Order, white space, comments, notes, links and sources leave the hash as it is."""
+    """Order, white space, comments, notes, links and sources do not change the hash."""
     assert (
         load_rules(write(tmp_path / "a", {"one": ONE})).hash
         == load_rules(write(tmp_path / "b", {"one": text})).hash
@@ -300,7 +300,7 @@ def test_hash_ignores_what_decides_nothing(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", OTHER_DECISIONS)
 def test_hash_changes_with_what_decides(tmp_path: Path, text: str) -> None:
-    """A pattern, a bound or a name changes the hash."""
+    """A changed pattern, height bound or pool name changes the hash."""
     assert (
         load_rules(write(tmp_path / "a", {"one": ONE})).hash
         != load_rules(write(tmp_path / "b", {"one": text})).hash
@@ -308,14 +308,17 @@ def test_hash_changes_with_what_decides(tmp_path: Path, text: str) -> None:
 
 
 def test_hash_changes_with_entities(tmp_path: Path) -> None:
-    """A membership changes the hash, for it changes every grouped figure."""
+    """A changed membership changes the hash, because it changes every figure by owner."""
     alone = load_rules(write(tmp_path, {"one": ONE})).hash
 
     assert load_rules(write(tmp_path, {"entities": members(OWNED)})).hash != alone
 
 
 def test_a_group_may_not_be_called_like_a_pool(tmp_path: Path) -> None:
-    """An owner or proxy with the slug of a pool would be added up with it; a former name adds nothing up."""
+    """An owner or proxy may not have the slug of a pool; a former name may.
+
+    Blocks of an owner and a pool with one slug would be added up.
+    """
     write(tmp_path, {"one": ONE, "entities": members(OWNED, kind="name", entity="one")})
     assert load_rules(tmp_path).entities[0].entity == "one"
 
@@ -324,7 +327,7 @@ def test_a_group_may_not_be_called_like_a_pool(tmp_path: Path) -> None:
 
 
 def test_labels_are_read_through_names_aliases_and_slugs(tmp_path: Path) -> None:
-    """names_table has each in lower case; a name counts before the slug of another pool."""
+    """names_table has names, aliases and slugs in lower case; a name goes before another pool's slug."""
     write(tmp_path, {"one": pool(TAG, name="Two"), "two": pool('tag = "/two/", source = "s"', name="Zwei")})
 
     rows = load_rules(tmp_path).names_table().to_pylist()
@@ -345,7 +348,7 @@ def test_order_of_entries_is_irrelevant(order: list[int], tmp_path_factory: pyte
 
 
 def test_rules_are_found_where_a_wheel_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a checkout beside the package, the rules are in the prefix; without both, it says so."""
+    """Without a checkout, the rules are found under the prefix of Python; without both, an error says so."""
     monkeypatch.setattr(pools, "__file__", str(tmp_path / "site-packages" / "analysis" / "pools.py"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""`replicate paper` gives the figures of the authors' files, and says what is wrong with other files."""
+"""Test that `replicate paper` gives the figures of the authors' files, and refuses other files."""
 
 import csv
 import datetime as dt
@@ -31,7 +31,7 @@ def rules() -> RuleSet:
 
 
 def write_sheet(path: Path, label: str, rows: list[tuple[int, int, int]]) -> None:
-    """Write a spreadsheet of height, label, size and number of transactions, the label as a shared text."""
+    """Write a spreadsheet of height, label, size and number of transactions; all rows share the label."""
     cells = "".join(
         f'<row r="{n}"><c r="A{n}"><v>{height}</v></c><c r="B{n}" t="s"><v>0</v></c>'
         f'<c r="C{n}"><v>{size}</v></c><c r="D{n}"><v>{n_tx}</v></c><c r="E{n}"/></row>'
@@ -47,7 +47,7 @@ def write_sheet(path: Path, label: str, rows: list[tuple[int, int, int]]) -> Non
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write files of the published form with ten blocks and three days, all invented."""
+    """Write files of the published form with ten invented blocks and three days."""
     labels = ["AntPool"] * 4 + ["F2Pool"] * 3 + ["BWPool", "BW.COM", "unknown"]
     lines = [f"{400_000 + n},{label}" for n, label in enumerate(labels)]
     (tmp_path / "miningpool.csv").write_text("\n".join(["blockid,miningpool", *lines]) + "\n")
@@ -65,19 +65,19 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def published(rules: RuleSet, data_dir: Path) -> list[CheckedStatement]:
-    """Check every statement on the authors' own files, once."""
+    """Check every statement on the authors' own files, once for all tests."""
     return replicate(data_dir / "paper", rules)
 
 
 def by_statement(findings: list[CheckedStatement], beginning: str) -> CheckedStatement:
-    """Give the one finding whose statement begins so."""
+    """Return the only finding whose statement begins with a text."""
     (finding,) = [finding for finding in findings if finding.statement.startswith(beginning)]
     return finding
 
 
 @pytest.mark.data
 def test_the_papers_statements_on_the_authors_data(published: list[CheckedStatement]) -> None:
-    """Figures and verdicts, statement by statement, counted by hand from the published files."""
+    """Figures and verdicts of each statement equal those counted by hand from the published files."""
     findings = published
 
     ours = {finding.statement: (finding.ours, finding.verdict) for finding in findings}
@@ -111,7 +111,7 @@ def test_the_papers_statements_on_the_authors_data(published: list[CheckedStatem
 
 @pytest.mark.data
 def test_the_papers_growth_and_revenue_on_the_authors_data(published: list[CheckedStatement]) -> None:
-    """Slopes and R2 as an ordinary regression gives them on the published series."""
+    """Slopes and R2 equal those of an ordinary regression on the published series."""
     findings = published
 
     growth = {finding.statement: finding for finding in findings if "exponentially" in finding.statement}
@@ -137,7 +137,7 @@ def test_the_papers_growth_and_revenue_on_the_authors_data(published: list[Check
 
 
 def write_series(folder: Path, days: Iterable[tuple[dt.date, float, float]]) -> None:
-    """Write hashrate (of the network, the pools a part of it) and revenue of each day."""
+    """Write a hashrate (of the network, with the pools a part of it) and a revenue for each day."""
     header = "Time,AntPool,F2Pool,Unknown,ViaBTC,others,,ALL,ANTPOOL,F2POOL,VIABTC,BTCCOM"
     rates, revenues = [header], []
     for day, rate, revenue in days:
@@ -152,7 +152,7 @@ def write_series(folder: Path, days: Iterable[tuple[dt.date, float, float]]) -> 
 def test_a_planted_threshold_is_found_and_its_absence_too(
     folder: Path, rules: RuleSet, *, pays_per_unit: bool, verdict: str
 ) -> None:
-    """Hashrate grows by a tenth in periods that follow a good one, or without regard to what a unit earns."""
+    """A threshold is found if hashrate grows only after well-paid periods, and not if it grows regardless."""
     draw = random.Random(9)  # noqa: S311 - a test wants repeatable chance
     days, rate, begin = [], 1e18, dt.date(2016, 2, 25)
     for period in range(60):
@@ -177,7 +177,7 @@ def test_a_planted_threshold_is_found_and_its_absence_too(
 def test_the_trap_needs_hashrate_to_outgrow_revenue(
     folder: Path, rules: RuleSet, revenue_growth: float, verdict: str
 ) -> None:
-    """Hashrate grows by 0.4 % a day; revenue by less, or by more."""
+    """For hashrate growing by 0.4 % a day, the verdict depends on whether revenue grows by less."""
     draw = random.Random(8)  # noqa: S311 - a test wants repeatable chance
     begin = dt.date(2016, 2, 25)
     write_series(
@@ -200,7 +200,7 @@ def test_the_trap_needs_hashrate_to_outgrow_revenue(
 
 
 def test_files_without_a_day_in_common_say_nothing_of_revenue(folder: Path, rules: RuleSet) -> None:
-    """Neither a trap nor a threshold is claimed or denied."""
+    """Without a common day of hashrate and revenue, no statement about revenue per unit is checked."""
     (folder / "mining_revenue.csv").write_text("2/25/2012,1319649\n")
 
     findings = replicate(folder, rules)
@@ -211,11 +211,11 @@ def test_files_without_a_day_in_common_say_nothing_of_revenue(folder: Path, rule
 
 
 def test_figures_follow_the_files(folder: Path, rules: RuleSet) -> None:
-    """On invented files every figure is the one planted, and no verdict is a constant."""
+    """On invented files every figure is the planted one, so no verdict is a constant."""
     findings = replicate(folder, rules)
 
     antpool = by_statement(findings, "Blocks of AntPool")
-    # Four labelled, one of them in the size file as well, and one only there.
+    # Four blocks have a label, one of these is also in the size file, and a fifth is only there.
     assert (antpool.ours, antpool.verdict) == ("5", "differs")
     assert by_statement(findings, "Blocks that carry").ours.startswith("90.00 % (9 of 10;")
     top_25 = by_statement(findings, "Blocks of the 25")
@@ -241,7 +241,7 @@ def test_figures_follow_the_files(folder: Path, rules: RuleSet) -> None:
 def test_a_file_that_is_missing_or_another_is_named(
     folder: Path, rules: RuleSet, file: str, content: str | None, message: str
 ) -> None:
-    """One sentence names it."""
+    """A missing or changed file raises an error of one sentence that names it."""
     (folder / file).unlink()
     if content is not None:
         (folder / file).write_text(content)
@@ -252,7 +252,7 @@ def test_a_file_that_is_missing_or_another_is_named(
 
 
 def test_a_spreadsheet_without_the_columns_is_named(folder: Path, rules: RuleSet) -> None:
-    """A row that lacks a value, or has a text where a number belongs."""
+    """A row that lacks a value, or has a text in place of a number, raises an error that names the file."""
     write_sheet(folder / "blocksize_antpool.xlsx", "AntPool", [(400_000, 208, "many")])  # type: ignore[list-item]
 
     with pytest.raises(PublishedDataError, match=r"blocksize_antpool\.xlsx is not the file"):
@@ -260,14 +260,14 @@ def test_a_spreadsheet_without_the_columns_is_named(folder: Path, rules: RuleSet
 
 
 def test_cells_are_read_by_column_and_empty_ones_left_out(tmp_path: Path) -> None:
-    """Shared texts are looked up; a cell without a value has no entry."""
+    """Cells with shared texts get the text; a cell without a value is left out."""
     write_sheet(tmp_path / "a.xlsx", "Ant &amp; Pool", [(1, 2, 3)])
 
     assert list(read_rows(tmp_path / "a.xlsx")) == [{"A": "1", "B": "Ant & Pool", "C": "2", "D": "3"}]
 
 
 def test_the_command_writes_table_csv_and_json(folder: Path) -> None:
-    """All three formats hold the same rows; a folder without the files is one sentence and exit 1."""
+    """All three formats hold the same rows; a folder without the files gives one sentence and exit 1."""
     replicated = partial(run, "replicate", "paper", "--data")
 
     rows = json.loads(replicated(folder, "--format", "json").stdout)

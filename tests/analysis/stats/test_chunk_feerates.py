@@ -1,4 +1,4 @@
-"""Chunk feerates against trying every order, and their runs against looking at every cut."""
+"""Compare chunk feerates with a search through all sets, and their runs with a computation per cut."""
 
 from fractions import Fraction
 from itertools import combinations
@@ -13,7 +13,7 @@ Parents = dict[int, list[int]]
 
 
 def chunks_by_trying(fees: Fees, sizes: Fees, parents: Parents) -> dict[int, Fraction]:
-    """Take the best set that holds its ancestors, of all there are, again and again."""
+    """Compute chunk feerates by taking again and again the best of all sets that hold their ancestors."""
     left, found = set(fees), {}
     while left:
         best: tuple[Fraction, set[int]] | None = None
@@ -32,7 +32,7 @@ def chunks_by_trying(fees: Fees, sizes: Fees, parents: Parents) -> dict[int, Fra
 
 @st.composite
 def clusters(draw: st.DrawFn, most: int = 7) -> tuple[Fees, Fees, Parents]:
-    """Make a few transactions, each with some parents among those before it."""
+    """Draw a few transactions, each with some parents among those before it."""
     n = draw(st.integers(1, most))
     numbers = st.integers(1, 9)
     fees = {key: draw(st.integers(0, 30)) for key in range(n)}
@@ -45,7 +45,7 @@ def clusters(draw: st.DrawFn, most: int = 7) -> tuple[Fees, Fees, Parents]:
 
 @given(clusters())
 def test_chunks_are_those_of_the_best_order(cluster: tuple[Fees, Fees, Parents]) -> None:
-    """Every transaction has the feerate that trying all sets gives."""
+    """Every transaction has the chunk feerate that a search through all sets gives."""
     expected = {key: float(rate) for key, rate in chunks_by_trying(*cluster).items()}
 
     assert chunk_feerates(*cluster) == expected
@@ -53,7 +53,7 @@ def test_chunks_are_those_of_the_best_order(cluster: tuple[Fees, Fees, Parents])
 
 @given(clusters(most=12))
 def test_chunks_hold_all_fees_and_no_child_is_above_its_parent(cluster: tuple[Fees, Fees, Parents]) -> None:
-    """What the chunks pay adds up to the fees, and their order is one in which parents come first."""
+    """Chunk feerates times sizes add up to the fees; no child's chunk feerate is above its parent's."""
     fees, sizes, parents = cluster
 
     rates = chunk_feerates(fees, sizes, parents)
@@ -62,14 +62,14 @@ def test_chunks_hold_all_fees_and_no_child_is_above_its_parent(cluster: tuple[Fe
 
 
 def test_two_children_pay_for_one_parent_together() -> None:
-    """Neither child alone makes it worth 5 sat/vB, both do: the ancestor score of a package would say 4."""
+    """Two children lift a parent's chunk to 5 sat/vB, which neither does alone; the ancestor score is 4."""
     fees, sizes, parents = {0: 0, 1: 8, 2: 7}, {0: 1, 1: 1, 2: 1}, {1: [0], 2: [0]}
 
     assert chunk_feerates(fees, sizes, parents) == dict.fromkeys(range(3), 5.0)
 
 
 def test_a_parent_that_has_left_counts_no_more() -> None:
-    """Parents that are not in the cluster are confirmed."""
+    """A parent that is not in the cluster counts as confirmed."""
     assert chunk_feerates({1: 8}, {1: 2}, {1: [0]}) == {1: 4.0}
 
 
@@ -80,7 +80,7 @@ stays = st.tuples(st.integers(1, 6), st.integers(0, 4))
 def test_runs_say_the_same_as_looking_at_every_cut(
     cluster: tuple[Fees, Fees, Parents], spans: list[tuple[int, int]]
 ) -> None:
-    """At every cut, each waiting transaction has one run, with the chunk feerate of what waits then."""
+    """At every cut, each waiting transaction has one run, with the chunk feerate of that cut alone."""
     fees, sizes, parents = cluster
     members = [Member(spans[key][0], sum(spans[key]), fees[key], sizes[key]) for key in fees]
     links = [(key, parent) for key in fees for parent in parents[key]]

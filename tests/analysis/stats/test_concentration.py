@@ -1,4 +1,4 @@
-"""Indices of concentration are what their definitions say, and their intervals hold the truth."""
+"""Test that indices of concentration equal their definitions, and that their intervals hold the truth."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ Counts = st.lists(st.integers(1, 60), min_size=1, max_size=12)
 
 @pytest.fixture
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB with the functions registered."""
+    """Open a DuckDB in which the SQL functions are registered."""
     with connect() as connection:
         yield connection
 
@@ -44,7 +44,10 @@ def test_indices_are_their_definitions(counts: list[int]) -> None:
 def test_the_two_bounds_enclose_every_way_to_give_out_unknown_blocks(
     counts: list[int], n_unknown: int, random: np.random.RandomState
 ) -> None:
-    """However unknown blocks belong to owners or newcomers, three indices lie between apart and largest."""
+    """However unknown blocks are given out, three indices lie between two extremes.
+
+    The extremes are an owner for each unknown block, and all unknown blocks to the largest owner.
+    """
     truth = [*counts, *[0] * n_unknown]
     for _ in range(n_unknown):
         truth[random.randint(0, len(truth) - 1)] += 1
@@ -60,7 +63,7 @@ def test_the_two_bounds_enclose_every_way_to_give_out_unknown_blocks(
 
 
 def ways(n_blocks: int, n_owners: int) -> Iterator[tuple[int, ...]]:
-    """Give every way to give out blocks to owners."""
+    """Yield every way to give n_blocks blocks to n_owners owners."""
     if n_owners == 1:
         yield (n_blocks,)
         return
@@ -76,7 +79,7 @@ def ways(n_blocks: int, n_owners: int) -> Iterator[tuple[int, ...]]:
 def test_gini_lies_in_its_range_however_unknown_blocks_are_given_out(
     counts: list[int], n_unknown: int
 ) -> None:
-    """The most is that of the worst way; the least is not above that of the best, and near it."""
+    """The bounds are the least and largest gini over all ways to give out the unknown blocks."""
     found = [
         concentration.indices([count for count in map(sum, zip(truth, way, strict=True)) if count])[2]
         for truth in [[*counts, *[0] * n_unknown]]
@@ -95,7 +98,7 @@ EQUAL = (1 / 12,) * 12
 @pytest.mark.parametrize("shares", [UNEQUAL, EQUAL], ids=["unequal", "equal"])
 @pytest.mark.parametrize("n_blocks", [144, 2016])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(n_blocks: int, shares: Any) -> None:
-    """Of 100 samples from known shares each interval holds the truth in 90; of equal owners gini in 75."""
+    """In at least 90 of 100 samples each interval holds the true value; gini of equal owners in 75."""
     truth = concentration.indices(np.array(shares) * 1200)
     top_3 = sum(shares[:3])
     rng = np.random.default_rng(5)
@@ -115,7 +118,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(n_blocks: int, shar
 
 @given(Counts.filter(lambda counts: len(counts) > 1))
 def test_intervals_hold_the_estimate(counts: list[int]) -> None:
-    """No index lies outside its own interval."""
+    """Every index lies inside its own interval."""
     bounds = concentration.concentration_intervals(np.array(counts, float))
     assert bounds is not None
     low, high = np.reshape(bounds, (4, 2)).T
@@ -125,7 +128,7 @@ def test_intervals_hold_the_estimate(counts: list[int]) -> None:
 
 
 def test_top_intervals_are_wilsons_where_the_order_is_certain() -> None:
-    """Two owners far apart, and unknown blocks in the total: the bounds are those of the proportions."""
+    """For two owners with very different counts, the bounds are Wilson's, also with unknown blocks."""
     first, second = concentration.top_intervals(np.array([600.0, 200.0]), 1000)
 
     assert first == pytest.approx(stats.binomtest(600, 1000).proportion_ci(method="wilson"), abs=1e-3)
@@ -133,7 +136,7 @@ def test_top_intervals_are_wilsons_where_the_order_is_certain() -> None:
 
 
 def test_homogeneity_of_a_worked_example() -> None:
-    """20:20 against 30:10 is 16 / 3 with one degree of freedom; other owners altogether give V = 1."""
+    """20:20 against 30:10 gives 16 / 3 with 1 degree of freedom; no common owner gives V = 1."""
     result = concentration.homogeneity_test(np.array([20.0, 20]), np.array([30.0, 10]))
 
     assert result == pytest.approx((16 / 3, 1, stats.chi2.sf(16 / 3, 1), np.sqrt(16 / 3 / 80)))
@@ -143,7 +146,7 @@ def test_homogeneity_of_a_worked_example() -> None:
 
 
 def test_homogeneity_is_rejected_about_as_often_as_it_says() -> None:
-    """Days of the same shares, many small owners among them: about 5 % of tests are below 0.05."""
+    """For two days of the same shares, with many small owners, about 5 % of tests have p below 0.05."""
     rng = np.random.default_rng(3)
     shares = np.array([0.3, 0.25, 0.2, 0.1, 0.05, 0.04, 0.03, 0.02, 0.01])
     days = rng.multinomial(144, shares, size=(400, 2)).astype(float)
@@ -156,12 +159,12 @@ def test_homogeneity_is_rejected_about_as_often_as_it_says() -> None:
     ("counts", "others"), [([5], [5]), ([], []), ([3, 1], [0, 0]), ([1, 1, 1], [1, 1, 1])]
 )
 def test_no_test_without_two_groups(counts: list[int], others: list[int]) -> None:
-    """One owner, no block, or too few blocks for two groups give nothing."""
+    """One owner, no block, or too few blocks for two groups give None."""
     assert concentration.homogeneity_test(np.array(counts, float), np.array(others, float)) is None
 
 
 def test_sql_gives_nulls_where_there_is_nothing(connection: duckdb.DuckDBPyConnection) -> None:
-    """No list, no block, and one owner, in a column of other rows."""
+    """The SQL functions give nulls for a null list, an empty list and one owner, among other rows."""
     rows = connection.execute(
         "SELECT concentration(c).hhi, concentration_intervals(c).hhi_low IS NULL, gini_range(c, 0).high,"
         " len(top_intervals(c, 7)) FROM (VALUES (NULL), ([]), ([0]), ([7]), ([1, 1])) AS t(c)"

@@ -1,4 +1,4 @@
-"""Intervals of counts and the exact test give published numbers, and nothing where nothing is defined."""
+"""Compare intervals of counts and exact tests with published numbers, and test where they are undefined."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ from analysis.stats import count_tests
 
 
 def test_poisson_interval_of_published_examples() -> None:
-    """Garwood, 1936, table: 10 events give 4.80 to 18.39, none gives 0 to 3.69."""
+    """Garwood's table of 1936: 10 events give 4.80 to 18.39, no event gives 0 to 3.69."""
     low, high = count_tests.poisson_intervals(np.array([10.0, 0.0]))
 
     assert list(zip(low.round(2), high.round(2), strict=True)) == [(4.80, 18.39), (0.0, 3.69)]
 
 
 def test_fisher_test_of_the_lady_tasting_tea() -> None:
-    """Fisher, 1935: 3 of 4 cups right gives p = 34 / 70; the interval is that of R's fisher.test."""
+    """Fisher, 1935: 3 of 4 right cups give p = 34 / 70; the interval is that of R's fisher.test."""
     result = count_tests.fisher_test(3, 1, 1, 3)
 
     assert result is not None
@@ -26,7 +26,7 @@ def test_fisher_test_of_the_lady_tasting_tea() -> None:
 
 
 def test_functions_in_sql_are_null_where_there_is_nothing_to_say() -> None:
-    """A missing count, an empty margin and an unbounded odds ratio are null."""
+    """A null count, an empty row of a table and an infinite odds ratio give nulls."""
     with connect() as connection:
         rows = connection.execute(
             "SELECT poisson_interval(k).low, poisson_interval(k).high, fisher_test(k, 3, 0, 3).p_value,"
@@ -38,10 +38,10 @@ def test_functions_in_sql_are_null_where_there_is_nothing_to_say() -> None:
 
 
 def test_tables_are_compared_within_strata() -> None:
-    """Simpson's paradox: strata turn round what their sum says.
+    """In Simpson's paradox the stratified odds ratio is the opposite of that of the summed table.
 
-    80 of 100 against 9 of 10, and 1 of 10 against 20 of 100. Added up the first kind has the higher
-    rate, within each stratum the lower. The odds by hand are (80 / 110 + 80 / 110) / (180 / 110 + 180 / 110).
+    80 of 100 against 9 of 10, and 1 of 10 against 20 of 100. Added up the first kind has the higher rate,
+    within each stratum the lower. The odds by hand are (80 / 110 + 80 / 110) / (180 / 110 + 180 / 110).
     """
     a, b, c, d = (np.array(each, float) for each in ([80, 1], [20, 9], [9, 20], [1, 80]))
 
@@ -55,7 +55,7 @@ def test_tables_are_compared_within_strata() -> None:
 
 
 def test_the_stratified_test_of_one_table_is_the_textbook_one() -> None:
-    """With one table odds are a d / b c, the interval Woolf's, chi-square corrected for continuity."""
+    """One table gives the odds ratio a d / b c, Woolf's interval and chi-square with correction."""
     tables = np.array([[12.0], [5.0], [7.0], [16.0]])
 
     result = count_tests.stratified_test(*tables)
@@ -68,7 +68,7 @@ def test_the_stratified_test_of_one_table_is_the_textbook_one() -> None:
 
 
 def test_the_stratified_test_rejects_about_as_often_as_it_says() -> None:
-    """Rates that differ between strata and not within them: p is below 0.05 in at most 5 % of 300 samples."""
+    """Where rates differ only between strata, p is below 0.05 in at most 20 of 300 samples."""
     rng = np.random.default_rng(4)
     chance = np.array([0.02, 0.1, 0.3])
     after_same, after_other = np.array([200, 50, 10]), np.array([300, 250, 200])
@@ -81,7 +81,7 @@ def test_the_stratified_test_rejects_about_as_often_as_it_says() -> None:
 
 
 def test_strata_that_cannot_differ_say_nothing() -> None:
-    """No table, and tables without empty blocks or without one of the two rows."""
+    """No table, tables without empty blocks and tables with an empty row give None."""
     nothing = np.zeros(2)
     assert count_tests.stratified_test(*[np.empty(0)] * 4) is None
     assert count_tests.stratified_test(nothing, np.ones(2), nothing, np.ones(2)) is None

@@ -1,4 +1,4 @@
-"""Growth fits recover what was planted, judge their residuals, and find the breaks that are there."""
+"""Test that growth fits recover planted values, check their residuals, and find planted breaks."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ DAYS = np.arange(200.0)
 
 
 def noise(seed: int, correlation: float, sd: float = 0.1) -> np.ndarray:
-    """Residuals of 200 days, each `correlation` times the one before plus something new."""
+    """Return residuals of 200 days, each `correlation` times the one before plus a random number."""
     rng = np.random.default_rng(seed)
     steps = rng.normal(0, sd * np.sqrt(1 - correlation**2), len(DAYS) + 50)
     values = [0.0]
@@ -24,7 +24,7 @@ def noise(seed: int, correlation: float, sd: float = 0.1) -> np.ndarray:
 
 
 def test_an_exact_exponential_is_recovered() -> None:
-    """lambda, c and both measures of fit; residual checks say nothing where there are no residuals."""
+    """An exact exponential gives lambda, c and R2; checks of residuals are None, as there are none."""
     fit = growth.fit_growth(DAYS, np.exp(0.02 * DAYS + 3))
 
     assert fit is not None
@@ -58,25 +58,25 @@ def test_the_fit_is_least_squares_with_the_textbook_statistics() -> None:
 def test_the_interval_of_lambda_holds_the_truth_about_as_often_as_it_says(
     correlation: float, n_days: int
 ) -> None:
-    """Of 200 series the interval holds lambda in at least 90 %, also where residuals lean on each other."""
+    """In at least 90 % of 200 series the interval holds lambda, also with correlated residuals."""
     days = DAYS[:n_days]
     series = [np.exp(0.01 * days + noise(seed, correlation)[:n_days]) for seed in range(200)]
     fits = [growth.fit_growth(days, values) for values in series]
     hits = sum(fit.lambda_low_per_day <= 0.01 <= fit.lambda_high_per_day for fit in fits if fit)
     assert hits >= 180
-    # A line takes a part of the correlation away, the more so the shorter the series.
+    # The fit of a line lowers the correlation of residuals, more so in a shorter series.
     found = np.mean([fit.durbin_watson for fit in fits if fit])
     assert found == pytest.approx(2 * (1 - correlation), abs=0.15 if n_days == len(DAYS) else 0.4)
 
 
 @pytest.mark.parametrize("values", [[], [1.0] * 9, [0.0] * 50, [7.0] * 50])
 def test_no_fit_without_ten_days_or_without_a_change(values: list[float]) -> None:
-    """Too short, nothing above 0, or constant."""
+    """A series that is too short, constant, or nowhere above 0 gives None."""
     assert growth.fit_growth(np.arange(float(len(values))), np.array(values)) is None
 
 
 def test_a_planted_break_is_found_within_a_few_days() -> None:
-    """Growth that stops at day 120 gives two pieces that meet there, with the rates planted."""
+    """Growth that stops at day 120 gives two pieces that meet near that day, with the planted rates."""
     y = np.where(DAYS < 120, 0.02 * DAYS, 2.4) + noise(3, 0.3, 0.05)
 
     first, second = growth.growth_segments(DAYS, np.exp(y))
@@ -89,7 +89,7 @@ def test_a_planted_break_is_found_within_a_few_days() -> None:
 @pytest.mark.parametrize("correlation", [0.0, 0.7])
 @pytest.mark.parametrize("jump", [0.0, -0.5])
 def test_the_interval_of_a_break_holds_it_about_as_often_as_it_says(correlation: float, jump: float) -> None:
-    """Of 60 series that stop growing, or fall, at day 120, in 90 % and more of those that are cut once."""
+    """In 90 % of the series that are cut once, the interval of the break holds the planted day 120."""
     y = np.where(DAYS < 120, 0.02 * DAYS, 2.4 + jump + (0.02 * (DAYS - 120) if jump else 0))
     found = [growth.growth_segments(DAYS, np.exp(y + noise(seed, correlation))) for seed in range(60)]
     breaks = [pieces[1] for pieces in found if len(pieces) == 2]
@@ -102,13 +102,13 @@ def test_the_interval_of_a_break_holds_it_about_as_often_as_it_says(correlation:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.7])
 def test_breaks_are_rarely_found_where_there_are_none(correlation: float) -> None:
-    """At most 3 of 30 straight series are cut, also where residuals lean on each other."""
+    """At most 3 of 30 straight series are cut, also with correlated residuals."""
     series = [np.exp(0.01 * DAYS + noise(seed, correlation)) for seed in range(30)]
     assert sum(len(growth.growth_segments(DAYS, values)) > 1 for values in series) <= 3
 
 
 def test_cuts_are_the_best_of_all() -> None:
-    """The squared error of two pieces equals that of trying every cut."""
+    """The squared error of two pieces is the least that a trial of every cut finds."""
     y = np.random.default_rng(4).normal(0, 1, 40).cumsum()
     t = np.arange(40.0)
 
@@ -123,7 +123,7 @@ def test_cuts_are_the_best_of_all() -> None:
 
 
 def test_gamma_intervals_are_the_published_ones() -> None:
-    """Garwood, 1936: 0 events 0 to 3.689, 5 events 1.623 to 11.668; fixed n of 10 is Gamma(10) itself."""
+    """Garwood, 1936: 0 events give 0 to 3.689, 5 events 1.623 to 11.668; shapes of 10 give Gamma(10)."""
     low, high = growth.gamma_intervals(np.array([0.0, 5, 10, np.nan]), np.array([1.0, 6, 10, 1]))
 
     assert low[:3] == pytest.approx([0, 1.623, stats.gamma.ppf(0.025, 10)], abs=1e-3)
@@ -132,7 +132,7 @@ def test_gamma_intervals_are_the_published_ones() -> None:
 
 
 def test_sql_gives_nulls_and_empty_lists_where_there_is_nothing() -> None:
-    """No list, an empty one and one too short, in one column."""
+    """The SQL functions give nulls or empty lists for a null list, an empty one and one too short."""
     with connect() as connection:
         rows = connection.execute(
             "SELECT growth_fit(x, x).r_squared, growth_segments(x, x), gamma_interval(len(x), 0).high"
@@ -142,7 +142,7 @@ def test_sql_gives_nulls_and_empty_lists_where_there_is_nothing() -> None:
 
 
 def test_what_does_not_exist_is_null_and_not_nan() -> None:
-    """The residual checks of an exact exponential are null, so every format can write them."""
+    """The residual checks of an exact exponential are null in SQL, so that JSON can write them."""
     with connect() as connection:
         row = connection.execute(
             "SELECT fit.durbin_watson IS NULL, fit.normality_p_value IS NULL, fit.r_squared"
@@ -153,7 +153,7 @@ def test_what_does_not_exist_is_null_and_not_nan() -> None:
 
 @pytest.mark.data
 def test_the_network_of_the_paper_grew_exponentially_in_pieces(data_dir: Path) -> None:
-    """On the authors' hashrate, 2016-02-25 to 2019-01-03: R2 0.969, and the last piece shrinks."""
+    """The authors' hashrate of 2016-02-25 to 2019-01-03 gives R2 0.969, and its last piece shrinks."""
     table = pd.read_csv(data_dir / "paper" / "hash_rate.csv")
     values = table["ALL"].to_numpy(float)
     t = np.arange(float(len(values)))

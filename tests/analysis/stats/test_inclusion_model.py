@@ -1,4 +1,4 @@
-"""The model of inclusion finds what was planted, and says nothing where there is nothing to compare."""
+"""Test that the model of inclusion finds planted coefficients, and gives None without a comparison."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,10 @@ from analysis.stats.inclusion_model import inclusion_model
 
 
 def test_coefficient_of_one_yes_or_no_factor_is_the_log_odds_ratio() -> None:
-    """30 of 40 against 10 of 40: log(9), with the standard error of a two-by-two table in blocks of one."""
+    """30 of 40 against 10 of 40 gives log(9), with the standard error of a two-by-two table.
+
+    Each pair is a block of its own.
+    """
     taken = np.repeat([1.0, 0.0, 1.0, 0.0], [30, 10, 10, 30])
     factor = np.repeat([1.0, 0.0], [40, 40])
     nothing = np.zeros(80)
@@ -24,7 +27,10 @@ def test_coefficient_of_one_yes_or_no_factor_is_the_log_odds_ratio() -> None:
 
 @pytest.mark.parametrize("n_blocks", [5, 20])
 def test_planted_coefficients_lie_in_their_intervals_about_as_often_as_said(n_blocks: int) -> None:
-    """Of 100 worlds of blocks more and less choosy, each interval holds its truth in 88 or more."""
+    """In at least 88 of 100 worlds each interval holds the planted coefficient.
+
+    The blocks of a world differ in how much they take.
+    """
     rng = np.random.default_rng(3)
     hits = np.zeros(3)
     planted = np.array([4.0, 1.0, 0.0])
@@ -47,14 +53,14 @@ def test_planted_coefficients_lie_in_their_intervals_about_as_often_as_said(n_bl
     ids=["no-pairs", "all-taken", "none-taken", "one-block"],
 )
 def test_no_model_where_nothing_can_be_compared(taken: list[int], block: list[int]) -> None:
-    """No pairs, no difference, or one block only: no numbers."""
+    """No pairs, only taken or only left ones, or a single block give None."""
     factors = [np.linspace(0, 1, len(taken))] * 3
 
     assert inclusion_model(np.array(taken, float), np.array(block, float), *factors) is None
 
 
 def test_a_factor_that_separates_gives_a_finite_coefficient() -> None:
-    """Where the better half is taken and nothing else, the coefficient is large, not infinite."""
+    """If exactly the better half is taken, the coefficient is large and not infinite."""
     rank = np.tile(np.linspace(0, 1, 50), 10)
 
     result = inclusion_model(

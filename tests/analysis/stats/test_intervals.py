@@ -1,4 +1,4 @@
-"""The intervals are those of SciPy or of published examples, and hold the truth as often as they say."""
+"""Compare intervals with SciPy and published examples, and test how often they hold the truth."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from analysis.stats import intervals
 
 
 def answer(query: str) -> list[tuple[Any, ...]]:
-    """Ask a DuckDB that has the functions."""
+    """Run a query in a DuckDB that has the functions, and return its rows."""
     with connect() as connection:
         return connection.execute(query).fetchall()
 
 
 def test_wilson_interval_is_scipys() -> None:
-    """Every pair of successes and trials up to 30 gives the bounds of binomtest."""
+    """Every pair of successes and trials up to 30 gives the bounds of scipy.stats.binomtest."""
     pairs = [(k, n) for n in range(1, 31) for k in range(n + 1)]
     low, high = intervals.wilson_intervals(*np.array(pairs, dtype=float).T)
 
@@ -34,7 +34,7 @@ def test_wilson_interval_of_a_published_example() -> None:
 
 
 def test_wilson_interval_in_sql_is_null_without_trials() -> None:
-    """No trial or an unknown number gives null bounds, in a column of other rows."""
+    """No trial, or a null, gives null bounds, among other rows."""
     rows = answer(
         "SELECT wilson_interval(k, n).low, wilson_interval(k, n).high"
         " FROM (VALUES (0, 0), (NULL, 3), (1, NULL), (3, 3)) AS t(k, n)"
@@ -45,7 +45,10 @@ def test_wilson_interval_in_sql_is_null_without_trials() -> None:
 
 
 def test_part_interval_by_hand() -> None:
-    """1 of 2 and 3 of 4: leaving one out gives 3/4 and 1/2: a standard error of 1/8, of a ratio of 2/3."""
+    """For 1 of 2 and 3 of 4, the jackknife gives a standard error of 1/8 of the ratio 2/3.
+
+    Leaving one pair out gives 3/4 and 1/2.
+    """
     t = float(stats.t.ppf(0.975, 1))
     half = t / 8 / (2 / 9)
     expected = tuple(1 / (1 + np.exp(-(np.log(2) + sign * half))) for sign in (-1, 1))
@@ -55,7 +58,7 @@ def test_part_interval_by_hand() -> None:
 
 @pytest.mark.parametrize("of", [intervals.ratio_interval, intervals.part_interval])
 def test_interval_of_more_than_the_whole_is_symmetric(of: Any) -> None:
-    """Where a pair is above 1 there is no logit: the same error, on both sides of 2/3 plus 1."""
+    """If a numerator is above its denominator, the interval has equal widths on both sides of the ratio."""
     half = float(stats.t.ppf(0.975, 1)) / 8
 
     found = of(np.array([3.0, 7]), np.array([2.0, 4]))
@@ -64,7 +67,7 @@ def test_interval_of_more_than_the_whole_is_symmetric(of: Any) -> None:
 
 
 def test_a_multiple_below_one_may_still_be_above() -> None:
-    """What is no part of a whole is not kept below 1, though every pair happens to be."""
+    """The upper bound of ratio_interval may exceed 1, though every ratio of the sample is below 1."""
     parts, wholes = np.array([90.0, 99, 95, 98, 97]), np.full(5, 100.0)
 
     assert intervals.part_interval(parts, wholes).high < 1  # type: ignore[union-attr]  # five pairs with spread
@@ -73,7 +76,7 @@ def test_a_multiple_below_one_may_still_be_above() -> None:
 
 @pytest.mark.parametrize("n_pairs", [2, 5, 100])
 def test_none_of_many_blocks_bounds_the_part_from_above(n_pairs: int) -> None:
-    """0 of n, and n of n, blocks: Wilson's interval, on which SciPy agrees."""
+    """0 of n, and n of n, give Wilson's interval as SciPy computes it."""
     wholes = np.arange(3.0, 3 + n_pairs)
     expected = stats.binomtest(0, n_pairs).proportion_ci(method="wilson")
 
@@ -84,7 +87,7 @@ def test_none_of_many_blocks_bounds_the_part_from_above(n_pairs: int) -> None:
 @pytest.mark.parametrize("n_blocks", [5, 8, 11, 23, 40])
 @pytest.mark.parametrize(("a", "b"), [(8, 2), (18, 2), (4, 6), (1, 99)])
 def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a: int, b: int) -> None:
-    """Of 1,000 samples of blocks whose ratios vary by block, the interval holds the truth in 90 to 97 %."""
+    """In 90 to 97 % of 1,000 samples of blocks with varying ratios, the interval holds the true ratio."""
     rng = np.random.default_rng(7)
     hits = 0
     for _ in range(1000):
@@ -102,14 +105,14 @@ def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a
     ids=["none", "one", "equal-ratios", "one-zero", "nothing-offered"],
 )
 def test_intervals_say_nothing_where_there_is_no_spread(taken: list[int], offered: list[int]) -> None:
-    """No interval is made up where nothing tells a width."""
+    """No pair, one pair, equal ratios, or a whole of 0 give None: nothing tells the width."""
     for interval in (intervals.ratio_interval, intervals.part_interval):
         assert interval(np.array(taken, float), np.array(offered, float)) is None
 
 
 @pytest.mark.parametrize("n_values", range(1, 41))
 def test_median_interval_is_scipys(n_values: int) -> None:
-    """The bounds of quantile_test; none where it has none."""
+    """The bounds are those of scipy.stats.quantile_test; None where it has none."""
     values = np.random.default_rng(n_values).exponential(600, n_values)
     expected = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
     found = intervals.median_interval(values)
@@ -123,7 +126,7 @@ def test_median_interval_is_scipys(n_values: int) -> None:
 
 @pytest.mark.parametrize("n_values", [6, 7, 20, 144])
 def test_median_interval_covers_the_truth_at_least_as_often_as_it_says(n_values: int) -> None:
-    """Of 1,000 samples of block intervals, exponential of mean 600 s, it holds 600 ln 2 in 94 % and more."""
+    """In at least 94 % of 1,000 exponential samples of mean 600 s, the interval holds 600 ln 2."""
     samples = np.random.default_rng(5).exponential(600, (1000, n_values))
     found = [intervals.median_interval(sample) for sample in samples]
     hits = sum(interval.low <= 600 * np.log(2) <= interval.high for interval in found if interval)

@@ -1,4 +1,4 @@
-"""The rank test gives published numbers, and Holm's correction rarely names a pool that does not differ."""
+"""Compare the rank test with published numbers, and test how rarely Holm's correction errs."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from analysis.stats import rank_tests
 
 
 def answer(query: str) -> list[tuple[Any, ...]]:
-    """Ask a DuckDB that has the functions."""
+    """Run a query in a DuckDB that has the functions, and return its rows."""
     with connect() as connection:
         return connection.execute(query).fetchall()
 
@@ -30,7 +30,7 @@ def test_rank_test_of_a_published_example() -> None:
 
 
 def test_rank_test_counts_ties_by_half() -> None:
-    """U and the effect size are those of counting pairs, ties as half; the p-value is SciPy's."""
+    """U and the effect size equal a count of pairs in which ties are a half; the p-value is SciPy's."""
     sample, other = np.array([1.0, 2, 2, 3, 5, 5]), np.array([2.0, 3, 3, 4, 5, 9])
     pairs = [(a > b) + (a == b) / 2 for a in sample for b in other]
 
@@ -43,12 +43,12 @@ def test_rank_test_counts_ties_by_half() -> None:
 
 
 def test_rank_test_of_values_all_alike_finds_nothing() -> None:
-    """Two samples of one value: half of the pairs, no effect, a p-value of 1."""
+    """Two samples of one equal value give half of the pairs, no effect and a p-value of 1."""
     assert rank_tests.rank_test(np.zeros(4), np.zeros(5)) == (10, 1, 0)
 
 
 def test_effect_size_has_the_sign_of_the_promise() -> None:
-    """-1 when every value of the first sample is below every other, 1 the other way round."""
+    """The effect is -1 when the first sample is below the second, 1 when it is above."""
     fast, slow = np.arange(5.0), np.arange(10.0, 15.0)
 
     assert rank_tests.rank_test(fast, slow) == (0, 2 / 252, -1)
@@ -56,7 +56,7 @@ def test_effect_size_has_the_sign_of_the_promise() -> None:
 
 
 def test_rank_test_in_sql_is_null_without_a_sample() -> None:
-    """A missing or an empty sample gives nulls; nulls inside a list are no values."""
+    """A null or an empty sample gives nulls; nulls inside a list do not count."""
     rows = answer(
         "SELECT rank_test(a, b).u, rank_test(a, b).p_value FROM (VALUES"
         " (NULL, [1.0]), ([1.0], []), ([3.0, NULL], [1.0, 2.0])) AS t(a, b)"
@@ -67,7 +67,10 @@ def test_rank_test_in_sql_is_null_without_a_sample() -> None:
 
 
 def test_p_values_are_corrected_for_their_number() -> None:
-    """Holm by hand: 0.01 * 4, 0.02 * 3, 0.03 * 2 raised to it, and 0.5; nulls stay and do not count."""
+    """Four p-values are corrected as by hand; nulls stay and do not count.
+
+    Holm's correction gives 0.01 * 4, 0.02 * 3, 0.03 * 2 raised to the one before, and 0.5.
+    """
     ((found, none, missing),) = answer(
         "SELECT adjusted_p_values([0.03, NULL, 0.01, 0.5, 0.02]), adjusted_p_values([NULL]),"
         " adjusted_p_values(NULL)"
@@ -78,7 +81,7 @@ def test_p_values_are_corrected_for_their_number() -> None:
 
 
 def test_corrected_p_values_rarely_name_anybody_where_nobody_differs() -> None:
-    """Of 400 windows of 12 equal pools, each ranked against the others, 5 % or few more name one."""
+    """In at most 30 of 400 windows of 12 equal pools, a corrected p-value is below 0.05."""
     rng = np.random.default_rng(11)
     n_named = 0
     for _ in range(400):

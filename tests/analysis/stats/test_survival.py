@@ -1,4 +1,4 @@
-"""Curves of waiting give published numbers, agree with each other, and keep their intervals' promise."""
+"""Compare curves of waiting with published numbers, and test how often their intervals hold the truth."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def apart(delays: np.ndarray) -> np.ndarray:
 
 
 def test_incidence_without_competition_is_kaplan_meier_with_greenwoods_error() -> None:
-    """One cause: 1 - S, and, up to n / (n - 1), the standard errors of textbooks for the same example."""
+    """With one cause the incidence is 1 - S, with the textbooks' standard errors up to n / (n - 1)."""
     delays, causes = np.array(RELAPSED + CENSORED, dtype=float), np.array([MINED] * 9 + [0] * 12)
     table = life_table(delays, causes)
     at_events = np.array([6.0, 7, 10, 13, 16, 22, 23])
@@ -53,7 +53,7 @@ def test_incidence_without_competition_is_kaplan_meier_with_greenwoods_error() -
 
 
 def test_incidence_without_censoring_is_a_count() -> None:
-    """Nobody censored: the part that had each end by then, with the error of a proportion."""
+    """Without censoring the incidence is the part of spells that ended by then, with a proportion's error."""
     delays = np.array([1.0, 2, 2, 3, 4, 5, 6, 7, 8, 9])
     causes = np.array([1, 1, 2, 2, 1, 3, 1, 1, 2, 4])
 
@@ -67,7 +67,7 @@ def test_incidence_without_censoring_is_a_count() -> None:
 
 
 def test_all_that_can_happen_adds_up() -> None:
-    """Incidences of all causes and the chance that nothing has happened are 1 at every time."""
+    """The incidences of all causes and the chance that nothing has happened add up to 1 at every time."""
     rng = np.random.default_rng(5)
     delays, causes = rng.exponential(10, 300).round(1), rng.integers(0, 5, 300)
 
@@ -80,7 +80,7 @@ def test_all_that_can_happen_adds_up() -> None:
 
 @pytest.mark.parametrize("cause", [MINED, REPLACED, EXPIRED])
 def test_error_is_that_of_leaving_out_one_batch_after_the_other(cause: int) -> None:
-    """20 batches of 40 spells, with ties and censoring: within 3 % of a jackknife done by hand."""
+    """For 20 batches of 40 spells, with ties and censoring, the error is that of a jackknife within 3 %."""
     rng = np.random.default_rng(1)
     delays = (rng.exponential(10, 800) * np.repeat(rng.uniform(0.5, 2, 20), 40)).round(0)
     causes, batch = rng.integers(0, 5, 800), np.repeat(np.arange(20), 40)
@@ -98,13 +98,13 @@ def test_error_is_that_of_leaving_out_one_batch_after_the_other(cause: int) -> N
 
 
 def test_batches_are_consecutive_and_alike() -> None:
-    """Block intervals go to at most 30 batches in their order; a few are batches of their own."""
+    """Block intervals are assigned in order to at most 30 batches; a few intervals are a batch each."""
     assert batches(np.array([7.0, 3, 3, 9])).tolist() == [1, 0, 0, 2]
     assert np.bincount(batches(np.arange(120.0))).tolist() == [4] * 30
 
 
 def test_few_batches_give_no_interval() -> None:
-    """What entered in four block intervals tells no width, however much it is."""
+    """Spells of only four block intervals give no confidence interval, however many there are."""
     delays, causes = np.arange(1.0, 401), np.ones(400)
 
     found = curve(life_table(delays, causes), causes, MINED, np.arange(400) % 4, np.array([100.0]))
@@ -115,9 +115,10 @@ def test_few_batches_give_no_interval() -> None:
 
 @pytest.mark.parametrize(("n_ahead", "truth"), [(1, 0.632), (2, 0.264)])
 def test_intervals_hold_the_truth_where_a_block_takes_all_at_once(n_ahead: int, truth: float) -> None:
-    """Blocks come at random and take what entered n blocks ago: of 100 worlds, at least 88 hold the truth.
+    """In at least 88 of 100 worlds the interval holds the truth, though a block mines many spells at once.
 
-    1,500 transactions of 100 blocks are not 1,500 observations: with Greenwood's error fewer than half would.
+    A block takes what entered n blocks ago. 1,500 transactions of 100 blocks are not 1,500 independent
+    observations: with Greenwood's error fewer than half of the intervals would hold the truth.
     """
     hits = {"mined": 0, "waiting": 0}
     for seed in range(100):

@@ -1,4 +1,4 @@
-"""A planted threshold is found with its interval, and where there is none the test says so."""
+"""Test that a planted threshold is found with its interval, and that the test rarely finds a false one."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from analysis.stats.threshold import threshold_fit
 
 
 def series(seed: int, leaning: float, n: int) -> np.ndarray:
-    """Values of which each is `leaning` times the one before plus something new."""
+    """Return n values, each `leaning` times the one before plus a random number."""
     values = [0.0]
     for step in np.random.default_rng(seed).normal(0, 1, n + 50):
         values.append(leaning * values[-1] + step)
@@ -16,7 +16,7 @@ def series(seed: int, leaning: float, n: int) -> np.ndarray:
 
 
 def test_a_planted_threshold_is_found() -> None:
-    """Growth of 0.08 above a level and none below: the estimate is next to it, the interval holds it."""
+    """With growth of 0.08 above a level and none below, the level is found and lies in the interval."""
     levels = series(1, 0.8, 100)
     responses = np.where(levels > 0.5, 0.08, 0.0) + np.random.default_rng(2).normal(0, 0.03, 100)
 
@@ -30,7 +30,7 @@ def test_a_planted_threshold_is_found() -> None:
 
 
 def test_the_split_is_the_best_of_all() -> None:
-    """Estimate, means and explained variance are those of trying every split that leaves 15 % on a side."""
+    """Estimate, means and explained variance equal a trial of every split that leaves 15 % on a side."""
     levels, responses = series(3, 0, 40), series(4, 0, 40)
     errors = {
         level: sum(
@@ -51,14 +51,14 @@ def test_the_split_is_the_best_of_all() -> None:
 
 
 def test_no_threshold_is_found_as_rarely_as_the_test_says() -> None:
-    """Of 200 pairs of unrelated series, each leaning on its past, at most 10 % give a p-value below 0.05."""
+    """Of 200 pairs of unrelated autocorrelated series, at most 10 % give a p-value below 0.05."""
     fits = [threshold_fit(series(seed, 0.8, 60), series(seed + 1000, 0.5, 60)) for seed in range(200)]
     assert sum(fit.p_value < 0.05 for fit in fits if fit) <= 20
     assert all(fits)
 
 
 def test_equal_levels_stay_on_one_side() -> None:
-    """Two levels have one split; one level has none."""
+    """A series of two levels has one possible split; one of a single level gives None."""
     levels = np.array([1.0, 2.0] * 15)
 
     fit = threshold_fit(levels, levels)
@@ -70,12 +70,12 @@ def test_equal_levels_stay_on_one_side() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 19])
 def test_no_fit_without_twenty_periods(n: int) -> None:
-    """Too few pairs say nothing; nor do responses that never change."""
+    """Fewer than twenty periods, or responses that never change, give None."""
     assert threshold_fit(np.arange(float(n)), np.arange(float(n))) is None
     assert threshold_fit(np.arange(30.0), np.zeros(30)) is None
 
 
 def test_sql_gives_nulls_where_there_is_nothing() -> None:
-    """No list."""
+    """The SQL function gives nulls for a null list."""
     with connect() as connection:
         assert connection.execute("SELECT threshold_fit(NULL, NULL).p_value").fetchall() == [(None,)]
