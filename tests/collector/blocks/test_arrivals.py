@@ -1,4 +1,4 @@
-"""Arrivals: rows wait for height and answer, and are marked when the node was catching up."""
+"""Test Arrivals: rows wait for height and answer, and are marked when the node was catching up."""
 
 from collector.blocks.arrivals import OLD_US, Arrivals
 from collector.blocks.recent import RecentBlock
@@ -8,12 +8,12 @@ NOW_US = 1_800_000_000_000_000
 
 
 def recent(number: int, age_us: int = 0) -> RecentBlock:
-    """Return a recent block whose header is so old."""
+    """Return a recent block at this height whose header is `age_us` old."""
     return RecentBlock(number, bytes(32), (NOW_US - age_us) // 1_000_000, {}, {})
 
 
 class Story:
-    """Arrivals of one session, and the number of requests that they made."""
+    """Holds the Arrivals of one session, and counts the requests that they made."""
 
     def __init__(self) -> None:
         self.n_requests = 0
@@ -31,12 +31,12 @@ class Story:
 
     @property
     def marks(self) -> dict[int, bool | None]:
-        """Return the mark of each row that was given out, by height."""
+        """Return the column `is_catch_up` of each complete row, by height."""
         return {row["height"]: row["is_catch_up"] for row in self.batch.rows.get("block_arrivals", [])}
 
 
 def test_a_block_of_a_node_in_step_is_an_arrival() -> None:
-    """Its row waits for the next answer, and for nothing more."""
+    """The row of a new block waits for the node's next answer, and for nothing more."""
     story = Story()
     story.come(1)
     assert (story.marks, story.batch.n_pending_rows, story.n_requests) == ({}, 1, 1)
@@ -45,7 +45,7 @@ def test_a_block_of_a_node_in_step_is_an_arrival() -> None:
 
 
 def test_blocks_that_come_in_a_burst_are_marked_to_the_last() -> None:
-    """The node knew later headers before or after each of them; the first block in time is not marked."""
+    """A block is a catch-up when the node knew later headers before or after it; the next one is not."""
     story = Story()
     story.come(1)
     story.come(2)  # while a request is open: it needs one of its own
@@ -61,7 +61,7 @@ def test_blocks_that_come_in_a_burst_are_marked_to_the_last() -> None:
 
 
 def test_an_old_header_alone_marks_a_catch_up() -> None:
-    """Whatever the node answers: a block that was found just now has no header that is hours old."""
+    """A block with a header that is hours old is a catch-up, whatever the node answers."""
     story = Story()
     story.come(1, age_us=OLD_US + 10**6)
     story.come(2, age_us=OLD_US - 10**6)
@@ -71,7 +71,7 @@ def test_an_old_header_alone_marks_a_catch_up() -> None:
 
 
 def test_what_is_no_arrival_needs_no_request() -> None:
-    """Disconnected blocks, and blocks that were there at the start or were fetched."""
+    """Disconnected blocks, and blocks that were there at the start or were fetched, cause no request."""
     story = Story()
     story.come(1, kind="at_start")
     story.come(2, kind="pulled", age_us=2 * OLD_US)
@@ -80,7 +80,7 @@ def test_what_is_no_arrival_needs_no_request() -> None:
 
 
 def test_an_end_gives_out_everything() -> None:
-    """A row without height and answer is given out without them, and its batch waits no longer."""
+    """A flush completes rows without height and answer, and their batch no longer waits."""
     story = Story()
     story.arrivals.add(b"\x09" * 32, "seen", NOW_US, "pushed", story.batch, block=None)
     story.come(1)

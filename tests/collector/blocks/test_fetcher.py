@@ -1,4 +1,4 @@
-"""BlockFetcher marks a missing parent that the node does not know."""
+"""Test that BlockFetcher records a missing parent that the node does not know."""
 
 import queue
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ PRUNED = {"code": -1, "message": "Block not available (pruned data)"}
 
 @pytest.fixture
 def node() -> Iterator[PlantedNode]:
-    """Start a server whose answers a test plants."""
+    """Start a server that gives the answers which a test sets."""
     made = PlantedNode()
     yield made
     made.close()
 
 
 def reject_rows(folder: Path, node: PlantedNode) -> list[tuple[str, str, bytes]]:
-    """Start a session whose dataset lacks the parent of a stored block; return what `rejects` holds then."""
+    """Run a session whose dataset lacks the parent of a stored block; return the rows of `rejects`."""
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     requests = NodeRequests("alpha", node.client(), inbox)
     dataset = Dataset.open(folder / "dataset", "regtest", create=True)
@@ -58,12 +58,12 @@ def reject_rows(folder: Path, node: PlantedNode) -> list[tuple[str, str, bytes]]
 
 
 def test_a_parent_that_the_node_does_not_know_leaves_a_mark(tmp_path: Path, node: PlantedNode) -> None:
-    """The row of `rejects` has the hash of the parent; the tip, which nobody's parent is, has none."""
+    """A row of `rejects` names the unknown parent; there is none for the tip, which is no block's parent."""
     node.errors["getblock"] = NOT_FOUND
     assert reject_rows(tmp_path, node) == [("rpc", UNKNOWN_PARENT, PARENT)]
 
 
 def test_a_parent_that_the_node_has_pruned_leaves_no_mark(tmp_path: Path, node: PlantedNode) -> None:
-    """The node knows it, so another node or a backfill can bring it."""
+    """A pruned parent leaves no row of `rejects`, because another node or a backfill can bring it."""
     node.errors["getblock"] = PRUNED
     assert reject_rows(tmp_path, node) == []

@@ -1,4 +1,4 @@
-"""Answers of a wrong form to the requests about blocks: a NodeError in one sentence, or sound rows."""
+"""Answers of a wrong form to requests about blocks give a NodeError in one sentence, or sound rows."""
 
 import copy
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from tests.collector.hostile import HOSTILE, changed
 from tests.collector.service.planted import PlantedNode
 
 pytestmark = pytest.mark.bitcoind
-READ = ("height", "tx")  # what is read of getblock; other fields stay as they are
+READ = ("height", "tx")  # the fields that we read of getblock; other fields stay as they are
 
 
 @pytest.fixture
 def planted() -> Iterator[PlantedNode]:
-    """Start a server whose answers a test plants."""
+    """Start a server that gives the answers which a test sets."""
     made = PlantedNode()
     yield made
     made.close()
@@ -45,7 +45,7 @@ def mined() -> Iterator[tuple[bytes, bytes, dict[str, Any]]]:
 
 
 def _floats(value: Any) -> Any:
-    """Return an answer with amounts that json.dumps can write."""
+    """Return an answer with amounts as floats, which json.dumps can write."""
     if isinstance(value, dict):
         return {name: _floats(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def _floats(value: Any) -> Any:
 def test_a_wrong_block_is_told_in_one_sentence(
     planted: PlantedNode, mined: tuple[bytes, bytes, dict[str, Any]]
 ) -> None:
-    """Every field of getblock that is read gets every hostile value: NodeError, or a block with its row."""
+    """Each field that we read of getblock gets each hostile value: the result is NodeError, or a row."""
     block_hash, raw, sound = mined
     client = planted.client()
     used = {name: sound[name] for name in READ}
@@ -88,7 +88,7 @@ def test_a_wrong_block_is_told_in_one_sentence(
 
 
 def test_bytes_of_another_block_are_rejected(mined: tuple[bytes, bytes, dict[str, Any]]) -> None:
-    """The node gives a sound block for the hash of another: it is asked once, and the bytes are kept."""
+    """When the node gives the bytes of another block, it is asked once, and the bytes become a reject."""
     _, raw, sound = mined
     other = bytes(31) + b"\x09"
     requests = NotedRequests()
@@ -107,7 +107,7 @@ def test_bytes_of_another_block_are_rejected(mined: tuple[bytes, bytes, dict[str
 
 @pytest.mark.parametrize("method", ["getbestblockhash", "getblockchaininfo"])
 def test_a_wrong_tip_is_told_in_one_sentence(planted: PlantedNode, method: str) -> None:
-    """The tip and the heights get every hostile value."""
+    """The tip's hash and the heights get each hostile value, and no other error than NodeError is raised."""
     sound: dict[str, Any] = {"getbestblockhash": "11" * 32, "getblockchaininfo": {"headers": 5, "blocks": 5}}
     client = planted.client()
     said = {}

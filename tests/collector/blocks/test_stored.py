@@ -1,4 +1,4 @@
-"""StoredBlocks: which blocks a dataset holds and lacks, by what is present and not by the greatest height."""
+"""Test StoredBlocks: it finds the blocks that a dataset lacks by their hashes, not by the greatest height."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def test_an_empty_dataset_wants_nothing_yet(dataset: Dataset) -> None:
-    """The first height is set from outside; an earlier one replaces it and a later one does not."""
+    """A first height must be set; a lower one replaces it later and a higher one does not."""
     stored = read_stored_blocks(dataset)
     assert (stored.first_wanted_height, stored.missing) == (None, ())
     stored.want_from(500)
@@ -45,7 +45,7 @@ def test_an_empty_dataset_wants_nothing_yet(dataset: Dataset) -> None:
 
 
 def test_every_missing_parent_is_found_however_deep_and_on_stale_branches(dataset: Dataset) -> None:
-    """A missing parent is found thousands of blocks down too; the lowest block needs none."""
+    """A missing parent is found thousands of blocks down too; the lowest block needs no parent."""
     heights = [*range(100, 110), *range(115, 120), *range(5000, 5003)]
     rows = [block(height) for height in heights] + [block(118, branch=1, parent=1)]
     dataset.write(BLOCKS, rows, stem="a")
@@ -57,7 +57,7 @@ def test_every_missing_parent_is_found_however_deep_and_on_stale_branches(datase
 
 
 def test_a_block_is_reserved_once_and_given_back_by_a_failed_session() -> None:
-    """What the failed session had stored stays reserved, and so do the blocks of other nodes.
+    """What a failed session had stored stays reserved, and so do the blocks of other nodes.
 
     What it had not stored is missing until it is reserved again.
     """
@@ -83,7 +83,7 @@ def transactions(height: int, branch: int = 0) -> list[dict[str, Any]]:
 
 
 def test_blocks_whose_own_rows_were_lost_are_found_by_their_transactions(dataset: Dataset) -> None:
-    """Files of `blocks` are deleted; their transactions remain, of the tip and of a stale branch."""
+    """Blocks whose files of `blocks` were deleted are found by their transactions, on stale branches too."""
     heights = {"a": range(100, 105), "b": range(105, 110), "c": range(110, 112)}
     for stem, span in heights.items():
         dataset.write(BLOCKS, [block(height) for height in span], stem=stem)

@@ -1,4 +1,4 @@
-"""BlockTracker makes rows of a real node's blocks, also when the node has lost a part of them."""
+"""Test that BlockTracker makes rows of a real node's blocks, also when the node has lost a part of them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,23 +20,23 @@ pytestmark = pytest.mark.bitcoind
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RegtestNode]:
-    """Start a node."""
+    """Start a regtest node."""
     with RegtestNode(find_bitcoind()) as started:
         yield started
 
 
 def columns_of(batch: Batch) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows that were added as columns, by table."""
+    """Return the rows that were added to a batch as Arrow batches, by table."""
     return {table: rows.to_pylist() for table, rows in batch.arrow_batches}
 
 
 def tracker(stored: StoredBlocks, requests: NotedRequests) -> BlockTracker:
-    """Return a tracker of no particular session."""
+    """Return a tracker of a made-up session."""
     return BlockTracker(("alpha", "s"), "regtest", stored=stored, recent=RecentBlocks(), requests=requests)
 
 
 def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows that a tracker makes of this answer."""
+    """Return the rows that a tracker makes of an answer about a block."""
     stored = StoredBlocks((), answer.height)
     blocks = tracker(stored, NotedRequests())
     batch = Batch()
@@ -47,7 +47,7 @@ def rows_of(block_hash: bytes, answer: BlockAnswer) -> dict[str, list[dict[str, 
 
 
 def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> None:
-    """The node refuses the spent outputs or leaves them out: the rest of the block is stored."""
+    """When the node refuses the spent outputs or leaves them out, the rest of the block is stored."""
     rpc = node.client()
     payment = pay([make_wallet(node, 1, seed=1).take()], [], feerate_sat_vb=5)
     rpc.call("sendrawtransaction", payment.transaction.raw.hex())
@@ -74,7 +74,7 @@ def tracker_above(height: int) -> tuple[BlockTracker, list[bytes], Batch]:
 
 
 def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> None:
-    """A killed node may have lost a block that it published; the coinbase tells the height (BIP 34)."""
+    """A published block that the node lost in a kill is stored, with the height in its coinbase (BIP 34)."""
     rpc = node.client()
     name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
     height = rpc.call("getblockcount")
@@ -92,7 +92,7 @@ def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> No
 
 
 def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: RegtestNode) -> None:
-    """The dataset does not want its height, but its messages came: it is stored, in their batch."""
+    """A tip below the wanted heights is stored when messages announce it, in the batch of these messages."""
     rpc = node.client()
     name = rpc.call("generatetodescriptor", 1, "raw(51)")[0]
     answer = ask_block(rpc, hash_bytes(name), raw=True)
@@ -110,7 +110,7 @@ def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: Regt
 
 
 def test_what_a_session_was_still_fetching_is_left_to_the_next(node: RegtestNode) -> None:
-    """A session ends during the walk down from the tip: the next one goes on where it ended."""
+    """When a session ends while it fetches blocks below the tip, the next session goes on from there."""
     rpc = node.client()
     first = rpc.call("getblockcount") + 1
     names = rpc.call("generatetodescriptor", 4, "raw(51)")

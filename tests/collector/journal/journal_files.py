@@ -1,4 +1,4 @@
-"""Messages, rows and recoveries that the tests of the journal share."""
+"""Provide messages, rows and recoveries that the tests of the journal share."""
 
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,17 @@ def row(made_of: Message) -> dict[str, Any]:
 
 
 def sealed(dataset: Dataset) -> list[int]:
-    """List the counters of the rows in the dataset, sorted; a row that is there twice is listed twice."""
+    """Return the counters of the rows in the dataset, sorted; a counter is repeated for a repeated row."""
     return sorted(dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist())
 
 
 def segments(folder: Path) -> list[Path]:
-    """List the segments in a journal's folder, oldest first."""
+    """Return the segments in a journal's folder, the oldest first."""
     return sorted(folder.glob("*.journal"))
 
 
 def recovered(journal: Journal, dataset: Dataset, session: str = "s1", *, per_turn: int = 3) -> list[Message]:
-    """Recover all messages that an earlier run left, as `Session.recover` does: its ring in turns."""
+    """Recover all messages that an earlier run left, its ring in several turns, as `Session.recover` does."""
     messages = journal.recover(dataset)
     name = COVERAGE_STATE + session
     ledger = CoverageLedger("n", session)

@@ -1,4 +1,4 @@
-"""Tests of batches: rows are committed with the mark of their messages, from the oldest batch on."""
+"""Test that batches commit rows with the mark of their messages, from the oldest batch on."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_an_open_batch_holds_back_the_later_ones(journal: Journal, dataset: Data
 
 
 def test_a_row_too_many_is_an_error(journal: Journal) -> None:
-    """Otherwise the batch could never be committed, nor any batch behind it."""
+    """A batch that gets more rows than it waited for raises an error, because it could never be committed."""
     batches = Batches(journal)
     batches.begin([message(1)]).n_pending_rows = -1
     with pytest.raises(RuntimeError, match="did not wait for"):
@@ -51,7 +51,7 @@ def test_a_row_too_many_is_an_error(journal: Journal) -> None:
 
 
 def test_rows_made_of_a_state_survive_a_kill(tmp_path: Path, dataset: Dataset) -> None:
-    """The state stays in the journal until the rows are complete; no other batch waits for them."""
+    """A state stays in the journal until the rows made of it are complete; no other batch waits for them."""
     with Journal(tmp_path / "killed") as journal:
         journal.recover(dataset)
         batches = Batches(journal)

@@ -1,4 +1,4 @@
-"""Tests of the coverage ledger: no interval claims more than was received, and no interval is lost."""
+"""Test the coverage ledger: no interval claims more than was received, and no interval is lost."""
 
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.receive.records import COUNTER_RANGE, Message, Notice
@@ -7,7 +7,7 @@ SPAN = ("from_at", "to_at", "first_sequence", "last_sequence", "n_messages")
 
 
 def test_a_gap_ends_an_interval_at_its_last_message() -> None:
-    """The row ends at the last message before the gap; the next begins with the first one after it."""
+    """An interval ends at the last message before a gap; the next begins with the first one after it."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("rawtx", 10)
     ledger.count("rawtx", 7, 20)
@@ -39,7 +39,7 @@ def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
     (sealed,) = ledger.seal({})
     assert (sealed["topic"], sealed["end_reason"]) == ("sequence", "sealed")
     assert (sealed["from_at"], sealed["to_at"], sealed["n_messages"]) == (10, 20, 1)
-    assert ledger.seal({}) == []  # nothing came since
+    assert ledger.seal({}) == []  # no message came since
     ledger.extend_until("sequence", 70)
     grown, still = ledger.close_all("shutdown")
     assert (still["topic"], still["from_at"], still["to_at"]) == ("rawblock", 10, 10)
@@ -48,7 +48,7 @@ def test_a_seal_leaves_no_hole_and_claims_nothing_unproven() -> None:
 
 
 def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
-    """Such messages, and those after them, belong to the next interval, which begins where this one ends."""
+    """Messages without committed rows, and those after them, count in the interval after the sealed one."""
     ledger = CoverageLedger("alpha", "s")
     for topic in ("sequence", "mempool", "rawtx"):
         ledger.open(topic, 10)
@@ -70,7 +70,7 @@ def test_a_seal_claims_no_message_whose_rows_are_not_committed() -> None:
 
 
 def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
-    """The same holds after a gap, and where the counter begins again at 0."""
+    """A seal returns no row of an interval without committed messages, also where the counter begins anew."""
     ledger = CoverageLedger("alpha", "s")
     ledger.count("sequence", COUNTER_RANGE - 1, 50)
     ledger.count("sequence", 0, 60)
@@ -84,7 +84,7 @@ def test_a_seal_waits_for_an_interval_of_which_nothing_is_committed() -> None:
 
 
 def test_what_was_received_after_the_last_state_is_counted() -> None:
-    """Messages and notices that a kill left in the ring extend and close the intervals of the state."""
+    """Messages and notices that a kill left in the ring extend and end the intervals of the state."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     late = [
@@ -101,7 +101,7 @@ def test_what_was_received_after_the_last_state_is_counted() -> None:
 
 
 def test_a_kill_closes_what_was_open_by_its_state() -> None:
-    """The next run closes them at the last message that was journalled with the state."""
+    """After a kill, the next run ends open intervals at the last message journalled with the state."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.open("rawtx", 10)
@@ -114,7 +114,7 @@ def test_a_kill_closes_what_was_open_by_its_state() -> None:
 
 
 def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
-    """Messages were lost between the last state and what came after it; a seal between does not hide that."""
+    """A jump of the counter after the last state shows lost messages, also when a seal came between."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     ledger.count("sequence", 7, 20)
@@ -128,7 +128,7 @@ def test_a_jump_behind_a_damaged_journal_ends_an_interval() -> None:
 
 
 def test_an_interval_of_a_cut_journal_ends_at_the_cut() -> None:
-    """A state that has counted no message has no counter that would show the loss."""
+    """With `is_cut`, an interval ends even when its state has no counter that would show the loss."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     late = [Message("alpha", "s", "sequence", number, number * 10_000, b"") for number in (8, 9)]
@@ -137,7 +137,7 @@ def test_an_interval_of_a_cut_journal_ends_at_the_cut() -> None:
 
 
 def test_closing_a_topic_twice_gives_one_row() -> None:
-    """The second call returns no row."""
+    """Closing a topic a second time returns no row."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("mempool", 1)
     assert ledger.is_open("mempool")
@@ -147,7 +147,7 @@ def test_closing_a_topic_twice_gives_one_row() -> None:
 
 
 def test_a_row_is_held_back_until_its_messages_are_committed() -> None:
-    """A seal returns the committed part; after a kill, the rest is in the state."""
+    """A seal returns the committed part of a held row; after a kill, the rest is in the state."""
     ledger = CoverageLedger("alpha", "s")
     ledger.open("sequence", 10)
     for number in range(5, 9):
@@ -165,6 +165,6 @@ def test_a_row_is_held_back_until_its_messages_are_committed() -> None:
 
 
 def test_a_state_of_an_older_version_is_read() -> None:
-    """An older version wrote only the open intervals."""
+    """A state of an older version, which has only the open intervals, is restored."""
     (row,) = CoverageLedger("alpha", "s").close_after_kill(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
     assert [row[name] for name in SPAN] == [10, 30, 7, 8, 2]

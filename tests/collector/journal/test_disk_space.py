@@ -1,4 +1,4 @@
-"""On a disk that is full and then has space again, nothing flushed is lost and nothing half written counts.
+"""Test a disk that is full and then has space again: nothing flushed is lost, nothing half written counts.
 
 One test limits the size of files (RLIMIT_FSIZE) in a process of its own, as any user; the others fill a small
 file system in memory, which only root can mount.
@@ -71,7 +71,7 @@ print(segments, *said)
 
 
 def test_a_limit_on_the_size_of_files_loses_no_row(tmp_path: Path) -> None:
-    """A new segment helps first (EFBIG); then journal and seal wait; in the end every row is there once."""
+    """At a file size limit a new segment helps first (EFBIG), then writes wait; each row is there once."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
         capture_output=True,
@@ -145,7 +145,7 @@ def test_a_full_disk_is_waited_out(small: Path) -> None:
 
 
 def test_a_stop_ends_the_wait_for_space_and_loses_nothing(small: Path) -> None:
-    """The error says what to do, and the next run finds everything flushed or received."""
+    """A stop while the disk is full raises an error that says what to do; the next run finds everything."""
     dataset = Dataset.open(small / "dataset", "regtest", create=True)
     stop = threading.Event()
     journal = Journal(small / "journal", stop=stop)
@@ -174,7 +174,7 @@ def test_without_a_stop_flag_a_full_disk_is_an_error(small: Path) -> None:
 
 
 def wait_until(is_so: object) -> None:
-    """Wait for something to become true."""
+    """Wait until a condition is true."""
     assert callable(is_so)
     deadline_s = time.monotonic() + TIMEOUT_S
     while not is_so():

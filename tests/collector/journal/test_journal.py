@@ -1,4 +1,4 @@
-"""Tests of the journal: after any crash, what was flushed is in the dataset once or comes back once."""
+"""Test the journal: after any crash, what was flushed is in the dataset once or comes back once."""
 
 import random
 import shutil
@@ -49,7 +49,7 @@ def test_a_run_without_a_crash_seals_every_row_once(folder: Path, dataset: Datas
 
 
 def test_rows_come_one_by_one_or_as_columns(folder: Path, dataset: Dataset) -> None:
-    """Rows of both kinds, in one flush and for one table, are in one frame and then in the dataset."""
+    """Rows given one by one and as an Arrow batch, in one flush for one table, are all in the dataset."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append("mempool_events", [row(message(1))])
@@ -65,7 +65,7 @@ def test_rows_come_one_by_one_or_as_columns(folder: Path, dataset: Dataset) -> N
 
 
 def test_messages_without_rows_come_back_in_order(folder: Path, dataset: Dataset) -> None:
-    """After a stop, a recovery seals the rows and returns the messages, until they are marked consumed."""
+    """A recovery after a stop seals the rows and returns the messages, until these are marked consumed."""
     messages = [message(number) for number in range(5)]
     with Journal(folder) as journal:
         journal.recover(dataset)
@@ -88,7 +88,7 @@ def test_messages_without_rows_come_back_in_order(folder: Path, dataset: Dataset
 
 
 def test_messages_without_rows_survive_a_seal(folder: Path, dataset: Dataset) -> None:
-    """A seal removes the segment in which a waiting message stands, but not the message."""
+    """A seal removes the segment that contains a waiting message, but not the message."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1), message(2)])
@@ -185,7 +185,7 @@ def test_a_row_that_breaks_the_contract_is_kept_as_a_reject(folder: Path, datase
 
 
 def test_an_unflushed_step_is_dropped_as_a_whole(folder: Path, dataset: Dataset) -> None:
-    """After an error between rows and their mark, closing the journal writes neither."""
+    """After an error between rows and the mark of their messages, closing the journal writes neither."""
     journal = Journal(folder)
     journal.recover(dataset)
     journal.append_messages([message(1)])
@@ -199,7 +199,7 @@ def test_an_unflushed_step_is_dropped_as_a_whole(folder: Path, dataset: Dataset)
 
 
 def append_rows_of_two_tables(journal: Journal) -> None:
-    """Append one row of a table that exists, then one of a table that does not, which fails."""
+    """Append one row of a table that exists, then one of a table that does not, which raises an error."""
     journal.append("mempool_events", [row(message(1))])
     journal.append("blox", [])
     journal.mark_consumed(1)
@@ -218,7 +218,7 @@ def test_rows_of_an_unknown_table_are_kept(folder: Path, dataset: Dataset) -> No
 
 
 def test_more_messages_than_wait_cannot_be_consumed(folder: Path, dataset: Dataset) -> None:
-    """A count above the number of waiting messages is an error of the caller."""
+    """Marking more messages as consumed than are waiting raises an error."""
     with Journal(folder) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1), message(2)])
@@ -247,7 +247,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
 def test_every_fsync_interval_writes_the_same(
     folder: Path, dataset: Dataset, fsync_interval_s: float | None
 ) -> None:
-    """The interval matters for a power cut, not for what is written."""
+    """Each fsync interval gives the same rows and messages; it matters only for a power cut."""
     with Journal(folder, fsync_interval_s=fsync_interval_s) as journal:
         journal.recover(dataset)
         journal.append_messages([message(1)])
@@ -258,7 +258,7 @@ def test_every_fsync_interval_writes_the_same(
 
 
 def test_a_dataset_that_takes_no_rows_loses_none(folder: Path, dataset: Dataset) -> None:
-    """While sealing fails, everything stays in the journal, also what is new; a later seal writes all."""
+    """While sealing fails, old and new rows stay in the journal; a later seal writes all of them."""
     blocker = dataset.folder / "mempool_events"
     dataset.folder.mkdir()
     blocker.write_text("in the way")
@@ -296,7 +296,7 @@ def test_large_bodies_pass(folder: Path, dataset: Dataset) -> None:
 
 
 def test_a_second_close_closes_no_other_file(folder: Path, dataset: Dataset) -> None:
-    """A file that was opened since the first close may have the same handle."""
+    """A second close closes no file that was opened since the first and got the same handle."""
     journal = Journal(folder)
     journal.recover(dataset)
     journal.append_messages([message(1)])
@@ -311,7 +311,10 @@ def test_a_second_close_closes_no_other_file(folder: Path, dataset: Dataset) -> 
 
 @pytest.mark.parametrize("is_sealing", [False, True])
 def test_a_removed_folder_is_not_called_safe(folder: Path, dataset: Dataset, *, is_sealing: bool) -> None:
-    """The next flush or seal raises an error that names the loss; a new journal begins in its place."""
+    """After the folder is removed, a flush or seal raises an error that names the loss.
+
+    A new journal works.
+    """
     journal = Journal(folder)
     journal.recover(dataset)
     journal.make_ring("n", "s", ("sequence",))

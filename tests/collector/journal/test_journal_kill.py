@@ -1,4 +1,4 @@
-"""A writer that is killed at random moments loses no message and doubles no row."""
+"""Test that a writer which is killed at random moments loses no message and writes no row twice."""
 
 import subprocess
 import sys

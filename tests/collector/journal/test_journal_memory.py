@@ -1,4 +1,4 @@
-"""The journal's memory does not grow with the number of rows that pass through it."""
+"""Test that the journal's memory does not grow with the number of rows that pass through it."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ print(sum(rows.num_rows for rows in dataset.read_columns(MEMPOOL_EVENTS, "sequen
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
-    """After 180,000 rows the process is as large as after 60,000, and as many are in the dataset."""
+    """After 180,000 rows the process is as large as after 60,000, and all rows are in the dataset."""
     arguments = [str(tmp_path), str(TURNS), str(ROWS)]
     done = subprocess.run(
         [sys.executable, "-c", STREAM, *arguments],

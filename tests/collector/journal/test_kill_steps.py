@@ -1,6 +1,6 @@
-"""A writer that ends before, or in the middle of, any one of its steps on disk loses no row and doubles none.
+"""Test that a writer which ends before or within any step on disk loses no row and writes none twice.
 
-`test_journal_kill` kills at random moments; this test goes through all steps in order.
+`test_journal_kill` kills at random moments; this test ends the writer at each step in turn.
 """
 
 import subprocess
@@ -134,7 +134,7 @@ print(count)
 
 
 def test_an_end_at_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Flush, new segment, seal and recovery end at each call that changes the disk, and halfway in writes."""
+    """Flush, new segment, seal and recovery end at each call that changes the disk, and within writes."""
     done = subprocess.run(
         [sys.executable, "-c", STEPS, str(tmp_path)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""After a kill, `coverage` claims exactly the messages that are rows, even when the journal was damaged.
+"""Test that after a kill, `coverage` claims exactly the messages that are rows, even with a damaged journal.
 
 A run takes messages out of a ring, makes rows of them and seals, as a session does. Its files are copied at
 some moment, as a kill leaves them, and damaged. After the next start, each message that `coverage` claims
@@ -35,7 +35,7 @@ Claimed = dict[str, list[int]]
 
 
 class Run:
-    """One session. Its `sequence` messages become events, and its `rawtx` messages become rejects."""
+    """Runs one session that makes events of its `sequence` messages and rejects of its `rawtx` messages."""
 
     def __init__(self, root: Path, session: str = SESSION) -> None:
         self.root = root
@@ -103,21 +103,21 @@ class Run:
             self.ledger.hold_back(self.ledger.close(str(topic), item.reason))
 
     def gap(self, topic: str) -> None:
-        """Lose one message of a topic, when there was one before that makes the loss visible."""
+        """Skip one message of a topic and put a notice of the gap; do nothing before its first message."""
         if not self.next[topic]:
             return
         self.next[topic] += 1
         assert self.putting.put_notice(Notice("gap", topic, self.now_us * 1000, "a jump"))
 
     def seal(self) -> None:
-        """Commit what is complete, and seal."""
+        """Commit the complete batches, and seal."""
         self.batches.commit()
         self.give_out(self.ledger.seal(self.batches.first_uncommitted))
         self.journal.flush()
         self.journal.seal(self.dataset)
 
     def seal_interrupted(self, table: str) -> None:
-        """Seal as if a kill came before `table` is written or, if it is empty, before the removal."""
+        """Seal as if a kill came before `table` is written; if it is empty, before the segment is removed."""
         self.batches.commit()
         self.give_out(self.ledger.seal(self.batches.first_uncommitted))
         self.journal.flush()
@@ -138,7 +138,7 @@ class Run:
 
 
 def rows_of(messages: Sequence[Message]) -> dict[str, list[dict[str, Any]]]:
-    """Make the rows of messages."""
+    """Make the rows of messages, by table."""
     rows: dict[str, list[dict[str, Any]]] = {"mempool_events": [], "rejects": []}
     for each in messages:
         shared = {"node": NODE, "session": each.session, "sequence": each.sequence}
@@ -152,7 +152,7 @@ def rows_of(messages: Sequence[Message]) -> dict[str, list[dict[str, Any]]]:
 
 
 def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Dataset:
-    """Start again after a kill, and recover `per_turn` messages in a turn; return the dataset.
+    """Start again after a kill, recover the messages, `per_turn` in each turn, and return the dataset.
 
     Each number in `ends` is an earlier start that is killed after so many turns.
     """
@@ -164,7 +164,10 @@ def start(root: Path, *, ends: Sequence[int] = (), per_turn: int = 1000) -> Data
 
 
 def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int | None) -> None:
-    """Make rows of what was left and seal after each turn, as `Session.recover` does."""
+    """Make rows of what was left and seal after each turn, as `Session.recover` does.
+
+    Stop after `n_turns`.
+    """
     left, batches = deque(journal.recover(dataset)), Batches(journal)
     batches.keep_recovered(left)
     ledger, state = CoverageLedger(NODE, SESSION), COVERAGE_STATE + SESSION
@@ -195,7 +198,7 @@ def take_again(journal: Journal, dataset: Dataset, per_turn: int, n_turns: int |
 
 
 def claimed(dataset: Dataset) -> Claimed:
-    """List by topic the counters that `coverage` claims."""
+    """Return by topic the counters that `coverage` claims."""
     found: Claimed = {}
     for row in dataset.read(COVERAGE).to_pylist():
         if row["n_messages"]:
@@ -206,7 +209,7 @@ def claimed(dataset: Dataset) -> Claimed:
 
 
 def present(dataset: Dataset) -> Claimed:
-    """List by topic the counters of the messages that are rows."""
+    """Return by topic the counters of the messages that are rows."""
     tables = {"sequence": MEMPOOL_EVENTS, "rawtx": REJECTS}
     found = {
         topic: sorted(dataset.read(table).column("sequence").to_pylist()) for topic, table in tables.items()
@@ -215,7 +218,7 @@ def present(dataset: Dataset) -> Claimed:
 
 
 def verify(dataset: Dataset) -> None:
-    """Check that claims and rows agree, nothing is there twice, and no interval overlaps or breaks off."""
+    """Assert that claims and rows agree, no row is repeated, and intervals neither overlap nor break off."""
     there, claims = present(dataset), claimed(dataset)
     in_mempool = claims.pop("mempool", [])
     assert claims == there
@@ -233,7 +236,7 @@ def verify(dataset: Dataset) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """Make a run, closed at the end."""
+    """Make a run, and close it at the end."""
     begun = Run(tmp_path / "run")
     yield begun
     begun.close()
@@ -255,7 +258,7 @@ def flip(path: Path, position: int, bits: int = 1) -> None:
 
 
 def test_messages_lost_with_a_frame_are_a_gap_in_coverage(run: Run) -> None:
-    """The first of two flushes is damaged; the second has the state that counts the messages of both."""
+    """Messages of a damaged first flush are not claimed, although the second flush's state counts them."""
     run.turn(3)
     end = run.journal.size_bytes
     run.turn(3)
@@ -276,7 +279,7 @@ def test_messages_lost_with_a_frame_are_a_gap_in_coverage(run: Run) -> None:
 
 
 def test_a_removed_journal_ends_the_intervals_that_it_would_have_continued(run: Run) -> None:
-    """What was sealed stays claimed; the interval that went on in the journal ends, and says why."""
+    """When the journal is removed, sealed coverage stays, and the open interval ends and says why."""
     run.turn(3)
     run.complete(0)
     run.seal()
@@ -292,9 +295,10 @@ def test_a_removed_journal_ends_the_intervals_that_it_would_have_continued(run: 
 
 
 def test_a_segment_cut_between_two_frames_gives_no_row_twice(run: Run) -> None:
-    """Its rows and coverage are sealed, and the later segment that states its length is lost.
+    """No row is written twice when a sealed segment lost its last frame and the next segment is lost.
 
-    What is left of it are messages without the mark that they are rows.
+    The lost segment stated the length of the one before it. What is left of that one are messages without the
+    mark that they are rows.
     """
     run.turn(3)
     end = run.journal.size_bytes
@@ -329,9 +333,9 @@ STORIES = st.lists(
 
 
 def played(folder: Path, story: Story, sealing: str | None) -> Path:
-    """Play the steps of a story; return a copy of the files as a kill leaves them.
+    """Run the steps of a story; return a copy of the files as a kill leaves them.
 
-    With `sealing`, the kill comes in a seal, as `Run.seal_interrupted` takes it.
+    With `sealing`, the kill comes in a seal, before the table `sealing` is written (`Run.seal_interrupted`).
     """
     run = Run(folder / "run")
     try:
@@ -352,7 +356,7 @@ def test_after_a_kill_every_message_is_claimed(
     sealing: str | None,
     starts: tuple[list[int], int],
 ) -> None:
-    """Nothing that was received is lost, even when the starts that follow are killed too."""
+    """After a kill no received message is lost, even when the starts that follow are killed too."""
     folder = tmp_path_factory.mktemp("killed")
     dataset = start(played(folder, story, sealing), ends=starts[0], per_turn=starts[1])
     verify(dataset)
@@ -365,7 +369,7 @@ DAMAGE = st.tuples(st.integers(0, 20), st.floats(0, 1, exclude_max=True), st.int
 
 
 def damage(root: Path, damages: list[tuple[int, float, int]]) -> None:
-    """Damage files: flip bits, cut the file there or at the frame before, or remove it."""
+    """Damage journal files: flip bits of one, cut it at a byte or before a frame, or remove it."""
     for which, place, bits in damages:
         files = [
             path for path in sorted(journal_folder(root, "regtest", NODE).iterdir()) if path.name != "lock"

@@ -1,4 +1,4 @@
-"""What is in the ring when the collector is killed is recovered once, and only what belongs to the run."""
+"""Test that what a kill leaves in the ring is recovered once, and only what belongs to the killed run."""
 
 import shutil
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 class Run:
-    """A journal with its ring, and the other side, which puts into the ring."""
+    """Holds a journal with its ring, and the ring as the receiver opens it to put messages."""
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
         self.folder = folder
@@ -39,7 +39,7 @@ class Run:
             assert self.putting.put("sequence", counter, counter * 1000, counter.to_bytes(33, "big"))
 
     def journalled(self, count: int) -> list[Message]:
-        """Take messages from the ring and flush them; return them."""
+        """Take messages from the ring and flush them to the journal; return them."""
         messages = [item for item in self.taking.take(count) if isinstance(item, Message)]
         for each in messages:
             self.ledger.count(each.topic, each.sequence, each.received_ns // 1000)
@@ -49,38 +49,38 @@ class Run:
         return messages
 
     def killed(self) -> Path:
-        """Copy the folder as a kill would leave it, close both sides, and return the copy."""
+        """Copy the folder as a kill would leave it, close journal and ring, and return the copy."""
         copy = self.folder.with_name("killed")
         shutil.copytree(self.folder, copy)
         return copy
 
     def close(self) -> None:
-        """Close both sides."""
+        """Close the journal and the ring."""
         self.putting.close()
         self.journal.close()
 
 
 @pytest.fixture
 def run(tmp_path: Path, dataset: Dataset) -> Iterator[Run]:
-    """Make a run, closed at the end."""
+    """Make a run, and close it at the end."""
     begun = Run(tmp_path / "journal", dataset)
     yield begun
     begun.close()
 
 
 def sequences(messages: list[Message]) -> list[int]:
-    """List the counters of messages."""
+    """Return the counters of messages."""
     return [message.sequence for message in messages]
 
 
 def claims(journal: Journal) -> list[tuple[int, int, str]]:
-    """List the intervals of the killed session: first counter, last counter and end reason."""
+    """Return the intervals of the killed session: first counter, last counter and end reason."""
     rows = CoverageLedger("n", "s1").close_after_kill(journal.states["coverage/s1"])
     return [(row["first_sequence"], row["last_sequence"], row["end_reason"]) for row in rows]
 
 
 def test_what_is_only_in_the_ring_is_recovered(run: Run, dataset: Dataset) -> None:
-    """Every received message is there once, in order, whether it was flushed, made into a row, or neither."""
+    """Each received message comes back or is a row, once, in order, whether or not it was flushed."""
     run.put(0, 1, 2, 3, 4, 5)
     first = run.journalled(4)
     run.journal.append("mempool_events", [row(message) for message in first[:2]])
@@ -109,7 +109,7 @@ def test_a_kill_before_the_room_is_free_doubles_nothing(run: Run, dataset: Datas
 
 
 def test_messages_released_from_the_ring_and_lost_are_noted(run: Run, dataset: Dataset) -> None:
-    """The ring has the number of the last flushed message; a journal that ends before it was cut."""
+    """A journal that ends before the last message that the ring has released counts as cut."""
     run.put(0, 1, 2, 3, 4)
     run.journalled(2)
     (segment,) = run.folder.glob("*.journal")
@@ -151,7 +151,7 @@ def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: R
 
 
 def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> None:
-    """Where the notice is damaged, a counter that steps back shows the restart."""
+    """When the notice of a restart is damaged, a counter that steps back shows the restart."""
     run.put(0, 1, 2, 0, 1)
     with Journal(run.killed()) as journal:
         assert sequences(recovered(journal, dataset)) == [0, 1, 2]
@@ -159,7 +159,7 @@ def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> 
 
 
 def test_a_second_kill_loses_nothing_of_the_ring(run: Run, dataset: Dataset) -> None:
-    """When the ring has been removed, its messages and the claim are in one frame."""
+    """When a recovered ring has been removed, its messages and their coverage are in one frame."""
     run.put(0, 1, 2)
     run.journalled(1)
     killed = run.killed()
@@ -180,7 +180,7 @@ def test_a_session_that_ended_leaves_no_ring(run: Run, dataset: Dataset) -> None
 
 
 def test_a_kill_after_the_ring_was_removed_leaves_no_state(run: Run, dataset: Dataset) -> None:
-    """The kill comes when the ring is removed and the removal of its state is not yet written."""
+    """After a kill between the removals of a ring and of its state, a recovery removes the state."""
     run.put(0)
     run.journalled(1)
     run.journal.mark_consumed(1)
@@ -196,7 +196,7 @@ def test_a_kill_after_the_ring_was_removed_leaves_no_state(run: Run, dataset: Da
 
 
 def test_a_damaged_ring_is_kept_and_logged(run: Run, dataset: Dataset) -> None:
-    """Its whole records are recovered, and the file stays, with the ending `.damaged`."""
+    """The whole records of a damaged ring are recovered, and the file is kept as `.damaged`."""
     run.put(0, 1, 2)
     killed = run.killed()
     path = killed / run.taking.path.name

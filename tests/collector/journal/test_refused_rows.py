@@ -1,4 +1,4 @@
-"""No row stops the journal: one that does not fit its table is kept in `rejects`, all others are sealed."""
+"""Test that no row stops the journal: one that does not fit its table becomes a reject, others are sealed."""
 
 import json
 import tempfile
@@ -65,7 +65,7 @@ def wrong_values(column: Column) -> Iterator[Any]:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_every_wrong_value_costs_one_row(table: Table, tmp_path: Path, dataset: Dataset) -> None:
-    """Rows with one wrong value each, in every column, become rejects; good rows between them are sealed."""
+    """A row with one wrong value, in any column, becomes a reject; good rows beside it are sealed."""
     good = {column.name: value_of(column) for column in table.columns}
     wrong = [good | {column.name: value} for column in table.columns for value in wrong_values(column)]
     rows = [good, *(each for row in wrong for each in (row, good))]
@@ -94,7 +94,7 @@ def test_every_wrong_value_costs_one_row(table: Table, tmp_path: Path, dataset: 
 
 
 def test_the_message_of_a_refused_event_is_kept_whole(tmp_path: Path, dataset: Dataset) -> None:
-    """The row of one message in a batch does not fit; the next start does not meet the message again."""
+    """When an event's row does not fit, the reject keeps its message; the next start does not return it."""
     journal = Journal(tmp_path / "journal")
     journal.recover(dataset)
     batches = Batches(journal)
@@ -117,7 +117,7 @@ def test_the_message_of_a_refused_event_is_kept_whole(tmp_path: Path, dataset: D
 
 
 def test_one_row_of_an_arrow_batch_is_refused_alone(tmp_path: Path, dataset: Dataset) -> None:
-    """Rows that were made many at once are split down to the row that does not fit."""
+    """An Arrow batch of rows is split down to the one row that does not fit."""
     good = {column.name: value_of(column) for column in TRANSACTIONS.columns}
     columns = {
         column.name: pa.array([good[column.name]] * 99, column.type) for column in TRANSACTIONS.columns
@@ -135,7 +135,7 @@ def test_one_row_of_an_arrow_batch_is_refused_alone(tmp_path: Path, dataset: Dat
 def test_a_segment_with_rows_that_cannot_be_sealed_is_sealed_without_them(
     tmp_path: Path, dataset: Dataset
 ) -> None:
-    """An earlier version journalled a row that the dataset refuses: each start met it again."""
+    """A journalled row of an earlier version that the dataset refuses does not stop the segment's seal."""
     journal = Journal(tmp_path / "journal")
     journal.recover(dataset)
     journal.append("mempool_events", [row(message(number)) for number in range(9)])
@@ -161,7 +161,7 @@ def test_a_segment_with_rows_that_cannot_be_sealed_is_sealed_without_them(
 
 
 def test_a_sound_batch_is_made_once(tmp_path: Path) -> None:
-    """Nothing is split where nothing is refused."""
+    """A batch without a refused row is not split."""
     rows = [row(message(number)) for number in range(100)]
     assert to_batch(MEMPOOL_EVENTS, rows).num_rows == 100
     with Journal(tmp_path / "journal") as journal:

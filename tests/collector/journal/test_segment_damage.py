@@ -1,4 +1,4 @@
-"""Tests of damaged segments: whole frames are read, and what is lost is counted and logged."""
+"""Test damaged segments: whole frames are read, and what is lost is counted and logged."""
 
 import os
 from bisect import bisect_right
@@ -20,7 +20,7 @@ FRAMES = 6
 
 
 class Written(NamedTuple):
-    """A segment of 6 frames, each with a message and, from the second on, the row of the message before."""
+    """Holds a segment of 6 frames, each with a message and (after the first) the row of the one before."""
 
     name: str
     content: bytes
@@ -45,7 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def recovered(folder: Path, name: str, content: bytes) -> tuple[list[int], list[Message], int]:
-    """Recover from one segment; return sealed counters, messages and lost bytes. Losses must be logged."""
+    """Recover from one segment; return sealed counters, messages and lost bytes. A loss must be logged."""
     (folder / "journal").mkdir()
     (folder / "journal" / name).write_bytes(content)
     dataset = Dataset.open(folder / "dataset", "regtest", create=True)
@@ -80,7 +80,7 @@ def test_a_disk_that_takes_little_at_once_gets_whole_frames(
 def test_a_journal_cut_at_any_byte_keeps_what_is_whole(
     tmp_path_factory: pytest.TempPathFactory, written: Written, data: st.DataObject
 ) -> None:
-    """K whole frames give k - 1 rows and the last message; the bytes after them count as lost."""
+    """With k whole frames, k - 1 rows and the last message come back; the bytes after them count as lost."""
     cut = data.draw(st.integers(0, len(written.content)) | st.sampled_from(written.ends))
     whole = [0, *(end for end in written.ends if end <= cut)]
 
@@ -98,7 +98,7 @@ def test_a_journal_cut_at_any_byte_keeps_what_is_whole(
 def test_flipped_bits_cost_their_frame_and_no_other(
     tmp_path_factory: pytest.TempPathFactory, written: Written, data: st.DataObject
 ) -> None:
-    """The message whose row was in the damaged frame comes back; the damaged frame's own message is lost."""
+    """A message whose row was in the damaged frame comes back; the damaged frame's own message is lost."""
     position = data.draw(st.integers(0, len(written.content) - 1))
     damaged = bytearray(written.content)
     damaged[position] ^= data.draw(st.integers(1, 255))

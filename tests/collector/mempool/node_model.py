@@ -1,7 +1,8 @@
-"""Bitcoin Core's mempool and chain as far as its `sequence` topic shows them: the state machine's oracle.
+"""Model Bitcoin Core's mempool and chain as its `sequence` topic shows them, to test our copy of them.
 
-Order and numbers are the node's own: what leaves and enters before a block is published before its C, what
-the block takes uses up a number each and is not published. With every R the model notes why it left.
+The order and the numbers of events are the node's own: what leaves and enters before a block is published
+before the block's C; each mempool transaction that the block takes uses up a number and is not published.
+With every R the model records why the transaction left.
 """
 
 import random
@@ -12,18 +13,18 @@ from collector.mempool.sync import Event
 
 
 def name(number: int) -> bytes:
-    """Make a hash out of a number."""
+    """Return a 32-byte hash made of a number."""
     return number.to_bytes(32, "big")
 
 
 def outpoint(txid: bytes, index: int = 0) -> bytes:
-    """Name an output of a transaction."""
+    """Return the outpoint of an output of a transaction."""
     return txid + index.to_bytes(4, "little")
 
 
 @dataclass
 class Node:
-    """A node; `published` holds what this run of it has sent, its counters beginning with 0."""
+    """Models a node; `published` holds the events that it has sent since its last start, counted from 0."""
 
     seed: int
     mempool: dict[bytes, frozenset[bytes]] = field(default_factory=dict)  # txid -> outpoints it spends
@@ -31,7 +32,7 @@ class Node:
     blocks: dict[bytes, list[bytes]] = field(default_factory=dict)
     chain: list[bytes] = field(default_factory=list)
     published: list[Event] = field(default_factory=list)
-    reasons: dict[int, tuple[str, bytes | None]] = field(default_factory=dict)  # of each R, by counter
+    reasons: dict[int, tuple[str, bytes | None]] = field(default_factory=dict)  # why each R, by counter
     run: int = 0
     number: int = 1  # the next mempool sequence
     made: int = 0
@@ -39,16 +40,16 @@ class Node:
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)  # noqa: S311 - a model wants repeatable chance
 
-    # --- what happens to it
+    # --- events of the node
 
     def add(self) -> None:
-        """Take in a transaction that spends a coin of its own."""
+        """Add a transaction that spends a coin which nothing else spends."""
         self._enter(self._new(outpoint(name(10**15 + self.made))))
 
     def add_child(self) -> None:
-        """Take in a transaction that spends an output of another, one that nothing has ever spent.
+        """Add a transaction that spends an output of another one in the mempool, which nobody ever spent.
 
-        When it was spent by something evicted, nobody could tell what follows from a replacement.
+        If an evicted transaction had spent that output, the events would not show what a replacement caused.
         """
         spent = frozenset().union(*self.spends.values())
         free = [txid for txid in self.mempool if outpoint(txid) not in spent]
@@ -56,7 +57,7 @@ class Node:
             self._enter(self._new(outpoint(self.draw.choice(free))))
 
     def replace(self) -> None:
-        """Take in a transaction that drives out another and all that descends from it."""
+        """Add a transaction that replaces another one and all its descendants."""
         if self.mempool:
             victim = self.draw.choice(list(self.mempool))
             coin = self.draw.choice(sorted(self.mempool[victim]))
@@ -65,10 +66,10 @@ class Node:
             self._enter(successor)
 
     def evict(self) -> None:
-        """Drop a transaction and all that descends from it.
+        """Evict a transaction that has no parent in the mempool, and all its descendants.
 
-        It is one without parents in the mempool: whether a child was evicted, or went with a parent that was
-        replaced in the same moment, nobody could tell.
+        For a transaction with a parent, the events would not show whether it was evicted, or left with a
+        parent that was replaced in the same moment.
         """
         roots = [
             txid
@@ -79,11 +80,11 @@ class Node:
             self._drive_out(self.draw.choice(roots), "expired_or_evicted")
 
     def mine(self, n_blocks: int = 1) -> None:
-        """Connect blocks in one step: what they take and exclude goes first, the Cs come last."""
+        """Connect blocks in one step: publish what conflicts with them first, the Cs last."""
         self._announce([self._connect() for _ in range(n_blocks)])
 
     def reorganise(self, depth: int) -> None:
-        """Disconnect blocks and connect one more: D, then what is excluded, A and R, then C."""
+        """Disconnect `depth` blocks and connect one more than that: publish Ds, then Rs and As, then Cs."""
         back: list[bytes] = []
         for _ in range(min(depth, len(self.chain))):
             block_hash = self.chain.pop()
@@ -95,12 +96,12 @@ class Node:
         for txid in back:
             if txid not in mined and self.spends[txid] and self.spends[txid].isdisjoint(spent):
                 self._enter(txid)
-        if back and self.mempool and self.draw.random() < 0.3:  # it spent a coinbase that is gone
+        if back and self.mempool and self.draw.random() < 0.3:  # one that spent a coinbase of a lost block
             self._drive_out(self.draw.choice(list(self.mempool)), "reorged")
         self._announce(hashes)
 
     def restart(self, *, with_mempool: bool) -> None:
-        """Begin to count anew, and read the mempool from the disk or not."""
+        """Restart the node: count events anew, and reload the mempool from disk only if `with_mempool`."""
         kept, self.mempool = self.mempool, {}
         self.run += 1
         self.number = 1
@@ -109,7 +110,7 @@ class Node:
             self._enter(txid)
 
     def do(self, what: int) -> None:
-        """Do one of the things a node does."""
+        """Do the action with number `what`: add, replace, evict, mine or reorganise."""
         actions: list[Callable[[], None]] = [
             self.add,
             self.add,
@@ -124,7 +125,7 @@ class Node:
         ]
         actions[what % len(actions)]()
 
-    # --- how it does that
+    # --- how the model makes them
 
     def _new(self, coin: bytes) -> bytes:
         self.made += 1
@@ -140,7 +141,7 @@ class Node:
         return [child for child, spent in self.mempool.items() if any(coin[:32] == txid for coin in spent)]
 
     def _drive_out(self, txid: bytes, reason: str, by: bytes | None = None) -> None:
-        """Remove a transaction, its descendants first."""
+        """Remove a transaction from the mempool, its descendants first, and publish an R for each."""
         for child in self._children(txid):
             if child in self.mempool:
                 self._drive_out(child, reason, by)
@@ -150,7 +151,10 @@ class Node:
             self._publish("R", txid, self._next())
 
     def _connect(self, from_pool: Iterable[bytes] = ()) -> bytes:
-        """Mine some of the mempool, parents first, some of `from_pool`, and something nobody has seen."""
+        """Make a block of random mempool transactions, some of `from_pool` and some never seen.
+
+        Return its hash. Parents come before their children. What conflicts with the block is removed.
+        """
         taken: list[bytes] = []
         for txid in self.mempool:
             has_parent = any(
@@ -166,7 +170,7 @@ class Node:
         self.spends[coinbase] = frozenset()
         for txid in taken:
             del self.mempool[txid]
-            self._next()  # one number, unsaid
+            self._next()  # the block uses up one number without a message
         spent = {coin for txid in (*rivals, *again) for coin in self.spends[txid]}
         for txid in list(self.mempool):
             if txid in self.mempool and not self.mempool[txid].isdisjoint(spent):

@@ -1,4 +1,4 @@
-"""PendingEntries: a row gets its fee from the mempool, a block or what was spent, or is given up."""
+"""Test PendingEntries: a row gets its fee from the mempool, a block or its inputs, or is given up."""
 
 from decimal import Decimal
 from typing import Any
@@ -36,7 +36,7 @@ def body(*inputs: tuple[bytes, int], value_sat: int = 900) -> Transaction:
 def entered(
     pending: PendingEntries, contents: MempoolContents, transaction: Transaction, kind: str = "pushed"
 ) -> PendingEntry:
-    """Let a transaction enter."""
+    """Add a transaction to the mempool contents and to the pending entries."""
     contents.enter(transaction.txid, transaction)
     entry = PendingEntry(transaction.txid, kind, 1000, 5, transaction, contents.parents(transaction))
     pending.add(entry)
@@ -44,7 +44,7 @@ def entered(
 
 
 def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> dict[str, Any]:
-    """Return an answer of getmempoolentry."""
+    """Return an answer to getmempoolentry."""
     return {
         "wtxid": transaction.wtxid[::-1].hex(),
         "time": 77,
@@ -60,13 +60,13 @@ def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> d
 
 
 def setup() -> tuple[PendingEntries, MempoolContents]:
-    """Return empty PendingEntries and the mempool contents behind them."""
+    """Return empty PendingEntries and the mempool contents that they use."""
     contents = MempoolContents()
     return PendingEntries("alpha", "s", contents), contents
 
 
 def test_the_mempool_entry_completes_the_row() -> None:
-    """Fee, sizes and ancestors come from the answer, and the histogram counts the transaction."""
+    """Fee, sizes and ancestors come from the node's answer, and the histogram counts the transaction."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -86,7 +86,7 @@ def test_the_mempool_entry_completes_the_row() -> None:
 
 
 def test_what_was_pushed_is_asked_before_what_was_there() -> None:
-    """Transactions that were there at the start are requested when there is room."""
+    """Transactions that were there at the start are requested after those that messages announced."""
     pending, contents = setup()
     old = [body((COIN, number)) for number in range(5)]
     for each in old:
@@ -98,7 +98,7 @@ def test_what_was_pushed_is_asked_before_what_was_there() -> None:
 
 
 def test_a_body_that_was_not_published_is_asked_for() -> None:
-    """The bytes in the answer give the row its sizes and the mempool the outpoints."""
+    """The bytes in the node's answer give the row its sizes and the mempool contents the spent outpoints."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     contents.enter(transaction.txid, None)
@@ -113,7 +113,7 @@ def test_a_body_that_was_not_published_is_asked_for() -> None:
 
 
 def test_a_mined_transaction_has_the_fee_of_its_block() -> None:
-    """Its row waits for the fees of the block that the event names."""
+    """The row of a mined transaction waits for the fees of the block that the event names."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -128,7 +128,7 @@ def test_a_mined_transaction_has_the_fee_of_its_block() -> None:
 
 
 def test_a_block_that_came_before_the_answer_gives_the_fee() -> None:
-    """The fee is kept until the node says that the transaction is gone, even without an event."""
+    """A block's fee is kept until the node answers that the transaction is gone, even without an event."""
     pending, contents = setup()
     gone, there, waiting = (body((COIN, number)) for number in range(3))
     for each in (gone, there, waiting):
@@ -147,7 +147,7 @@ def test_a_block_that_came_before_the_answer_gives_the_fee() -> None:
 
 
 def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
-    """The fees of a block finish rows at once when the node has said that the transaction is gone."""
+    """Once the node has said that a transaction is gone, the fees of its block complete the row at once."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -160,7 +160,7 @@ def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
 
 
 def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
-    """The values of what it spent come from parents in the mempool and from gettxout."""
+    """The input values of a removed transaction come from parents in the mempool and from gettxout."""
     pending, contents = setup()
     parent = body((COIN, 0), value_sat=700)
     entered(pending, contents, parent)
@@ -179,7 +179,7 @@ def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
 
 
 def test_the_block_that_spent_an_output_tells_its_value() -> None:
-    """A replacement was mined before gettxout was asked, so its block gives the value of the input."""
+    """When a replacement is mined before gettxout is asked, its block gives the value of the input."""
     pending, contents = setup()
     transaction = body((COIN, 0), (COIN, 1), value_sat=900)
     entered(pending, contents, transaction)
@@ -196,7 +196,7 @@ def test_the_block_that_spent_an_output_tells_its_value() -> None:
 
 
 def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
-    """When neither gettxout nor a block has the value, the row is given out without a fee after a limit."""
+    """A row is completed without a fee when for too long neither gettxout nor a block has an input value."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -212,7 +212,7 @@ def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
 
 
 def test_an_absence_that_nothing_explains_is_given_up() -> None:
-    """A row is given up after a limit, unless a recent block contains the transaction."""
+    """The row of a transaction that is gone is given up after a limit, unless a recent block contains it."""
     pending, contents = setup()
     first, second = body((COIN, 0)), body((COIN, 1))
     for each in (first, second):
@@ -227,7 +227,7 @@ def test_an_absence_that_nothing_explains_is_given_up() -> None:
 
 
 def test_an_answer_to_an_earlier_entry_is_not_taken_for_a_later_one() -> None:
-    """A transaction that comes back before its answer gets a request of its own."""
+    """A transaction that enters again before its first answer gets a request of its own."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     entered(pending, contents, transaction)
@@ -244,7 +244,7 @@ def test_an_answer_to_an_earlier_entry_is_not_taken_for_a_later_one() -> None:
 
 
 def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
-    """A transaction enters twice before its fee is known: its second block gives the fee of both rows."""
+    """When a transaction enters twice before its fee is known, its second block gives both rows the fee."""
     pending, contents = setup()
     transaction = body((COIN, 0))
     owners = [Batch(), Batch()]
@@ -267,7 +267,7 @@ def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
 
 
 def test_flush_leaves_nothing_open() -> None:
-    """A flush finishes every row, whatever it waits for."""
+    """A flush completes every row, whatever the row waits for."""
     pending, contents = setup()
     made = [body((COIN, number)) for number in range(4)]
     for each in made:
@@ -282,7 +282,7 @@ def test_flush_leaves_nothing_open() -> None:
 
 
 def test_what_left_is_remembered_for_its_children() -> None:
-    """The values of its outputs are known for half a minute after it left."""
+    """The output values of a transaction are known for half a minute after it left the mempool."""
     contents = MempoolContents()
     transaction = body((COIN, 0), value_sat=42)
     contents.enter(transaction.txid, transaction)
@@ -295,7 +295,7 @@ def test_what_left_is_remembered_for_its_children() -> None:
 
 
 def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many transactions that left, only the latest are remembered."""
+    """Of many transactions that left the mempool, only the latest are remembered."""
     monkeypatch.setattr("collector.mempool.contents.MOST_DEPARTED", 3)
     contents = MempoolContents()
     made = [body((COIN, number), value_sat=number) for number in range(5)]

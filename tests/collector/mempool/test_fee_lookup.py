@@ -1,4 +1,4 @@
-"""FeeLookup: rows of `mempool_txs`, from the request for the fee to the batch that waits for the row."""
+"""Test FeeLookup: it requests fees, and puts complete rows of `mempool_txs` into the batches that wait."""
 
 import queue
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ BLOCK = b"\x22" * 32
 
 
 class Rig:
-    """A FeeLookup with its batches, a request thread and a BlockTracker whose requests are noted."""
+    """Holds a FeeLookup with its batches, a request thread and a BlockTracker whose requests are recorded."""
 
     def __init__(self, folder: Path) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -61,7 +61,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def test_a_block_that_was_dropped_is_requested_again(rig: Rig) -> None:
-    """A row that waits for the fees of a block that is not a recent one has the block requested, once."""
+    """When a row needs the fees of a block that is no longer a recent one, the block is requested once."""
     owner = rig.batches.current
     rig.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_a_block_that_was_dropped_is_requested_again(rig: Rig) -> None:
 
 
 def test_a_batch_does_not_wait_for_ever_for_a_block(rig: Rig) -> None:
-    """After a limit the row is given out without a fee."""
+    """A row that waits for a block is completed without a fee after a time limit."""
     owner = rig.batches.current
     rig.fees.add_from_block(PendingEntry(TXID, "in_block", 1, None, None, None), owner, BLOCK)
     now_us = monotonic_us()
@@ -88,7 +88,7 @@ def test_a_batch_does_not_wait_for_ever_for_a_block(rig: Rig) -> None:
 def test_a_lookup_is_behind_while_many_transactions_are_not_requested(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is behind above a number of new transactions, but not when the node takes too long to answer."""
+    """It is behind above a number of unrequested transactions, but not while the node is slow to answer."""
     for number in range(MOST_NEW + 21):
         entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
         rig.fees.add(entry, rig.batches.current)
@@ -101,7 +101,7 @@ def test_a_lookup_is_behind_while_many_transactions_are_not_requested(
 
 
 def test_at_most_two_requests_are_open(rig: Rig) -> None:
-    """The other transactions wait; a request that a stop cuts off is put back."""
+    """With two requests open, other transactions wait; a request that a stop cuts off is put back."""
     for number in range(25):
         entry = PendingEntry(number.to_bytes(32, "little"), "pushed", 1, None, None, None)
         rig.fees.add(entry, rig.batches.current)

@@ -1,4 +1,4 @@
-"""Answers of a wrong form to the requests about the mempool: a NodeError in one sentence, or a sound row."""
+"""Answers of a wrong form to requests about the mempool give a NodeError in one sentence, or a sound row."""
 
 import copy
 import json
@@ -26,14 +26,14 @@ SNAPSHOT = {"txids": ["11" * 32], "mempool_sequence": 5}
 
 @pytest.fixture
 def node() -> Iterator[PlantedNode]:
-    """Start a server whose answers a test plants."""
+    """Start a server that gives the answers which a test sets."""
     made = PlantedNode()
     yield made
     made.close()
 
 
 def take_snapshot(client: RpcClient) -> None:
-    """Ask for a snapshot and apply it."""
+    """Ask for a mempool snapshot and apply it."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, ask_snapshot(client).snapshot)
@@ -41,7 +41,7 @@ def take_snapshot(client: RpcClient) -> None:
 
 
 def take_entry(client: RpcClient) -> None:
-    """Ask for a mempool entry with its bytes, and make the row as it is sealed."""
+    """Ask for a mempool entry with its bytes, and make the row of it as the journal would."""
     contents = MempoolContents()
     pending = PendingEntries("alpha", "s", contents)
     contents.enter(TXID, None)
@@ -52,7 +52,7 @@ def take_entry(client: RpcClient) -> None:
 
 
 def take_output(client: RpcClient) -> None:
-    """Ask for an output, and read its value."""
+    """Ask gettxout for an output, and read its value."""
     requests = [OutputRequest(TXID, TXID, 0)]
     for value_sat in output_values(requests, ask_outputs(client, requests)).values():
         assert 0 <= value_sat < 1 << 63
@@ -69,7 +69,7 @@ SOUND: dict[str, tuple[Callable[[RpcClient], None], Any]] = {
 
 @pytest.mark.parametrize("method", SOUND)
 def test_a_wrong_answer_is_told_in_one_sentence(node: PlantedNode, method: str) -> None:
-    """Every field of every answer gets every hostile value; nothing but NodeError may come of it."""
+    """Each field of each answer gets each hostile value, and no other error than NodeError is raised."""
     take, sound = SOUND[method]
     results = {name: answer for name, (_, answer) in SOUND.items()}
     node.results = copy.deepcopy(results)
@@ -88,7 +88,7 @@ def test_a_wrong_answer_is_told_in_one_sentence(node: PlantedNode, method: str) 
 
 
 def test_the_hostile_values_reach_the_client(node: PlantedNode) -> None:
-    """JSON carries them, and NaN is refused by the client itself."""
+    """JSON carries each hostile value to the client unchanged; NaN is refused by the client itself."""
     client = node.client()
     for value in HOSTILE:
         node.results = {"uptime": value}

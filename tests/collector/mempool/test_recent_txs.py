@@ -1,4 +1,4 @@
-"""RecentTransactions keeps transactions for a time, and up to a number."""
+"""Test that RecentTransactions keeps transactions for a limited time, and up to a limited number."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from collector.regtest.transaction import TxInput, TxOutput
 
 
 def decode(recent: RecentTransactions, count: int) -> list[Transaction]:
-    """Decode some transactions, all different."""
+    """Decode and keep `count` different transactions."""
     made = [Made((TxInput(bytes([number] * 32), 0),), (TxOutput(1, b"\x51"),)) for number in range(count)]
     found = recent.decode_new([each.raw for each in made], 0)
     return [each for each in found if isinstance(each, Transaction)]
 
 
 def test_a_body_that_nobody_asks_for_is_dropped_after_a_time() -> None:
-    """It is dropped when it is older than the limit."""
+    """A transaction that no event needed is dropped when it is older than the limit."""
     recent = RecentTransactions()
     (transaction,) = decode(recent, 1)
     recent.forget(KEEP_US)
@@ -26,7 +26,7 @@ def test_a_body_that_nobody_asks_for_is_dropped_after_a_time() -> None:
 
 
 def test_no_more_than_a_number_of_bodies_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are dropped, so that memory has a bound."""
+    """Above a number of kept transactions the oldest are dropped, so that memory has a bound."""
     monkeypatch.setattr("collector.mempool.recent_txs.MOST_KEPT", 3)
     recent = RecentTransactions()
     made = decode(recent, 5)

@@ -1,21 +1,21 @@
-"""Removals: the reason of an R, derived from the events after it."""
+"""Test Removals: it derives the reason of an R from the events after it."""
 
 from collector.mempool.removals import QUIET_US, REORGANISATION_US, Outpoints, Removals, Settled
 from collector.mempool.sync import Event
 
 
 def event(letter: str, number: int, received_us: int = 0) -> Event:
-    """Make an event; its hash is its number."""
+    """Make an event whose hash is its number."""
     return Event(letter, number.to_bytes(32, "big"), number, number, received_us)
 
 
 def spends(*numbers: int, vout: int = 0) -> Outpoints:
-    """Return outpoints of the transactions of these numbers."""
+    """Return an outpoint of each of the transactions with these numbers."""
     return frozenset(number.to_bytes(32, "big") + vout.to_bytes(4, "little") for number in numbers)
 
 
 def test_a_replacement_is_named_with_all_it_drives_out() -> None:
-    """The removed transaction, its child and its grandchild are replaced by the one A after them."""
+    """A removed transaction, its child and its grandchild count as replaced by the one A after them."""
     removals = Removals()
     removals.removed(event("R", 3), spends(2), 0)  # descendants may come first
     removals.removed(event("R", 2), spends(1), 0)
@@ -27,7 +27,7 @@ def test_a_replacement_is_named_with_all_it_drives_out() -> None:
 
 
 def test_a_replacing_package_is_found_by_its_child() -> None:
-    """The parent of a package comes first and conflicts with nothing; its child does."""
+    """Of a replacing package, the parent comes first and conflicts with nothing; the child conflicts."""
     removals = Removals()
     removals.removed(event("R", 1), spends(100), 0)
     assert removals.added(event("A", 8), spends(101)) == []
@@ -37,7 +37,7 @@ def test_a_replacing_package_is_found_by_its_child() -> None:
 
 
 def test_an_eviction_conflicts_with_nothing_that_follows() -> None:
-    """After two additions that spend other outputs, the reason is expired_or_evicted."""
+    """After two additions that spend other outputs, the reason of an R is expired_or_evicted."""
     removals = Removals()
     gone = event("R", 1)
     removals.removed(gone, spends(100), 0)
@@ -46,7 +46,7 @@ def test_an_eviction_conflicts_with_nothing_that_follows() -> None:
 
 
 def test_an_eviction_is_settled_by_quiet() -> None:
-    """Without an event after it, the reason is expired_or_evicted after a second."""
+    """When no event follows an R for a second, its reason is expired_or_evicted."""
     removals = Removals()
     gone = event("R", 1)
     removals.removed(gone, spends(100), 5)
@@ -56,7 +56,7 @@ def test_an_eviction_is_settled_by_quiet() -> None:
 
 
 def test_a_block_explains_its_conflicts_and_their_children() -> None:
-    """What spends the same outputs as a block, and its children, are conflicts; others are not."""
+    """Removed transactions that spend the same outputs as a block, and their children, are conflicts."""
     removals = Removals()
     removals.removed(event("R", 1), spends(100), 0)
     removals.removed(event("R", 2), spends(1), 0)
@@ -70,7 +70,7 @@ def test_a_block_explains_its_conflicts_and_their_children() -> None:
 
 
 def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
-    """When no removal is open, the outpoints of a block are not read."""
+    """When no removal is open, the outpoints that a block spends are not read."""
 
     def read() -> list[bytes]:
         raise AssertionError
@@ -79,7 +79,7 @@ def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
 
 
 def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
-    """Between D and C, the reason of what conflicts with no block is reorged."""
+    """Between D and C, the reason of an R that conflicts with no block is reorged."""
     removals = Removals()
     assert removals.disconnected(event("D", 0)) == []
     removals.removed(event("R", 1), spends(100), 0)
@@ -105,7 +105,7 @@ def test_a_reorganisation_without_a_new_block_ends_all_the_same() -> None:
 
 
 def test_a_body_never_seen_leaves_the_reason_unknown() -> None:
-    """Without the bytes of a transaction its reason is unknown."""
+    """The reason of an R is unknown when we never had the transaction's bytes."""
     removals = Removals()
     removals.removed(event("R", 1), None, 0)
     assert removals.added(event("A", 9), spends(100)) == []

@@ -1,4 +1,4 @@
-"""MempoolSync alone, case by case; `test_sync_against_node` plays whole stories."""
+"""Test MempoolSync alone, case by case; `test_sync_against_node` tests random stories."""
 
 import pytest
 from hypothesis import given, settings
@@ -42,12 +42,12 @@ class Follower:
         self.n_lost = 0
 
     def take(self, outputs: list[Output]) -> None:
-        """Keep outputs and requests apart."""
+        """Sort what the MempoolSync returned into outputs and requests."""
         self.out += [each for each in outputs if not isinstance(each, WantSnapshot | WantBlock)]
         self.wants += [each for each in outputs if isinstance(each, WantSnapshot | WantBlock)]
 
     def deliver(self, count: int) -> None:
-        """Deliver the next published events."""
+        """Deliver the next published events to the MempoolSync."""
         for event in self.node.published[self.delivered : self.delivered + count]:
             self.delivered += 1
             if self.n_lost:
@@ -56,7 +56,7 @@ class Follower:
             self.take(self.sync.event(event, event.sequence * 1000))
 
     def lose(self, count: int) -> None:
-        """Lose the next published events; the next delivery reports the gap."""
+        """Skip the next published events; the next delivery reports the gap."""
         lost = min(count, len(self.node.published) - self.delivered)
         self.delivered += lost
         self.n_lost += lost
@@ -90,7 +90,7 @@ class Follower:
     st.integers(0, 2**16), st.lists(st.sampled_from([0, 0, 2, 4, 5, 6]), min_size=5, max_size=40), st.data()
 )
 def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], data: st.DataObject) -> None:
-    """An A or R that vanishes without a gap in the topic is noticed at the next A, at the latest."""
+    """An A or R that is lost without a gap in the topic's counter is noticed at the next A, at the latest."""
     node = Node(seed)
     follower = Follower(node)
     follower.take(follower.sync.start())
@@ -114,7 +114,7 @@ def test_a_silent_loss_is_noticed_by_the_numbers(seed: int, actions: list[int], 
 
 
 def test_kinds_tell_how_an_entry_was_learnt() -> None:
-    """The first snapshot gives at_start, an A gives pushed, a later snapshot gives pulled."""
+    """A transaction of the first snapshot is at_start, one of an A pushed, one of a later snapshot pulled."""
     node = Node(1)
     node.add()
     node.published.clear()
@@ -145,7 +145,7 @@ def test_a_backlog_is_not_taken_for_silence() -> None:
 
 
 def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
-    """After the catch-up time the snapshot is applied; older events that come then only become rows."""
+    """An event older than an applied snapshot becomes a row and does not change our copy."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(10, name(1), name(2)))
@@ -160,7 +160,7 @@ def test_an_event_below_the_snapshot_that_comes_late_changes_nothing() -> None:
 
 
 def test_a_stale_snapshot_is_not_used() -> None:
-    """An answer to a request from before a loss is ignored."""
+    """A snapshot that was requested before a loss is ignored."""
     sync = MempoolSync()
     sync.start()
     sync.lose_step("gap", "again")
@@ -172,7 +172,7 @@ def test_a_stale_snapshot_is_not_used() -> None:
 
 
 def test_a_debt_that_no_block_pays_is_a_loss() -> None:
-    """Numbers that are missing before an R are a loss when no block comes in time."""
+    """Numbers that are missing before an R count as a loss when no block comes in time."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(5, name(1), name(2)))
@@ -183,7 +183,7 @@ def test_a_debt_that_no_block_pays_is_a_loss() -> None:
 
 
 def test_a_number_that_goes_back_is_a_loss() -> None:
-    """A number that came before is a loss: the node counts anew, or an event came twice."""
+    """A number that came before counts as a loss: the node counts anew, or an event came twice."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(5))
@@ -194,7 +194,7 @@ def test_a_number_that_goes_back_is_a_loss() -> None:
 
 
 def test_flush_gives_out_what_waits() -> None:
-    """Events that wait for a snapshot come out at the end, and the transactions of known blocks as mined."""
+    """A flush returns events that wait for a snapshot, and the transactions of known blocks as mined."""
     sync = MempoolSync()
     sync.start()
     events = [Event("A", name(1), 1, 0, 1), Event("A", name(2), 2, 1, 2), Event("C", name(9), None, 2, 3)]
@@ -207,7 +207,7 @@ def test_flush_gives_out_what_waits() -> None:
 
 
 def test_a_snapshot_that_waits_is_dropped_by_a_flush() -> None:
-    """After a flush the waiting snapshot is not applied, however much time passes."""
+    """After a flush, a waiting snapshot is not applied, however much time passes."""
     sync = MempoolSync()
     sync.start()
     sync.event(Event("A", name(1), 1, 0, 1), 1)
@@ -218,7 +218,7 @@ def test_a_snapshot_that_waits_is_dropped_by_a_flush() -> None:
 
 
 def test_a_block_that_is_asked_for_may_pay_a_debt_late() -> None:
-    """While a C waits for its txids, the numbers that it explains are no loss."""
+    """While a C waits for its block's txids, the missing numbers that it explains are no loss."""
     sync = MempoolSync()
     sync.start()
     sync.snapshot(1, snapshot(5, name(1), name(2)))
@@ -241,7 +241,7 @@ def test_parses_what_the_node_sends() -> None:
 
 @given(st.binary(max_size=60))
 def test_refuses_what_is_no_event(body: bytes) -> None:
-    """Any bytes give an event that encodes to them, or a DecodeError."""
+    """Any bytes give either an event that encodes to them, or a DecodeError."""
     try:
         event = parse_event(body, 0, 0)
     except DecodeError:
@@ -253,6 +253,6 @@ def test_refuses_what_is_no_event(body: bytes) -> None:
 
 @pytest.mark.parametrize("letter", [b"A", b"R"])
 def test_a_transaction_without_a_number_is_refused(letter: bytes) -> None:
-    """A and R without a mempool sequence number raise DecodeError."""
+    """An A or R without a mempool sequence number raises DecodeError."""
     with pytest.raises(DecodeError, match="33 bytes"):
         parse_event(bytes(32) + letter, 0, 0)

@@ -1,7 +1,7 @@
-"""MempoolSync, Removals and CoverageLedger together against a model of the node, in any order of events.
+"""Test MempoolSync, Removals and CoverageLedger together against a model of the node, in any order of events.
 
 `Watcher` does what a session does with the `sequence` topic, without sockets. Messages and answers come late,
-messages are lost, the connection breaks, the node restarts. `check` says what must hold.
+messages are lost, the connection breaks, the node restarts. `check` asserts what must be true after all that.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ STEP_US = 1000  # between two arrivals
 
 @dataclass
 class Record:
-    """What one session leaves behind."""
+    """Holds the rows and reasons that one session made."""
 
     run: int  # of the node
     pushed: list[Event] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Record:
 
 
 class Taken(NamedTuple):
-    """A snapshot that was taken and has not arrived."""
+    """Holds a snapshot that the node took and that has not arrived."""
 
     request: int
     number: int
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
 
 
 class Watcher:
-    """Follows a node as a session does, one session per run of the node."""
+    """Follows a node as the collector does, with one session per run of the node."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -62,7 +62,7 @@ class Watcher:
         self.begin()
 
     def begin(self) -> None:
-        """Subscribe to what is published from now on."""
+        """Begin a session: subscribe to what is published from now on."""
         self.record = Record(self.node.run)
         self.records.append(self.record)
         self.sync = MempoolSync()
@@ -76,7 +76,7 @@ class Watcher:
         self.take(self.sync.start())
 
     def end(self, reason: str) -> None:
-        """Close a session and begin the next."""
+        """End the session and begin the next."""
         self.take(self.sync.flush(lambda hash_: self.node.blocks[hash_]))
         self.settled(self.removals.flush())
         self.record.coverage += self.ledger.close_all(reason)
@@ -90,7 +90,7 @@ class Watcher:
     # --- steps
 
     def do(self, what: int) -> None:
-        """Let something happen to the node."""
+        """Let the node do the action with this number."""
         self.node.do(what)
 
     def deliver(self, count: int) -> None:
@@ -108,7 +108,7 @@ class Watcher:
             self.take(self.sync.event(event, event.received_us))
 
     def lose(self, count: int) -> None:
-        """Lose the next messages; the counter of the message after them shows it."""
+        """Skip the next messages; the counter of the message after them shows the loss."""
         self.at = min(self.at + count, len(self.node.published))
 
     def cut(self, count: int) -> None:
@@ -125,7 +125,7 @@ class Watcher:
         self.node.restart(with_mempool=bool(with_mempool))
 
     def answer(self, which: int) -> None:
-        """Answer a request; a snapshot is taken at one step and arrives at a later one."""
+        """Answer one open request; a snapshot is taken at one step and arrives at a later one."""
         if self.record.run != self.node.run:
             self.end("node_restart")
         elif self.wants:
@@ -141,7 +141,7 @@ class Watcher:
                 self.take(self.sync.block(want.block_hash, self.node.blocks[want.block_hash]))
 
     def wait(self, _: int) -> None:
-        """Let so much time pass that a snapshot waits no longer for older events."""
+        """Let so much time pass that a snapshot no longer waits for older events."""
         self.now_us += CATCH_UP_US + 1
         self.take(self.sync.tick(self.now_us))
 
@@ -153,10 +153,10 @@ class Watcher:
                 self.answer(0)
             self.wait(1)
 
-    # --- what comes out
+    # --- what the MempoolSync returns
 
     def take(self, outputs: list[Output]) -> None:
-        """Act on outputs as a session does."""
+        """Act on what the MempoolSync returned, as a session does."""
         for output in outputs:
             self.move(output)
             match output:
@@ -182,7 +182,7 @@ class Watcher:
                     self.record.coverage += self.ledger.close("mempool", output.reason)
 
     def move(self, output: Output) -> None:
-        """Note who entered and left; nobody may enter twice."""
+        """Track which transactions entered and left; assert that none enters twice."""
         if isinstance(output, TxEntered):
             assert output.txid not in self.inside
             self.inside.add(output.txid)
@@ -190,7 +190,7 @@ class Watcher:
             self.inside.discard(output.txid)
 
     def explain(self, event: Event) -> list[Settled]:
-        """Give an event to Removals."""
+        """Give an event to Removals; return the removals that it explains."""
         spent = self.node.spends.get(event.hash, frozenset())
         if event.event == "R":
             return self.removals.removed(event, spent, event.received_us)
@@ -204,14 +204,14 @@ class Watcher:
         )
 
     def settled(self, settled: list[Settled]) -> None:
-        """Note the reasons of removals."""
+        """Record the reasons of removals; assert that each removal gets only one."""
         for event, reason, replaced_by in settled:
             assert event.sequence not in self.record.reasons
             self.record.reasons[event.sequence] = (reason, replaced_by)
 
 
 def replayed(record: Record) -> set[bytes]:
-    """Replay the rows of a session by their times, and return what is in the mempool at its end."""
+    """Replay the rows of a session by their times; return the txids that are in the mempool at its end."""
     inside: set[bytes] = set()
     rows = [(event.received_us, event.sequence, event.event, event.hash) for event in record.pushed]
     rows += [(at_us, -1, letter, txid) for at_us, letter, txid in record.pulled]
@@ -227,7 +227,7 @@ def replayed(record: Record) -> set[bytes]:
 
 
 def check(watcher: Watcher) -> None:
-    """Check what must hold, whatever happened."""
+    """Assert what must be true of the sessions' rows and coverage, whatever happened."""
     node, record = watcher.node, watcher.record
     assert watcher.sync.in_step
     assert watcher.sync.txids == watcher.inside == set(node.mempool)
@@ -264,12 +264,12 @@ Steps = list[tuple[str, int]]
 
 
 def steps(*kinds: str) -> st.SearchStrategy[Steps]:
-    """Draw steps; the steps of the node are the most frequent."""
+    """Draw a list of steps; actions of the node are the most frequent."""
     return st.lists(st.one_of(*[STEP["do"]] * 2, *(STEP[kind] for kind in kinds)), max_size=60)
 
 
 def play(seed: int, n_before: int, story: Steps) -> Watcher:
-    """Let a node and its watcher run through steps, then come to rest."""
+    """Run a node and its watcher through a story, then deliver everything; return the watcher."""
     node = Node(seed)
     for _ in range(n_before):
         node.do(node.draw.randrange(10))
@@ -285,7 +285,7 @@ def play(seed: int, n_before: int, story: Steps) -> Watcher:
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 2**16), st.integers(0, 12), steps("deliver", "answer"))
 def test_nothing_lost_every_reason_is_the_nodes(seed: int, n_before: int, story: Steps) -> None:
-    """Without a loss every reason is the node's, and one coverage interval spans everything."""
+    """Without a loss, every reason equals the node's, and one coverage interval spans everything."""
     watcher = play(seed, n_before, story)
     record = watcher.record
     check(watcher)
@@ -302,7 +302,7 @@ def test_nothing_lost_every_reason_is_the_nodes(seed: int, n_before: int, story:
 
 
 ALL = ("deliver", "answer", "wait", "lose", "cut", "restart")
-# A late event lets one in that the snapshot had not, and the late event that lets it out again is lost.
+# A late A adds a transaction that the snapshot did not have, and the late R that removes it is lost.
 LATE = (
     "do7 lose3 wait1 do2 lose3 do6 lose2 deliver3 do0 do8 answer2 answer2 do4 wait1 deliver1 do5 answer2 do3"
 )

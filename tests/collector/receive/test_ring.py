@@ -1,4 +1,4 @@
-"""Tests of the ring between the receiver and the collector: order, room, kills and damage."""
+"""Test the ring between the receiver and the collector: order, room, kills and damage."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def new_ring(folder: Path, capacity_bytes: int = MIN_CAPACITY_BYTES) -> Ring:
 
 
 def numbers(items: list[Message | Notice]) -> list[int]:
-    """List the counters of the messages."""
+    """Return the counters of the messages."""
     return [item.sequence for item in items if isinstance(item, Message)]
 
 
@@ -32,7 +32,7 @@ def numbers(items: list[Message | Notice]) -> list[int]:
 def test_what_is_put_is_taken_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bool]]
 ) -> None:
-    """Over many turns of the ring, every item that found room comes out once, whole and in order."""
+    """While the ring wraps around many times, each item that found room is taken once, whole and in order."""
     taking = new_ring(tmp_path_factory.mktemp("ring"))
     putting = Ring.open(taking.path)
     expected: list[Message | Notice] = []
@@ -74,7 +74,7 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_ring_that_a_kill_left_is_removed(tmp_path: Path) -> None:
-    """Otherwise it would take 64 MiB of the disk for ever."""
+    """The file of a half-made ring is removed, because it would take 64 MiB of the disk for ever."""
     begun = tmp_path / ".earlier.ring.tmp"
     begun.write_bytes(bytes(MIN_CAPACITY_BYTES))
     new_ring(tmp_path).close()
@@ -110,7 +110,7 @@ def test_a_flipped_byte_costs_one_record(
 def test_a_damaged_page_is_no_error(
     tmp_path_factory: pytest.TempPathFactory, position: int, change: bytes
 ) -> None:
-    """Whatever the page holds, only records that were put come out, in order."""
+    """Whatever the first page holds, only records that were put are read, in order."""
     taking = new_ring(tmp_path_factory.mktemp("ring"))
     putting = Ring.open(taking.path)
     for counter in range(10):
@@ -128,7 +128,7 @@ def test_a_damaged_page_is_no_error(
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"mpring01" + bytes(5000)])
 def test_a_file_that_is_no_ring_counts_as_lost(tmp_path: Path, content: bytes) -> None:
-    """Nothing is read from it, and its bytes are counted as lost."""
+    """No item is read from a file that is no ring, and its bytes are counted as lost."""
     path = tmp_path / "x.ring"
     path.write_bytes(content)
     assert Ring.read_left(path) == LeftInRing(path.stem, [], len(content))
@@ -167,7 +167,7 @@ def test_a_killed_process_leaves_what_it_put(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_opened", [False, True])
 def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, *, is_opened: bool) -> None:
-    """A whole record behind `head` is counted, by who reads what is left and by who puts the next one."""
+    """A whole record behind `head` is counted when the ring is read or opened to put the next one."""
     path = new_ring(tmp_path).path
     heads = []
     putting = Ring.open(path)
@@ -188,7 +188,7 @@ def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, 
 
 
 def test_a_ring_in_use_is_waited_for(tmp_path: Path) -> None:
-    """It can be read when the process that puts has ended; before that, the error names the file."""
+    """A ring is read once the process that puts has ended; before that, the error names the file."""
     taking = new_ring(tmp_path)
     putting = Ring.open(taking.path)
     with pytest.raises(TimeoutError, match=r"s\.ring"):
@@ -198,7 +198,7 @@ def test_a_ring_in_use_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_pages_that_were_put_and_taken_do_not_stay_mapped(tmp_path: Path) -> None:
-    """The resident memory of neither side grows to the size of the ring."""
+    """The resident memory of neither process grows to the size of the ring."""
     taking = new_ring(tmp_path, 40 << 20)
     putting = Ring.open(taking.path)
     for counter in range(30):

@@ -1,4 +1,4 @@
-"""Tests of receiving from real sockets: stamps, counters, losses and connections."""
+"""Test receiving from real sockets: stamps, counters, losses and connections."""
 
 import queue
 import socket
@@ -46,7 +46,10 @@ class Publisher:
             pass
 
     def send_fence(self, inbox: Inbox) -> list[Any]:
-        """Publish what is no message, and return the items up to its notice: all before it was received."""
+        """Publish a malformed message.
+
+        Return the items up to its notice, that is, all that was sent before it.
+        """
         self.socket.send_multipart([b"rawtx"])
         items = take(inbox, 1)
         while getattr(items[-1], "reason", "") != "malformed":
@@ -54,7 +57,7 @@ class Publisher:
         return items[:-1]
 
     def close(self) -> None:
-        """End as a node does."""
+        """Close the socket, as a node that ends does."""
         self.socket.close(0)
         self.context.term()
 
@@ -96,7 +99,7 @@ def take(inbox: Inbox, count: int) -> list[Any]:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
+    """Wait until a condition is true."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline_s
@@ -120,7 +123,7 @@ def test_messages_come_stamped_and_in_order(publisher: Publisher, connect: Calla
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 def test_both_kinds_of_addresses_are_reached(host: str, tmp_path: Path) -> None:
-    """A node may publish on IPv6 only; a renewed connection reaches it again."""
+    """A node that publishes on IPv6 only is reached, also by a renewed connection."""
     with zmq.Context() as context, context.socket(zmq.PUB) as publishing:
         publishing.set(zmq.IPV6, "[" in host)
         try:
@@ -141,7 +144,7 @@ def test_both_kinds_of_addresses_are_reached(host: str, tmp_path: Path) -> None:
 def test_a_jump_is_noticed_before_the_message_behind_it(
     publisher: Publisher, connect: Callable[..., Inbox]
 ) -> None:
-    """Each topic has its own counter; a jump of one counter makes one gap notice, for that topic."""
+    """A jump of one topic's counter makes one gap notice, for that topic, before the next message."""
     inbox = connect()
     for topic, counter in (("rawtx", 7), ("sequence", 3), ("rawtx", 11), ("sequence", 4)):
         publisher.send(topic, b"", counter)
@@ -160,7 +163,7 @@ def test_the_counter_begins_again_without_a_gap(publisher: Publisher, connect: C
 
 
 def test_a_counter_that_goes_back_is_a_restart(publisher: Publisher, connect: Callable[..., Inbox]) -> None:
-    """A node that was restarted counts from 0."""
+    """A counter that goes back makes a notice `node_restart`."""
     inbox = connect()
     publisher.send("sequence", b"", 900)
     publisher.send("sequence", b"", 0)
@@ -208,7 +211,7 @@ def test_a_full_queue_drops_and_says_so(publisher: Publisher, tmp_path: Path) ->
 
 
 def test_a_stop_says_how_many_messages_were_dropped(publisher: Publisher, tmp_path: Path) -> None:
-    """When no more message of the topic comes, the notice with the number comes at the stop."""
+    """When no more messages of the topic come, the notice of how many were dropped comes at the stop."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=2)
     source.connect()
@@ -226,7 +229,7 @@ def test_a_stop_says_how_many_messages_were_dropped(publisher: Publisher, tmp_pa
 
 
 def test_messages_before_the_ring_exists_are_kept(publisher: Publisher, tmp_path: Path) -> None:
-    """They have the time of their arrival; what is beyond the limit is noted and shows as a gap."""
+    """Messages from before the ring have their time of arrival; those beyond the limit are noted as a gap."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=3)
     source.connect()
@@ -269,7 +272,7 @@ def test_a_lost_connection_is_noticed_and_comes_back(tmp_path: Path) -> None:
 def test_a_frame_too_large_ends_the_connection_with_a_reason(
     publisher: Publisher, tmp_path: Path, size: int
 ) -> None:
-    """Libzmq closes the connection for good; the receiver says why, opens a new one, and stays small."""
+    """After a frame above the limit, the receiver says why the connection ended, renews it, stays small."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
@@ -352,19 +355,19 @@ def received_over_a_renewal(
 
 
 def test_a_renewed_connection_goes_on_and_says_so(publisher: Publisher, tmp_path: Path) -> None:
-    """Both notices come, then what is published afterwards; the jump between makes no gap notice."""
+    """After both notices, what is published later comes; the jump between makes no gap notice."""
     received = received_over_a_renewal(publisher, tmp_path, 0, 7, 1)
     assert received == [0, "reconnect", "connected", 7]
 
 
 def test_a_restart_behind_a_dead_connection_is_noticed(publisher: Publisher, tmp_path: Path) -> None:
-    """A node whose host lost power counts from the beginning on the new connection."""
+    """A node whose counter is lower on the renewed connection makes a notice `node_restart`."""
     received = received_over_a_renewal(publisher, tmp_path, 900, 3, 2)
     assert received == [900, "reconnect", "connected", "node_restart", 3]
 
 
 def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -> None:
-    """A notice says that receiving failed, and what came before is there."""
+    """When the receiver dies, a notice says so, and what came before is in the inbox."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
@@ -383,7 +386,7 @@ def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -
 def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
     publisher: Publisher, tmp_path: Path
 ) -> None:
-    """The receiver hears the commands to begin and to end while messages come without a pause."""
+    """The receiver follows commands while messages come without a pause."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox)
     source.connect()
@@ -417,7 +420,7 @@ def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
 def test_throttled_messages_stay_in_the_ring(
     publisher: Publisher, tmp_path: Path, *, is_released: bool
 ) -> None:
-    """They come when the throttle ends, or when half of the ring's room is in use."""
+    """Throttled messages come when the throttle ends, or when half of the ring's room is in use."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
     source.is_throttled = True
@@ -439,7 +442,7 @@ def test_throttled_messages_stay_in_the_ring(
 
 
 def test_paused_messages_stay_in_the_ring_even_when_it_is_full(publisher: Publisher, tmp_path: Path) -> None:
-    """What finds no room is dropped and noted; when the pause ends, everything in the ring comes."""
+    """In a pause, what finds no room is dropped and noted; after it, everything in the ring comes."""
     inbox: Inbox = queue.SimpleQueue()
     source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=inbox, queue_limit=20)
     source.is_paused = True
