@@ -41,7 +41,7 @@ class _Interval:
     def newest_sequence(self) -> int | None:
         """Return the counter of the interval's last message, or of the last one before it.
 
-        None when unknown.
+        It is None when both are unknown.
         """
         return self.before_sequence if self.last_sequence is None else self.last_sequence
 

@@ -119,7 +119,7 @@ class PendingEntries:
 
     @property
     def n_new(self) -> int:
-        """Return how many transactions that a message announced we have not asked the node about."""
+        """Return how many of the transactions announced by messages we have not asked the node about."""
         return len(self._unasked)
 
     def add(self, entry: PendingEntry) -> None:
@@ -143,7 +143,7 @@ class PendingEntries:
             entry.left = left
 
     def next_requests(self, limit: int) -> list[EntryRequest]:
-        """Return up to `limit` requests to send to the node, for the newest transactions first.
+        """Return up to `limit` requests to send to the node, first for transactions that messages announced.
 
         The caller gives the answers to `take_answers`, or the requests that got none to `put_back`.
         """
@@ -360,7 +360,7 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_with(self, entry: PendingEntry, row: MempoolTxRow) -> list[FinishedRow]:
-        """Return a complete row, and the rows of earlier times at which the same transaction entered.
+        """Drop an entry; return its complete row, and the rows of earlier times at which it entered.
 
         An earlier row gets the sizes, the fee and the wtxid, which do not change when the transaction enters
         again.

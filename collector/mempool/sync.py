@@ -326,7 +326,7 @@ class MempoolSync:
     def _check_number(self, letter: str, number: int) -> str:
         """Return what is wrong with the number of an A or R, or "".
 
-        Add skipped numbers to those blocks must explain.
+        Skipped numbers are added to those that the next blocks must explain.
         """
         jump = number - self._expected
         if jump < 0:
