@@ -1,4 +1,4 @@
-"""Values that no node gives, and answers in which one field is such a value or is missing."""
+"""Values that no node gives, and answers in which one field has such a value or is missing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,10 @@ HOSTILE = (
 
 
 def changed(sound: Any, where: str = "answer") -> Iterator[tuple[str, Any]]:
-    """Yield what was changed, and the answer with that change: each field in turn, by each hostile value."""
+    """Yield copies of the answer `sound` with one change each, and a text that names the change.
+
+    Each field in turn gets each hostile value, and is left out.
+    """
     for value in HOSTILE:
         yield f"{where} = {value!r}", value
     if isinstance(sound, dict):

@@ -1,4 +1,4 @@
-"""Pauses that double, and the retry loop with its three ways to end."""
+"""Test pauses that double, and the retry loop with its three ways to end."""
 
 import threading
 
@@ -8,7 +8,7 @@ from collector.backoff import Backoff, retry
 
 
 def test_pauses_double_up_to_the_limit_and_begin_again() -> None:
-    """The first pause and the limit are those that were asked for."""
+    """Pauses begin with `first_s`, never exceed `longest_s`, and begin again after a reset."""
     pauses = Backoff(0.5, 3.0)
     assert [pauses.next_s() for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
 
@@ -17,7 +17,7 @@ def test_pauses_double_up_to_the_limit_and_begin_again() -> None:
 
 
 def test_a_stop_ends_a_pause() -> None:
-    """A pause of an hour is over at once, and says so."""
+    """When `stop` is set, `wait` returns True at once instead of pausing for an hour."""
     stop = threading.Event()
     stop.set()
     assert Backoff(3600, 3600).wait(stop)
@@ -25,7 +25,7 @@ def test_a_stop_ends_a_pause() -> None:
 
 
 def test_an_attempt_is_repeated_until_it_succeeds() -> None:
-    """Each failure is told before its pause, and the result comes back."""
+    """`before_pause` gets each error, and the result of the last attempt is returned."""
     failures, told = [ValueError("one"), ValueError("two")], []
 
     def attempt() -> str:
@@ -41,7 +41,7 @@ def test_an_attempt_is_repeated_until_it_succeeds() -> None:
 
 
 def test_other_errors_and_the_end_of_patience_are_raised() -> None:
-    """An error that is not waited for is raised at once; the last one when there is no time left."""
+    """An error not in `on` is raised at once; the last error is raised when patience ends."""
     n_attempts = 0
 
     def attempt() -> None:
@@ -57,7 +57,7 @@ def test_other_errors_and_the_end_of_patience_are_raised() -> None:
 
 
 def test_a_stop_during_a_pause_raises_without_another_attempt() -> None:
-    """A node that hangs would hold up the stop for a whole timeout."""
+    """After a stop the last error is raised, because an attempt at a hanging node would delay the stop."""
     stop = threading.Event()
     n_attempts = 0
 

@@ -1,4 +1,4 @@
-"""The command line without a node: printing the contract and the version, and ending on signals."""
+"""Test the command line without a node: printing the contract and the version, and ending on signals."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from collector.dataset.schema import TABLES
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process; returns its status."""
+    """Run the command with these arguments in this process; return its exit status."""
     monkeypatch.setattr(sys, "argv", ["pool-collector", *arguments])
     with pytest.raises(SystemExit) as exit_:
         main()
@@ -22,7 +22,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_the_contract_is_printed_in_every_format(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each format has every table and every column."""
+    """Each format of `schema` prints every table and every column."""
     for output in ("table", "json", "markdown"):
         assert run(monkeypatch, "schema", "--format", output) == 0
         text = capsys.readouterr().out
@@ -60,7 +60,7 @@ def test_the_second_signal_ends_at_once(signals: str, status: int) -> None:
 
 
 def test_what_began_under_nohup_outlives_its_terminal() -> None:
-    """Under nohup SIGHUP is ignored, and stays ignored."""
+    """A process under nohup ignores SIGHUP, also after our handlers are set."""
     command = ["nohup", sys.executable, "-c", STOPPED, "SIGHUP"]
     ended = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
     assert ended.returncode == 3

@@ -1,4 +1,4 @@
-"""Detection of steps of the wall clock."""
+"""Test the detection of steps of the wall clock."""
 
 import time
 
@@ -10,19 +10,19 @@ SECOND_NS = 1_000_000_000
 
 
 class Clock:
-    """The real wall clock, and how far somebody has set it."""
+    """Gives the real wall clock plus the time by which the test has set it."""
 
     def __init__(self) -> None:
         self.set_by_ns = 0
 
     def __call__(self) -> int:
-        """Read it."""
+        """Return the nanoseconds of this clock."""
         return time.time_ns() + self.set_by_ns
 
 
 @pytest.mark.parametrize("by_s", [-3600.0, -0.6, 0.6, 86400.0])
 def test_a_step_is_noticed_once_with_its_size(by_s: float) -> None:
-    """Steps ahead and back are found once each, with their size."""
+    """A step ahead or back is found once, with its size."""
     clock = Clock()
     detector = StepDetector(500_000, clock)
     assert detector.step() is None
@@ -35,7 +35,7 @@ def test_a_step_is_noticed_once_with_its_size(by_s: float) -> None:
 
 @pytest.mark.parametrize("by_s", [-0.4, 0.4, 0.0])
 def test_less_than_the_threshold_is_no_step(by_s: float) -> None:
-    """A slewed clock is no step."""
+    """A difference below the threshold of 0.5 s is not a step."""
     clock = Clock()
     detector = StepDetector(500_000, clock)
     clock.set_by_ns += round(by_s * SECOND_NS)
@@ -44,7 +44,7 @@ def test_less_than_the_threshold_is_no_step(by_s: float) -> None:
 
 @pytest.mark.parametrize("by_s", [-10, 10])
 def test_stamps_show_on_which_side_of_a_step_they_are(by_s: int) -> None:
-    """Of the messages of one turn, those before the step go on from before, those behind it do not."""
+    """`is_before` is False for stamps taken before the clock was set and True for later ones."""
     clock = Clock()
     detector = StepDetector(500_000, clock)
     earlier_ns = [clock() - SECOND_NS, clock()]  # one had waited for a second

@@ -1,4 +1,4 @@
-"""Settings: their sources, which source overrides which, and the errors of wrong ones."""
+"""Test the settings: their sources, which source overrides which, and the errors of wrong ones."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(path: Path, text: str) -> Path:
-    """Write a file and the folders above it."""
+    """Write a text file and make the folders above it; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -97,7 +97,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_path_that_is_not_utf8_is_refused() -> None:
-    """The settings are kept in the dataset as JSON, which has no place for other bytes."""
+    """A path that is not UTF-8 is refused, because the dataset stores the settings as JSON."""
     with pytest.raises(SettingsError, match=r"dataset: '/caf\\udce9' is not UTF-8"):
         load_settings(dataset=Path(os.fsdecode(b"/caf\xe9")))
 
@@ -170,14 +170,14 @@ def test_the_password_of_bitcoin_conf_is_used_and_not_shown(tmp_path: Path) -> N
 
 
 def test_an_empty_password_leaves_the_cookie(tmp_path: Path) -> None:
-    """The node writes a cookie then, as without the line."""
+    """With an empty rpcpassword the node writes a cookie, so the cookie file is used."""
     write(tmp_path / "bitcoin.conf", "rpcuser=me\nrpcpassword=\n")
     access = find_access(NodeSettings(datadir=tmp_path), "main")
     assert (access.password, access.cookie_file) == (None, tmp_path / ".cookie")
 
 
 def test_included_files_count(tmp_path: Path) -> None:
-    """They lie in the datadir and come behind what the file says itself; theirs are not followed."""
+    """Included files are relative to the datadir, come after the file itself, and include no others."""
     conf = write(tmp_path / "etc" / "a.conf", "includeconf=b.conf\n[regtest]\nrpcuser=first\n")
     write(tmp_path / "b.conf", "includeconf=c.conf\n[regtest]\nrpcport=5\nrpcuser=second\n")
     write(tmp_path / "c.conf", "[regtest]\nrpcconnect=6\n")
@@ -188,7 +188,7 @@ def test_included_files_count(tmp_path: Path) -> None:
 
 
 def test_only_the_chain_of_a_section_takes_what_it_includes(tmp_path: Path) -> None:
-    """So does the node."""
+    """An includeconf in a section counts only for the chain of that section, as in the node."""
     conf = write(tmp_path / "bitcoin.conf", "[regtest]\nincludeconf=b.conf\n")
     write(tmp_path / "b.conf", "rpcuser=me\n")
     assert "" in read_conf(conf, "regtest", tmp_path, must_exist=True)
@@ -208,7 +208,7 @@ def test_only_the_chain_of_a_section_takes_what_it_includes(tmp_path: Path) -> N
     ],
 )
 def test_the_node_is_asked_where_it_listens(tmp_path: Path, bound: str, url: str) -> None:
-    """Beside rpcallowip, rpcbind says where; of several addresses loopback is taken."""
+    """With rpcallowip, rpcbind gives the address; of several addresses loopback is chosen."""
     rest = "rpcport=7\n[main]\nrpcallowip=::/0\n"
     write(tmp_path / "bitcoin.conf", f"{bound}\n{rest}")
     assert find_access(NodeSettings(datadir=tmp_path), "main").rpc_url == url
@@ -218,7 +218,7 @@ def test_the_node_is_asked_where_it_listens(tmp_path: Path, bound: str, url: str
 
 @pytest.mark.parametrize("line", ["chain=testnet4", "testnet4=1", "testnet4="])
 def test_a_bitcoin_conf_of_another_chain_is_refused(tmp_path: Path, line: str) -> None:
-    """The chain it chooses is named, before a port is tried where nobody listens."""
+    """A bitcoin.conf for another chain is an error that names the chain, before any connection."""
     write(tmp_path / "bitcoin.conf", f"regtest=0\n{line}\n")
     with pytest.raises(SettingsError, match=r"is on 'testnet4', the settings say 'main'; set chain"):
         find_access(NodeSettings(datadir=tmp_path), "main")
@@ -226,7 +226,7 @@ def test_a_bitcoin_conf_of_another_chain_is_refused(tmp_path: Path, line: str) -
 
 
 def test_with_address_and_cookie_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user without a home, as in many containers, needs no more than these."""
+    """With rpc_url and cookie_file, a user without a home folder can run the collector."""
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -239,7 +239,7 @@ def test_with_address_and_cookie_nothing_is_looked_for(monkeypatch: pytest.Monke
 
 
 def test_metrics_leave_loopback_only_when_told(tmp_path: Path) -> None:
-    """The address alone is refused with what would allow it."""
+    """An address of another interface is refused with the name of the setting that allows it."""
     file = write(tmp_path / "c.toml", 'metrics = "0.0.0.0:9733"\n')
     with pytest.raises(SettingsError, match="allow_remote_metrics = true"):
         load_settings(file)

@@ -1,4 +1,4 @@
-"""Logging to a stderr that cannot be written."""
+"""Test logging to a stderr that cannot be written."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("where", ["/dev/full", "closed pipe"])
 def test_a_line_that_finds_no_room_ends_nothing(where: str) -> None:
-    """A full disk or a closed pipe under stderr raises nothing."""
+    """Logging to a full disk or a closed pipe raises nothing."""
     with subprocess.Popen(["true"], stdin=subprocess.PIPE) as gone:
         gone.wait()
         assert gone.stdin is not None

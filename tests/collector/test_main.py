@@ -1,4 +1,4 @@
-"""The entry point handles signals before the slow imports of the command."""
+"""Test that the entry point handles signals before the slow imports of the command."""
 
 import errno
 import os
@@ -15,7 +15,10 @@ DEADLINE_S = 60.0
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_during_the_imports_is_a_clean_stop(tmp_path: Path, number: signal.Signals) -> None:
-    """A module that the command imports reads from a pipe here, so that the imports last until the signal."""
+    """A signal during the imports ends the program with one line.
+
+    A module that the command imports reads from a pipe here, so that the imports last until the signal.
+    """
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     (tmp_path / "typer.py").write_text(f"open({str(pipe)!r}).read()")
@@ -35,7 +38,7 @@ def test_a_signal_during_the_imports_is_a_clean_stop(tmp_path: Path, number: sig
 
 
 def wait_for_reader(pipe: Path) -> int:
-    """Wait until somebody reads from a pipe; returns the descriptor of its other end."""
+    """Wait until a process reads from a pipe; return the descriptor of the pipe's other end."""
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The real program in a process: one line and the right status, whatever ends it."""
+"""Test the real program in a process: it prints one line and ends with the right status."""
 
 import json
 import os
@@ -32,14 +32,14 @@ main()
 
 @pytest.fixture
 def server() -> Iterator[HostileServer]:
-    """Serve whatever the test wants."""
+    """Start a server that gives whatever answer the test chooses."""
     serving = HostileServer(silent)
     yield serving
     serving.close()
 
 
 def run_of(server: HostileServer, folder: Path, **settings: Any) -> list[str]:
-    """Return the command that collects from a server."""
+    """Return the command line of a collector whose node is `server`."""
     (folder / "cookie").write_text("u:p")
     node = {"rpc_url": server.url, "cookie_file": str(folder / "cookie"), "rpc_timeout_s": 1} | settings
     lines = [f"{name} = {json.dumps(value)}" for name, value in node.items()]
@@ -51,7 +51,7 @@ def run_of(server: HostileServer, folder: Path, **settings: Any) -> list[str]:
 
 
 def ended(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command until it ends; return its status and output."""
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, errors="replace", **options
     )
@@ -70,7 +70,7 @@ def ended(command: list[str], **options: Any) -> subprocess.CompletedProcess[str
 def test_a_signal_while_the_program_loads_is_one_line(
     moment: str, number: int, command: str, status: int, line: str
 ) -> None:
-    """The libraries load for a second, in which a signal has the same meaning as later."""
+    """A signal in the second in which libraries load has the same meaning as later."""
     arguments = [str(int(number)), moment, command, *(["."] if command == "check" else [])]
     outcome = ended([sys.executable, "-c", SIGNALLED, *arguments])
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (status, "", line)
@@ -80,7 +80,7 @@ def test_a_signal_while_the_program_loads_is_one_line(
 def test_a_run_without_a_node_ends_soon_after_a_signal(
     server: HostileServer, tmp_path: Path, number: int
 ) -> None:
-    """An open request of a minute does not hold up the end."""
+    """A request that may take a minute does not delay the end after a signal."""
     command = run_of(server, tmp_path, rpc_timeout_s=3600)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert server.asked.wait(TIMEOUT_S)
@@ -95,7 +95,7 @@ def test_a_run_without_a_node_ends_soon_after_a_signal(
 def test_a_node_that_never_finishes_an_answer_is_one_sentence(
     server: HostileServer, tmp_path: Path, answer: Any
 ) -> None:
-    """A slow answer meets the deadline, an endless one the limit of its size."""
+    """A slow answer reaches the deadline and an endless one the size limit; each is one error line."""
     server.answer = answer
     outcome = ended(run_of(server, tmp_path))
     assert outcome.returncode == 1
@@ -120,7 +120,7 @@ def test_a_node_that_never_finishes_an_answer_is_one_sentence(
 def test_a_node_that_answers_something_else_is_one_sentence(
     server: HostileServer, tmp_path: Path, result: bytes
 ) -> None:
-    """Every call gets this result; status 1, and no traceback."""
+    """A server that gives every call this result leads to status 1 without a traceback."""
     server.answer = whole(b'{"id": 1, "error": null, "result": ' + result + b"}")
     outcome = ended(run_of(server, tmp_path))
     assert outcome.returncode == 1
@@ -130,7 +130,7 @@ def test_a_node_that_answers_something_else_is_one_sentence(
 
 @pytest.mark.parametrize("limit", [100 << 20, 700_000 << 10])
 def test_too_little_memory_is_one_sentence(limit: int, tmp_path: Path) -> None:
-    """The libraries would crash; the program refuses to load them."""
+    """With too little memory the program ends with one line instead of a crash of a library."""
 
     def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -155,7 +155,7 @@ def test_too_little_memory_is_one_sentence(limit: int, tmp_path: Path) -> None:
     ids=lambda arguments: arguments[0],
 )
 def test_a_name_that_is_not_utf8_is_one_sentence(arguments: list[str], tmp_path: Path) -> None:
-    """A folder, or a file, whose name Python cannot print."""
+    """A folder or file whose name is not UTF-8 leads to one error line."""
     name = os.fsencode(tmp_path) + b"/\xff\xfe"
     if arguments[0] == "import":
         Path(os.fsdecode(name)).write_bytes(b"day,close\n2024-01-01,1\n\xff")

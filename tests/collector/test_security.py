@@ -1,4 +1,4 @@
-"""Rules of the source (no shell, no eval, no pickle) and permissions of the files it writes."""
+"""Test rules of the source (no shell, no eval, no pickle) and the permissions of the files it writes."""
 
 import ast
 import datetime as dt
@@ -54,7 +54,7 @@ FORBIDDEN_CALLS = {
 
 
 def breaches(source: str) -> list[str]:
-    """Return every dangerous call and import of a module."""
+    """Return every dangerous call and import in the source of a module."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -76,7 +76,7 @@ def breaches(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_runs_what_it_reads(path: Path) -> None:
-    """No shell, no eval, no pickle, no unchecked certificate in the packages."""
+    """No module of the packages uses a shell, eval, pickle or an unchecked certificate."""
     assert breaches(path.read_text()) == []
 
 
@@ -93,13 +93,13 @@ def test_nothing_runs_what_it_reads(path: Path) -> None:
     ],
 )
 def test_the_rule_notices_a_breach(source: str) -> None:
-    """Each of these would fail the test above."""
+    """The test above would fail for each of these lines of source."""
     assert breaches(source)
 
 
 @pytest.fixture
 def _no_umask() -> Iterator[None]:
-    """Run without a mask that would hide what we leave open."""
+    """Run the test with umask 0, which hides no permission that the collector leaves open."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -138,19 +138,19 @@ class Node(BaseHTTPRequestHandler):
     """Answers every call with null."""
 
     def do_POST(self) -> None:
-        """Answer."""
+        """Answer the call with null."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b'{"result": null, "error": null}')
 
     def log_message(self, *_: object) -> None:
-        """Stay silent."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """Make a certificate for this machine that nobody but us signed."""
+    """Make a self-signed certificate for this machine."""
     if which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")
     target = tmp_path / "node.pem"
@@ -177,7 +177,7 @@ def certificate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def https_url(certificate: Path) -> Iterator[str]:
-    """Serve RPC by https."""
+    """Serve RPC over https and return the address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_name("key.pem"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Node)
@@ -189,7 +189,7 @@ def https_url(certificate: Path) -> Iterator[str]:
 
 
 def test_a_certificate_is_checked(https_url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that nobody vouches for is refused; naming it in ca_file makes it good; the environment cannot."""
+    """A self-signed certificate is refused unless `ca_file` names it; the environment cannot allow it."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     with pytest.raises(
         NodeRefused, match=r"certificate of https://localhost:\d+ is not accepted .*set ca_file"
@@ -201,7 +201,7 @@ def test_a_certificate_is_checked(https_url: str, certificate: Path, monkeypatch
 
 
 def test_a_backfill_takes_the_same_certificates(https_url: str, certificate: Path) -> None:
-    """They are part of how a node is reached, whoever asks it."""
+    """A backfill checks the node's certificate with the same `ca_file` as a collector."""
     cookie = certificate.with_name("cookie")
     cookie.write_text("u:p")
     node = NodeSettings(rpc_url=https_url, cookie_file=cookie, ca_file=certificate)
@@ -211,7 +211,7 @@ def test_a_backfill_takes_the_same_certificates(https_url: str, certificate: Pat
 
 
 def test_a_missing_ca_file_is_said(tmp_path: Path) -> None:
-    """The file is named before any connection is made."""
+    """An error names a missing `ca_file` before any connection is made."""
     node = NodeSettings(
         rpc_url="https://node.example:8332", cookie_file=tmp_path / "c", ca_file=tmp_path / "ca.pem"
     )

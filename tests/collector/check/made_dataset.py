@@ -1,4 +1,4 @@
-"""A small dataset in which everything is as it must be: three blocks, seven messages, one template."""
+"""Make a small dataset without a fault: three blocks, seven messages, one template."""
 
 import struct
 from functools import cache
@@ -22,7 +22,7 @@ BEFORE = b"\x02" * 32  # parent of the first block
 
 
 def name(text: str) -> bytes:
-    """Make a hash that can be told from others."""
+    """Return a made-up hash that starts with `text`."""
     return text.encode().ljust(32, b"\x01")
 
 
@@ -40,7 +40,7 @@ MINED: dict[int, tuple[str, ...]] = {100: (), 101: ("t0", "t1"), 102: ("t3",)}
 
 
 class Header(NamedTuple):
-    """What a block's hash is made of, and the hash."""
+    """Holds the parts of a header that vary, and its hash."""
 
     prev_hash: bytes
     merkle_root: bytes
@@ -50,7 +50,7 @@ class Header(NamedTuple):
 
 @cache
 def header(height: int) -> Header:
-    """Mine a header on the one below it."""
+    """Mine the header of the block at `height`, on the header below it."""
     prev_hash = header(height - 1).block_hash if height > FIRST_HEIGHT else BEFORE
     txids = b"".join(map(name, (f"c{height}", *MINED.get(height, ()))))
     root = gpuhash.merkle_root(np.frombuffer(txids, np.uint8).reshape(-1, 32)).root
@@ -65,22 +65,22 @@ def header(height: int) -> Header:
 
 
 def time_s(height: int) -> int:
-    """Describe the time in a header."""
+    """Return the header time of the block at `height`."""
     return 1_728_000_000 + height
 
 
 def hash_of(text: str) -> bytes:
-    """Make the hash of a block, b and its height, or of a transaction."""
+    """Return the hash of a block (`b` and its height) or of a transaction."""
     return header(int(text[1:])).block_hash if text.startswith("b") else name(text)
 
 
 def at_us(sequence: int) -> int:
-    """Describe when a message came."""
+    """Return the time at which the message with this counter came, in microseconds."""
     return START_US + (sequence + 1) * 1_000_000
 
 
 def make_rows() -> Rows:
-    """Make the rows of every table that has some."""
+    """Make the rows of a session, without rows from snapshots and imports."""
     rows: Rows = {
         "nodes": [_node()],
         "mempool_events": [_event(number, *message) for number, message in enumerate(MESSAGES)],
@@ -114,7 +114,7 @@ def make_rows() -> Rows:
 
 
 def make_all_rows() -> Rows:
-    """Make besides what a snapshot told of, and what somebody else says."""
+    """Make the rows of `make_rows`, rows that come from a snapshot, and imported rows."""
     rows = make_rows()
     found = {**ORIGIN, "txid": name("t5"), "entered_at": START_US + 2, "first_seen_kind": "pulled"}
     event = {**ORIGIN, "sequence": -1, "kind": "pulled", "received_at": START_US + 2, "event": "A"}
@@ -225,7 +225,7 @@ def _node() -> dict[str, Any]:
 
 
 def write(root: Path, rows: Rows, stem: str = "00000001-0123456789abcdef") -> Dataset:
-    """Write rows as one seal does."""
+    """Write rows into a new or existing dataset under one stem, as a seal does."""
     dataset = Dataset.open(root, "regtest", create=True)
     for table_name, each in rows.items():
         if each:

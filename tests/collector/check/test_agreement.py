@@ -1,4 +1,4 @@
-"""What follows from other rows is looked at: one value changed, and the check that is for it says so."""
+"""Test that one changed value that contradicts other rows is found by the check made for it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +18,13 @@ CHECKS = {each.__name__.removeprefix("check_"): each for each in run.CHECKS}
 
 
 def result(dataset: Dataset, check: str, monkeypatch: pytest.MonkeyPatch) -> CheckResult:
-    """Give what one check says of a dataset."""
+    """Run only the check named `check` on a dataset and return its result."""
     monkeypatch.setattr(run, "CHECKS", (CHECKS[check],))
     return run.check(dataset)[-1]
 
 
 def swap(table: str, one: int, other: int, *columns: str) -> Plant:
-    """Plan to swap values between two rows."""
+    """Return a change of the rows that swaps values between two rows of a table."""
 
     def plant(rows: Rows) -> None:
         first, second = rows[table][one], rows[table][other]
@@ -35,7 +35,7 @@ def swap(table: str, one: int, other: int, *columns: str) -> Plant:
 
 
 def both(*plants: Plant) -> Plant:
-    """Plan several things."""
+    """Return a change of the rows that makes several changes."""
 
     def plant(rows: Rows) -> None:
         for each in plants:
@@ -177,20 +177,20 @@ PLANTED: list[tuple[str, str, Plant]] = [
 def test_what_does_not_agree_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, what: str, plant: Plant
 ) -> None:
-    """By the check that is for it; without the change no check finds anything (see test_check)."""
+    """The named check finds the changed value; test_check shows that nothing is found without it."""
     rows = make_all_rows()
     plant(rows)
     assert result(write(tmp_path / "changed", rows), check, monkeypatch).status == BREACH, what
 
 
 def end_all(rows: Rows, reason: str) -> None:
-    """Let every interval of coverage end for a reason."""
+    """Set the end reason of every coverage interval."""
     for row in rows["coverage"]:
         row["end_reason"] = reason
 
 
 def test_a_clock_that_was_set_makes_no_moment_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stamps then do not tell the order, and a step that is smaller than the setting is no step."""
+    """Times are not compared after a clock step; a contradiction below `clock_step_s` is allowed."""
     rows = make_all_rows()
     rows["mempool_events"][1]["received_at"] = at_us(0) - 400_000
     assert result(write(tmp_path / "slewed", rows), "moments", monkeypatch).status == OK
@@ -210,7 +210,7 @@ def test_a_clock_that_was_set_makes_no_moment_wrong(tmp_path: Path, monkeypatch:
 def test_what_a_kill_took_along_is_no_breach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, plant: Plant
 ) -> None:
-    """Damage to the journal of a killed run may leave rows without those that explain them."""
+    """After a kill, rows may lack the rows that explain them: that is no breach."""
     rows = make_all_rows()
     plant(rows)
     assert result(write(tmp_path / "ended", rows), check, monkeypatch).status == BREACH
@@ -219,7 +219,7 @@ def test_what_a_kill_took_along_is_no_breach(
 
 
 def test_a_file_without_rows_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has nothing that could be wrong; a folder of other heights than the contract's is wrong."""
+    """A file without rows passes; a folder whose heights are not a span of the contract fails."""
     dataset = write(tmp_path / "d", make_all_rows())
     (path,) = dataset.paths(BLOCKS)
     pq.write_table(dataset.read(BLOCKS).slice(0, 0), path.with_name("empty.parquet"))

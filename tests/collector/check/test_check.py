@@ -1,4 +1,4 @@
-"""A clean dataset passes; each thing that can be wrong in one is found by its check, and by no other."""
+"""Test that a clean dataset passes, and that each planted fault is found by its check and by no other."""
 
 import json
 import os
@@ -35,35 +35,35 @@ from tests.collector.check.made_dataset import (
 
 
 def results(dataset: Dataset) -> dict[str, CheckResult]:
-    """Check a dataset, and give what came of it by name."""
+    """Check a dataset; return the results by name."""
     return {result.name: result for result in check(dataset)}
 
 
 def breaches(dataset: Dataset) -> dict[str, str]:
-    """Name the checks that found a breach, with the first thing each found."""
+    """Check a dataset; return the checks that found a breach, each with its first finding."""
     found = results(dataset).values()
     return {each.name: each.findings[0].what for each in found if each.status == BREACH}
 
 
 def test_a_clean_dataset_passes_every_check(tmp_path: Path) -> None:
-    """Nothing is found, and every check had something to look at."""
+    """No check finds anything, and each check has looked at some rows."""
     found = results(write(tmp_path / "d", make_all_rows()))
     assert {each.name: each.findings for each in found.values() if each.status != OK} == {}
     assert [each.name for each in found.values() if not each.n_rows] == []
 
 
 def change(table: str, row: int, **values: Any) -> Callable[[Rows], None]:
-    """Plan to change a row."""
+    """Return a change of the rows that sets values in one row."""
     return lambda rows: rows[table][row].update(values)
 
 
 def drop(table: str, row: int) -> Callable[[Rows], None]:
-    """Plan to leave a row out."""
+    """Return a change of the rows that leaves one row out."""
     return lambda rows: rows[table].pop(row) and None
 
 
 def double(table: str, row: int, **values: Any) -> Callable[[Rows], None]:
-    """Plan to write a row twice, the second time with other values."""
+    """Return a change of the rows that repeats one row with other values."""
     return lambda rows: rows[table].append({**rows[table][row], **values})
 
 
@@ -146,7 +146,7 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
 def test_a_planted_breach_is_found(
     tmp_path: Path, what: str, named: str, plant: Callable[[Rows], None], others: set[str]
 ) -> None:
-    """The check that is for it names it; others only where they must see it too."""
+    """The named check finds the fault; only the checks in `others` may find it too."""
     rows = make_all_rows()
     rows["mempool_stats"] = [stats_row()]
     plant(rows)
@@ -162,7 +162,7 @@ def stats_row() -> dict[str, Any]:
 
 
 def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Path) -> None:
-    """Two holes are two findings, each with the backfill's command line."""
+    """Each range of missing heights is one finding with the command that fetches it."""
     rows = make_rows()
     for height in (105, 106, 108):
         rows["blocks"].append({**rows["blocks"][0], "height": height, "block_hash": hash_of(f"b{height}")})
@@ -183,7 +183,7 @@ def test_missing_heights_are_named_as_ranges_with_what_fetches_them(tmp_path: Pa
 
 
 def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> None:
-    """Copies that agree are noted, though one knows the fees and says another source."""
+    """Two copies of a block that agree are a note, even if only one has fees and their sources differ."""
     rows = make_rows()
     dataset = write(tmp_path / "d", rows)
     for row in rows["blocks"]:
@@ -197,7 +197,7 @@ def test_a_block_stored_live_and_by_a_backfill_is_no_breach(tmp_path: Path) -> N
 
 
 def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) -> None:
-    """Rows and messages of the journal count as there: a block, a session, and messages whose rows wait."""
+    """Rows and messages that are still in the journal count as present."""
     rows = make_rows()
     for row in rows["coverage"]:
         row["end_reason"] = "sealed"
@@ -231,7 +231,7 @@ def test_what_a_running_collector_has_not_sealed_is_no_breach(tmp_path: Path) ->
 
 
 def test_transactions_of_a_running_backfill_are_no_breach_and_of_a_killed_one_are(tmp_path: Path) -> None:
-    """While it holds its lock their blocks are under way; without it they never come."""
+    """Transactions without their block are a breach, except while a backfill holds its lock."""
     rows = make_rows()
     block = rows["blocks"].pop(2)
     dataset = write(tmp_path / "d", rows)
@@ -242,7 +242,7 @@ def test_transactions_of_a_running_backfill_are_no_breach_and_of_a_killed_one_ar
 
 
 def test_what_lies_about_is_named_and_no_breach(tmp_path: Path) -> None:
-    """A file never finished, one of somebody else, a damaged segment, what a killed compaction left."""
+    """Unfinished, foreign and damaged files, and those of a killed compaction, are notes."""
     dataset = write(tmp_path / "d", make_rows())
     folder = dataset.paths(BLOCKS)[0].parent
     journal = dataset.root / "journal" / "regtest" / "n"
@@ -264,7 +264,7 @@ def test_what_lies_about_is_named_and_no_breach(tmp_path: Path) -> None:
 
 
 def test_a_compacted_dataset_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What compaction makes of many files keeps the contract."""
+    """A dataset passes every check after compaction."""
     import datetime as dt
 
     monkeypatch.setattr(replacement, "GRACE_S", 0.0)
@@ -280,7 +280,7 @@ def test_a_compacted_dataset_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path) -> None:
-    """Status 0 for a clean dataset, 1 with what mends it for a breach, 2 for wrong usage."""
+    """The exit status is 0 for a clean dataset, 1 for a breach and 2 for wrong usage."""
     rows = make_rows()
     dataset = write(tmp_path / "d", rows)
     clean = run_check(dataset.root)
@@ -297,13 +297,13 @@ def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path
 
 
 def run_check(*arguments: Path | str) -> Result:
-    """Run the command in this process."""
+    """Run `pool-collector check` in this process."""
     return CliRunner().invoke(app, ["check", *map(str, arguments)])
 
 
 @pytest.mark.parametrize("topic", ["sequence", "mempool"])
 def test_numbers_are_not_followed_across_a_hole_that_coverage_names(tmp_path: Path, topic: str) -> None:
-    """Behind a gap the account begins anew, and what came before we were in step is in none."""
+    """The mempool sequence may jump across a gap in coverage and outside `mempool` intervals."""
     rows = make_rows()
     rows["mempool_events"][3]["mempool_sequence"] = rows["mempool_txs"][2]["mempool_sequence"] = 1014
     for number, entry in ((4, None), (6, 3)):

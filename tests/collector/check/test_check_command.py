@@ -1,4 +1,4 @@
-"""Looking at a dataset beside a compaction, without the right to write, and without the right to read."""
+"""Test `check` during compactions, on a read-only dataset, and on one that cannot be read."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@
 
 
 def collector(*arguments: object, prefix: Sequence[object] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours as a process."""
+    """Run the program `pool-collector` as a process; return its status and output."""
     command = [*prefix, sys.executable, "-m", "collector", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
@@ -37,7 +37,7 @@ def stats_row(day: int, number: int) -> dict[str, Any]:
 
 
 def test_checks_beside_a_compaction_find_nothing_and_lose_no_file(dataset: Path) -> None:
-    """Folder after folder changes places meanwhile; each look takes place between two changes."""
+    """Checks that run while compaction replaces folders find no fault."""
     for number in range(2):
         rows = [stats_row(day, number) for day in range(N_DAYS)]
         write(dataset, {"mempool_stats": rows}, stem=f"{number}")
@@ -53,7 +53,7 @@ def test_checks_beside_a_compaction_find_nothing_and_lose_no_file(dataset: Path)
 
 
 def test_a_dataset_that_cannot_be_written_can_be_looked_at(dataset: Path) -> None:
-    """A read-only mount: nothing needs a lock file, or any other, to be made in it."""
+    """A read-only dataset can be checked, because no lock file or other file must be made."""
     (dataset / "chain=regtest" / ".write.lock").unlink()
     prefix = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, dataset)
     if subprocess.run(list(map(str, [*prefix, "true"])), capture_output=True, check=False).returncode:
@@ -79,7 +79,7 @@ def test_a_dataset_that_cannot_be_written_can_be_looked_at(dataset: Path) -> Non
     ],
 )
 def test_what_may_not_be_read_is_said_and_no_breach(dataset: Path, command: str, place: str) -> None:
-    """Rows that this user may not see are not missing."""
+    """A place that this user may not read is an error, not missing rows."""
     prefix = without_rights()
     (dataset / "journal" / "regtest" / "n").mkdir(parents=True)
     (path,) = dataset.glob(place)

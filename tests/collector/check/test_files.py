@@ -1,4 +1,4 @@
-"""A file that is damaged, or not of its contract, is found by itself."""
+"""Test that a file that is damaged, or not of its contract, is found by the checks of files."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -21,26 +21,26 @@ EVERY = 29  # so many bytes of a footer lie between two that are flipped
 
 
 def damage(path: Path, at: int, bits: int = 16) -> None:
-    """Flip bits of a byte of a file."""
+    """Flip bits of the byte at position `at` of a file."""
     content = bytearray(path.read_bytes())
     content[at] ^= bits
     path.write_bytes(content)
 
 
 def footer_of(content: bytes) -> range:
-    """Return where the bytes of a footer are."""
+    """Return the positions of the footer's bytes in the content of a Parquet file."""
     end = len(content) - FOOTER_TAIL_BYTES
     return range(end - int.from_bytes(content[end:][:4], "little"), end)
 
 
 def rewrite(path: Path, rows: pa.Table) -> None:
-    """Put other rows into a file."""
+    """Replace the rows of a file."""
     path.unlink()
     pq.write_table(rows, path)
 
 
 def test_a_flipped_bit_is_found_by_the_checksum_of_its_page(tmp_path: Path) -> None:
-    """Also where the values would still decode; and a file that is cut is named."""
+    """A flipped bit is found even where values still decode; a truncated file is found too."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(BLOCKS)
     column = pq.read_metadata(path).row_group(0).column(0)
@@ -52,7 +52,7 @@ def test_a_flipped_bit_is_found_by_the_checksum_of_its_page(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bit", [0, 62])  # another moment; none at all
 def test_a_flipped_bit_of_a_footer_is_found_by_its_rows(tmp_path: Path, bit: int) -> None:
-    """No checksum is over it, and readers leave out row groups by what it says."""
+    """A footer has no checksum, so it is compared with the rows, because readers rely on it."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(MEMPOOL_EVENTS)
     greatest: int = pc.max(dataset.read(MEMPOOL_EVENTS)["received_at"]).value
@@ -64,7 +64,7 @@ def test_a_flipped_bit_of_a_footer_is_found_by_its_rows(tmp_path: Path, bit: int
 
 
 def answers(connection: duckdb.DuckDBPyConnection, path: Path) -> list[object]:
-    """Ask for all rows; and, one by one, for what DuckDB answers by the footer alone where it can."""
+    """Return all rows of a file, and answers that DuckDB may compute from the footer alone."""
     bounds = [f"min({name})::VARCHAR, max({name})::VARCHAR" for name in BLOCKS.arrow.names]
     rows = f"FROM read_parquet('{path}', hive_partitioning = false)"
     asked = ("COLUMNS(*)::VARCHAR", "count(*)", *bounds)
@@ -72,7 +72,7 @@ def answers(connection: duckdb.DuckDBPyConnection, path: Path) -> list[object]:
 
 
 def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path: Path) -> None:
-    """Pyarrow ends the process over some, and DuckDB answers by others: what passes answers as before."""
+    """A footer with a flipped bit is a breach, or DuckDB still gives the same answers."""
     (path,) = write(tmp_path / "d", make_rows()).paths(BLOCKS)
     whole = path.read_bytes()
     n_passed = n_found = 0
@@ -92,7 +92,7 @@ def test_no_flipped_bit_of_a_footer_ends_the_check_or_changes_an_answer(tmp_path
 
 
 def test_a_footer_that_tells_another_number_of_rows_is_found(tmp_path: Path) -> None:
-    """It says so twice: of all, and of each row group."""
+    """A wrong number of rows in the footer is a breach, though each row group is right."""
     (path,) = write(tmp_path / "d", make_rows()).paths(MEMPOOL_EVENTS)
     whole = path.read_bytes()
     told = []
@@ -109,7 +109,7 @@ def test_a_footer_that_tells_another_number_of_rows_is_found(tmp_path: Path) -> 
 
 
 def test_a_file_of_another_form_is_named_and_no_breach(tmp_path: Path) -> None:
-    """Its compression and its row groups change no answer."""
+    """Another compression or size of row groups is a note, because no answer changes."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(MEMPOOL_EVENTS)
     rewrite(path, dataset.read(MEMPOOL_EVENTS))
@@ -119,7 +119,7 @@ def test_a_file_of_another_form_is_named_and_no_breach(tmp_path: Path) -> None:
 
 
 def test_files_out_of_order_or_in_the_wrong_folder_are_found(tmp_path: Path) -> None:
-    """Order is that of the table's key, also between row groups; a row belongs to the folder of its day."""
+    """Rows must be sorted, also across row groups, and be in the folder of their day."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(MEMPOOL_EVENTS)
     rows = dataset.read(MEMPOOL_EVENTS)
@@ -133,7 +133,7 @@ def test_files_out_of_order_or_in_the_wrong_folder_are_found(tmp_path: Path) -> 
 
 
 def test_an_older_file_may_lack_a_column_that_may_be_null_and_no_other(tmp_path: Path) -> None:
-    """A nullable column may have come later; no other may be missing, no type or metadata may differ."""
+    """Only a nullable column may be missing; types and metadata must not differ."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(BLOCKS)
     rows = dataset.read(BLOCKS)
@@ -150,7 +150,7 @@ def test_an_older_file_may_lack_a_column_that_may_be_null_and_no_other(tmp_path:
 
 
 def test_a_value_outside_its_set_is_found(tmp_path: Path) -> None:
-    """The writer refuses it, so it is put into a file by hand."""
+    """A value outside a closed set is a breach; the test writes it past the writer, which refuses it."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(BLOCKS)
     rows = dataset.read(BLOCKS)

@@ -1,4 +1,4 @@
-"""Blocks that are missing, and what is named like a file of the dataset but is none."""
+"""Test missing blocks, and paths that are named like files of the dataset but are no files."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.collector.check.test_check import breaches, results
 
 
 def test_block_0_is_a_height_like_any_other(tmp_path: Path) -> None:
-    """A node that was emptied announces it; then all heights up to what was there before are missing."""
+    """A stored block 0 makes all heights between it and the next stored block missing."""
     rows = make_rows()
     for table in ("blocks", "transactions", "block_arrivals"):
         rows[table].append({**rows[table][0], "height": 0, "block_hash": name("b0")})
@@ -27,7 +27,7 @@ def test_block_0_is_a_height_like_any_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("height", [103, None])
 def test_a_block_that_was_connected_and_is_not_there_is_missing(tmp_path: Path, height: int | None) -> None:
-    """Above all that are stored no gap shows it; a block that was disconnected again need not be there."""
+    """A connected block above all stored ones is missing, unless it was disconnected again."""
     rows = make_rows()
     arrival = {**rows["block_arrivals"][1], "height": height, "block_hash": name("b103")}
     rows["block_arrivals"].append({**arrival, "event_at": at_us(7)})
@@ -39,7 +39,7 @@ def test_a_block_that_was_connected_and_is_not_there_is_missing(tmp_path: Path, 
 
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
-    """It is none of the files that compaction takes away while they are read."""
+    """A broken link is named as a breach, not taken for a file that compaction has moved."""
     dataset = write(tmp_path / "d", make_rows())
     link = next(dataset.folder.glob("blocks/*")) / "z.parquet"
     link.symlink_to("nowhere")
@@ -47,7 +47,7 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_named_and_never_opened(tmp_path: Path) -> None:
-    """A pipe keeps its reader waiting for ever: check, status and the reader of blocks say what it is."""
+    """`check`, `status` and readers name a pipe instead of opening it, which would wait for ever."""
     dataset = write(tmp_path / "d", make_rows())
     pipe = next(dataset.folder.glob("blocks/*")) / "z.parquet"
     os.mkfifo(pipe)
@@ -58,7 +58,7 @@ def test_a_pipe_is_named_and_never_opened(tmp_path: Path) -> None:
 
 
 def test_a_file_that_unfolds_to_more_rows_than_it_has_bytes_is_named_and_not_read(tmp_path: Path) -> None:
-    """A small file could keep the check busy for hours; no table has rows that repeat like that."""
+    """A small file with a huge number of rows is refused, because reading it could take hours."""
     dataset = write(tmp_path / "d", make_rows())
     (path,) = dataset.paths(MEMPOOL_EVENTS)
     one = dataset.read(MEMPOOL_EVENTS).slice(0, 1)
@@ -71,7 +71,7 @@ def test_a_file_that_unfolds_to_more_rows_than_it_has_bytes_is_named_and_not_rea
 
 
 def test_a_parent_that_the_node_has_forgotten_is_no_breach(tmp_path: Path) -> None:
-    """Nothing can bring the parent of a stale block; that of a block of the active chain, a backfill can."""
+    """A missing parent of a stale block is a note; one on the active chain is a breach."""
     rows = make_rows()
     stale = {**rows["blocks"][1], "block_hash": name("stale"), "prev_hash": name("forgotten")}
     rows["blocks"].append(stale)
@@ -88,7 +88,7 @@ def test_a_parent_that_the_node_has_forgotten_is_no_breach(tmp_path: Path) -> No
 
 
 def test_a_folder_in_a_journal_is_no_segment(tmp_path: Path) -> None:
-    """Whatever its name is."""
+    """A folder inside a journal is not read as a segment, whatever its name."""
     dataset = write(tmp_path / "d", make_rows())
     folder = journal_folder(dataset.root, "regtest", "n") / "00000001-0123456789abcdef.journal"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Many small files in a dataset, and what an independent reader finds of them."""
+"""Write many small files into a dataset, and read them back with DuckDB alone."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ MIDNIGHT_US = 20_000 * DAY_US  # 2024-10-04
 
 
 def event(number: int, day: int = 0) -> dict[str, Any]:
-    """Make a row of mempool_events, some days after 2024-10-04; rows of two files are interleaved in time."""
+    """Make a row of mempool_events `day` days after 2024-10-04; `number` sets its time and content."""
     return {
         "node": "n",
         "session": "s",
@@ -27,7 +27,7 @@ def event(number: int, day: int = 0) -> dict[str, Any]:
 
 
 def write_events(dataset: Dataset, n_files: int, per_file: int, day: int = 0, stem: str = "seal") -> int:
-    """Write events in many files of a day; returns how many."""
+    """Write events of one day as `n_files` files of `per_file` rows; return the number of rows."""
     for file in range(n_files):
         rows = [event(file + n_files * number, day) for number in range(per_file)]
         dataset.write(MEMPOOL_EVENTS, rows, stem=f"{stem}-{file}")
@@ -35,7 +35,7 @@ def write_events(dataset: Dataset, n_files: int, per_file: int, day: int = 0, st
 
 
 def block(height: int, **changes: Any) -> dict[str, Any]:
-    """Make a row of blocks whose hash tells its height."""
+    """Make a row of blocks whose hash contains its height."""
     numbers = {column.name: 1 for column in BLOCKS.columns if str(column.type).startswith("int")}
     hashes = {
         column.name: bytes(32) for column in BLOCKS.columns if column.type == BLOCKS.arrow.field(0).type
@@ -55,7 +55,7 @@ def transaction(height: int, index: int) -> dict[str, Any]:
 
 
 def seen(dataset: Dataset, table: Table) -> list[dict[str, Any]]:
-    """List the rows that DuckDB finds by a glob, in an order of their own."""
+    """Return all rows of a table as DuckDB reads them by a glob pattern, sorted."""
     pattern = dataset.folder / table.name / "**" / "*.parquet"
     with duckdb.connect() as connection:
         query = f"FROM read_parquet('{pattern}', hive_partitioning = false) ORDER BY ALL"
@@ -63,5 +63,5 @@ def seen(dataset: Dataset, table: Table) -> list[dict[str, Any]]:
 
 
 def files(folder: Path) -> list[str]:
-    """Name the files of a folder."""
+    """Return the names of the files in a folder."""
     return sorted(path.name for path in folder.iterdir())

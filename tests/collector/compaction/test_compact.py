@@ -1,4 +1,4 @@
-"""Many files become one: same rows, the contract's order and metadata, nothing else touched."""
+"""Test that many files become one with the same rows, in the contract's order and with its metadata."""
 
 import datetime as dt
 from pathlib import Path
@@ -31,18 +31,18 @@ DAY = "date=2024-10-04"
 
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """Make an empty dataset whose old folders go at once."""
+    """Make an empty dataset; compaction removes its replaced folders without a wait."""
     monkeypatch.setattr(replacement, "GRACE_S", 0.0)
     return Dataset.open(tmp_path / "dataset", "regtest", create=True)
 
 
 def compacted(dataset: Dataset) -> dict[str, PartitionResult]:
-    """Compact, and say what came of each partition."""
+    """Compact a dataset; return the results by partition."""
     return {outcome.partition: outcome for outcome in compact(dataset, today=TODAY)}
 
 
 def test_the_files_of_a_closed_day_become_one_with_the_same_rows(dataset: Dataset) -> None:
-    """Every row is there, once, in the table's order; schema, metadata, compression are the contract's."""
+    """Every row is there once, sorted; schema, metadata and compression are the contract's."""
     n_rows = write_events(dataset, 12, 20)
     before = seen(dataset, MEMPOOL_EVENTS)
 
@@ -66,7 +66,7 @@ def test_the_files_of_a_closed_day_become_one_with_the_same_rows(dataset: Datase
 
 
 def test_every_kind_of_column_survives(dataset: Dataset) -> None:
-    """Lists, structs, nulls, header times and fixed hashes come back as they were."""
+    """Lists, structs, nulls, times and hashes have the same values after compaction."""
     for height in range(1000):
         dataset.write(TRANSACTIONS, [transaction(height, index) for index in (1, 0)], stem=f"s{height % 9}")
     for part in range(3):
@@ -82,7 +82,7 @@ def test_every_kind_of_column_survives(dataset: Dataset) -> None:
 
 
 def test_a_large_day_has_row_groups_of_one_size(dataset: Dataset) -> None:
-    """However DuckDB hands out its rows, groups have the writer's size, so that statistics prune."""
+    """Row groups have the writer's size whatever batches DuckDB gives, so that readers can skip them."""
     numbers = pa.array(range(150_000))
     row = {name: pa.repeat(pa.scalar(value), 150_000) for name, value in event(1).items()}
     rows = pa.table(
@@ -99,7 +99,7 @@ def test_a_large_day_has_row_groups_of_one_size(dataset: Dataset) -> None:
 
 
 def test_the_day_that_goes_on_and_the_span_that_fills_are_left(dataset: Dataset) -> None:
-    """Only what is before today, and spans that are full or have a later one, are merged."""
+    """Only days before today and spans that are full or not the last are merged."""
     write_events(dataset, 2, 5, day=1)
     for height in (5, 1005):
         for stem in ("a", "b"):
@@ -110,7 +110,7 @@ def test_the_day_that_goes_on_and_the_span_that_fills_are_left(dataset: Dataset)
 
 
 def test_a_second_compaction_takes_in_what_came_late(dataset: Dataset) -> None:
-    """A late file for a closed day stands beside the merged one until then, and nothing is done twice."""
+    """A late file of a past day is merged by the next compaction; a third one does nothing."""
     write_events(dataset, 3, 5)
     compacted(dataset)
     dataset.write(MEMPOOL_EVENTS, [event(1000)], stem="late")
@@ -122,7 +122,7 @@ def test_a_second_compaction_takes_in_what_came_late(dataset: Dataset) -> None:
 
 
 def test_a_copy_of_a_row_goes_and_a_differing_one_stays(dataset: Dataset) -> None:
-    """A block stored alike twice goes; one stored with fees and without stays twice, and is counted."""
+    """Of equal rows one stays; rows of a block with and without fees both stay and are counted."""
     dataset.write(BLOCKS, [block(1), block(2)], stem="live")
     dataset.write(BLOCKS, [block(1), block(2, fees_sat=7, source="blkfile")], stem="backfill")
     dataset.write(BLOCKS, [block(1001)], stem="next")
@@ -135,7 +135,7 @@ def test_a_copy_of_a_row_goes_and_a_differing_one_stays(dataset: Dataset) -> Non
 
 
 def test_a_file_that_its_journal_may_seal_again_is_not_merged(dataset: Dataset) -> None:
-    """Killed between a file and the removal of its segment, a replay finds the name: no row is double."""
+    """A file whose segment still exists is not merged, so that a repeated seal doubles no row."""
     folder = dataset.root / "journal" / "regtest" / "n"
     with Journal(folder) as journal:
         journal.recover(dataset)
@@ -160,7 +160,7 @@ def test_a_file_that_its_journal_may_seal_again_is_not_merged(dataset: Dataset) 
 
 
 def test_a_folder_that_cannot_be_read_is_left_and_named(dataset: Dataset) -> None:
-    """A truncated file costs its own partition the merge, and no other; nothing of it is touched."""
+    """A truncated file keeps its own partition from being merged, and no other."""
     write_events(dataset, 3, 5)
     write_events(dataset, 3, 5, day=-1)
     broken = dataset.folder / "mempool_events" / DAY / "seal-1.parquet"
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_read_is_left_and_named(dataset: Dataset) -> Non
 
 
 def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
-    """Transactions whose blocks are on their way stay in the file under whose name they are looked for."""
+    """Spans are not merged during a backfill, which finds its transactions by file name."""
     for stem in ("a", "b"):
         dataset.write(BLOCKS, [block(5), block(1005)], stem=stem)
     write_events(dataset, 2, 3)
@@ -189,7 +189,7 @@ def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
 
 
 def test_one_compaction_at_a_time(dataset: Dataset) -> None:
-    """A second one says so and does nothing."""
+    """A second compaction at the same time raises an error and changes nothing."""
     for day in (0, -1):
         write_events(dataset, 2, 3, day=day)
     first = compact(dataset, today=TODAY)
@@ -202,7 +202,7 @@ def test_one_compaction_at_a_time(dataset: Dataset) -> None:
 def test_without_a_swap_in_one_step_nothing_is_done(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the file system refuses it, the error says why and every file is where it was."""
+    """Where the file system cannot exchange folders, an error says so and every file stays."""
     from collector.compaction import replacement
 
     def refuse(one: Path, _other: Path) -> None:
@@ -216,7 +216,7 @@ def test_without_a_swap_in_one_step_nothing_is_done(
 
 
 def test_the_command_says_what_it_did_and_fails_where_it_could_not(dataset: Dataset) -> None:
-    """Status 0 and one line per partition; 1 when one was left; an error for no dataset."""
+    """Exit status 0 with a line per merged partition, 1 if one was left out."""
     write_events(dataset, 3, 5)
     write_events(dataset, 2, 5, day=-1)
     done = CliRunner().invoke(app, ["compact", str(dataset.root)])

@@ -1,4 +1,4 @@
-"""Compaction killed at every step, among readers and writers: every row there, once, at every moment."""
+"""Test compaction that is killed at every step while others read and write: no row is lost or doubled."""
 
 import subprocess
 import sys
@@ -70,7 +70,7 @@ def work(dataset):
 
 
 def test_a_kill_before_any_step_leaves_every_row_once(tmp_path: Path) -> None:
-    """From the first folder made to the last one removed: whatever the kill, a reader finds the same rows."""
+    """A reader finds the same rows whichever step of a compaction the kill precedes."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     write_events(dataset, 4, 5)
     folder = dataset.folder / "mempool_events" / DAY
@@ -130,7 +130,7 @@ while n_done < 5:
 
 
 def test_readers_and_writers_go_on_while_compaction_runs_again_and_again(tmp_path: Path) -> None:
-    """A count never shows fewer rows than an earlier one, and no row twice; at the end all are there."""
+    """Row counts never fall and no row is there twice while compaction runs; at the end all are there."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     n_planted = write_events(dataset, 6, 50)
     processes = [
@@ -169,7 +169,7 @@ def test_readers_and_writers_go_on_while_compaction_runs_again_and_again(tmp_pat
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.05, 0.08, 0.12, 0.2])
 def test_a_kill_at_any_moment_costs_nothing(tmp_path: Path, wait_s: float) -> None:
-    """Also within DuckDB and Arrow, where no step of Python's is: rows stay, and the next run finishes."""
+    """A kill inside DuckDB or Arrow loses no row either, and the next run finishes the work."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     n_rows = write_events(dataset, 30, 40)
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Compaction by itself, beside a running collector."""
+"""Test the daily compaction in the background of a running collector."""
 
 import datetime as dt
 import time
@@ -13,7 +13,7 @@ DEADLINE_S = 60.0
 
 
 def test_closed_days_are_compacted_in_the_background(tmp_path: Path) -> None:
-    """The files of a day that is over become one without being asked for."""
+    """The files of a past day become one file while the collector runs."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     write_events(dataset, 5, 10)
     before = seen(dataset, MEMPOOL_EVENTS)
@@ -27,7 +27,7 @@ def test_closed_days_are_compacted_in_the_background(tmp_path: Path) -> None:
 
 
 def test_a_stop_does_not_wait_for_a_compaction(tmp_path: Path) -> None:
-    """A compaction that has just begun is ended with the collector, and costs no row."""
+    """Closing kills a compaction that has just begun, and no row is lost."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     n_rows = write_events(dataset, 20, 10)
     compactor = Compactor(dataset, delay_s=0)
@@ -37,7 +37,7 @@ def test_a_stop_does_not_wait_for_a_compaction(tmp_path: Path) -> None:
 
 
 def test_the_next_look_is_behind_midnight_utc() -> None:
-    """A second before midnight it is a second away, at midnight a day."""
+    """One second before midnight UTC there is 1 s left, at midnight a whole day."""
     last = dt.datetime(2024, 10, 4, 23, 59, 59, tzinfo=dt.UTC)
     assert seconds_to_midnight(last) == 1
     assert seconds_to_midnight(last + dt.timedelta(seconds=1)) == 86_400

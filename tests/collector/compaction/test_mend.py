@@ -1,4 +1,4 @@
-"""`pool-collector mend` fills null fees from stored transactions, changes nothing else, and can be killed."""
+"""Test that `mend` fills null fees from stored transactions, changes nothing else, and survives a kill."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def mined(number: int) -> dict[str, Any]:
 
 
 def fees(dataset: Dataset) -> dict[int, tuple[int | None, str | None]]:
-    """Read fee and source of every entry, as a reader that knows nothing of us."""
+    """Return fee and source of every entry by its number, read with DuckDB and none of our code."""
     rows = seen(dataset, MEMPOOL_TXS)
     found = {int.from_bytes(row["txid"], "big"): (row["fee_sat"], row["fee_source"]) for row in rows}
     assert len(found) == len(rows)
@@ -60,7 +60,7 @@ MENDED |= {5: (9, "mempool_entry"), 6: (11, "mempool_entry"), 7: (None, None), 8
 
 
 def test_null_fees_are_filled_where_a_stored_transaction_has_them(dataset: Dataset) -> None:
-    """Every other value, and every file with nothing to fill, stays; a second run finds nothing."""
+    """Only null fees change, only files with such fees are replaced, and a second run does nothing."""
     before = {row["txid"]: row for row in seen(dataset, MEMPOOL_TXS)}
 
     assert list(mend(dataset)) == [
@@ -80,7 +80,7 @@ def test_null_fees_are_filled_where_a_stored_transaction_has_them(dataset: Datas
 
 
 def test_check_counts_what_mend_can_fill(dataset: Dataset) -> None:
-    """It names the command; after that there is nothing to note."""
+    """`check` notes the missing fees with the command that fills them, and nothing afterwards."""
     (found,) = (result for result in check(dataset) if result.name == "fees")
     assert (found.status, found.n_found) == (NOTE, 3)
     assert "pool-collector mend --chain regtest" in found.findings[0].mend
@@ -91,7 +91,7 @@ def test_check_counts_what_mend_can_fill(dataset: Dataset) -> None:
 
 
 def test_a_file_that_a_journal_seals_again_is_left_alone(dataset: Dataset) -> None:
-    """After a kill during a seal the journal writes the file anew: it must still be there, under its name."""
+    """A file whose journal segment still exists is not replaced, as the journal will write it again."""
     with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
         journal.recover(dataset)
         journal.append("mempool_txs", [entry(20)])
@@ -105,7 +105,7 @@ def test_a_file_that_a_journal_seals_again_is_left_alone(dataset: Dataset) -> No
 
 
 def test_a_file_that_cannot_be_read_is_named_and_nothing_changes(dataset: Dataset) -> None:
-    """One sentence, and status 1."""
+    """An unreadable file leads to one error line and status 1, and nothing changes."""
     path = dataset.paths(MEMPOOL_TXS)[0]
     path.write_bytes(path.read_bytes()[:-20])
     before = {path: path.read_bytes() for path in dataset.paths(MEMPOOL_TXS)}
@@ -124,7 +124,7 @@ def work(dataset):
 
 
 def test_a_kill_before_any_step_leaves_every_row_once(dataset: Dataset) -> None:
-    """Whatever the kill, a reader finds each entry once, with no fee or with the right one."""
+    """After a kill at any step, each entry is there once, with no fee or with the right one."""
     statuses = []
     with subprocess.Popen(
         [

@@ -1,4 +1,4 @@
-"""The data dictionary says what the contract says, and its examples run."""
+"""Test that the data dictionary matches the contract, and that its examples run."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def example(type_: pa.DataType, index: int, values: tuple[str, ...]) -> object:
-    """Make a value of a type: 0, then 1."""
+    """Return a value that fits a column's type, for row 0 or 1."""
     if pa.types.is_boolean(type_):
         return index == 0
     if pa.types.is_list(type_):
@@ -47,12 +47,12 @@ def example(type_: pa.DataType, index: int, values: tuple[str, ...]) -> object:
 
 
 def snippets(readme: str, language: str) -> list[str]:
-    """Find the examples in a language."""
+    """Return the code examples of data/README.md in a language."""
     return re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
 
 
 def test_the_committed_dictionary_is_current(readme: str) -> None:
-    """data/README.md holds what is generated from the contract now; `make docs` brings it up to date."""
+    """data/README.md equals what `make docs` generates from the contract."""
     assert markdown() in readme
 
 

@@ -1,4 +1,4 @@
-"""The typed rows have exactly the columns of the contract, and mypy refuses what is no column."""
+"""Test that the typed rows have exactly the contract's columns, and that mypy refuses any other."""
 
 import datetime as dt
 import subprocess
@@ -28,7 +28,7 @@ def value_of(type_: Any) -> object:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_typed_row_has_the_columns_of_its_table(name: str) -> None:
-    """Every column is there and no other; a nullable one, and no other, may be left out and may be None."""
+    """A row type has each column of its table; exactly the nullable ones may be left out or None."""
     hints = get_type_hints(ROW_TYPES[name], include_extras=True)
     assert list(hints) == [column.name for column in TABLES[name].columns]
     for column in TABLES[name].columns:

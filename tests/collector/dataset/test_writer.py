@@ -1,4 +1,4 @@
-"""Files that appear whole, in the contract's folders and types."""
+"""Test that files appear whole, in the contract's folders and with its types."""
 
 import datetime as dt
 import os
@@ -53,7 +53,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def test_rows_come_back_as_they_went_in(dataset: Dataset) -> None:
-    """Columns, types, order of columns and metadata are the contract's; rows are in the table's order."""
+    """Written rows are read with the contract's columns, types and metadata, in the table's order."""
     rows = [event(3, MIDNIGHT_US + 3), event(1, MIDNIGHT_US + 1), event(2, MIDNIGHT_US + 2)]
 
     dataset.write(MEMPOOL_EVENTS, rows, stem="a")
@@ -93,7 +93,7 @@ def test_rows_are_split_by_a_thousand_heights(dataset: Dataset) -> None:
 
 
 def test_parquet_carries_the_contract(dataset: Dataset) -> None:
-    """Format, table, version, grain, sort key and the sentence on each column stand in the file itself."""
+    """A Parquet file holds format, table, version, grain, sort key and the sentence on each column."""
     (path,) = dataset.write(BLOCKS, [block_row()], stem="x")
 
     file = pq.ParquetFile(path)
@@ -128,7 +128,7 @@ def block_row() -> dict[str, Any]:
 
 
 def test_the_same_stem_is_written_once(dataset: Dataset) -> None:
-    """A file that is there is complete: a second seal of the same rows leaves it untouched."""
+    """A second write with the same stem leaves the complete file untouched."""
     (path,) = dataset.write(TRANSACTIONS, [transaction(7, 0)], stem="x")
     before = path.stat()
 
@@ -139,19 +139,19 @@ def test_the_same_stem_is_written_once(dataset: Dataset) -> None:
 
 
 def test_no_rows_make_no_file(dataset: Dataset) -> None:
-    """An empty write leaves no empty Parquet behind."""
+    """A write of no rows makes no file."""
     assert dataset.write(TRANSACTIONS, [], stem="x") == []
     assert dataset.read(TRANSACTIONS).num_rows == 0
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_reads_empty(dataset: Dataset, name: str) -> None:
-    """A table without files is a table without rows, in the contract's schema."""
+    """A table without files is read as no rows, with the contract's schema."""
     assert dataset.read(TABLES[name]).schema.equals(TABLES[name].arrow, check_metadata=True)
 
 
 def test_what_a_crash_left_behind_is_invisible(dataset: Dataset) -> None:
-    """Half a file under its temporary name disturbs no reader and is replaced by the next try."""
+    """A half-written temporary file disturbs no reader, and the next write replaces it."""
     (path,) = dataset.write(TRANSACTIONS, [transaction(7, 0)], stem="x")
     torn = path.with_name(".y.parquet.tmp")
     torn.write_bytes(path.read_bytes()[:100])
@@ -198,7 +198,7 @@ def count_in_duckdb(pattern: str) -> int:
 
 
 def test_duckdb_sees_the_heights_and_not_the_folder_names(dataset: Dataset) -> None:
-    """Without Hive partitioning, `height` is the number in the file."""
+    """With `hive_partitioning = false` DuckDB reads `height` from the file, not from the folder name."""
     dataset.write(TRANSACTIONS, [transaction(1234, 0)], stem="x")
     query = "select height, output_types, parents from read_parquet($1, hive_partitioning = false)"
 
@@ -208,7 +208,7 @@ def test_duckdb_sees_the_heights_and_not_the_folder_names(dataset: Dataset) -> N
 
 
 def test_files_and_folders_are_closed_to_strangers(dataset: Dataset) -> None:
-    """Nobody outside owner and group can read what is collected."""
+    """Only the owner and the group can read files and folders of a dataset."""
     (path,) = dataset.write(TRANSACTIONS, [transaction(7, 0)], stem="x")
 
     assert stat.S_IMODE(path.stat().st_mode) & 0o137 == 0
@@ -238,7 +238,7 @@ def test_a_row_that_breaks_the_contract_is_refused(
 
 
 def test_a_table_with_a_strange_column_is_refused(dataset: Dataset) -> None:
-    """Columns are never dropped on the way in, also when rows come as an Arrow table."""
+    """An Arrow table with an unknown column is refused, not written without the column."""
     with pytest.raises(DatasetError, match="coverage has no column colour"):
         dataset.write(COVERAGE, pa.table({"colour": [1]}), stem="x")
 
@@ -252,7 +252,7 @@ def test_a_row_without_a_required_column_is_refused() -> None:
 
 
 def test_a_batch_made_elsewhere_must_keep_the_contract_too() -> None:
-    """Neither other columns nor a strange value pass because they come as columns."""
+    """An Arrow batch with other columns or a value outside its set is refused like rows."""
     batch = to_batch(MEMPOOL_EVENTS, [event(1, 1), event(2, 2)])
     assert to_batch(MEMPOOL_EVENTS, batch) is batch
     with pytest.raises(DatasetError, match="for transactions has other columns"):
@@ -263,14 +263,14 @@ def test_a_batch_made_elsewhere_must_keep_the_contract_too() -> None:
 
 
 def test_a_strange_value_inside_a_list_is_refused() -> None:
-    """Closed sets hold for the members of lists, too."""
+    """The closed set of a list column holds for each item of a list."""
     with pytest.raises(DatasetError, match="output_types is 'p2sh'"):
         to_batch(TRANSACTIONS, [transaction(1, 1) | {"output_types": ["anchor", "p2sh"]}])
 
 
 @pytest.mark.parametrize("stem", ["", ".hidden", "../up", "a/b", "a\0b", "a b"])
 def test_a_stem_cannot_leave_its_folder(dataset: Dataset, stem: str) -> None:
-    """Only plain names name files."""
+    """A stem with a slash or another special character is refused."""
     with pytest.raises(DatasetError, match="cannot name a file"):
         dataset.write(TRANSACTIONS, [transaction(7, 0)], stem=stem)
 
@@ -298,7 +298,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path, content: str | None, mes
 
 
 def test_a_missing_dataset_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:
-    """Reading makes nothing; creating makes a marker that reading accepts."""
+    """Opening makes no folder; opening with `create` makes a dataset that can be opened."""
     root = tmp_path / "new" / "dataset"
     with pytest.raises(DatasetError, match="is no folder"):
         Dataset.open(root, "main")
@@ -354,7 +354,7 @@ except DatasetError as error:
 
 
 def test_a_full_disk_leaves_no_half_file(dataset: Dataset) -> None:
-    """When the disk takes no more, the error names the file, and neither it nor its temporary is there."""
+    """When the disk is full the error names the file, and no partial file stays."""
     result = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(dataset.root)], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""A Parquet file that was damaged after it was written: named and kept aside, never silently used."""
+"""Test that a Parquet file damaged after it was written is named and kept aside, never silently used."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def write(dataset: Dataset) -> Path:
-    """Write one file."""
+    """Write one file of a table; return its path."""
     (path,) = dataset.write(MEMPOOL_EVENTS, [row(message(number)) for number in range(ROWS)], stem="x")
     return path
 
 
 @pytest.mark.parametrize("kept_ratio", [0.0, 0.01, 0.5, 0.9, 0.999])
 def test_a_truncated_file_is_written_anew(dataset: Dataset, kept_ratio: float) -> None:
-    """A journal that seals once more after a kill does not take a stump for its rows."""
+    """A second write of the same rows replaces a truncated file, as a seal after a kill needs."""
     path = write(dataset)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept_ratio)])
@@ -43,7 +43,7 @@ def test_a_truncated_file_is_written_anew(dataset: Dataset, kept_ratio: float) -
 
 @pytest.mark.parametrize("position_ratio", [0.1, 0.25, 0.4])
 def test_a_flipped_bit_in_a_page_is_found(dataset: Dataset, position_ratio: float) -> None:
-    """Page checksums tell it, also where the bytes would still decompress."""
+    """A flipped bit is found by the page checksum, even where the page still decompresses."""
     path = write(dataset)
     content = bytearray(path.read_bytes())
     content[int(len(content) * position_ratio)] ^= 4
@@ -55,7 +55,7 @@ def test_a_flipped_bit_in_a_page_is_found(dataset: Dataset, position_ratio: floa
 
 
 def test_a_file_that_is_whole_is_left_as_it_is(dataset: Dataset) -> None:
-    """Sealing once more touches nothing."""
+    """A second write of the same rows leaves a whole file untouched."""
     path = write(dataset)
     before = path.stat()
     with capture_logs() as logs:
@@ -65,7 +65,7 @@ def test_a_file_that_is_whole_is_left_as_it_is(dataset: Dataset) -> None:
 
 
 def test_a_kill_while_the_folder_was_made_a_dataset_is_no_hindrance(tmp_path: Path) -> None:
-    """The beginning of the marker file, and nothing else, is what the next start finds."""
+    """A folder that holds only a half-written marker can still become a dataset."""
     root = tmp_path / "fresh"
     root.mkdir()
     (root / ".dataset.json.tmp").write_bytes(b'{"form')

@@ -1,4 +1,4 @@
-"""Files of other publishers are imported whole with their origin, or refused with file, line and reason."""
+"""Test that other publishers' files are imported whole with their origin, or refused with file and line."""
 
 import contextlib
 import csv
@@ -46,14 +46,14 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def written(folder: Path, content: str, name: str = "file.csv") -> Path:
-    """Write a file to import."""
+    """Write a file to import; return its path."""
     path = folder / name
     path.write_text(content)
     return path
 
 
 def test_arrivals_are_stored_with_their_origin_and_apart_from_ours(dataset: Dataset, tmp_path: Path) -> None:
-    """Times to the millisecond, hashes in internal byte order, and nothing in `block_arrivals`."""
+    """Arrivals keep milliseconds and hashes in internal order, and none is in `block_arrivals`."""
     result = import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
 
     rows = dataset.read(EXTERNAL_ARRIVALS).to_pylist()
@@ -67,7 +67,7 @@ def test_arrivals_are_stored_with_their_origin_and_apart_from_ours(dataset: Data
 
 
 def test_a_second_import_adds_only_what_is_new(dataset: Dataset, tmp_path: Path) -> None:
-    """The same file changes nothing; a longer one of the same source adds its end."""
+    """Importing the same file again changes nothing; a longer one adds only its new rows."""
     import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
     before = sorted(dataset.root.rglob("*.parquet"))
 
@@ -80,7 +80,7 @@ def test_a_second_import_adds_only_what_is_new(dataset: Dataset, tmp_path: Path)
 
 
 def test_a_source_that_contradicts_itself_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    """Another time for the same block: nothing is written, and the block is named."""
+    """Another time for a stored block is an error that names it, and nothing is written."""
     import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
     other = written(tmp_path, ARRIVALS.replace("1700000000123", "1700000000999"))
 
@@ -92,7 +92,7 @@ def test_a_source_that_contradicts_itself_is_refused(dataset: Dataset, tmp_path:
 
 
 def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
-    """One price a day, or open, high, low and close."""
+    """A CSV file may have one price a day, or open, high, low and close."""
     one = written(tmp_path, "currency,date_UTC,price_USD\nBTC,2016-01-06T00:00:00Z,432.4\n", "one.csv")
     four = written(tmp_path, "date,open,high,low,close\n2016-01-06,430,435,429.5,432\n", "four.csv")
 
@@ -127,7 +127,7 @@ def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
 def test_bad_files_are_refused_whole(
     kind: str, content: str, message: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """One bad value: no row of the file is taken."""
+    """One bad value in a file refuses all its rows."""
     with pytest.raises((DecodeError, DatasetError), match=message):
         import_file(dataset, kind, written(tmp_path, content), ORIGIN)
 
@@ -138,13 +138,13 @@ def test_bad_files_are_refused_whole(
     "prices", ["{}", "[[1, 2]]", "[[1, 2, 3, 2.5]]", "[", "[[1, 2, -1, 1]]", f"[[{'1' * 5000}, 1, 1, 1]]"]
 )
 def test_bad_json_prices_are_refused(prices: str, tmp_path: Path) -> None:
-    """Not a list, not four numbers, a low above the close, no JSON, below zero, thousands of digits."""
+    """A JSON file of prices with any fault raises a DecodeError."""
     with pytest.raises(DecodeError):
         read_rows("prices", written(tmp_path, prices, "file.json"))
 
 
 def test_a_null_in_a_parquet_file_is_no_name(tmp_path: Path) -> None:
-    """It does not become a pool of the name None."""
+    """A null label in a Parquet file is refused; it does not become the text None."""
     path = tmp_path / "labels.parquet"
     pq.write_table(pa.table({"height": [1, 2], "label": ["a", None]}), path)
 
@@ -153,7 +153,7 @@ def test_a_null_in_a_parquet_file_is_no_name(tmp_path: Path) -> None:
 
 
 def test_an_origin_is_demanded(dataset: Dataset, tmp_path: Path) -> None:
-    """Without a licence or a usable name nothing is taken."""
+    """An import without a licence or with an unusable source name is refused."""
     path = written(tmp_path, ARRIVALS)
 
     with pytest.raises(SettingsError, match="--licence is empty"):
@@ -179,7 +179,7 @@ def test_nothing_but_a_refusal_comes_of_garbage(
 
 
 def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
-    """A device and a pipe give bytes for ever, or none: neither is opened."""
+    """A device or a pipe is refused without being opened."""
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     for path in (Path("/dev/zero"), pipe, tmp_path):
@@ -188,7 +188,7 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_one_endless_line_is_refused_at_its_beginning(tmp_path: Path) -> None:
-    """A gigabyte of zeros takes no space on disk; its first megabyte shows that it is no table."""
+    """A sparse gigabyte of zeros is refused after its first megabyte, which is one line."""
     path = written(tmp_path, "")
     os.truncate(path, readers.MAX_FILE_BYTES)
     with pytest.raises(DecodeError, match="has a line of 1,048,576 characters or more"):
@@ -199,7 +199,7 @@ def test_a_file_that_is_one_endless_line_is_refused_at_its_beginning(tmp_path: P
 
 
 def test_a_parquet_file_that_unfolds_to_too_much_is_refused(tmp_path: Path) -> None:
-    """A few kilobytes hold millions of rows, or a long name a thousand times; lists are no values."""
+    """Small Parquet files with too many rows, too long texts or lists are refused."""
     path = tmp_path / "labels.parquet"
     n_rows = readers.MAX_ROWS + 1
     heights = np.zeros(n_rows, np.int32)
@@ -221,7 +221,7 @@ def test_a_parquet_file_that_unfolds_to_too_much_is_refused(tmp_path: Path) -> N
     [(20_000, "day 6.*in the future"), (1_500_000, "day 6.*in the future"), (3_000_000, "split it")],
 )
 def test_prices_of_days_to_come_are_refused(n_days: int, message: str, tmp_path: Path) -> None:
-    """Also where no calendar has a year for them."""
+    """A price of a day in the future is refused, even beyond the years of the calendar."""
     with pytest.raises(DecodeError, match=message):
         read_rows("prices", written(tmp_path, f"[{','.join(['[1,1,1,1]'] * n_days)}]", "days.json"))
 
@@ -229,7 +229,7 @@ def test_prices_of_days_to_come_are_refused(n_days: int, message: str, tmp_path:
 def test_a_refused_import_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No dataset is made for a file that is refused: one sentence, and status 1."""
+    """A refused file leads to one error line and status 1, and no dataset is made."""
     path = written(tmp_path, "height,pool\n1,a\n1,b\n")
     options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(tmp_path / "ds")]
     monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
@@ -245,7 +245,7 @@ def test_a_refused_import_leaves_nothing_behind(
 
 
 def test_a_file_name_need_not_be_text(dataset: Dataset, tmp_path: Path) -> None:
-    """A name on disk is bytes; what is no UTF-8 in it is replaced in the row."""
+    """Bytes of a file name that are not UTF-8 are replaced in the stored name."""
     path = tmp_path / os.fsdecode(b"labels-\xff.csv")
     path.write_text("height,pool\n1,a\n")
 
@@ -258,7 +258,7 @@ def test_a_file_name_need_not_be_text(dataset: Dataset, tmp_path: Path) -> None:
 def test_the_command_imports_and_says_how_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As people run it; hostile names stay data."""
+    """The command prints the number of rows and stores hostile names as plain data."""
     label = "<script>\x1b[31m'; drop table x"
     path = written(tmp_path, f'height,pool\n5,"{label}"\n')
     options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(tmp_path / "ds")]
@@ -275,7 +275,7 @@ def test_the_command_imports_and_says_how_much(
 
 @pytest.mark.data
 def test_published_files_are_taken_as_they_are(data_dir: Path, dataset: Dataset) -> None:
-    """A provider's block table, two sets of labels and two sets of prices."""
+    """Real files of providers (blocks, labels, prices) can be imported unchanged."""
     path = data_dir / "blockchair-2025-03" / "blockchair_bitcoin_blocks_20250301.tsv"
     with path.open() as lines:
         first = next(csv.DictReader(lines, delimiter="\t"))

@@ -1,4 +1,4 @@
-"""A loopback server that answers HTTP requests with raw bytes of a test, at the pace of the test."""
+"""Run a loopback server that answers HTTP requests with bytes that a test chooses, at its pace."""
 
 import contextlib
 import socket
@@ -10,39 +10,39 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 def whole(body: bytes) -> Answer:
-    """Answer with one body at once."""
+    """Return an answer that sends `body` at once, as a complete HTTP response."""
     return lambda _end: [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body]
 
 
 def endless(_end: threading.Event) -> Iterator[bytes]:
-    """Answer with a string that never ends."""
+    """Send a JSON string that never ends."""
     yield HEAD + b'\r\n{"result": "'
     while True:
         yield b"0" * (1 << 20)
 
 
 def dripping(end: threading.Event) -> Iterator[bytes]:
-    """Answer with a byte every twentieth of a second, for ever."""
+    """Send one byte of the body every twentieth of a second, for ever."""
     yield HEAD + b'\r\n{"result": "'
     while not end.wait(0.05):
         yield b"0"
 
 
 def dripping_header(end: threading.Event) -> Iterator[bytes]:
-    """Answer with a header of which a byte comes every twentieth of a second, for ever."""
+    """Send one byte of the header every twentieth of a second, for ever."""
     yield HEAD + b"X-Header: "
     while not end.wait(0.05):
         yield b"0"
 
 
 def silent(end: threading.Event) -> Iterator[bytes]:
-    """Take the request and answer nothing."""
+    """Take the request and send no answer."""
     end.wait()
     yield b""
 
 
 class HostileServer:
-    """Answers every request with `answer`; `n_requests` are under way or done."""
+    """Answers every request with `answer`; `n_requests` counts the requests taken."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer

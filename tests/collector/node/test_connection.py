@@ -1,4 +1,4 @@
-"""Deadlines, size limits and stops of RPC requests, against a hostile server."""
+"""Test deadlines, size limits and stops of RPC requests against a hostile server."""
 
 import gzip
 import queue
@@ -52,14 +52,14 @@ def client(tmp_path: Path) -> Callable[..., RpcClient]:
 
 @pytest.mark.parametrize("answer", [dripping, dripping_header, silent])
 def test_a_whole_answer_has_one_deadline(serve: Serve, client: Any, answer: Answer) -> None:
-    """A server that sends a byte now and then is given up like one that sends nothing."""
+    """A server that sends a byte now and then is given up after the same time as a silent one."""
     with pytest.raises(NodeUnavailable, match=r"did not answer uptime completely within 0\.5 s"):
         client(serve(answer), timeout_s=0.5).call("uptime")
 
 
 @pytest.mark.parametrize("answer", [dripping, dripping_header, silent])
 def test_a_stop_ends_an_open_request(serve: Serve, client: Any, answer: Answer) -> None:
-    """Nobody waits for the timeout of a minute."""
+    """A stop ends an open request at once, before its timeout of a minute."""
     server = serve(answer)
     asking = client(server, timeout_s=60)
     errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
@@ -97,7 +97,7 @@ def test_a_stop_of_all_threads_ends_their_open_requests(serve: Serve, client: An
 def test_an_endless_answer_is_cut_off_at_the_limit_of_its_method(
     serve: Serve, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the method and the limit."""
+    """An answer above the size limit is an error that names the method and the limit."""
     with pytest.raises(NodeError, match=r"answered uptime with more than 1 MiB"):
         client(serve(endless)).call("uptime")
     monkeypatch.setitem(rpc.LARGEST_ANSWERS, "getblock", 3 << 20)
@@ -108,7 +108,7 @@ def test_an_endless_answer_is_cut_off_at_the_limit_of_its_method(
 
 
 def test_a_compressed_answer_is_refused(serve: Serve, client: Any) -> None:
-    """None was asked for, and what it unfolds to would not be counted."""
+    """A compressed answer is refused, because the size limit would not count what it unfolds to."""
     body = gzip.compress(b"0" * (1 << 24))
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     with pytest.raises(NodeError, match="Content-Encoding gzip"):
@@ -140,14 +140,14 @@ def test_a_compressed_answer_is_refused(serve: Serve, client: Any) -> None:
 def test_an_answer_that_is_no_json_rpc_is_one_sentence(
     serve: Serve, client: Any, body: bytes, words: str
 ) -> None:
-    """Whatever is wrong with it, the error is a NodeError."""
+    """Any answer that is not JSON-RPC raises a NodeError of one sentence."""
     with pytest.raises(NodeError, match=words):
         client(serve(whole(body))).call("uptime")
 
 
 @pytest.mark.parametrize("body", [b"null", b"[null]", b'[{"id": [0]}]', b'[{"id": "0", "result": 1}]', b"{}"])
 def test_a_batch_that_is_no_json_rpc_is_one_sentence(serve: Serve, client: Any, body: bytes) -> None:
-    """An answer without a usable id counts as missing."""
+    """A batch whose answers lack usable ids raises an error, as for missing answers."""
     with pytest.raises(NodeError, match=r"unanswered|with one answer|not a JSON-RPC object"):
         client(serve(whole(body))).batch([("uptime",)])
 

@@ -1,4 +1,4 @@
-"""What a node is refused for, or warned of, before it is watched."""
+"""Test for what a node is refused, or warned of, before a session begins."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from collector.node.preflight import reachable, refuse_same_node_twice, warn_of_
 
 
 def notifiers(**limits: int) -> list[dict[str, Any]]:
-    """Return what `getzmqnotifications` says of topics with these high-water marks."""
+    """Return an answer of `getzmqnotifications` with these high-water marks by topic."""
     return [
         {"type": f"pub{topic}", "address": "tcp://127.0.0.1:1", "hwm": hwm} for topic, hwm in limits.items()
     ]
 
 
 def test_the_settings_of_the_readme_are_not_warned_of() -> None:
-    """Limits as in the README, or none at all (0), leave nothing to say."""
+    """High-water marks as in the README, or unlimited ones (0), cause no warning."""
     with capture_logs() as said:
         warn_of_settings("alpha", {}, notifiers(sequence=100_000, rawtx=100_000, rawblock=1000))
         warn_of_settings("alpha", {}, notifiers(sequence=0, rawtx=0, rawblock=0))
@@ -28,7 +28,7 @@ def test_the_settings_of_the_readme_are_not_warned_of() -> None:
 
 @pytest.mark.parametrize("topic", ["sequence", "rawtx"])
 def test_a_small_queue_is_named_with_the_setting_that_mends_it(topic: str) -> None:
-    """The default of 1,000 drops messages at a block of some thousand transactions."""
+    """The default queue of 1,000 messages causes a warning, as a block can publish more at once."""
     with capture_logs() as said:
         warn_of_settings("alpha", {}, notifiers(**{"sequence": 10_000, "rawtx": 10_000, topic: 1000}))
     (warning,) = said
@@ -37,14 +37,14 @@ def test_a_small_queue_is_named_with_the_setting_that_mends_it(topic: str) -> No
 
 
 def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:
-    """Blocks below that height cannot be fetched."""
+    """A pruned node causes a warning with the height below which it has no blocks."""
     with capture_logs() as said:
         warn_of_settings("alpha", {"pruned": True, "pruneheight": 700}, notifiers())
     assert [(warning["event"], warning["from_height"]) for warning in said] == [("node.pruned", 700)]
 
 
 def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
-    """Two tables with nothing but names both find the node of this user; other places make them two."""
+    """Two [[node]] tables with only names find the same node; with other addresses they are two."""
     file = tmp_path / "c.toml"
     table = '[[node]]\nname = "{}"\ndatadir = "{}"\nrpc_url = "http://127.0.0.1:{}"\n'
     file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 1))
@@ -57,6 +57,6 @@ def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wildcard", ["*", "0.0.0.0", "[::]"])  # noqa: S104 - read, not bound
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "node.example"])
 def test_what_a_node_binds_to_is_reached_where_its_rpc_is(wildcard: str, host: str) -> None:
-    """An IPv6 address keeps its brackets."""
+    """A wildcard ZMQ address gets the RPC's host; an IPv6 host keeps its brackets."""
     assert reachable(f"tcp://{wildcard}:5", f"http://{host}:8332") == f"tcp://{host}:5"
     assert reachable("tcp://192.0.2.1:5", f"http://{host}:8332") == "tcp://192.0.2.1:5"

@@ -1,4 +1,4 @@
-"""Requests in their own thread: the order of answers, errors, and a node that is away for a while."""
+"""Test request threads: the order of answers, errors, and a node that is away for a while."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""The RPC client against a real HTTP server that behaves as a node or as a hostile peer."""
+"""Test the RPC client against a real HTTP server that behaves as a node or as a hostile peer."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ Script = Callable[[Any, str], Answer]
 
 
 class Server:
-    """An HTTP server that answers by a script of the test and keeps every request."""
+    """Gives the answers that the test chooses over HTTP, and keeps every request."""
 
     def __init__(self) -> None:
         self.script: Script = lambda body, _: (200, json.dumps(reply(body)).encode())
@@ -53,13 +53,13 @@ class Server:
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._http.shutdown()
         self._http.server_close()
 
 
 def reply(body: Any) -> Any:
-    """Answer every call with its method and parameters."""
+    """Answer every call with its own method and parameters."""
     if isinstance(body, list):
         return [reply(call) for call in body]
     return {"id": body["id"], "result": [body["method"], *body["params"]], "error": None}
@@ -67,7 +67,7 @@ def reply(body: Any) -> Any:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Serve on a free port."""
+    """Start a server on a free port."""
     serving = Server()
     yield serving
     serving.close()
@@ -95,7 +95,7 @@ def test_every_amount_makes_the_round_trip(value_sat: int) -> None:
 
 
 def test_names_that_nobody_reads_are_left_out(server: Server, cookie: Path) -> None:
-    """The names are left out of objects at every depth, and nothing else is."""
+    """Names given as `without` are left out of objects at every depth, and nothing else is."""
     told = {"tx": [{"txid": "ab", "hex": "00" * 99, "vin": [{"value": 1, "scriptSig": {"hex": ""}}]}]}
     server.script = lambda body, _: (200, json.dumps({"id": body["id"], "result": told}).encode())
     client = RpcClient(server.url, cookie_file=cookie)
@@ -111,7 +111,7 @@ def test_part_of_a_satoshi_is_refused() -> None:
 
 
 def test_a_batch_is_split_and_keeps_its_order(server: Server, cookie: Path) -> None:
-    """Results come in the order of the calls, however they are answered; an error stands in its place."""
+    """Results have the order of the calls, whatever the order of the answers; an error is a result."""
 
     def answer(body: Any, _login: str) -> Answer:
         answers = reply(body)
@@ -172,7 +172,7 @@ def test_each_failure_has_its_error(
 
 @pytest.mark.parametrize("password", ["naïve", "пароль €", "caf\udce9", "a:b='\"%"])
 def test_a_password_is_sent_as_the_bytes_of_its_file(server: Server, password: str) -> None:
-    """Any bytes work, also those that are not UTF-8."""
+    """A password with any bytes is sent unchanged, also when it is not UTF-8."""
     logins: list[str] = []
     server.script = lambda body, login: (logins.append(login), (200, json.dumps(reply(body)).encode()))[1]
     assert RpcClient(server.url, user="ü", password=password).call("uptime") == ["uptime"]
@@ -180,7 +180,7 @@ def test_a_password_is_sent_as_the_bytes_of_its_file(server: Server, password: s
 
 
 def test_patience_outlasts_a_start(server: Server, cookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With patience a call waits through the warm-up, and says so once; without it fails at once."""
+    """With patience a call waits for a starting node and logs it once; without, it fails at once."""
     configure_logging("json")
     answers = [(500, b'{"error":{"code":-28,"message":"Loading"}}')] * 2
 
@@ -205,7 +205,7 @@ def test_nobody_there_is_said_with_the_address(server: Server, cookie: Path) -> 
 
 
 def test_a_hanging_node_is_given_up(server: Server, cookie: Path) -> None:
-    """No answer within the timeout means unavailable."""
+    """A node that does not answer within the timeout is NodeUnavailable."""
     release = threading.Event()
     server.script = lambda *_: (200, b"" * release.wait(5))
     with pytest.raises(NodeUnavailable, match=r"within 0\.2 s"):
@@ -214,7 +214,7 @@ def test_a_hanging_node_is_given_up(server: Server, cookie: Path) -> None:
 
 
 def test_a_missing_or_odd_cookie_is_said(server: Server, tmp_path: Path) -> None:
-    """No cookie file means that no node runs; one without `user:password` is refused and not shown."""
+    """A missing cookie file is NodeUnavailable; one without `user:password` is refused and not shown."""
     with pytest.raises(NodeUnavailable, match="there is no cookie file"):
         RpcClient(server.url, cookie_file=tmp_path / "none").call("uptime")
     odd = tmp_path / "odd"

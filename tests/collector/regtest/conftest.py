@@ -1,4 +1,4 @@
-"""A bitcoind for the tests of this folder, and nodes of it."""
+"""Find a bitcoind for the tests of this folder, and start nodes of it."""
 
 from collections.abc import Iterator
 from pathlib import Path

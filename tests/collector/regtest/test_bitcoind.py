@@ -1,4 +1,4 @@
-"""The search for a bitcoind: the places, their order, and the error if there is none."""
+"""Test the search for a bitcoind: the places, their order, and the error if there is none."""
 
 import hashlib
 import io
@@ -67,7 +67,7 @@ def test_places_are_tried_in_the_order_environment_path_cache(
 def test_a_named_program_that_is_not_bitcoind_is_an_error(
     places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    """What the user names is used or refused, never passed over."""
+    """A program that the user names must be a bitcoind; it is not skipped for another one."""
     program(places["flag"], "something else", status)
     with pytest.raises(RegtestError, match=f"--bitcoind.*{places['flag']}"):
         find_bitcoind(places["flag"])
@@ -79,7 +79,7 @@ def test_a_named_program_that_is_not_bitcoind_is_an_error(
 def test_a_broken_bitcoind_on_path_is_passed_over(
     places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A PATH that happens to hold a broken one does not stop us."""
+    """A bitcoind on PATH that does not run is skipped for the next place."""
     monkeypatch.delenv("BITCOIND")
     program(places["path"], "broken", 1)
     assert find_bitcoind().version.endswith("cache")
@@ -138,7 +138,7 @@ def test_a_broken_cache_is_fetched_anew(places: dict[str, Path], monkeypatch: py
 def test_the_cache_is_where_the_desktop_standard_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`$XDG_CACHE_HOME` counts, else ~/.cache."""
+    """The cache is below `$XDG_CACHE_HOME` if set, or else below ~/.cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "pool-measurement"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -192,7 +192,7 @@ def test_a_release_with_another_digest_is_refused(tmp_path: Path, server: tuple[
 
 
 def test_an_unreachable_server_and_an_unknown_machine_are_named(tmp_path: Path) -> None:
-    """The reason stands in the message, so that the list of tried ways is useful."""
+    """The error names the reason: no connection, or a machine for which there is no release."""
     with pytest.raises(RegtestError, match=r"cannot download http://127.0.0.1:9/bitcoin-"):
         release.install_release(tmp_path, "x86_64", base_url="http://127.0.0.1:9")
     with pytest.raises(RegtestError, match="riscv64"):
@@ -231,7 +231,7 @@ def test_the_mirror_is_the_one_of_the_machines_own_sources(
 
 
 def test_a_machine_that_is_not_debian_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other distribution's mirror is asked for a Debian package."""
+    """A machine whose apt sources name no Debian mirror gets an error."""
     system = {"ID": "fedora", "PRETTY_NAME": "Fedora Linux 43"}
     monkeypatch.setattr(debian.platform, "freedesktop_os_release", lambda: system)
     with pytest.raises(RegtestError, match="Fedora Linux 43, which is not Debian"):
@@ -239,7 +239,7 @@ def test_a_machine_that_is_not_debian_is_told_so(tmp_path: Path, monkeypatch: py
 
 
 def test_the_launcher_finds_its_libraries_wherever_it_stands(tmp_path: Path) -> None:
-    """The folder may be renamed after it was filled, and arguments with blanks arrive whole."""
+    """The launcher works after its folder is renamed, and passes arguments with blanks unchanged."""
     first = tmp_path / "before"
     program(first / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2").write_text(
         '#!/bin/sh\nfor each; do echo "$each"; done\n', encoding="utf-8"
@@ -253,7 +253,7 @@ def test_the_launcher_finds_its_libraries_wherever_it_stands(tmp_path: Path) -> 
 
 @pytest.mark.bitcoind
 def test_the_bitcoind_of_this_machine_says_what_it_is(bitcoind: Bitcoind) -> None:
-    """The one found names its version, where it is from, and whether it is Knots."""
+    """The bitcoind found has a version, a source, and says whether it is Knots."""
     assert "daemon version" in bitcoind.version
     assert bitcoind.source
     assert bitcoind.is_knots == ("Knots" in bitcoind.version)

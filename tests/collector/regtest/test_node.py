@@ -1,4 +1,4 @@
-"""A private node starts, has the addresses it names, and is gone afterwards in every case."""
+"""Test that a private node starts, has the addresses it names, and is gone afterwards in every case."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.bitcoind
 
 
 def is_running(process_id: int | None) -> bool:
-    """Whether a process with this id is there and not a zombie."""
+    """Return whether a process with this id exists and is not a zombie."""
     try:
         status = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -30,7 +30,7 @@ def is_running(process_id: int | None) -> bool:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait up to ten seconds for a condition."""
+    """Wait up to ten seconds until `condition` holds; return whether it does."""
     deadline = time.monotonic() + 10
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -163,7 +163,7 @@ def test_a_port_taken_in_between_leads_to_another(
 
 
 def test_a_datadir_of_the_callers_own_stays(bitcoind: Bitcoind, tmp_path: Path) -> None:
-    """Only a temporary datadir is removed."""
+    """Closing a node keeps a datadir that the caller gave."""
     with RegtestNode(bitcoind, datadir=tmp_path / "kept") as node:
         assert node.cookie_path.exists()
     assert (tmp_path / "kept" / "regtest" / "blocks").is_dir()

@@ -1,4 +1,4 @@
-"""A played scenario: its truth agrees with the node, and every pool followed its policy."""
+"""Test a played scenario: its truth agrees with the node, and every pool followed its policy."""
 
 import csv
 import threading
@@ -30,7 +30,7 @@ def node_block(node: RegtestNode, block: BlockTruth) -> dict[str, Any]:
 
 
 def txs(truth: Truth) -> dict[str, TxTruth]:
-    """All transactions of a truth by txid."""
+    """Return all transactions of a truth by txid."""
     return {each.txid: each for each in truth.transactions}
 
 
@@ -118,7 +118,7 @@ def test_times_follow_each_other(played: Played) -> None:
 
 
 def test_pools_sum_up_their_blocks_and_one_of_them_is_unknown(played: Played, smoke: Scenario) -> None:
-    """Counts per pool are those of its blocks; a pool without rules must be attributed to nobody."""
+    """The counts of each pool are those of its blocks; a pool without rules has the label of nobody."""
     truth = played[1]
     for pool in truth.pools:
         blocks = [block for block in truth.blocks if block.pool == pool.slug]
@@ -131,7 +131,7 @@ def test_pools_sum_up_their_blocks_and_one_of_them_is_unknown(played: Played, sm
 
 
 def test_truth_is_read_back_as_it_was_written(played: Played) -> None:
-    """The JSON file holds everything."""
+    """A truth is the same after it is written as JSON and read."""
     _, truth, out = played
     assert Truth.read(out / TRUTH_FILE) == truth
 

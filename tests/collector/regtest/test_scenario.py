@@ -1,4 +1,4 @@
-"""Scenario files: their rules, the errors of wrong ones, and the scenarios that are shipped."""
+"""Test scenario files: their rules, the errors of wrong ones, and the scenarios that come with the package."""
 
 import tomllib
 from collections import Counter
@@ -81,13 +81,13 @@ def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, old: str, new: str
 
 
 def test_an_unknown_name_lists_the_names_there_are() -> None:
-    """The error helps to choose."""
+    """An unknown scenario name is an error that lists the names of the shipped ones."""
     with pytest.raises(RegtestError, match=r"no scenario 'nope'; there are demo, smoke"):
         load_scenario("nope")
 
 
 def test_a_file_outside_the_package_is_loaded_by_its_path(tmp_path: Path) -> None:
-    """A scenario of one's own needs no particular place."""
+    """A scenario file anywhere is loaded by its path."""
     path = tmp_path / "mine.toml"
     path.write_text(SMOKE, encoding="utf-8")
     assert load_scenario(path) == load_scenario("smoke")
@@ -117,7 +117,7 @@ def test_the_same_seed_plans_the_same_blocks_and_transactions(smoke: Scenario) -
 
 
 def test_children_and_replacements_are_due_after_what_they_rest_on(smoke: Scenario) -> None:
-    """In the order of sending every parent and every original comes first."""
+    """Each parent is due before its child, and each original before its replacement."""
     stories = draw_stories(smoke, 60.0)
     seen: set[str] = set()
     planned = plan_traffic(smoke, stories, coins(sum(story.n_coins for story in stories)))
@@ -147,7 +147,7 @@ def test_traffic_has_the_rate_and_the_feerates_asked_for(smoke: Scenario) -> Non
 
 
 def test_only_blocks_that_follow_fast_are_planned_empty(smoke: Scenario) -> None:
-    """With probability 1 exactly the pool's fast blocks are empty, the very first block excepted."""
+    """With probability 1 all the pool's fast blocks are empty, and no others; the first is never."""
     pools = [
         pool.model_copy(
             update={"empty_after_fast": pool.empty_after_fast.model_copy(update={"probability": 1.0})}

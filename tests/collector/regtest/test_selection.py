@@ -1,4 +1,4 @@
-"""Orders of transactions: the rule of each, and a comparison of the feerate order with the node's own."""
+"""Test the orders of transactions, and compare the feerate order with the node's own."""
 
 import random
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def candidate(
     parents: str = "",
     is_planted: bool = False,
 ) -> Candidate:
-    """Make a candidate whose ids are single letters, in hex."""
+    """Make a candidate whose txid and parents are single letters, encoded in hex."""
     return Candidate(
         txid=txid.encode().hex(),
         raw=b"",
@@ -49,7 +49,7 @@ def candidate(
 
 
 def letters(packages: Order) -> list[str]:
-    """Write an order as one word per package."""
+    """Return an order as one word per package, in the letters of `candidate`."""
     return ["".join(bytes.fromhex(txid).decode() for txid in package) for package in packages]
 
 
@@ -115,7 +115,7 @@ def test_a_child_pulls_its_parent_up_and_leaves_the_other_child_where_it_is() ->
 
 
 def test_first_come_goes_by_arrival_alone() -> None:
-    """Feerates do not matter to it."""
+    """The first-come order depends on the time of arrival, not on feerates."""
     view = view_of(candidate("a", fee_sat=900, arrival=2), candidate("b", fee_sat=100, arrival=1))
     assert letters(first_come_order(view)) == ["b", "a"]
 
@@ -150,7 +150,7 @@ def test_acceptance_counts_by_hand() -> None:
 
 
 def test_an_empty_block_has_no_acceptance() -> None:
-    """Shares of nothing are None, not 0."""
+    """The shares of an empty block are None, not 0."""
     result = acceptance(["a", "b"], []).as_dict()
     assert (result["top_ratio"], result["outside_ratio"]) == (None, None)
 
@@ -181,7 +181,7 @@ def test_package_ranking_lifts_a_parent_with_its_child_and_no_child_with_its_par
 
 @pytest.mark.parametrize("ranking", [plain_ranking, package_ranking, ancestor_ranking])
 def test_equal_feerates_rank_in_the_order_of_entry(ranking: Callable[[MempoolView], list[str]]) -> None:
-    """As in the marts, and whatever the txids are."""
+    """Transactions of equal feerate rank by their entry, whatever their txids are."""
     view = view_of(candidate("a", fee_sat=100, arrival=2), candidate("b", fee_sat=100, arrival=1))
     assert letters([ranking(view)]) == ["ba"]
 

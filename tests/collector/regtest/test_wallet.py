@@ -1,4 +1,4 @@
-"""A real node accepts every kind of transaction that the wallet makes, at the feerate asked for."""
+"""Test that a real node accepts every kind of transaction of the wallet, at the feerate asked for."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_every_kind_of_payment_is_what_the_node_calls_it(node: RegtestNode) -> N
 @pytest.mark.bitcoind
 @pytest.mark.parametrize("feerate_sat_vb", [1.0, 7.3, 250.0])
 def test_the_fee_is_the_feerate_asked_for_rounded_up(node: RegtestNode, feerate_sat_vb: float) -> None:
-    """The node counts the same fee and size, less than one satoshi above the target."""
+    """The node counts the fee and size we computed; the fee is less than 1 satoshi above the feerate."""
     wallet = make_wallet(node, 3, seed=1)
     payment = pay([wallet.take(), wallet.take()], [], feerate_sat_vb=feerate_sat_vb)
     entry: dict[str, Any] = node.client().call("getmempoolentry", send(node, payment))
@@ -158,5 +158,5 @@ def test_the_height_push_is_the_minimal_script_number(height: int) -> None:
     [(0, "00"), (252, "fc"), (253, "fdfd00"), (65536, "fe00000100"), (2**32, "ff0000000001000000")],
 )
 def test_counts_take_one_three_five_or_nine_bytes(value: int, encoded: str) -> None:
-    """Both sides of each limit."""
+    """Counts just below and above each limit of CompactSize take the right number of bytes."""
     assert compact_size(value).hex() == encoded

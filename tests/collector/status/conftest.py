@@ -1,4 +1,4 @@
-"""A metrics server for the tests of `status`."""
+"""Start a metrics server for the tests of `status`."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pool-collector status`: counts, rates, gaps and the state of a running collector, without a node."""
+"""Test `pool-collector status`: counts, rates, gaps and the state of a running collector, without a node."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
-    """DatasetFiles, rows, bytes, and the span of times or heights; what cannot be read is named."""
+    """Tables show files, rows, bytes and their span; a file that cannot be read is named."""
     tables = {table.name: table for table in gather(dataset).tables}
     assert (tables["blocks"].n_files, tables["blocks"].n_rows) == (1, 3)
     assert (tables["blocks"].first, tables["blocks"].last) == ("100", "102")
@@ -43,7 +43,7 @@ def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
 
 
 def test_a_node_shows_its_last_session_its_tip_and_its_rates(dataset: Dataset) -> None:
-    """Of seven seconds on record: rows and entries per second of them; behind is since the last of them."""
+    """Rates are averages over the seven recorded seconds; `behind_s` counts from the last of them."""
     (node,) = gather(dataset).nodes
     assert (node.name, node.session, node.n_sessions, node.is_running) == ("n", "s", 1, False)
     assert (node.tip_height, node.stored_height) == (102, 102)
@@ -55,7 +55,7 @@ def test_a_node_shows_its_last_session_its_tip_and_its_rates(dataset: Dataset) -
 
 
 def test_gaps_of_the_last_day_are_named(tmp_path: Path) -> None:
-    """A hole between two intervals, and the one that goes on; none for what is older than a day."""
+    """A gap between two intervals and one up to now are shown; older ones are not."""
     now_us = time.time_ns() // 1000
     rows = make_rows()
     interval = rows["coverage"][0]
@@ -73,7 +73,7 @@ def test_gaps_of_the_last_day_are_named(tmp_path: Path) -> None:
 
 
 def test_a_running_collector_shows_its_journal_and_no_gap_at_the_end(dataset: Dataset) -> None:
-    """Its lock says that it runs; what it has not sealed is its backlog, and counts as observed."""
+    """A held lock means running; rows still in the journal count as observed and as backlog."""
     with Journal(dataset.root / "journal" / "regtest" / "n") as journal:
         journal.recover(dataset)
         ledger = CoverageLedger("n", "s")
@@ -98,7 +98,7 @@ def test_a_running_collector_shows_its_journal_and_no_gap_at_the_end(dataset: Da
 def test_what_metrics_say_now_is_shown_per_node(
     served: tuple[str, Metrics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gauges of each node, past any proxy; only this machine is ever asked, and no answer is no error."""
+    """Metrics are read from this machine only, past any proxy; no answer is no error."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     address, metrics = served
     metrics.state("n", NodeState(in_step=True, away=False, n_mempool=5, n_queued=3, n_waiting=2))
@@ -119,12 +119,12 @@ def test_what_metrics_say_now_is_shown_per_node(
     ],
 )
 def test_a_dataset_from_elsewhere_makes_nobody_else_be_asked(address: str, url: str | None) -> None:
-    """An address in a dataset that is not a loopback host and a port is never asked."""
+    """An address from a dataset that is not a loopback host and a port gives no URL."""
     assert metrics_url(address) == url
 
 
 def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> None:
-    """The same in both; a folder that is no dataset is an error."""
+    """The command prints the status as text and as JSON; a folder that is no dataset is an error."""
     shown = CliRunner().invoke(app, ["status", str(dataset.root)])
     assert shown.exit_code == 0
     assert "no collector is running" in shown.stdout
@@ -137,7 +137,7 @@ def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> Non
 
 
 def test_many_gaps_do_not_fill_the_screen(tmp_path: Path) -> None:
-    """The newest are shown, with durations in a unit people use; all of them are in the JSON."""
+    """Text shows only the 20 newest gaps, with readable durations; JSON has all of them."""
     now_us = time.time_ns() // 1000
     rows = make_rows()
     minutes = [(-20 * number - 10, -20 * number - 5) for number in range(30)]
