@@ -118,7 +118,7 @@ def test_times_follow_each_other(played: Played) -> None:
 
 
 def test_pools_sum_up_their_blocks_and_one_of_them_is_unknown(played: Played, smoke: Scenario) -> None:
-    """The counts of each pool are those of its blocks; a pool without rules has the label of nobody."""
+    """The counts of each pool are those of its blocks; a pool without rules has the label `unknown`."""
     truth = played[1]
     for pool in truth.pools:
         blocks = [block for block in truth.blocks if block.pool == pool.slug]

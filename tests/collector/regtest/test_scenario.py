@@ -1,4 +1,4 @@
-"""Test scenario files: their rules, the errors of wrong ones, and the scenarios that come with the package."""
+"""Test scenario files: their rules, the errors of wrong ones, and the scenarios of the package."""
 
 import tomllib
 from collections import Counter
