@@ -26,7 +26,6 @@ from collector.errors import CollectorError, NodeUnavailable
 from collector.external.cli import import_external
 from collector.journal.segment import journal_folder
 from collector.log import configure_logging, printable
-from collector.monitor.http import try_address
 from collector.node.preflight import client_for, examine, refuse_same_node_twice
 from collector.regtest import find_bitcoind, load_scenario
 from collector.regtest.demo import DATASET, claim_folder, run_demo
@@ -245,6 +244,8 @@ def _describe(settings: Settings) -> None:
             print(f"would first seal what an earlier run left in {journal}")
     print(f"would seal Parquet files every {settings.seal_interval_s:g} s")
     if settings.metrics:
+        from collector.monitor.http import try_address  # noqa: PLC0415 - loads uvicorn, which is slow
+
         try_address(settings.metrics, allow_remote=settings.allow_remote_metrics)
     print(
         f"would serve /metrics, /healthz, /readyz at {settings.metrics}" if settings.metrics else "no metrics"

@@ -17,7 +17,6 @@ from collector.dataset.open import Dataset
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal.segment import Segment, journal_folder, journal_folders
 from collector.monitor.health import Health
-from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics
 from collector.monitor.systemd import Notifier
 from collector.service.memory import (
@@ -49,6 +48,8 @@ def run(settings: Settings, stop: threading.Event) -> int:
         prepared = _prepared(settings, at_end, stop)
         collect_garbage_seldom()
         if settings.metrics:
+            from collector.monitor.http import MonitorServer  # noqa: PLC0415 - loads uvicorn, which is slow
+
             allow_remote = settings.allow_remote_metrics
             at_end.callback(MonitorServer(settings.metrics, metrics, health, allow_remote=allow_remote).close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
