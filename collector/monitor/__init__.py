@@ -1,1 +1,1 @@
-"""Report the state of the collector: metrics, health, an HTTP server for both, and word to systemd."""
+"""Report the state of the running collector: metrics, health, an HTTP server, messages to systemd."""

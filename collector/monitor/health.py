@@ -1,9 +1,10 @@
-"""Say whether the service is alive and whether it is ready, and if not, why not.
+"""Decide whether the service is alive and whether it is ready, and list the reasons when it is not.
 
-It is *alive* while every node's thread takes turns. When one hangs, a restart helps, so systemd's watchdog
-asks this. It is *ready* while the dataset is complete up to now: every node is followed, its journal can be
-written, and nothing is far behind. A node that does not answer makes the service unready but not dead,
-because a restart of ours would not bring the node back.
+It is *alive* while the thread of every node finishes turns (a turn handles the messages that have arrived).
+When a thread hangs, a restart of the service helps, so systemd's watchdog relies on this. It is *ready* while
+the dataset is complete up to now: every node is followed, its journal can be written, and nothing is far
+behind. A node that does not answer makes the service unready but not dead, because a restart of our service
+would not bring the node back.
 """
 
 import os
@@ -23,7 +24,10 @@ LEAST_FREE_BYTES: Final = 64 << 20
 
 
 class Health:
-    """The health of every node; `journals` holds the folder of each node's journal, which must exist."""
+    """Judges the health of every node from the states that the nodes' threads report to `metrics`.
+
+    `journals` maps the name of each node to the folder of its journal, which must exist.
+    """
 
     def __init__(
         self, metrics: Metrics, journals: Mapping[str, Path], *, clock: Callable[[], float] = time.monotonic
@@ -33,10 +37,10 @@ class Health:
         self._clock = clock
 
     def stalled(self) -> list[str]:
-        """List the nodes whose thread has taken no turn for too long, each with a sentence.
+        """Return a sentence for each node whose thread has not finished a turn for STALLED_S seconds.
 
-        A thread that has not started yet does not count, nor does one that waits for the disk: it goes on
-        by itself.
+        A thread that has not started yet is left out. So is one that waits for disk space: it continues by
+        itself.
         """
         waiting = self._metrics.blocked()
         return [
@@ -46,7 +50,7 @@ class Health:
         ]
 
     def unready(self) -> list[str]:
-        """List the reasons why the dataset is not complete up to now; empty when it is."""
+        """Return the reasons why the dataset is not complete up to now; empty when it is complete."""
         states, blocked = self._metrics.states(), self._metrics.blocked()
         reasons = [f"node {node}: nothing can be written: {why}" for node, why in blocked.items()]
         for node, folder in self._journals.items():
@@ -55,11 +59,14 @@ class Health:
         return reasons
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """Return the last known state of each node, by name."""
+        """Return the last reported state of each node as JSON objects, by the node's name."""
         return {node: _as_json(state) for node, state in self._metrics.states().items()}
 
     def _lags(self, state: NodeState | None) -> list[str]:
-        """List in which ways a node's data are behind; empty when they are complete up to now."""
+        """Return the reasons why one node's rows are not complete up to now; empty when they are.
+
+        `state` is None before the first turn of the node's thread.
+        """
         if state is None:
             return ["not followed yet: it is starting, or an earlier run's messages are being recovered"]
         if state.away:
@@ -82,7 +89,7 @@ def _as_json(state: NodeState) -> dict[str, Any]:
 
 
 def _unwritable(folder: Path) -> list[str]:
-    """List why the journal in this folder could not be written; empty when it can."""
+    """Return why the journal in this folder cannot be written; the list is empty when it can be written."""
     if not os.access(folder, os.W_OK):
         return [f"the journal {folder} cannot be written"]
     try:

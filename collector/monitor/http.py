@@ -35,10 +35,10 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class MonitorServer:
-    """Answers at `address`, e.g. 127.0.0.1:9733 or [::1]:9733, until closed.
+    """Serves HTTP at `address`, for example 127.0.0.1:9733 or [::1]:9733, from its creation until `close`.
 
-    Raises SettingsError for an address that other machines can reach without `allow_remote`, and for one
-    where we cannot listen.
+    Raises SettingsError for an address that other machines can reach, unless `allow_remote` is true, and for
+    an address at which we cannot listen.
     """
 
     def __init__(self, address: str, metrics: Metrics, health: Health, *, allow_remote: bool = False) -> None:
@@ -68,7 +68,7 @@ class MonitorServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving, and wait for the thread."""
+        """Stop serving, wait for the server's thread to end, and close the listening socket."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
@@ -78,9 +78,10 @@ class MonitorServer:
         await self._server.serve(sockets=[self._socket])
 
     def _on_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log what goes wrong between requests; a lack of descriptors only the first time.
+        """Log an error that the event loop reports outside of requests; a lack of descriptors only once.
 
-        The event loop then accepts nothing for a second, and tries again.
+        When descriptors run out, the event loop accepts no connection for a second and then tries again.
+        Connections that clients break are not logged.
         """
         error = context.get("exception")
         if isinstance(error, ConnectionError):
@@ -92,7 +93,10 @@ class MonitorServer:
             log.error("metrics.failed", message=context["message"], exc_info=error)
 
     async def _answer_request(self, scope: dict[str, Any], _receive: object, send: Send) -> None:
-        """Answer one request; this is an ASGI application."""
+        """Answer one HTTP request, as an ASGI application.
+
+        An unexpected error is logged and answered with status 500.
+        """
         try:
             status, content_type, body = self._answer(scope["method"], scope["path"])
         except Exception as error:
@@ -104,7 +108,7 @@ class MonitorServer:
         await send({"type": "http.response.body", "body": body})
 
     def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Return the status, the content type and the body for a path."""
+        """Return the status, content type and body of the answer to an HTTP method and path."""
         if method not in ("GET", "HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", PATHS
         if path == "/metrics":
@@ -116,29 +120,39 @@ class MonitorServer:
         return HTTPStatus.NOT_FOUND, "text/plain", PATHS
 
     def _report(self, name: str, reasons: list[str]) -> tuple[HTTPStatus, str, bytes]:
-        """Return the answer that says whether the service is alive or ready, and if not, why not."""
+        """Return the answer to /healthz or /readyz: status 503 if there are `reasons` against it, else 200.
+
+        The body is JSON: `name` ("alive" or "ready") with true or false, the reasons, and the state of each
+        node.
+        """
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
         content = {name: not reasons, "reasons": reasons, "nodes": self._health.nodes()}
         return status, "application/json", json.dumps(content).encode() + b"\n"
 
 
 class _Server(uvicorn.Server):
-    """A server that accepts few connections at once, and lets many wait for it."""
+    """Serves HTTP as uvicorn does, but lets many connections wait in the kernel until they are accepted."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; asyncio has one number for what it accepts at once and for what may wait."""
+        """Start to listen on the sockets, then raise the number of connections that may wait to MAX_WAITING.
+
+        asyncio has only one setting for how many connections it accepts at once and how many may wait.
+        """
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(MAX_WAITING)
 
 
 def try_address(address: str, *, allow_remote: bool = False) -> None:
-    """Raise SettingsError where a MonitorServer would; the port is free again afterwards."""
+    """Raise SettingsError if a MonitorServer could not listen at `address`; the port stays free."""
     _bound(address, allow_remote=allow_remote).close()
 
 
 def _bound(address: str, *, allow_remote: bool) -> socket.socket:
-    """Return a socket that is bound to the address."""
+    """Return a socket that listens at `address` (HOST:PORT).
+
+    Raises SettingsError when the port cannot be used, or when other machines can reach it and may not.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not allow_remote and not is_loopback(host):
@@ -157,11 +171,11 @@ def _bound(address: str, *, allow_remote: bool) -> socket.socket:
 
 
 def _bounded_protocol() -> type[H11Protocol]:
-    """Make the class of a server's connections, which share one limit."""
+    """Return a new connection class for one server; all its connections count towards one limit."""
     connections: dict[H11Protocol, asyncio.TimerHandle] = {}  # oldest first, with the deadline of each
 
     class BoundedProtocol(H11Protocol):
-        """One connection; it is closed at its deadline, or when it is the oldest of too many."""
+        """Handles one connection; closes it at its deadline, or when it is the oldest of too many."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)

@@ -35,7 +35,7 @@ LOSSES: Final = tuple(each for each in END_REASONS if each not in ("sealed", "sh
 
 
 class NodeState(NamedTuple):
-    """The state of one node's session at the end of a turn."""
+    """Describes how one node's session stands at the end of a turn."""
 
     in_step: bool
     away: bool  # its RPC does not answer
@@ -49,18 +49,21 @@ class NodeState(NamedTuple):
 
 
 class Storage(Protocol):
-    """The owner of a journal, who knows whether it can be written."""
+    """Owns one node's journal and knows whether it can be written."""
 
     @property
     def blocked(self) -> str:
-        """Why the journal cannot be written now; empty when it can."""
+        """Return why the journal cannot be written now; empty when it can be written."""
 
 
 AWAY: Final = NodeState(in_step=False, away=True, n_mempool=0, n_queued=0, n_waiting=0)
 
 
 class Metrics:
-    """The counters and gauges of one process. Safe to use from several threads."""
+    """Holds the Prometheus counters and gauges of this process; several threads may use it at once.
+
+    `nodes` are the names of the nodes; their counters exist from the start with the value 0.
+    """
 
     def __init__(self, nodes: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
@@ -81,14 +84,16 @@ class Metrics:
         self._lag = self._histogram("lag_seconds", "From receipt to the journal, per turn.", LAG_BUCKETS_S)
         self._seal = self._histogram("seal_seconds", "Duration of a seal.", SEAL_BUCKETS_S)
         self._sealed = self._gauge("last_seal_timestamp_seconds", "When the last seal ended.", "node")
-        self._last = self._gauge("last_message_timestamp_seconds", "When it came.", "node", "topic")
+        self._last = self._gauge(
+            "last_message_timestamp_seconds", "When the topic's last message came.", "node", "topic"
+        )
         self._turn = self._gauge(
             "last_turn_timestamp_seconds", "When the node's thread last took a turn.", "node"
         )
         self._offset = self._gauge(
             "clock_offset_seconds", "Our clock minus the node host's at the session's start.", "node"
         )
-        self._in_step = self._gauge("in_step", "1 when our copy of the mempool is the node's.", "node")
+        self._in_step = self._gauge("in_step", "1 while our copy of the mempool equals the node's.", "node")
         self._away = self._gauge("rpc_away", "1 while the node's RPC does not answer.", "node")
         self._mempool = self._gauge(
             "mempool_transactions", "Transactions in our copy of the mempool.", "node"
@@ -105,13 +110,17 @@ class Metrics:
             self._expect(node)
 
     def began(self, node: str, facts: Mapping[str, Any]) -> None:
-        """Count a session; `facts` is its row of `nodes`."""
+        """Count the start of a session with a node; `facts` is the session's row of the table `nodes`."""
         self._sessions.labels(node).inc()
         if facts.get("clock_offset_us") is not None:
             self._offset.labels(node).set(facts["clock_offset_us"] / 1e6)
 
     def received(self, node: str, messages: Sequence[Message]) -> None:
-        """Count messages of a node, in the order they came; call it once they are journalled."""
+        """Count messages from a node and record how late they reached the journal.
+
+        `messages` are the messages of one turn in the order of arrival; call this when they are in the
+        journal.
+        """
         lag_s = max(0.0, time.time() - messages[0].received_ns / 1e9) if messages else 0.0
         self._lag_s[node] = lag_s
         if not messages:
@@ -123,26 +132,26 @@ class Metrics:
             self._last.labels(node, topic).set(newest[topic] / 1e9)
 
     def lost(self, node: str, topic: str, reason: str) -> None:
-        """Count a gap in a topic's stream."""
+        """Count one loss in the stream of a node's topic; `reason` is an `end_reason` of table `coverage`."""
         self._losses.labels(node, topic, reason).inc()
 
     def resynced(self, node: str, reason: str) -> None:
-        """Count a loss of our copy of the mempool."""
+        """Count that we stopped trusting our copy of a node's mempool and asked for a new snapshot."""
         self._resyncs.labels(node, reason).inc()
 
     def wrote(self, rows: Mapping[str, int]) -> None:
-        """Count rows by table."""
+        """Add to the count of rows made; `rows` maps the name of each table to its number of new rows."""
         for table, count in rows.items():
             self._rows.labels(table).inc(count)
 
     def sealed(self, node: str, duration_s: float, n_files: int) -> None:
-        """Count a seal."""
+        """Count the Parquet files that a node's thread has just sealed, and record how long the seal took."""
         self._seal.labels(node).observe(duration_s)
         self._sealed.labels(node).set_to_current_time()
         self._files.inc(n_files)
 
     def state(self, node: str, state: NodeState) -> None:
-        """Set the gauges of a node to its state at the end of a turn."""
+        """Set a node's gauges to the given state, to which the lag and the present time are added."""
         state = state._replace(lag_s=self._lag_s.get(node, 0.0), turn_s=time.monotonic())
         with self._lock:
             self._states[node] = state
@@ -155,39 +164,45 @@ class Metrics:
         self._oldest.labels(node).set(state.waiting_s)
 
     def turned(self, node: str) -> None:
-        """Note that a node's thread is at work, though its turn has not ended."""
+        """Record that a node's thread is still at work, so that a long turn does not count as a hang."""
         with self._lock:
             if node in self._states:
                 self._states[node] = self._states[node]._replace(turn_s=time.monotonic())
 
     def away(self, node: str, reason: str = "") -> None:
-        """Note that a node does not answer, or cannot be followed yet; its thread goes on asking."""
+        """Record that a node does not answer or cannot be followed yet; `reason` says why, if it is known."""
         self.state(node, AWAY._replace(reason=reason))
 
     def states(self) -> dict[str, NodeState]:
-        """Return the last known state of each node, by name."""
+        """Return the last reported state of each node, by the node's name."""
         with self._lock:
             return dict(self._states)
 
     def report_storage(self, node: str, storage: "Storage") -> None:
-        """Report at each scrape whether a node's journal can be written.
+        """Report at each scrape whether a node's journal can be written, by asking `storage`.
 
-        The node's own thread cannot report it: it waits until the journal can be written.
+        The node's own thread cannot report this, because it waits until the journal can be written.
         """
         self._storages[node] = storage
         self._storage.labels(node).set_function(lambda: float(bool(storage.blocked)))
 
     def blocked(self) -> dict[str, str]:
-        """Return, by node, why its journal cannot be written; nodes without a problem are left out."""
+        """Return by node why its journal cannot be written; nodes without such a problem are left out."""
         reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
         return {node: reason for node, reason in reasons.items() if reason}
 
     def report_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
-        """Report at each scrape the free space of the dataset's disk and the size of each node's journal."""
+        """Report at each scrape the free space of the dataset's disk and the size of each node's journal.
+
+        `journals` maps the name of each node to the folder of its journal.
+        """
         self.registry.register(_Disk(dataset, journals))
 
     def _expect(self, node: str) -> None:
-        """Set a node's counters to 0 at the start: Prometheus sees no increase in one that appears at 1."""
+        """Create a node's counters with the value 0, before anything is counted.
+
+        Prometheus sees no increase in a counter that first appears with the value 1.
+        """
         self._sessions.labels(node)
         self._in_step.labels(node)
         self._away.labels(node)
@@ -209,7 +224,7 @@ class Metrics:
 
 
 class _Disk(Collector):
-    """Reads disk space and journal sizes from the file system at each scrape."""
+    """Measures free disk space and journal sizes at each scrape, from the file system."""
 
     def __init__(self, dataset: Path, journals: Mapping[str, Path]) -> None:
         self._dataset = dataset
@@ -229,7 +244,7 @@ class _Disk(Collector):
 
 
 def _size_bytes(folder: Path) -> int:
-    """Return the size of the segments in a journal's folder; a segment may vanish while we add them up."""
+    """Return the total size of the journal segments in a folder; a segment that vanishes counts as 0."""
     total = 0
     for segment in folder.glob("*.journal"):
         try:

@@ -1,7 +1,8 @@
 """Report the state of the service to systemd by sd_notify(3): datagrams of NAME=value lines.
 
 Nothing is sent without NOTIFY_SOCKET in the environment. WATCHDOG=1 is sent only while every node's thread
-takes turns, so that systemd restarts a service whose thread hangs. The journal makes that restart lossless.
+finishes turns, so that systemd restarts a service whose thread hangs. The journal makes that restart
+lossless.
 """
 
 import os
@@ -21,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """Sends READY and STOPPING when asked to, and STATUS and WATCHDOG from a thread of its own."""
+    """Sends READY=1 and STOPPING=1 on request, and STATUS and WATCHDOG=1 regularly from its own thread."""
 
     def __init__(self, health: Health, environment: Mapping[str, str] = os.environ) -> None:
         self._health = health
@@ -45,13 +46,13 @@ class Notifier:
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        """Stop reporting and wait for the thread to end."""
+        """Stop sending reports and wait for the thread to end."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        """Report at equal intervals until `close`; the status only when it has changed."""
+        """Send WATCHDOG=1 regularly until `close`, unless a node's thread hangs; send STATUS on a change."""
         pause_s = min(self._period_s / BEATS_PER_PERIOD, LONGEST_PAUSE_S)
         while not self._stopping.wait(pause_s):
             stalled = self._health.stalled()
@@ -64,7 +65,7 @@ class Notifier:
                 self._send(f"STATUS={status}")
 
     def _send(self, line: str) -> None:
-        """Send one line to systemd; log a warning when that fails."""
+        """Send one line to systemd's socket, if there is one; log a warning when that fails."""
         if not self._address:
             return
         try:
@@ -76,7 +77,7 @@ class Notifier:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:
-    """Return the watchdog's period that systemd asks for, or our own when it asks for none."""
+    """Return the watchdog period in seconds that systemd asks of this process, or 60 seconds by default."""
     is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     period_us = environment.get("WATCHDOG_USEC", "") if is_ours else ""
     return int(period_us) / 1e6 if period_us.isdigit() else LONGEST_PAUSE_S * BEATS_PER_PERIOD

@@ -1,1 +1,1 @@
-"""Run the live collector: one thread per node, one session per run of a node."""
+"""Run the live collector: one thread for each node, and one session for each run of a node."""

@@ -1,4 +1,4 @@
-"""Keep the process small: load only what it needs, collect garbage seldom, return freed memory."""
+"""Keep the process small: import little, collect garbage seldom, return freed memory to the system."""
 
 import ctypes
 import gc
@@ -24,7 +24,7 @@ MOST_ARENAS = 2  # of the C library; by default it has eight per processor, and 
 
 
 def limit_freed_memory() -> None:
-    """Make the C library keep less freed memory; call it before the first thread begins."""
+    """Limit how much freed memory the C library keeps; call this before the first thread begins."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, LEAST_MAPPED_BYTES)
@@ -32,7 +32,7 @@ def limit_freed_memory() -> None:
 
 
 class _Hidden(MetaPathFinder):
-    """Makes the import of one package fail as if it were not installed."""
+    """Makes the import of one package fail as if the package were not installed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,7 +44,7 @@ class _Hidden(MetaPathFinder):
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Hide a package from imports while the block runs."""
+    """Hide one package from imports while the `with` block runs."""
     finder = _Hidden(name)
     sys.meta_path.insert(0, finder)
     try:
@@ -64,9 +64,9 @@ def avoid_pandas() -> None:
 
 
 def load_compiled_loops() -> None:
-    """Load the compiled loops; when they are not compiled yet, a process of its own compiles them first.
+    """Load the machine code of our numba loops; if it is not on disk, a child process compiles it first.
 
-    A compiler that has worked in this process would keep 50 MB for good. numba also tries once to load
+    A compiler that has run in this process would keep 50 MB until the end. numba also tries once to load
     SciPy's linear algebra, another 50 MB that our loops do not need, so we hide it.
     """
     if not all(map(is_compiled, (hash_groups, copy_outpoints, rate_blocks))):
@@ -77,20 +77,23 @@ def load_compiled_loops() -> None:
 
 
 def is_compiled(loop: Any) -> bool:
-    """Whether the machine code of a numba loop is on disk, or no process could keep it there."""
+    """Return whether the machine code of a numba loop is on disk for this Python version.
+
+    A loop for which numba has no cache folder counts as compiled: no other process could compile it for us.
+    """
     folder = loop.stats.cache_path
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
     return folder is None or any(Path(folder).glob(f"*.{loop.__name__}-*.{version}*.nbi"))
 
 
 def collect_garbage_seldom() -> None:
-    """Make Python search for garbage cycles seldom: we make many rows, and they form no cycles."""
+    """Make Python search for reference cycles seldom: we make many rows, and they form no cycles."""
     gc.collect()
     gc.set_threshold(100_000, 50, 100)
 
 
 def return_freed_memory() -> None:
-    """Return the freed memory that Arrow and the C library keep to the operating system."""
+    """Give the memory that Arrow and the C library have freed but still keep back to the operating system."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
     if trim is not None:

@@ -1,8 +1,8 @@
-"""Follow one node for as long as the service runs: one session after the other, each until the node restarts.
+"""Follow one node for as long as the service runs: one session after another, each until the node restarts.
 
-A failure concerns this node alone. Where other nodes are watched too, the failed one is tried again after
-pauses that double, and the others go on undisturbed. A node that is watched alone ends the service, and
-whoever started the service starts it again.
+A failure concerns this node alone. Where other nodes are watched too, the failed node is tried again after
+pauses that double, and the others continue undisturbed. When only one node is watched, its failure ends the
+service, and whatever started the service starts it again.
 """
 
 import queue
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class Prepared(NamedTuple):
-    """A node that was examined, and a source that receives from it."""
+    """Holds a checked node, the name of its next session, and a source connected to its topics."""
 
     name: str
     session: str
@@ -53,10 +53,11 @@ def prepare(
     patience_s: float = 0.0,
     stop: threading.Event | None = None,
 ) -> Prepared:
-    """Examine a node and subscribe to it; from here on nothing it publishes is missed.
+    """Check a node and subscribe to its topics; from then on we miss nothing that it publishes.
 
-    Raises WrongChain, MissingTopic, NodeUnavailable or NodeRefused, each with what to do about it;
-    NodeUnavailable also when `stop` is set meanwhile.
+    While the node does not answer, it is tried again for `patience_s` seconds. Raises WrongChain,
+    MissingTopic, NodeUnavailable or NodeRefused, each with advice; NodeUnavailable also when `stop` is set
+    meanwhile.
     """
     stop = stop or threading.Event()
     client = client_for(node, settings.chain, patience_s=patience_s, stop=stop)
@@ -80,7 +81,7 @@ def prepare(
 def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: threading.Event) -> None:
     """Wait until a node has read its saved mempool, which it publishes as if the transactions were new.
 
-    Raises NodeUnavailable when that takes longer than `patience_s`.
+    Raises NodeUnavailable when that takes longer than `patience_s` seconds.
     """
     deadline_s = time.monotonic() + patience_s
     while not client.call("getmempoolinfo").get("loaded", True):
@@ -92,7 +93,10 @@ def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: thread
 
 
 class NodeWatch:
-    """One node, its journal and the thread that follows it."""
+    """Follows one node in a thread of its own and owns the node's journal.
+
+    The constructor opens the journal and seals what it holds. Setting `stop` ends the thread.
+    """
 
     def __init__(
         self,
@@ -114,9 +118,11 @@ class NodeWatch:
         self._journal, self._unfinished = self._open_journal()
 
     def start(self, prepared: Prepared | None, stored: StoredBlocks) -> None:
-        """Start the thread that follows the node, or waits for it when it is not `prepared`.
+        """Start the thread that follows the node.
 
-        `stored` are the blocks of the dataset once every journal has been recovered.
+        `prepared` is the checked and subscribed node; with None the thread first waits for the node to
+        answer. `stored` is the set of blocks that the dataset holds, read after every journal has been
+        recovered.
         """
         self._stored = stored
         self._thread = threading.Thread(target=self._run, args=(prepared,), name=f"watch-{self._node.name}")
@@ -124,17 +130,17 @@ class NodeWatch:
 
     @property
     def blocked(self) -> str:
-        """Why the journal cannot be written now; empty when it can."""
+        """Return why the journal cannot be written now; empty when it can be written."""
         return self._journal.blocked
 
     def join(self) -> None:
-        """Wait until the thread ends, and close the journal."""
+        """Wait until the thread has ended, then close the journal."""
         if self._thread is not None:
             self._thread.join()
         self._journal.close()
 
     def _open_journal(self) -> tuple[Journal, list[Message]]:
-        """Open the node's journal and seal what it holds; returns also the messages without rows."""
+        """Open the node's journal and seal its complete rows; return it and the messages without rows."""
         folder = journal_folder(self._dataset.root, self._dataset.chain, self._node.name)
         journal = Journal(folder, fsync_interval_s=self._settings.fsync_interval_s, stop=self._stop)
         try:
@@ -144,7 +150,7 @@ class NodeWatch:
             raise
 
     def _run(self, prepared: Prepared | None) -> None:
-        """Follow the node until the stop, and begin again after each failure, later every time."""
+        """Follow the node until the service stops; after a failure try again, with pauses that get longer."""
         pauses = Backoff(RETRY_WAIT_S, LONGEST_WAIT_S)
         while not self._stop.is_set():
             try:
@@ -157,7 +163,7 @@ class NodeWatch:
             pauses.wait(self._stop)
 
     def _failed(self, error: Exception) -> None:
-        """Keep and log a failure; end the service when no other node is watched."""
+        """Keep and log the error that ended an attempt; stop the service when this is its only node."""
         self.error = error
         text = f"{type(error).__name__}: {error}"
         traceback = None if isinstance(error, CollectorError) else error
@@ -167,7 +173,10 @@ class NodeWatch:
             self._stop.set()
 
     def _follow(self, prepared: Prepared | None) -> None:
-        """Make rows of what an earlier run left, then run one session after the other until the stop."""
+        """Complete the rows of earlier runs, then run one session after another until the service stops.
+
+        Returns early when the recovery of earlier runs was interrupted by the stop.
+        """
         try:
             while not self._stop.is_set():
                 prepared = prepared or self._await_node()
@@ -181,7 +190,10 @@ class NodeWatch:
                 prepared.source.stop()
 
     def _reopen_journal(self) -> None:
-        """Go back to what the journal holds: the next recovery makes the rows that a session left."""
+        """Close the journal and open it again, so that the next recovery completes what a session left.
+
+        Blocks that this node had reserved in the set of stored blocks, but not stored, may be fetched again.
+        """
         self._journal.close()
         self._journal, self._unfinished = self._open_journal()
         hashes = self._dataset.read_columns(BLOCKS, "block_hash")
@@ -189,7 +201,10 @@ class NodeWatch:
         self._stored.cancel_reservations(self._node.name, stored)
 
     def _run_session(self, prepared: Prepared) -> Outcome:
-        """Run one session, until the stop or until the node restarts."""
+        """Run one session until the service stops or the node restarts, and return how it ended.
+
+        Returns NODE_AWAY when the node does not answer at the start of the session.
+        """
         # The node is asked again now that the subscription stands, because every change after the tip that
         # it names must reach us.
         try:
@@ -216,7 +231,7 @@ class NodeWatch:
         )
 
     def _await_node(self) -> Prepared | None:
-        """Wait until the node answers again; None when the service stops first."""
+        """Try the node until it answers, and return it prepared; return None if the service stops first."""
         reason = ""
         while not self._stop.is_set():
             self._metrics.away(self._node.name, reason)
@@ -230,9 +245,9 @@ class NodeWatch:
         return None
 
     def _recover(self, prepared: Prepared) -> Outcome:
-        """Make rows of what killed runs had received, and of the coverage they left open.
+        """Make the rows and coverage of killed sessions, from the messages in the journal and the ring.
 
-        The outcome is LEFT when the service is stopped meanwhile.
+        Returns LEFT when the service is stopped before every such session is complete, else COMPLETE.
         """
         messages, self._unfinished = self._unfinished, []
         # Each session is sealed before the coverage of the next becomes rows.

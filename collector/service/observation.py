@@ -1,8 +1,8 @@
-"""Keep the coverage of one session: open and close intervals as the stream breaks and comes back.
+"""Keep the coverage of one session: start an interval when a topic's stream works, end it when it breaks.
 
-Losses in the stream, steps of the wall clock and findings of the watchdog all end an interval. Each one
-becomes a row of `coverage` with its reason, is logged and counted, and reaches the pipeline in its place
-among the messages.
+Losses in the stream, steps of the wall clock and findings of the watchdog each end an interval. An ended
+interval becomes a row of the table `coverage` with its reason; the loss is logged and counted, and the
+pipeline learns of it at its place among the messages.
 """
 
 import time
@@ -30,22 +30,22 @@ log = structlog.get_logger(__name__)
 
 
 class Subscription(Protocol):
-    """The part of a source of messages that coverage needs."""
+    """Defines what coverage needs to know of a source of messages."""
 
     @property
     def topics(self) -> Sequence[str]:
-        """The topics that are subscribed to."""
+        """Return the names of the subscribed topics."""
 
     @property
     def subscribed_at_us(self) -> int:
-        """The moment (wall clock) since which the subscription stands."""
+        """Return when the subscription to every topic was in place (wall clock, microseconds since 1970)."""
 
     def reconnect(self, topics: Collection[str]) -> None:
-        """Make the connections of these topics again."""
+        """Close the connections of these topics and connect again."""
 
 
 class Observation:
-    """The coverage of one session: what was really observed, and what ended each interval."""
+    """Keeps one session's coverage: which spans of each topic were really observed, and why each ended."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Observation:
         steps: StepDetector,
         watchdog_interval_s: float,
     ) -> None:
-        self.restarted = ""  # how we know that the node is another process now; empty while it is the same
+        self.restarted = ""  # what showed that the node has restarted; empty while it has not
         self._ledger = ledger
         self._pipeline = pipeline
         self._origin = pipeline.origin
@@ -72,28 +72,31 @@ class Observation:
         )
         self._subscription: Subscription | None = None
         self._to_open: list[str] = []  # topics whose interval was closed by a step of the clock
-        # Topics that were silent: a new connection alone does not open their interval, only a message does.
+        # Topics found silent: only a message starts their interval again, a new connection alone does not.
         self._silent: set[str] = set()
         self._state = b""
 
     def begin(self, subscription: Subscription) -> None:
-        """Open the intervals of all topics, from the moment the subscription stands."""
+        """Start a coverage interval for each topic, from the moment when the subscription was in place."""
         self._subscription = subscription
         for topic in subscription.topics:
             self._ledger.open(topic, subscription.subscribed_at_us)
         self.hold([])
 
     def restore(self, coverage_state: bytes | None) -> None:
-        """Go on from the intervals that a killed run left open in the journal.
+        """Load the coverage intervals that a killed run had open, from their state in the journal.
 
-        The intervals of the topics go on with the messages left in its ring. The interval of `mempool` ends:
-        our copy of the mempool was lost with the process.
+        The intervals of the topics continue with the messages left in the killed run's ring. The interval of
+        `mempool` ends here, because our copy of the mempool was lost with the process.
         """
         rows = self._ledger.restore(coverage_state)
         self.hold(rows + self._ledger.close("mempool", "killed", NO_CLEAN_STOP))
 
     def take_late(self, items: Iterable[Message | Notice]) -> list[Message]:
-        """Count what a killed run had received and not journalled; returns the messages among it."""
+        """Count in coverage what a killed run left in its ring; return the messages, without the notices.
+
+        Malformed messages become rows of `rejects`, unless the killed run had already made their rows.
+        """
         items = list(items)
         self.hold(self._ledger.continue_with(items))
         done_ns = int(self._journal.states.get(MALFORMED_STATE + self._origin[1], b"0"))
@@ -103,32 +106,35 @@ class Observation:
         return [item for item in items if type(item) is Message]
 
     def ask_on_time(self) -> None:
-        """Let the watchdog look at the node when it is time."""
+        """Let the watchdog ask the node for a new look when one is due."""
         self._watchdog.ask_on_time()
 
     def seal(self) -> None:
-        """Give out coverage rows for all that was observed so far and whose rows are committed."""
+        """Write coverage rows for the span observed so far, up to the first message with uncommitted rows."""
         self._give_out(self._ledger.seal(self._batches.first_uncommitted))
 
     def close(self, reason: str, detail: str | None = None) -> None:
-        """Close every interval; a row is given out when all that it covers is committed, by any run."""
+        """End every coverage interval for `reason`; its row is written once the rows it covers are committed.
+
+        If this run stops before that, the next run writes the row.
+        """
         self.hold(self._ledger.close_all(reason, detail))
 
     def end(self, reason: str, detail: str | None = None) -> None:
-        """Close every interval and give out all coverage rows: the session is over."""
+        """End every coverage interval and write all coverage rows at once, because the session is over."""
         self._ledger.hold_back(self._ledger.close_all(reason, detail))
         self._give_out(self._ledger.release_committed({}))
 
     def drop_states(self) -> None:
-        """Remove the session's states from the journal: the next run has nothing more to close."""
+        """Remove this session's saved states from the journal: the next run has no interval to end."""
         for state in (COVERAGE_STATE, MALFORMED_STATE):
             self._journal.set_state(state + self._origin[1], None)
 
     def take(self, items: list[Any]) -> list[Any]:
-        """Count the items of a turn, and open or close intervals; returns the items for the pipeline.
+        """Count a turn's messages in coverage, end or start intervals, and return the items for the pipeline.
 
-        When the node restarted, these are the items before the restart and every answer. The ledger's state
-        goes to the journal together with the messages that it counts.
+        When the node has restarted, only the items before the restart and all answers to requests are
+        returned. The ledger's state goes to the journal together with the messages that it counts.
         """
         rows: list[CoverageRow] = []
         self._give_out(self._ledger.release_committed(self._batches.first_uncommitted))
@@ -159,23 +165,30 @@ class Observation:
         return items
 
     def hold(self, rows: Sequence[CoverageRow]) -> None:
-        """Hold closed intervals until everything they cover is committed, and journal the ledger's state."""
+        """Keep rows of ended intervals until all that they cover is committed; journal the ledger's state."""
         self._ledger.hold_back(rows)
         self._give_out([])
 
-    # --- what the watchdog asks and finds
+    # --- what the watchdog calls
 
     def our_state(self) -> OurState:
-        """Return our tip and the size of our mempool, for the watchdog's comparison."""
+        """Return our tip and the size of our copy of the mempool, for the watchdog's comparison."""
         return self._pipeline.our_state
 
     def prove(self, until_us: int) -> None:
-        """Extend the open intervals to a moment until which the watchdog has proven them complete."""
+        """Extend the open intervals of `sequence` and `mempool` until `until_us` (wall clock, microseconds).
+
+        The watchdog has proven that nothing was lost until then.
+        """
         for topic in ("sequence", "mempool"):
             self._ledger.extend_until(topic, until_us)
 
     def act_on(self, finding: Finding) -> None:
-        """Close the interval of a silent or broken topic, renew its connection, and have the gap filled."""
+        """End the interval of the topic that the watchdog found broken, and repair what can be repaired.
+
+        A silent topic gets a new connection, unless the node has given up its notifier; the pipeline is given
+        a notice of the loss, so that it fetches what is missing.
+        """
         node, _ = self._origin
         log.error("watchdog.found", node=node, **finding._asdict())
         notice = Notice(finding.reason, finding.topic, time.time_ns(), finding.detail)
@@ -189,10 +202,14 @@ class Observation:
             self._ledger.open(finding.topic, wall_us())
         self._pipeline.notice(notice)
 
-    # --- what ends and begins an interval
+    # --- the end and the start of intervals
 
     def _close_for_step(self, step: Step) -> list[CoverageRow]:
-        """Close every interval because the wall clock was set: later stamps do not continue the earlier."""
+        """End every interval because the wall clock was set; return the rows of the ended intervals.
+
+        The end of the turn starts a new interval for each topic, because later stamps do not continue the
+        earlier ones.
+        """
         node, _ = self._origin
         detail = f"the wall clock was set by {step.by_us / 1e6:+.3f} s"
         log.error("clock.stepped", node=node, detail=detail, advice="let a time daemon slew the clock")
@@ -205,7 +222,10 @@ class Observation:
         return self._ledger.close_all("clock_step", detail)
 
     def _take_notice(self, notice: Notice) -> list[CoverageRow]:
-        """Close the interval of a topic whose stream broke, or open it when the stream is back."""
+        """End a topic's interval when a notice reports a break, or start one when the topic is back.
+
+        Returns the rows of ended intervals. Raises CollectorError when receiving has failed altogether.
+        """
         node, _ = self._origin
         if notice.reason == "failed":
             raise CollectorError(f"receiving from {node} failed: {notice.detail}")
@@ -222,14 +242,14 @@ class Observation:
         return self._close(notice)
 
     def _reject_malformed(self, notice: Notice) -> None:
-        """Make the `rejects` row of bytes that are no message, and journal that it is made."""
+        """Write a `rejects` row for bytes that are no message, and journal that this row has been made."""
         row = reject_row(self._origin, "zmq", notice.received_ns // 1000, notice.detail, notice.body)
         self._journal.append("rejects", [row])
         self._journal.set_state(MALFORMED_STATE + self._origin[1], str(notice.received_ns).encode())
         self._metrics.wrote({"rejects": 1})
 
     def _close(self, notice: Notice) -> list[CoverageRow]:
-        """Close a topic's interval; none when it is closed already, because the same gap still lasts."""
+        """End a topic's interval and return its row; return none if the same gap has already ended it."""
         node, _ = self._origin
         assert notice.topic is not None  # noqa: S101 - the callers have checked it
         rows = self._ledger.close(notice.topic, notice.reason, notice.detail)
@@ -239,7 +259,10 @@ class Observation:
         return rows
 
     def _give_out(self, rows: Sequence[CoverageRow]) -> None:
-        """Journal coverage rows, and the ledger's state when it has changed, with the next flush."""
+        """Append coverage rows to the journal, and the ledger's state if it has changed.
+
+        They reach the disk with the next flush.
+        """
         if rows:
             self._journal.append("coverage", rows)
         state = self._ledger.state()

@@ -1,7 +1,8 @@
 """Turn one node's messages into rows: the copy of the mempool, removal reasons, fees and blocks together.
 
-One thread owns a pipeline. Messages, notices, answers and the passing of time go in. Rows go into batches.
-Requests go to the node's request threads, and the answers come back through the same queue as the messages.
+One thread owns a pipeline. Messages, notices, answers of the node and the passing of time go in. Rows go into
+batches. Requests go to the node's request threads, and the answers come back through the same queue as the
+messages.
 
 The `sequence` topic says what happened; `rawtx` and `rawblock` bring the transactions and blocks themselves.
 No order holds between two topics, so an event is held for a moment in which its transaction can arrive.
@@ -52,13 +53,13 @@ from collector.receive.records import Message, Notice
 from collector.service.watchdog import OurState
 
 Item = Message | Notice | FinishedRequest
-HOLD_US: Final = 50_000  # an event's transaction travels on another connection
+HOLD_US: Final = 50_000  # how long an event waits for its transaction, which another topic brings
 FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for missed blocks to be fetched
 log = structlog.get_logger(__name__)
 
 
 class _Held(NamedTuple):
-    """A message or notice of the `sequence` topic that is held until `due_us`."""
+    """Holds a message or notice of the `sequence` topic until `due_us` (monotonic clock, microseconds)."""
 
     due_us: int
     item: Message | Notice
@@ -66,14 +67,14 @@ class _Held(NamedTuple):
 
 
 class _WaitingSnapshot(NamedTuple):
-    """A snapshot that waits for missed blocks, so that transactions they contain count as mined."""
+    """Holds a mempool snapshot until missed blocks are fetched, so that their transactions count as mined."""
 
     request: int
     snapshot: MempoolSnapshot
 
 
 class Pipeline:
-    """Makes the rows of one node and session."""
+    """Makes the rows of one session of one node from its messages and from the node's answers."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Pipeline:
             recent=self._recent_blocks,
             on_resolved=self._block_resolved,
         )
-        self.restarted = ""  # how we know that the node is another process now; empty while it is the same
+        self.restarted = ""  # what showed that the node has restarted; empty while it has not
         self._coverage_rows: list[CoverageRow] = []
         self._requests = requests
         self._batches = batches
@@ -120,68 +121,74 @@ class Pipeline:
         self._held: deque[_Held] = deque()
         self._event_batch = batches.current  # of the event that the sync gave out last
         self._snapshot: _WaitingSnapshot | None = None
-        self._is_followed = False  # the sync said that it is in step, in the order of what it gives out
+        self._is_followed = False  # the sync's last report was InStep, and the clock was not set since
         self._is_cut = False  # the sequence topic's connection is down
         self._node_began_before_s = math.inf
-        self._listed: list[PendingEntry] = []  # by the snapshot that is being applied
+        self._listed: list[PendingEntry] = []  # entries of the snapshot that is being applied
 
     @property
     def n_mempool(self) -> int:
-        """Transactions in our copy of the mempool."""
+        """Return the number of transactions in our copy of the mempool."""
         return len(self.contents)
 
     @property
     def in_step(self) -> bool:
-        """Whether our copy of the mempool is the node's."""
+        """Return whether our copy of the mempool equals the node's, as far as the stream shows."""
         return self._sync.in_step
 
     @property
     def tip_hash(self) -> bytes | None:
-        """The node's tip as the stream announced it; None right after a block was disconnected."""
+        """Return the node's tip as the stream announced it; None right after a block was disconnected."""
         return self._blocks.tip_hash
 
     @property
     def our_state(self) -> OurState:
-        """Our tip and mempool size, to be compared with the node's; no size while events are undecided."""
+        """Return our tip and mempool size for comparison with the node's.
+
+        The size is None while our copy is out of step, or while events are not applied to it yet.
+        """
         is_settled = self._sync.in_step and not self.n_undecided
         return OurState(self._blocks.tip_hash, len(self._sync.txids) if is_settled else None)
 
     @property
     def is_filling(self) -> bool:
-        """Whether missing blocks are being looked for or fetched."""
+        """Return whether missing blocks are being looked for or fetched."""
         return self._blocks.is_filling
 
     @property
     def n_undecided(self) -> int:
-        """Events that our copy of the mempool does not reflect yet."""
+        """Return the number of events that are not applied to our copy of the mempool yet."""
         return len(self._held) + self._sync.n_waiting
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is better to leave messages in the ring for now, if there is room in it."""
+        """Return whether fee requests lag so much that new messages should stay in the ring if possible."""
         return self._fees.is_behind
 
     @property
     def n_open(self) -> int:
-        """How many events, entries and blocks wait for an answer or an explanation."""
+        """Return how many events, mempool entries and blocks wait for an answer or for an explanation."""
         return self.n_undecided + len(self._events) + len(self._fees) + len(self._blocks)
 
-    # --- what comes in
+    # --- input
 
     def start(self, facts: NodeFacts, at_us: int) -> None:
-        """Begin with the node's tip, the missing blocks below it, and a snapshot of its mempool."""
+        """Begin a session: take the tip from `facts`, fetch missing blocks below it, ask for a snapshot."""
         self._node_began_before_s = facts.node_began_before_s
         self._blocks.start(facts.row["tip_hash"], facts.row["tip_height"], at_us)
         self._apply(self._sync.start())
 
     def begin_behind(self, tip_height: int) -> None:
-        """Want every block above the height at which a killed run began, unless the dataset begins below."""
+        """Fetch the blocks above `tip_height`, the height of the node's tip when a killed run began.
+
+        When a lowest wanted height is already set for the dataset, it stays.
+        """
         self._blocks.want_above(tip_height)
 
     def take(self, items: Sequence[Item], batch: Batch) -> None:
         """Take messages, notices and answers in their order; `batch` holds the messages, already journalled.
 
-        The messages of `rawtx` go first, all decoded together.
+        The messages of `rawtx` are taken first, all decoded together.
         """
         rawtx = [item for item in items if isinstance(item, Message) and item.topic == "rawtx"]
         self._take_transactions(rawtx, batch)
@@ -197,29 +204,32 @@ class Pipeline:
                 self._take_block(item, batch)
 
     def notice(self, notice: Notice) -> None:
-        """Take a notice about the stream; one about `sequence` keeps its place among the events."""
+        """Handle a notice about the stream; one about `sequence` waits in line with that topic's events."""
         if notice.topic == "sequence":
             self._held.append(_Held(monotonic_us() + HOLD_US, notice, self._batches.current))
         elif notice.topic == "rawblock":
             self._blocks.fetch_missing()
 
     def take_listed(self, state_name: str, state: bytes) -> None:
-        """Take the transactions that a killed run kept in a state of the journal."""
+        """Restore the transactions that a killed run's snapshot had listed, from a state of the journal."""
         self._fees.restore(state_name, state)
 
     def fill_blocks(self) -> None:
-        """Compare the node's tip with the dataset, and fetch the blocks that nobody announced to us."""
+        """Compare the node's tip with the dataset, and fetch the blocks that no message announced."""
         self._blocks.fetch_missing()
 
     def clock_stepped(self, step_us: int) -> None:
-        """Allow for a step of the wall clock: the node's uptime may change by as much without a restart."""
+        """Allow the node's start time to seem shifted by `step_us` microseconds, as the wall clock was set.
+
+        Without this, the shift would look like a restart of the node.
+        """
         self._node_began_before_s += abs(step_us) / 1e6
         self._is_followed = False  # until the next snapshot, which is stamped by the new clock
 
     def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
-        """Let time pass: release held events, send due requests, give up overdue ones.
+        """Do what is due at `now_us` (monotonic): release held events, send requests, give up overdue ones.
 
-        `hold_us` 0 means that the end is near: nothing is held and nothing waits for its turn.
+        With `hold_us` 0, as at the end of a session, nothing is held back and requests are sent at once.
         """
         self._release_held(now_us, hold_us)
         self._apply_snapshot_when_ready(now_us)
@@ -232,29 +242,29 @@ class Pipeline:
         self.contents.forget(now_us)
 
     def release(self, *, hold_us: int = 0) -> None:
-        """Release the events that wait for a snapshot or a block which will not come.
+        """Apply the events that wait for a snapshot or a block which will not come any more.
 
-        No time passes for what these events may still explain.
+        The pipeline's clock does not advance, so that no wait for an explanation of these events runs out.
         """
         self._release_held(monotonic_us(), hold_us)
         self._apply(self._sync.flush(self._blocks.txids_of))
 
     def finish(self) -> None:
-        """Complete every row with what is known now."""
+        """Complete every pending row with the facts at hand, without waiting for more answers."""
         self.release()
         self._events.flush()
         self._blocks.flush()
         self._fees.flush()
 
     def pop_coverage_rows(self) -> list[CoverageRow]:
-        """Return the coverage rows of `mempool` since the last call; they are journalled with the ledger."""
+        """Return and forget the coverage rows of `mempool` that were made since the last call."""
         rows, self._coverage_rows = self._coverage_rows, []
         return rows
 
     # --- events and the copy of the mempool
 
     def _release_held(self, now_us: int, hold_us: int) -> None:
-        """Give the mempool sync the events that were held for `hold_us`."""
+        """Give the mempool sync the messages and notices of `sequence` that have been held for `hold_us`."""
         while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
             _, item, batch = self._held.popleft()
             if isinstance(item, Notice):
@@ -263,7 +273,10 @@ class Pipeline:
                 self._event(item, batch, now_us)
 
     def _broken(self, notice: Notice) -> None:
-        """Take the start or end of a break of `sequence`; a snapshot is useless before the break ends."""
+        """Handle a break of `sequence` or its end: fetch missing blocks and ask for a mempool snapshot.
+
+        While the connection is down, snapshots are ignored, because events after them would be lost.
+        """
         if notice.reason in ("reconnect", "connected"):
             self._is_cut = notice.reason == "reconnect"
         self._blocks.fetch_missing()
@@ -271,7 +284,10 @@ class Pipeline:
         self._apply(self._sync.lose_step(reason, notice.detail))
 
     def _event(self, message: Message, batch: Batch, now_us: int) -> None:
-        """Decode a message of `sequence` and give the event to the mempool sync."""
+        """Decode a message of `sequence` and give the event to the mempool sync.
+
+        A message that cannot be decoded becomes a row of `rejects`.
+        """
         try:
             event = parse_event(message.body, message.sequence, message.received_ns // 1000)
         except DecodeError as error:
@@ -282,7 +298,7 @@ class Pipeline:
         self._apply(self._sync.event(event, now_us))
 
     def _apply(self, outputs: Iterable[Output]) -> None:
-        """Act on what the mempool sync gives out, in order: each event comes before its consequences."""
+        """Carry out the outputs of the mempool sync in order: each event comes before its consequences."""
         for output in outputs:
             match output:
                 case Event():
@@ -309,12 +325,12 @@ class Pipeline:
                     log.warning("mempool.out_of_step", node=self.origin[0], **output._asdict())
 
     def _cover_mempool(self, at_us: int) -> None:
-        """Open the interval of `mempool`, unless `sequence`, which keeps our copy right, has none open."""
+        """Start a coverage interval of `mempool` if our copy is in step and `sequence` itself is covered."""
         if self._is_followed and self._ledger.is_open("sequence"):
             self._ledger.open("mempool", at_us)
 
     def _happened(self, event: Event) -> None:
-        """Make the row of an event, and note the block that it connects or disconnects."""
+        """Make the row of an event, and record the block that it connects or disconnects."""
         self._cover_mempool(event.received_us)
         if self._ledger.is_open("mempool"):
             self._ledger.count("mempool", event.sequence, event.received_us)
@@ -326,7 +342,7 @@ class Pipeline:
             self._blocks.add_event(event.hash, "disconnected", event.received_us, batch)
 
     def _entered(self, entered: TxEntered) -> None:
-        """Take a transaction into our copy of the mempool, and begin its row."""
+        """Add a transaction to our copy of the mempool, and begin its row of `mempool_txs`."""
         body = self._recent_txs.pop(entered.txid)
         parents = None if body is None else self.contents.parents(body)
         self.contents.enter(entered.txid, body)
@@ -346,7 +362,7 @@ class Pipeline:
         self._fees.add_from_snapshot(listed)
 
     def _left(self, left: TxLeft) -> None:
-        """Take a transaction out of our copy of the mempool."""
+        """Remove a transaction from our copy of the mempool; make its removal row if a snapshot showed it."""
         self.contents.leave(left.txid, monotonic_us())
         self._fees.note_left(left)
         if left.cause == "resync":
@@ -354,7 +370,10 @@ class Pipeline:
             self._events.add_from_snapshot("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
-        """Take a connected block's transactions: new ones become entries, others may lack what it brings."""
+        """Use a connected block's transactions: one never seen before gets a row of kind `in_block`.
+
+        Mempool entries whose raw transaction had not arrived get it from the block.
+        """
         block = self._blocks.block(event.hash)
         if block is None:
             return
@@ -367,7 +386,7 @@ class Pipeline:
                 self._fees.add_from_block(entry, batch, event.hash)
 
     def _on_snapshot(self, request: int, answer: SnapshotAnswer) -> None:
-        """Take the answer with a snapshot; its uptime shows whether the node has restarted."""
+        """Handle the node's answer with a snapshot; the uptime in it shows whether the node has restarted."""
         if answer.node_began_after_s > self._node_began_before_s:
             self.restarted = "the node began to run after this session did"
         elif not self._is_cut:
@@ -375,7 +394,7 @@ class Pipeline:
             self._apply_snapshot_when_ready(monotonic_us())
 
     def _apply_snapshot_when_ready(self, now_us: int) -> None:
-        """Apply the waiting snapshot; after a loss it first waits some seconds for the missed blocks."""
+        """Apply the waiting snapshot; after a loss, first wait some seconds for the missed blocks."""
         if self._snapshot is None:
             return
         request, snapshot = self._snapshot
@@ -388,7 +407,7 @@ class Pipeline:
     # --- transactions and blocks
 
     def _take_transactions(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Decode the messages of `rawtx`, and give each transaction to the entry that lacks it."""
+        """Decode messages of `rawtx`, and give each transaction to the mempool entry that still lacks it."""
         found = self._recent_txs.decode_new([message.body for message in messages], monotonic_us())
         for message, transaction in zip(messages, found, strict=True):
             if isinstance(transaction, DecodeError):
@@ -397,7 +416,7 @@ class Pipeline:
                 self._fees.learn_body(transaction.txid, transaction)
 
     def _take_block(self, message: Message, batch: Batch) -> None:
-        """Decode a message of `rawblock`, and note when the block was first seen."""
+        """Decode a message of `rawblock`, and record when the block was first seen."""
         try:
             block = self._blocks.take_raw(message.body, message.received_ns // 1000, batch)
         except DecodeError as error:
@@ -406,18 +425,18 @@ class Pipeline:
         self._offer_block(block.block_hash, self._blocks.txids_of(block.block_hash))
 
     def _reject(self, message: Message, reason: str, batch: Batch) -> None:
-        """Keep a message that cannot be decoded as a row of `rejects`."""
+        """Keep a message that cannot be decoded as a row of the table `rejects`, with the reason."""
         row = reject_row(self.origin, message.topic, message.received_ns // 1000, reason, message.body)
         batch.add("rejects", [{**row, "sequence": message.sequence}])
         log.warning("message.rejected", node=self.origin[0], topic=message.topic, reason=reason)
 
     def _block_resolved(self, block_hash: bytes, block: RecentBlock | None, txids: list[bytes]) -> None:
-        """Use a block that the node has answered with, or refused, where its fees or txids are missing."""
+        """Give a block from the node to the waiting fees and to the mempool sync; None if it was refused."""
         self._fees.block_resolved(block_hash, block)
         self._offer_block(block_hash, txids)
 
     def _find_block(self, block_hash: bytes) -> None:
-        """Get a block that the mempool sync waits for: from the recent ones, or from the node."""
+        """Get a block that the mempool sync waits for, from the recent blocks or from the node."""
         self._sync_wants.add(block_hash)
         if self._blocks.block(block_hash) is None:
             self._blocks.want(block_hash)
@@ -425,7 +444,7 @@ class Pipeline:
             self._offer_block(block_hash, self._blocks.txids_of(block_hash))
 
     def _offer_block(self, block_hash: bytes, txids: list[bytes]) -> None:
-        """Give a block's txids to the mempool sync, if it waits for them."""
+        """Give a block's txids to the mempool sync if it waits for this block."""
         if block_hash in self._sync_wants:
             self._sync_wants.discard(block_hash)
             self._apply(self._sync.block(block_hash, txids))

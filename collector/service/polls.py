@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Template(NamedTuple):
-    """An answer of getblocktemplate, and when it came."""
+    """Holds an answer of getblocktemplate and when it came."""
 
     answer: Mapping[str, Any]
     taken_us: int
@@ -35,7 +35,7 @@ class Template(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """An answer of getmempoolinfo, when it came, and our clock minus the node's at that moment."""
+    """Holds an answer of getmempoolinfo, when it came, and our clock minus the node's at that moment."""
 
     answer: Mapping[str, Any]
     taken_us: int
@@ -43,7 +43,7 @@ class Stats(NamedTuple):
 
 
 def ask_template(client: RpcClient, chain: str) -> Template:
-    """Ask the node for a block template; a signet node answers only when we name the signet rule."""
+    """Ask the node for a block template; on signet the request must also name the signet rule."""
     rules = ["segwit", "signet"] if chain == "signet" else ["segwit"]
     began_ns = time.monotonic_ns()
     answer = client.call("getblocktemplate", {"rules": rules}, without=UNREAD)
@@ -52,7 +52,7 @@ def ask_template(client: RpcClient, chain: str) -> Template:
 
 
 def ask_stats(client: RpcClient) -> Stats:
-    """Ask the node for the size of its mempool and for its time."""
+    """Ask the node for its time and for the size of its mempool."""
     clock_offset_us = client.clock_offset_us()
     answer = client.call("getmempoolinfo")
     return Stats(answer, wall_us(), clock_offset_us)
@@ -61,7 +61,10 @@ def ask_stats(client: RpcClient) -> Stats:
 def template_rows(
     origin: tuple[str, str], trigger: str, template: Template
 ) -> tuple[TemplateRow, list[TemplateTxRow]]:
-    """Return the row of `templates` and the rows of `template_txs`; `origin` is (node, session)."""
+    """Return a template's row of the table `templates` and its rows of `template_txs`.
+
+    `origin` is (node, session); `trigger` says what caused the request: "tip" or "timer".
+    """
     node, session = origin
     answer, transactions = template.answer, template.answer["transactions"]
     row: TemplateRow = {
@@ -96,7 +99,7 @@ def template_rows(
 
 
 def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[HistogramItem]) -> MempoolStatsRow:
-    """Return the row of `mempool_stats`; `origin` is (node, session)."""
+    """Return a row of `mempool_stats`; `origin` is (node, session), `histogram` our mempool by feerate."""
     answer = stats.answer
     return {
         "node": origin[0],
@@ -114,9 +117,9 @@ def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[HistogramIt
 
 
 class Polls:
-    """Takes the templates and mempool statistics of one node and session.
+    """Asks one node for block templates and mempool statistics on a timer, and makes rows of the answers.
 
-    `contents` is our copy of the mempool; the statistics hold the histogram of its feerates.
+    `contents` is our copy of the mempool, from which the feerate histogram of the statistics is made.
     """
 
     def __init__(
@@ -141,11 +144,11 @@ class Polls:
         self._template_error = ""
 
     def tip_changed(self) -> None:
-        """Ask for a template at the next opportunity instead of when the timer says so."""
+        """Request a template at the next call of `ask_on_time`, even if the timer is not due."""
         self._is_new_tip = True
 
     def ask_on_time(self) -> None:
-        """Ask for a template and for statistics when they are due and no such request is open."""
+        """Ask for a template and for statistics if they are due and no such request is unanswered."""
         now_s = time.monotonic()
         if not self._is_template_open and (self._is_new_tip or now_s >= self._template_due_s):
             trigger, self._is_new_tip = "tip" if self._is_new_tip else "timer", False
@@ -166,7 +169,7 @@ class Polls:
         self._batches.add_independent("template_txs", transactions)
 
     def _no_template(self, error: NodeError) -> None:
-        """Log why the node gives no template and go on: it gives none while it syncs or has no peers."""
+        """Log why the node refuses a template; that is normal while the node syncs or has no peers."""
         self._is_template_open = False
         if str(error) != self._template_error:
             log.warning("template.refused", node=self._origin[0], reason=str(error))

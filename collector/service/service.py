@@ -1,8 +1,8 @@
 """Run the live collector: follow every node of the settings at once and write into one dataset.
 
-Each node has its own threads (to receive, to work, to ask) and its own journal, so that a node that fails
-delays no other. The nodes share the dataset, to which each adds files under its own names, and the set of
-stored blocks, so that each block is stored once.
+Each node has its own threads (one receives, one makes rows, some send requests) and its own journal, so that
+a node that fails delays no other. The nodes share the dataset, to which each adds files with its own names,
+and the set of stored blocks, so that each block is stored once.
 """
 
 import threading
@@ -31,10 +31,11 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, stop: threading.Event) -> int:
-    """Collect until `stop` is set; returns the exit status, 0 when everything received is sealed.
+    """Collect from all nodes until `stop` is set; return exit status 0 when everything received is sealed.
 
     Raises CollectorError, with nothing written, when the dataset cannot be used or no node answers. When at
-    least one node answers, the others are waited for.
+    least one node answers, the service starts and waits for the others. Raises the error of a node that
+    failed.
     """
     limit_freed_memory()
     avoid_pandas()
@@ -75,9 +76,9 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
 
 def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> list[Prepared | None]:
-    """Prepare every node; None stands for a node that does not answer yet: its thread waits for it.
+    """Check and subscribe to every node; the result has None for each node that does not answer yet.
 
-    Raises the first node's error when no node answers.
+    Raises the first node's error when no node answers. `at_end` is given the calls that stop receiving.
     """
     prepared: list[Prepared | None] = []
     missing: list[CollectorError] = []
@@ -96,7 +97,7 @@ def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> l
 
 
 def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
-    """Warn of journals whose node is not in the settings any more; they are left as they are."""
+    """Log a warning for each journal whose node is no longer in the settings; the journal stays as it is."""
     names = {node.name for node in settings.node}
     for folder in journal_folders(dataset.root, dataset.chain):
         if folder.name in names:
@@ -108,7 +109,7 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
 
 
 def _exit_status(watches: list[NodeWatch]) -> int:
-    """Return 0, or raise the error that ended a node's watch."""
+    """Return 0 if no watch failed; else raise the first watch's error and log those of the others."""
     errors = [watch.error for watch in watches if watch.error is not None]
     for error in errors[1:]:
         log.error("watch.failed", error=f"{type(error).__name__}: {error}")

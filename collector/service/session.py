@@ -1,6 +1,6 @@
 """Follow one run of one node: receive messages, journal them, make rows of them, seal the rows.
 
-A session's thread owns its journal, ledger and pipeline. Every message is in the journal before anything is
+A session's thread owns its journal, ledger and pipeline. Every message is in the journal before any row is
 made of it. Requests to the node run in threads of their own, so that a slow answer delays neither receiving
 nor journalling: events that need the answer wait, and everything else goes on.
 """
@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class Outcome(Enum):
-    """How the work on a session's messages ended."""
+    """Says how the work on a session's messages ended."""
 
     COMPLETE = auto()  # every message received has its rows, and all of them are sealed
     LEFT = auto()  # messages stay in the journal and the ring; a later `recover` makes their rows
@@ -56,7 +56,7 @@ class Outcome(Enum):
 
 
 class Limits(NamedTuple):
-    """How much a session holds in memory and in its journal."""
+    """Bounds what a session holds in memory and in its journal."""
 
     n_messages: int = 40_000  # whose rows may be incomplete; later messages wait in the ring
     message_bytes: int = 32 << 20  # of such messages
@@ -67,36 +67,40 @@ LIMITS: Final = Limits()
 
 
 class Unfinished(NamedTuple):
-    """What the journal holds of a session that was killed."""
+    """Holds what the journal still has of one session that was killed."""
 
     messages: deque[Message]  # without rows, oldest first; `recover` takes them out
     listed: dict[str, bytes]  # states of the journal: entries of the mempool that a snapshot listed
-    start_height: bytes | None = None  # as its state of the journal
+    start_height: bytes | None = None  # its state in the journal: the height as JSON
     coverage: bytes | None = None  # the ledger's state
 
 
 class Source(Subscription, Protocol):
-    """The source of a session's messages; `MessageSource` is the real one."""
+    """Delivers a session's messages to its inbox; outside of tests this is `MessageSource`."""
 
     is_throttled: bool  # the session asks to leave messages in the ring while it has room
     is_paused: bool  # the session takes no message at all
 
     @property
     def is_drained(self) -> bool:
-        """Whether receiving has ended and nothing more comes into the inbox."""
+        """Return whether receiving has ended and nothing more will come into the inbox."""
 
     def start_forwarding(self, ring: Ring) -> None:
-        """Deliver all messages through this ring, beginning with those received since the subscription."""
+        """Deliver all messages through this ring, beginning with the first one after the subscription."""
 
     def end(self) -> None:
-        """Receive no more; what was received still comes until `is_drained`."""
+        """Stop receiving; the messages already received are still delivered until `is_drained` is true."""
 
     def stop(self) -> None:
-        """End receiving at once; what the inbox has no room for stays in the ring."""
+        """Stop receiving at once; messages that are not delivered yet stay in the ring."""
 
 
 def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]) -> dict[str, Unfinished]:
-    """Sort what a journal holds by session, oldest session first: their names begin with the time."""
+    """Sort the messages and states that a journal holds by session, oldest session first.
+
+    `messages` are those without rows; `states` are the journal's saved states by name. Session names begin
+    with the time at which they started.
+    """
     found: dict[str, Unfinished] = {}
 
     def of(session: str) -> Unfinished:
@@ -117,7 +121,7 @@ def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]
 
 
 class Session:
-    """One collector run against one run of a node; use it from one thread."""
+    """Collects from one run of one node until a stop or the node's restart; use it from one thread."""
 
     def __init__(
         self,
@@ -169,7 +173,8 @@ class Session:
     def run(self, facts: NodeFacts, source: Source, stop: Flag) -> Outcome:
         """Collect from `source` until `stop` is set or the node restarts; then seal everything.
 
-        The outcome is LEFT when the session is behind and the node does not answer: it does not wait for it.
+        Returns LEFT, without waiting longer, when messages or rows remain that need answers the node does not
+        give.
         """
         self._source = source
         try:
@@ -189,9 +194,10 @@ class Session:
         return outcome
 
     def recover(self, unfinished: Unfinished, stop: Flag) -> Outcome:
-        """Make rows of what a killed run left: its journalled messages, then those in its ring.
+        """Make the rows of a killed session: first of its messages in the journal, then of those in its ring.
 
-        The outcome is LEFT when `stop` is set meanwhile: what has no rows yet stays where it is.
+        Returns LEFT when `stop` is set meanwhile; what has no rows yet then stays in the journal and the
+        ring.
         """
         if unfinished.start_height is not None:  # a block that nobody saw may explain what left the mempool
             self._pipeline.begin_behind(json.loads(unfinished.start_height))
@@ -216,14 +222,15 @@ class Session:
         return Outcome.COMPLETE
 
     def _leave(self, advice: str) -> None:
-        """Leave what is in the journal and its ring for a later `recover`."""
+        """Stop the requests and log that journal and ring keep messages for a later `recover`."""
         self._requests.stop()
         log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=advice)
 
     def _take_recovered(self, messages: Sequence[Message], batch: Batch, stop: Flag) -> None:
         """Take some messages of a killed run, and wait for answers while too many rows are incomplete.
 
-        The pipeline's time stands still meanwhile: the explanation of an event may be among later messages.
+        The pipeline's clock stands still during the wait, because a later message may explain an event of
+        these.
         """
         now_us = monotonic_us()
         self._pipeline.take(messages, batch)
@@ -240,7 +247,7 @@ class Session:
             self._pipeline.fill_blocks()  # a block that nobody saw may hold what has left the mempool
 
     def _begin(self, facts: NodeFacts, source: Source) -> None:
-        """Write the session's row of `nodes`, open its coverage and start the pipeline."""
+        """Write the session's row of `nodes`, start its coverage intervals and start the pipeline."""
         now_us = wall_us()
         node, session = self.origin
         row = facts.row | {"node": node, "session": session, "started_at": now_us}
@@ -251,16 +258,16 @@ class Session:
         self._pipeline.start(facts, now_us)
         self._tip_hash = facts.row["tip_hash"]
         self._batches.commit()  # before any message: after a kill, each message's session has its row
-        self._seal()  # nor can damage to the journal lose that row
+        self._seal()  # so that damage to the journal cannot lose that row
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 
     # --- one turn
 
     def _take(self, timeout_s: float) -> list[Any]:
-        """Wait for an item in the inbox, and a little longer for what comes with it; returns all of them.
+        """Wait up to `timeout_s` for an item in the inbox, then briefly for more; return what is there.
 
-        What arrives while we take is left to the next turn: so the timers run and a turn is bounded even
-        under the heaviest load.
+        Items that arrive during the collection wait for the next turn, so that a turn is bounded and the
+        timers run even under the heaviest load.
         """
         try:
             items = [self._inbox.get(timeout=timeout_s)]
@@ -288,12 +295,12 @@ class Session:
 
     @property
     def _is_full(self) -> bool:
-        """Whether so many messages wait for their rows that no more are taken."""
+        """Return whether so many messages wait for their rows that the session takes no more."""
         limits = self._limits
         return self._batches.n_messages > limits.n_messages or self._batches.n_bytes > limits.message_bytes
 
     def _commit(self) -> None:
-        """Commit the rows that are complete, and say in the metrics how the session stands."""
+        """Commit the complete rows to the journal, and report the session's state to the metrics."""
         rows = self._pipeline.pop_coverage_rows()
         for row in rows:
             self._metrics.resynced(self.origin[0], row["end_reason"])
@@ -325,7 +332,7 @@ class Session:
     # --- timers
 
     def _ask_on_time(self) -> None:
-        """Send the requests of the timers: templates, statistics, and the watchdog's look."""
+        """Send the requests that are due: for templates, for statistics, and for the watchdog's look."""
         tip_hash = self._pipeline.tip_hash
         if tip_hash != self._tip_hash:
             self._tip_hash = tip_hash
@@ -335,7 +342,7 @@ class Session:
             self._observation.ask_on_time()  # else the watchdog takes messages in the ring for silence
 
     def _seal_on_time(self) -> None:
-        """Seal when the timer says so, or when the journal has grown by so much that a seal gets slow."""
+        """Seal the journal when the timer is due, or when it has grown so much that a seal would get slow."""
         now_s = time.monotonic()
         if (
             now_s >= self._seal_due_s
@@ -348,9 +355,9 @@ class Session:
     # --- the end
 
     def _drain(self, source: Source) -> Outcome:
-        """Take what was received, in turns as before, so that memory stays bounded at the end too.
+        """Take the messages that were received before the end, in bounded turns as before.
 
-        The outcome is LEFT when nothing moves: incomplete rows wait for the node, other messages in the ring.
+        Returns LEFT when nothing changes for FINISH_S: rows then wait for the node, and messages in the ring.
         """
         source.end()
         self._is_ending = True
@@ -368,10 +375,10 @@ class Session:
         return Outcome.COMPLETE
 
     def _finish(self, reason: str) -> Outcome:
-        """Close the coverage, wait a little for the answers that rows still need, and seal.
+        """End the coverage for `reason`, wait a little for the answers that rows still need, and seal.
 
-        The outcome is LEFT when the node does not give these answers: the messages of such rows stay in the
-        journal, and the next start completes the rows.
+        Returns LEFT when the node does not give these answers: the messages of such rows stay in the journal,
+        and the next start completes the rows.
         """
         self._await_answers(FINISH_S)
         self._observation.close(reason, self._observation.restarted or None)
@@ -391,7 +398,7 @@ class Session:
         return Outcome.COMPLETE
 
     def _complete_and_seal(self) -> None:
-        """Complete every row with what is known, and seal."""
+        """Complete every row with the facts at hand, remove the session's saved states, and seal."""
         self._pipeline.release()
         self._pipeline.finish()
         self._observation.drop_states()
@@ -402,13 +409,13 @@ class Session:
 
     @property
     def _waits_for_node(self) -> bool:
-        """Whether rows are incomplete while the node leaves requests unanswered."""
+        """Return whether rows are incomplete while the node leaves requests unanswered."""
         return self._pipeline.n_open > 0 and self._requests.n_open > 0
 
     def _await_recovered(self, stop: Flag) -> None:
-        """Wait for the answers that recovered rows need, also while the node answers nothing at all.
+        """Wait for the answers that recovered rows need, without limit while the node answers nothing at all.
 
-        What the node does not answer for RECOVER_S although it answers a simple request is not waited for.
+        If no answer comes for RECOVER_S although the node answers a simple request, the wait ends.
         """
         n_open, moved_s = self._pipeline.n_open, time.monotonic()
         is_probed = False
@@ -427,7 +434,7 @@ class Session:
                 self._requests.status.ask(ask_tip, lambda _: None, lambda _: None)
 
     def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
-        """Take answers until nothing waits for one, or nothing moves any more, or `stop` is set."""
+        """Take answers until no row waits for one, no more come, `limit_s` has passed, or `stop` is set."""
         threads = (self._requests.blocks, self._requests.template)
 
         def is_enough() -> bool:
@@ -437,7 +444,10 @@ class Session:
         self._go_on_until(is_enough, lambda: self._pipeline.tick(monotonic_us(), hold_us=0), limit_s)
 
     def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
-        """Take answers and call `go_on` after each, until `is_enough`, or until nothing moves any more."""
+        """Take answers and call `go_on` after each wait, until `is_enough()` is true or nothing more comes.
+
+        The wait also ends after `limit_s` seconds.
+        """
         deadline_s = time.monotonic() + limit_s
         quiet_since_s = time.monotonic()
         while not is_enough() and time.monotonic() < deadline_s:

@@ -2,10 +2,11 @@
 
 A TCP connection can be half open. A notifier whose send failed stays silent until the node restarts. When the
 last messages before a pause are lost, no later counter shows it. The stream itself shows none of this, so the
-node is asked by RPC on a timer: every change between two looks must arrive as a message before the next look.
+node is asked by RPC on a timer. Each set of answers is a *look*: every change between two looks must arrive
+as a message before the next look.
 
-`Watchdog` is pure: looks and message counts go in, findings come out. `WatchdogTimer` asks the node and hands
-the findings to the session's observation.
+`Watchdog` has no side effects: it takes looks and message counts and returns findings. `WatchdogTimer` asks
+the node and gives the findings to the session's observation.
 """
 
 import time
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Look(NamedTuple):
-    """The node's answers at one look."""
+    """Holds a node's answers at one look: its tip, its mempool's size, the topics that it publishes."""
 
     asked_us: int  # monotonic clock
     asked_wall_us: int
@@ -43,14 +44,14 @@ class Look(NamedTuple):
 
 
 class OurState(NamedTuple):
-    """What we hold when the answers of a look arrive."""
+    """Holds our own tip and mempool size at the moment when the answers of a look arrive."""
 
     tip_hash: bytes | None
     n_mempool: int | None  # None while our copy of the mempool is not in step
 
 
 class Finding(NamedTuple):
-    """Something is wrong with a topic."""
+    """Describes what is wrong with one topic."""
 
     topic: str
     reason: str  # silent: nothing arrives; gap: messages were lost, and later ones arrive
@@ -66,14 +67,14 @@ class MessageCounts:
     n_with_rawtx: int = 0  # events A, C and D
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Count these messages too."""
+        """Add these messages to the counts."""
         for message in messages:
             self.by_topic[message.topic] = self.by_topic.get(message.topic, 0) + 1
             if message.topic == "sequence" and message.body[LETTER_AT : LETTER_AT + 1] != b"R":
                 self.n_with_rawtx += 1
 
     def copy(self) -> "MessageCounts":
-        """Return the counts as they are now; later messages do not change the copy."""
+        """Return a copy of the counts, which later messages do not change."""
         return MessageCounts(dict(self.by_topic), self.n_with_rawtx)
 
 
@@ -84,7 +85,7 @@ class _PastLook(NamedTuple):
 
 
 class Watchdog:
-    """Compares the looks of one session. `topics` are those that we subscribe to."""
+    """Compares successive looks at one session's node; `topics` are the names of the subscribed topics."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.proven_us = 0  # wall clock: `sequence` is known to be complete until then; 0: nothing is known
@@ -92,14 +93,15 @@ class Watchdog:
         self._past: list[_PastLook] = []  # the last two, older first
 
     def forget(self) -> None:
-        """Start again after a break of the stream: counts from before it say nothing about the stream now."""
+        """Drop the earlier looks after a break of the stream: their counts say nothing about it now."""
         self._past.clear()
         self.proven_us = 0
 
     def compare(self, look: Look, asked: MessageCounts, now: MessageCounts, ours: OurState) -> list[Finding]:
-        """Compare a new look with the two before it; returns what is wrong, at most one finding per topic.
+        """Compare a new look with the two before it; return what is wrong, at most one finding per topic.
 
-        `asked` and `now` are the message counts when the look was asked for and when it was answered.
+        `asked` and `now` are the message counts when the look was asked for and when it was answered; `ours`
+        is our own tip and mempool size when it was answered.
         """
         gone = sorted(self._topics - look.topics)
         findings = [Finding(topic, "silent", GONE, is_gone=True) for topic in gone]
@@ -114,7 +116,7 @@ class Watchdog:
     def _silent_topics(
         self, older: _PastLook, newer: _PastLook, newest: Look, now: MessageCounts
     ) -> list[Finding]:
-        """Find the topics with no message since the older look, though the node changed between the two."""
+        """Return a finding for each topic without a message although the node changed between two looks."""
         before, after = older.look, newer.look
         changed = before.mempool != after.mempool or before.tip_hash != after.tip_hash
         has_new_rawtx = newer.counts.by_topic.get("rawtx", 0) > older.counts.by_topic.get("rawtx", 0)
@@ -132,7 +134,10 @@ class Watchdog:
         ]
 
     def _lost_tail(self, newer: _PastLook, look: Look, now: MessageCounts, ours: OurState) -> list[Finding]:
-        """Compare our tip and mempool size with the node's, when nothing has changed since the last look."""
+        """Compare our tip and mempool size with the node's, if neither side has changed since the last look.
+
+        A difference is a finding; if there is none, `proven_us` becomes the time of the look.
+        """
         is_quiet = newer.look.mempool == look.mempool and newer.look.tip_hash == look.tip_hash
         is_same = newer.ours == ours and newer.counts == now
         if not is_quiet or not is_same or ours.n_mempool is None:
@@ -147,16 +152,16 @@ class Watchdog:
 
 
 class Observer(Protocol):
-    """The owner of the stream that the timer watches."""
+    """Owns the stream that the timer watches, and repairs it."""
 
     def our_state(self) -> OurState:
-        """Return the tip and the size of the mempool as we hold them now."""
+        """Return our tip and the size of our copy of the mempool."""
 
     def act_on(self, finding: Finding) -> None:
-        """Close the topic's coverage and do what brings its messages back."""
+        """End the coverage of the finding's topic and do what brings its messages back."""
 
     def prove(self, until_us: int) -> None:
-        """Note that `sequence` was complete until a moment of the wall clock."""
+        """Record that `sequence` was complete until `until_us` (wall clock, microseconds)."""
 
 
 class WatchdogTimer:
@@ -189,16 +194,16 @@ class WatchdogTimer:
         self._act_due_s: dict[str, float] = {}
 
     def count(self, messages: Iterable[Message]) -> None:
-        """Count messages that arrived."""
+        """Count messages that arrived, for the comparison with the next look."""
         self._counts.add(messages)
 
     def forget(self) -> None:
-        """Start again after a break of the stream, and ignore a look that is on its way."""
+        """Drop the earlier looks after a break of the stream, and ignore the answer to a look under way."""
         self._watchdog.forget()
         self._ignores_answer = self._is_looking
 
     def ask_on_time(self) -> None:
-        """Ask the node for a look when one is due and none is on its way."""
+        """Ask the node for a look if one is due and no look is under way."""
         now_s = time.monotonic()
         if now_s >= self._due_s and not self._is_looking:
             self._due_s = now_s + self._interval_s
@@ -206,7 +211,10 @@ class WatchdogTimer:
             self._requests.status.ask(ask_look, partial(self._on_look, self._counts.copy()), self._no_look)
 
     def _on_look(self, asked: MessageCounts, look: Look) -> None:
-        """Compare a look with what arrived, and act on the findings."""
+        """Compare the node's answers with the messages that arrived, and act on the findings.
+
+        `asked` are the message counts when the look was asked for.
+        """
         self._is_looking = False
         if self._ignores_answer:
             self._ignores_answer = False
@@ -225,7 +233,7 @@ class WatchdogTimer:
         log.warning("watchdog.refused", node=self._node, reason=str(error))
 
     def _act_when_due(self, finding: Finding) -> None:
-        """Act on a finding the first time at once, then after pauses that double."""
+        """Act on a topic's first finding at once, and on repeated ones after pauses that double."""
         now_s, topic = time.monotonic(), finding.topic
         if topic in self._pauses and now_s < self._act_due_s[topic]:
             return
@@ -235,7 +243,7 @@ class WatchdogTimer:
 
 
 def ask_look(client: RpcClient) -> Look:
-    """Ask a node for its tip, its mempool's size and its notifiers."""
+    """Ask a node for its tip, the size of its mempool and the topics it publishes, and return the answers."""
     asked_us, asked_wall_us = monotonic_us(), wall_us()
     chain = client.call("getblockchaininfo")
     mempool = client.call("getmempoolinfo")
