@@ -1,7 +1,8 @@
-"""Fuzz with atheris for a bounded time: `python -m tests.fuzz TARGET --seconds 60`, or `make fuzz`.
+"""Fuzz with atheris for a limited time: `python -m tests.fuzz TARGET --seconds 60`, or `make fuzz`.
 
-Each target runs in a process of its own, since the fuzzer ends the process it runs in. What it learns stays
-in .cache/fuzz/TARGET, and the next run goes on from there; an input that breaks something is kept beside it.
+Each target runs in a process of its own, since the fuzzer ends the process it runs in. The inputs that it
+finds useful stay in .cache/fuzz/TARGET/corpus, and the next run starts from them. An input that makes a
+target fail is kept in .cache/fuzz/TARGET.
 """
 
 import argparse
@@ -19,7 +20,7 @@ LONGEST_BYTES = 20_000
 
 
 def main() -> int:
-    """Fuzz every target that is named, or all, each for its share of the time; 1 when one of them broke."""
+    """Fuzz the named targets, or all, each for an equal share of the time; return 1 when one fails."""
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"{', '.join(NAMES)}; all unless given")
     parser.add_argument("--seconds", type=int, default=60, help="for all of them together")

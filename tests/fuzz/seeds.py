@@ -1,4 +1,4 @@
-"""A small corpus to begin with, made on the spot: from real blocks where they are, else from a few bytes."""
+"""Make a small corpus of first inputs for the fuzzer, from real blocks if there are any."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ SCRIPTS = (
 
 
 def seeds(data: Path | None) -> dict[str, list[bytes]]:
-    """Return seeds by target; `data` is a folder of real blocks and vectors, or None."""
+    """Return the first inputs by target; `data` is a folder of real blocks and test vectors, or None."""
     begun = [
         (4, 1, 0),
         (0, 1, 0),

@@ -1,7 +1,7 @@
-"""What is fuzzed: functions of bytes that must not raise, whatever the bytes are.
+"""Define the fuzz targets: functions of bytes that must not raise, whatever the bytes are.
 
-Each holds the code under test against something else: python-bitcoinlib, the dataset's contract, or what the
-input says by construction. They serve hypothesis in the suite and atheris in `make fuzz`.
+Each target compares the code under test with something else: python-bitcoinlib, the dataset's contract, or
+what follows from how the input was made. hypothesis uses them in the test suite, atheris in `make fuzz`.
 """
 
 import struct
@@ -57,7 +57,7 @@ STEP = struct.Struct("<BBb")  # what happens, to which hash, how far the number 
 
 
 def transaction(data: bytes) -> None:
-    """Decode a transaction: refused with DecodeError, or as the peer library reads it."""
+    """Decode a transaction: it is refused with DecodeError, or read as python-bitcoinlib reads it."""
     try:
         ours = decode_transaction(data)
     except DecodeError:
@@ -68,7 +68,7 @@ def transaction(data: bytes) -> None:
 
 
 def block(data: bytes) -> None:
-    """Decode and verify a block, and make its rows: refused, or within the contract."""
+    """Decode and verify a block and make its rows: it is refused, or its rows fit the dataset's contract."""
     try:
         decoded = decode_block(data)
     except DecodeError:
@@ -83,14 +83,14 @@ def block(data: bytes) -> None:
 
 
 def coinbase(data: bytes) -> None:
-    """Classify a script, and look for a commitment in it."""
+    """Classify the bytes as an output script, and look for a witness commitment in them."""
     assert output_types_of([data]) == [plain_output_type(data)]
     found = witness_commitment([TxOut(0, data), TxOut(0, data[1:])])
     assert found is None or (len(found) == 32 and found in data)
 
 
 def event(data: bytes) -> None:
-    """Parse a body of `sequence`: refused, or the same bytes again when written."""
+    """Parse the body of a `sequence` message: it is refused, or the event encodes to the same bytes."""
     try:
         parsed = parse_event(data, 7, 9)
     except DecodeError:
@@ -100,7 +100,7 @@ def event(data: bytes) -> None:
 
 
 def segment(data: bytes) -> None:
-    """Read any bytes as a segment of the journal: nothing comes of them, and all of them are lost."""
+    """Read the bytes as a segment of the journal: no batch is found, and all bytes count as lost."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "00000001-0011223344556677.journal"
         path.write_bytes(data)
@@ -110,7 +110,7 @@ def segment(data: bytes) -> None:
 
 
 def sealed(data: bytes) -> None:
-    """Receive the bytes on every topic, start again after a kill, seal: each message is in a Parquet file."""
+    """Receive the bytes on every topic, start again after a kill, and seal: each message has its rows."""
     messages = [Message("n", "s", topic, 7, TODAY_NS, data) for topic in ZMQ_TOPICS]
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         n_rows = sealed_rows(Path(folder), messages)
@@ -120,7 +120,7 @@ def sealed(data: bytes) -> None:
 
 
 def sealed_rows(folder: Path, messages: Sequence[Message]) -> dict[str, int]:
-    """Journal messages, start again as after a kill, and seal; return rows per table of the dataset."""
+    """Journal messages, start again as after a kill, and seal; return the number of rows by table."""
     dataset = Dataset.open(folder / "dataset", "regtest", create=True)
     with Journal(folder / "journal", fsync_interval_s=None) as journal:
         journal.recover(dataset)
@@ -143,7 +143,7 @@ def sealed_rows(folder: Path, messages: Sequence[Message]) -> dict[str, int]:
 
 
 def rows_of(message: Message) -> dict[str, list[Any] | pa.RecordBatch]:
-    """Make the rows that a message becomes: of its event or block, else a reject."""
+    """Return the rows that a message becomes, by table: those of its event or block, or else a reject."""
     origin, received_us = (message.node, message.session), message.received_ns // 1000
     try:
         if message.topic == "rawblock":
@@ -174,7 +174,7 @@ def rows_of(message: Message) -> dict[str, list[Any] | pa.RecordBatch]:
 
 
 def spine(data: bytes) -> None:
-    """Drive the mempool's state machine: no order of things makes it fail, every event comes out in order."""
+    """Drive the mempool sync with inputs in any order: it never fails, and all events come out in order."""
     drive = _Drive()
     for kind, which, off in STEP.iter_unpack(data[: len(data) // STEP.size * STEP.size]):
         drive.step(kind % 8, which, off)
@@ -184,7 +184,7 @@ def spine(data: bytes) -> None:
 
 
 class _Drive:
-    """A state machine and what a node and its RPC might tell it, in any order and with any number."""
+    """Feeds a mempool sync with what a node and its RPC might say, in any order and with any numbers."""
 
     def __init__(self) -> None:
         self.machine = MempoolSync()
@@ -196,7 +196,10 @@ class _Drive:
         self._take(self.machine.start())
 
     def step(self, kind: int, which: int, off: int) -> None:
-        """Let one thing happen: an event (0-3), an answer (4, 5), time (6), a loss or a flush (7)."""
+        """Let one thing happen, by `kind`: an event (0-3), an answer (4, 5), time (6), a loss or a flush (7).
+
+        `which` chooses a hash or a request, `off` makes a sequence number wrong by so much.
+        """
         self._now_us += which * 1000
         hash_ = bytes([which % N_HASHES]) * 32
         if kind < 4:
@@ -211,7 +214,7 @@ class _Drive:
             self._take(self.machine.flush(lambda _: [hash_]))
 
     def end(self) -> None:
-        """Give out what is kept, and let much time pass."""
+        """Release all events that still wait, and let a minute pass."""
         self._take(self.machine.flush(lambda _: []))
         self._take(self.machine.tick(self._now_us + 60_000_000))
 

@@ -1,4 +1,4 @@
-"""The fuzz targets in a bounded form: arbitrary bytes, and seeds with a few things changed."""
+"""Run the fuzz targets for a bounded number of inputs: arbitrary bytes, and seeds with a few changes."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ BOUNDED = settings(
 
 
 def edited(seed: bytes, edits: list[tuple[float, str, bytes]]) -> bytes:
-    """Change a seed at relative positions."""
+    """Return a seed after some edits; each edit has a relative position, a kind of change and new bytes."""
     out = bytearray(seed)
     for where, kind, content in edits:
         at = int(where * len(out))
@@ -41,7 +41,7 @@ NAMES = sorted(TARGETS.keys() - {"sealed"})  # which writes files, and so has a 
 @BOUNDED
 @given(data=st.binary(max_size=600))
 def test_arbitrary_bytes_break_nothing(name: str, data: bytes) -> None:
-    """Whatever comes is refused in order or read right."""
+    """No target fails on arbitrary bytes."""
     TARGETS[name](data)
 
 
@@ -51,19 +51,19 @@ def test_arbitrary_bytes_break_nothing(name: str, data: bytes) -> None:
 def test_changed_seeds_break_nothing(
     name: str, data: st.DataObject, edits: list[tuple[float, str, bytes]]
 ) -> None:
-    """So does what is nearly right."""
+    """No target fails on a valid input with a few changes."""
     TARGETS[name](edited(data.draw(st.sampled_from(seeds(None)[name])), edits))
 
 
 @settings(BOUNDED, max_examples=20)
 @given(data=st.sampled_from(seeds(None)["sealed"]), edits=EDITS)
 def test_changed_seeds_are_sealed(data: bytes, edits: list[tuple[float, str, bytes]]) -> None:
-    """Whatever is received comes out in a Parquet file, as rows or as a reject."""
+    """Every received message comes out in a Parquet file, as rows or as a reject, also if it is damaged."""
     TARGETS["sealed"](edited(data, edits))
 
 
 def test_real_bytes_are_read(data_dir: Path) -> None:
-    """Blocks and transactions that are on the chain, or valid by Bitcoin Core's vectors, break nothing."""
+    """No target fails on real blocks, or on the valid transactions of Bitcoin Core's test vectors."""
     for name, examples in seeds(data_dir).items():
         for example in examples:
             TARGETS[name](example)

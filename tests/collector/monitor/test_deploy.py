@@ -1,4 +1,4 @@
-"""The files for operators work: the unit starts our command, alerts and panels use metrics that exist."""
+"""Check the files for operators: the systemd unit runs our command; alerts and panels use real metrics."""
 
 import json
 import os
@@ -24,7 +24,7 @@ MOST_EXPOSURE = 1.5
 
 @pytest.fixture
 def unit(repo_root: Path) -> dict[str, list[str]]:
-    """Read the settings of the systemd unit, by name."""
+    """Return the settings of the systemd unit, by name."""
     settings: dict[str, list[str]] = {}
     for line in (repo_root / DEPLOY / "pool-collector.service").read_text().splitlines():
         name, equals, value = line.partition("=")
@@ -45,7 +45,7 @@ def sample_names() -> set[str]:
 
 
 def expressions(repo_root: Path) -> Iterator[tuple[str, str]]:
-    """Yield every PromQL expression with the name of its alert or panel."""
+    """Yield every PromQL expression of the alerts and panels, after the name of its alert or panel."""
     rules = (repo_root / DEPLOY / "alerts.yaml").read_text()
     yield from re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules)
     dashboard = json.loads((repo_root / DEPLOY / "grafana-dashboard.json").read_text())
@@ -55,7 +55,7 @@ def expressions(repo_root: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_alerts_and_panels_use_metrics_that_exist(repo_root: Path) -> None:
-    """A renamed metric breaks no alert unseen, and every metric is used by an alert or a panel."""
+    """Alerts and panels use only metrics that exist, and every metric but `build_info` is used by one."""
     existing = sample_names()
     asked = set()
     for place, expression in expressions(repo_root):
@@ -80,7 +80,7 @@ def test_every_alert_says_why(repo_root: Path) -> None:
 
 
 def test_the_unit_starts_a_command_of_ours(unit: dict[str, list[str]]) -> None:
-    """The command line of the unit parses as a command of ours."""
+    """The command line in the systemd unit parses as a `pool-collector` command."""
     (line,) = unit["ExecStart"]
     program, verb, *flags = shlex.split(line)
     assert Path(program).name == "pool-collector"
@@ -93,7 +93,7 @@ def test_the_unit_starts_a_command_of_ours(unit: dict[str, list[str]]) -> None:
 
 
 def test_the_unit_lets_it_do_little(unit: dict[str, list[str]]) -> None:
-    """The unit restricts the service; one more restriction would forbid the machine code of numba."""
+    """The systemd unit restricts the service, but allows it to make memory executable, which numba needs."""
     expected = {
         "Type": "notify",
         "NoNewPrivileges": "yes",
@@ -109,7 +109,7 @@ def test_the_unit_lets_it_do_little(unit: dict[str, list[str]]) -> None:
 
 @pytest.mark.skipif(which("systemd-analyze") is None, reason="no systemd-analyze: install systemd")
 def test_systemd_accepts_the_unit(repo_root: Path, tmp_path: Path) -> None:
-    """systemd-analyze finds no unknown setting and no warning, and little exposure."""
+    """`systemd-analyze` reports no unknown setting, no warning and a low exposure for the unit."""
     text = (repo_root / DEPLOY / "pool-collector.service").read_text()
     unit = tmp_path / "pool-collector.service"
     unit.write_text(re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", text))
@@ -126,7 +126,7 @@ def test_systemd_accepts_the_unit(repo_root: Path, tmp_path: Path) -> None:
 
 
 def test_prometheus_accepts_the_rules(repo_root: Path, tmp_path: Path) -> None:
-    """`promtool` accepts the rules, and two alerts fire when they should and not before."""
+    """`promtool` accepts the alert rules, and two alerts fire at the right time and not before."""
     promtool = os.environ.get("PROMTOOL") or which("promtool")
     if promtool is None:
         pytest.skip("no promtool: install prometheus, or set PROMTOOL")

@@ -1,4 +1,4 @@
-"""Metrics, health and readiness are served over HTTP, on loopback unless a setting allows more."""
+"""Test metrics, health and readiness over HTTP, on loopback unless a setting allows other addresses."""
 
 import os
 import socket
@@ -22,12 +22,12 @@ from collector.regtest.node import free_ports
 
 
 def state(*, in_step: bool = True, away: bool = False, waiting_s: float = 0.0) -> NodeState:
-    """Make a node's state."""
+    """Return the state of a node with this many seconds of waiting and these flags."""
     return NodeState(in_step=in_step, away=away, n_mempool=3, n_queued=0, n_waiting=0, waiting_s=waiting_s)
 
 
 class Service:
-    """The metrics and health of nodes `alpha` and `beta`, served over HTTP."""
+    """Serves the metrics and health of two nodes, `alpha` and `beta`, over HTTP."""
 
     def __init__(self, folder: Path) -> None:
         self.now_s: float | None = None
@@ -40,11 +40,11 @@ class Service:
         self.server = MonitorServer(f"127.0.0.1:{free_ports(1)[0]}", self.metrics, self.health)
 
     def get(self, path: str) -> requests.Response:
-        """Send a GET request, as Prometheus or a load balancer does."""
+        """Send a GET request for a path and return the answer."""
         return requests.get(f"http://127.0.0.1:{self.server.port}{path}", timeout=5)
 
     def values(self) -> dict[str, float]:
-        """Return every sample of /metrics by its name and labels."""
+        """Return the value of every sample of /metrics, by its name and labels."""
         families = text_string_to_metric_families(self.get("/metrics").text)
         return {
             "".join([sample.name, *(f",{value}" for _, value in sorted(sample.labels.items()))]): sample.value
@@ -55,14 +55,14 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """Serve the metrics of two nodes that have not reported anything."""
+    """Serve the metrics of two nodes that have not reported anything yet."""
     made = Service(tmp_path)
     yield made
     made.server.close()
 
 
 def test_each_metric_has_the_reported_value(service: Service, tmp_path: Path) -> None:
-    """Counters add up, gauges show the last state, and disk sizes are read at the scrape."""
+    """Counters add up, gauges show the last state, and disk sizes are measured at the scrape."""
     metrics = service.metrics
     (tmp_path / "alpha" / "1.journal").write_bytes(b"x" * 77)
     metrics.began("alpha", {"clock_offset_us": -250_000})
@@ -98,7 +98,7 @@ def test_each_metric_has_the_reported_value(service: Service, tmp_path: Path) ->
 
 
 def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service is ready when both nodes are in step and nothing is late; else it lists the reasons."""
+    """/readyz is good when both nodes are in step and nothing is late; else it lists every reason."""
     answer = service.get("/readyz")
     assert answer.status_code == 503
     assert [reason.partition(":")[0] for reason in answer.json()["reasons"]] == ["node alpha", "node beta"]
@@ -122,13 +122,13 @@ def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.Monk
 
 
 class Storage:
-    """A journal that cannot be written while `blocked` is set."""
+    """Stands for a journal that cannot be written while `blocked` is not empty."""
 
     blocked = ""
 
 
 def test_a_full_disk_makes_unready_but_not_dead(service: Service) -> None:
-    """The node's thread waits for space and goes on by itself: a restart would not help."""
+    """A journal that waits for disk space makes the service unready, not dead: a restart would not help."""
     storage = Storage()
     for node in ("alpha", "beta"):
         service.metrics.state(node, state())
@@ -144,7 +144,7 @@ def test_a_full_disk_makes_unready_but_not_dead(service: Service) -> None:
 
 
 def test_a_journal_that_is_gone_makes_unready(service: Service, tmp_path: Path) -> None:
-    """The reason names the folder."""
+    """When a journal's folder is gone, the service is unready and the reason names the folder."""
     for node in ("alpha", "beta"):
         service.metrics.state(node, state())
     (tmp_path / "beta").rmdir()
@@ -154,7 +154,7 @@ def test_a_journal_that_is_gone_makes_unready(service: Service, tmp_path: Path) 
 
 
 def test_a_node_that_is_away_makes_unready_but_not_dead(service: Service) -> None:
-    """A restart of ours would not bring the node back."""
+    """A node that is away makes the service unready but not dead: a restart would not bring it back."""
     assert service.get("/healthz").status_code == 200
     service.metrics.away("alpha")
     assert service.get("/healthz").status_code == 200
@@ -162,7 +162,7 @@ def test_a_node_that_is_away_makes_unready_but_not_dead(service: Service) -> Non
 
 
 def test_a_thread_that_hangs_is_found() -> None:
-    """After two minutes without a turn, the node counts as stalled."""
+    """A node whose thread has not finished a turn for two minutes counts as stalled."""
     metrics = Metrics(["alpha"])
     metrics.state("alpha", state())
     began_s = metrics.states()["alpha"].turn_s
@@ -173,7 +173,10 @@ def test_a_thread_that_hangs_is_found() -> None:
 
 
 def test_a_gap_is_counted_from_zero(service: Service) -> None:
-    """Prometheus sees no increase in a counter that appears at 1: the first gap would raise no alert."""
+    """Loss counters exist with the value 0 from the start.
+
+    Prometheus sees no increase in a counter that first appears at 1, so the first gap would raise no alert.
+    """
     values = service.values()
     for reason in ("gap", "overflow", "reconnect", "silent", "clock_step"):
         assert values[f"pool_collector_losses_total,beta,{reason},rawtx"] == 0
@@ -185,7 +188,7 @@ def test_a_gap_is_counted_from_zero(service: Service) -> None:
 
 
 def test_a_scrape_works_when_the_dataset_is_gone(tmp_path: Path) -> None:
-    """Only the free space of its disk is left out."""
+    """When the dataset's folder is gone, a scrape leaves out only the free space of its disk."""
     metrics = Metrics(["alpha"])
     metrics.report_disk(tmp_path / "gone", {"alpha": tmp_path / "gone" / "journal"})
     names = {family.name for family in metrics.registry.collect() if family.samples}
@@ -194,7 +197,7 @@ def test_a_scrape_works_when_the_dataset_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_client_that_hangs_up_is_not_logged(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
-    """There is neither a log line nor a traceback, and the next client gets its answer."""
+    """A client that breaks its connection causes no log line, and the next client gets its answer."""
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", service.server.port)) as peer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by reset
@@ -204,21 +207,21 @@ def test_a_client_that_hangs_up_is_not_logged(service: Service, capfd: pytest.Ca
 
 
 def test_other_paths_are_not_found(service: Service) -> None:
-    """The answer lists the paths that exist."""
+    """An unknown path is answered with status 404 and the list of paths that exist."""
     answer = service.get("/else")
     assert (answer.status_code, "/readyz" in answer.text) == (404, True)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9000", "192.0.2.1:9000"])
 def test_other_addresses_are_refused(address: str) -> None:
-    """Other machines cannot read the metrics unless a setting allows it."""
+    """An address that other machines can reach is refused unless a setting allows it."""
     metrics = Metrics()
     with pytest.raises(SettingsError, match="allow_remote_metrics"):
         MonitorServer(address, metrics, Health(metrics, {}))
 
 
 def test_a_remote_address_is_served_when_allowed() -> None:
-    """With the setting, an address that other machines reach is served."""
+    """An address that other machines can reach is served when the setting allows it."""
     metrics = Metrics()
     server = MonitorServer(f"0.0.0.0:{free_ports(1)[0]}", metrics, Health(metrics, {}), allow_remote=True)
     try:
@@ -228,14 +231,14 @@ def test_a_remote_address_is_served_when_allowed() -> None:
 
 
 def test_a_taken_port_is_named(service: Service) -> None:
-    """The error names the address."""
+    """When the port is in use, the error names the address."""
     address = f"127.0.0.1:{service.server.port}"
     with pytest.raises(SettingsError, match=address):
         MonitorServer(address, service.metrics, service.health)
 
 
 def test_prometheus_accepts_the_metrics(service: Service) -> None:
-    """`promtool check metrics` accepts names, types and help texts."""
+    """`promtool check metrics` accepts the names, types and help texts of our metrics."""
     promtool = os.environ.get("PROMTOOL") or which("promtool")
     if promtool is None:
         pytest.skip("no promtool: install prometheus, or set PROMTOOL")

@@ -1,4 +1,4 @@
-"""A node and a source of messages whose answers and messages the test decides."""
+"""Stand in for a node and for a source of messages; the test decides their answers and messages."""
 
 import json
 import math
@@ -41,9 +41,9 @@ NOT_FOUND = {"code": -5, "message": "not found"}
 
 
 class PlantedNode:
-    """A JSON-RPC server that answers from `results` and `errors`; other methods find it overloaded.
+    """Answers JSON-RPC calls from `results` and `errors`; for any other method it says that it is overloaded.
 
-    An overloaded node counts as away: the collector asks again until the test plants an answer.
+    An overloaded node counts as away: the collector repeats the request until the test plants an answer.
     """
 
     def __init__(self) -> None:
@@ -56,17 +56,17 @@ class PlantedNode:
         self._thread.start()
 
     def client(self) -> RpcClient:
-        """Return a client of this node."""
+        """Return an RPC client of this node."""
         return RpcClient(f"http://127.0.0.1:{self._server.server_port}", user="u", password="")
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def _answer(self, call: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Answer one call; None when nothing is planted for its method."""
+        """Return the answer to one call; None when the test has planted none for its method."""
         method = call["method"]
         self.n_asked[method] += 1
         if method in self.errors:
@@ -97,13 +97,13 @@ class PlantedNode:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Write no log."""
+                """Suppress the log line that the HTTP server writes for each request."""
 
         return Handler
 
 
 class PlantedSource:
-    """A source that delivers what the test puts into `inbox`."""
+    """Stands in for `MessageSource`: the session receives what the test puts into `inbox`."""
 
     topics = ZMQ_TOPICS
     subscribed_at_us = 1
@@ -117,24 +117,24 @@ class PlantedSource:
         self.ring: Ring | None = None
 
     def start_forwarding(self, ring: Ring) -> None:
-        """Keep the session's ring for the test."""
+        """Keep the session's ring, so that the test can use it."""
         self.ring = ring
 
     def reconnect(self, topics: Collection[str]) -> None:
-        """Note which connections the session wants again."""
+        """Record the topics whose connections the session wants to renew."""
         self.renewed += topics
 
     def end(self) -> None:
-        """Deliver nothing more."""
+        """Mark the source as drained, so that the session expects no more messages."""
         self.is_drained = True
 
     def stop(self) -> None:
-        """Do the same: nothing is under way."""
+        """Mark the source as drained; there is nothing else to stop."""
         self.end()
 
 
 def facts() -> NodeFacts:
-    """Make the facts of a node at height 100 that has always run."""
+    """Return the facts of a node at height 100 that has run for ever."""
     row = {
         "chain": "regtest",
         "node_version": 270000,
@@ -153,7 +153,7 @@ def facts() -> NodeFacts:
 
 @contextmanager
 def in_thread(work: Callable[[], object]) -> Iterator[None]:
-    """Run something in a thread beside the test, and raise at the end what it raised."""
+    """Run `work` in a thread during the `with` block; at its end, raise the error that `work` raised."""
     raised: list[Exception] = []
 
     def run() -> None:

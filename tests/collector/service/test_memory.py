@@ -1,4 +1,4 @@
-"""The collector loads neither pandas nor SciPy nor a compiler, so that it takes little memory."""
+"""Test that the collector loads no pandas, no SciPy and no compiler, so that it takes little memory."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ print([name for name in ("pandas", "scipy.linalg") if name in sys.modules])
 
 
 def test_the_collector_has_neither_a_compiler_nor_pandas_nor_scipy_in_memory() -> None:
-    """It loads compiled loops from disk and compiles none itself."""
+    """The collector loads its compiled loops from disk and compiles none itself."""
     done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["0", "[]"]
 
@@ -39,12 +39,12 @@ def test_the_collector_has_neither_a_compiler_nor_pandas_nor_scipy_in_memory() -
 def test_a_loop_is_compiled_when_this_python_finds_it_on_disk(
     tmp_path: Path, name: str, *, expected: bool
 ) -> None:
-    """The files of another loop or of another Python do not count."""
+    """A loop counts as compiled only if the file on disk is of this loop and this Python version."""
     loop = SimpleNamespace(__name__="gather", stats=SimpleNamespace(cache_path=str(tmp_path)))
     (tmp_path / name.format(f"{sys.version_info.major}{sys.version_info.minor}")).touch()
     assert is_compiled(loop) is expected
 
 
 def test_a_loop_without_a_cache_folder_needs_no_other_process() -> None:
-    """Without a cache folder no other process could compile it for us, so it counts as compiled."""
+    """A loop without a cache folder counts as compiled, because no other process could compile it for us."""
     assert is_compiled(SimpleNamespace(__name__="gather", stats=SimpleNamespace(cache_path=None)))

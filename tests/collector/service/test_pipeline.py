@@ -1,4 +1,4 @@
-"""The pipeline completes a row once the node has told all it can about the transaction."""
+"""Test that the pipeline completes a row only when the node can tell no more about the transaction."""
 
 import queue
 import time
@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def node() -> Iterator[PlantedNode]:
-    """Start a node whose mempool is empty, and that does not answer when it is asked for its tip."""
+    """Start a node with an empty mempool that does not answer when it is asked for its tip."""
     made = PlantedNode()
     made.errors = {"getmempoolentry": NOT_FOUND, "getrawtransaction": NOT_FOUND}
     yield made
@@ -34,14 +34,14 @@ def node() -> Iterator[PlantedNode]:
 
 
 def deliver_until(inbox: "queue.SimpleQueue[Any]", is_so: Callable[[], bool]) -> None:
-    """Deliver the node's answers until something is so."""
+    """Deliver the node's answers from `inbox` until `is_so()` is true."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not is_so():
         inbox.get(timeout=deadline_s - time.monotonic()).deliver()
 
 
 def test_an_entry_is_not_given_up_before_the_tip_is_known(tmp_path: Path, node: PlantedNode) -> None:
-    """A block that nobody announced may hold the transaction; the unanswered tip may be that block."""
+    """A row stays open while the node's tip is unknown: a block not announced may hold the transaction."""
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     requests = NodeRequests("alpha", node.client(), inbox)
     with Journal(tmp_path / "journal") as journal:

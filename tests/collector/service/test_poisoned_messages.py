@@ -1,4 +1,4 @@
-"""No message can end a session, and none is met again by the next start: what has no row becomes a reject."""
+"""Test that no message can end a session: one from which no row can be made becomes a row of `rejects`."""
 
 import threading
 from collections import deque
@@ -20,7 +20,7 @@ POISONED = {3, 7, 8}
 
 @pytest.fixture
 def node() -> Iterator[PlantedNode]:
-    """Start a node that has lost its tip and is away in all else."""
+    """Start a node that does not find its tip's block and answers nothing else."""
     made = PlantedNode()
     made.errors["getblock"] = NOT_FOUND
     yield made
@@ -28,7 +28,7 @@ def node() -> Iterator[PlantedNode]:
 
 
 def messages() -> list[Message]:
-    """Make events, some with a mempool sequence that no column can hold."""
+    """Return `sequence` messages, some with a mempool sequence number too large for its column."""
     found = [entered(number) for number in range(12)]
     for number in POISONED:
         body = found[number].body
@@ -40,7 +40,7 @@ def messages() -> list[Message]:
 def test_a_number_that_no_column_holds_ends_no_session(
     tmp_path: Path, node: PlantedNode, monkeypatch: pytest.MonkeyPatch, *, is_bounded: bool
 ) -> None:
-    """The start after a kill finds such messages in the journal: it completes, and keeps them as rejects."""
+    """A start after a kill finds messages with too large a number in the journal; they become rejects."""
     if not is_bounded:
         monkeypatch.setattr(sync, "MAX_MEMPOOL_SEQUENCE", 1 << 64)
     collecting = Collecting(tmp_path, node)
@@ -66,7 +66,7 @@ def test_a_number_that_no_column_holds_ends_no_session(
 
 
 def test_a_running_session_goes_on_after_a_poisoned_message(tmp_path: Path, node: PlantedNode) -> None:
-    """Messages before and after it get their rows, and the session ends in order."""
+    """Messages before and after an unusable one get their rows, and the session ends normally."""
     collecting = Collecting(tmp_path, node)
     with collecting.running():
         collecting.put(*messages())

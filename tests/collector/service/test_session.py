@@ -1,4 +1,4 @@
-"""A session bounds its memory and its journal, and makes each row once, whenever a kill comes."""
+"""Test that a session bounds its memory and its journal, and makes each row once whenever a kill comes."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ DEADLINE_S = 30.0
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:
-    """Wait until something is so."""
+    """Wait until `is_so()` is true; fail after DEADLINE_S seconds."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not is_so():
         assert time.monotonic() < deadline_s
@@ -45,14 +45,14 @@ def wait_until(is_so: Callable[[], Any]) -> None:
 
 
 def entered(number: int, padding: int = 0) -> Message:
-    """Make the message that a transaction entered the mempool; with padding, one that has no meaning."""
+    """Return the message that a transaction entered the mempool; with padding, its body cannot be decoded."""
     txid = number.to_bytes(32, "big")
     body = txid + b"A" + number.to_bytes(8, "little") + bytes(padding)
     return Message("alpha", "s", "sequence", number, number * 1000, body)
 
 
 class Collecting:
-    """A session that runs against a planted node and source, with a dataset and metrics of its own."""
+    """Runs sessions against a planted node and source, with a dataset and metrics of its own."""
 
     def __init__(self, folder: Path, node: PlantedNode, limits: Limits | None = None) -> None:
         self.journal_folder = folder / "journal"
@@ -66,7 +66,7 @@ class Collecting:
         )
 
     def session(self, journal: Journal) -> Session:
-        """Make a session on a journal."""
+        """Return a session that uses this journal."""
         return Session(
             ORIGIN,
             self._node.client(),
@@ -81,7 +81,7 @@ class Collecting:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run a session in a thread, and stop it at the end."""
+        """Run a session in a thread during the `with` block, and stop it at the end."""
         stop = threading.Event()
         with Journal(self.journal_folder) as journal:
             journal.recover(self.dataset)
@@ -94,16 +94,16 @@ class Collecting:
                     stop.set()
 
     def put(self, *items: Message | Notice) -> None:
-        """Deliver messages or notices to the session."""
+        """Deliver these messages or notices to the session."""
         for item in items:
             self.source.inbox.put(item)
 
     def sample(self, name: str) -> float:
-        """Return a metric of the node."""
+        """Return the value of one of the node's metrics."""
         return self.metrics.registry.get_sample_value(f"pool_collector_{name}", {"node": "alpha"}) or 0.0
 
     def wait_turns(self, n_turns: int = 3) -> None:
-        """Wait until the session's thread has taken some turns."""
+        """Wait until the session's thread has finished `n_turns` more turns."""
         for _ in range(n_turns):
             before_s = self.metrics.states()["alpha"].turn_s
             wait_until(lambda before_s=before_s: self.metrics.states()["alpha"].turn_s > before_s)
@@ -111,7 +111,7 @@ class Collecting:
 
 @pytest.fixture
 def node() -> Iterator[PlantedNode]:
-    """Start a node that has lost its tip, and is away in all else until a test plants answers."""
+    """Start a node that does not find its tip's block and is otherwise away until a test plants answers."""
     made = PlantedNode()
     made.errors["getblock"] = NOT_FOUND  # else the first batch waits for the tip's row
     yield made
@@ -122,7 +122,10 @@ def node() -> Iterator[PlantedNode]:
 def test_messages_wait_in_the_ring_while_too_many_rows_are_incomplete(
     tmp_path: Path, node: PlantedNode, limits: Limits
 ) -> None:
-    """A number or size of messages stops the intake, and meanwhile the watchdog does not judge the node."""
+    """A session takes no more messages when too many, or too large ones, wait for their rows.
+
+    Meanwhile the watchdog does not look at the node, since messages in the ring would count as missing.
+    """
     node.results = {
         "getblockchaininfo": {
             "bestblockhash": TIP,
@@ -155,7 +158,7 @@ def test_messages_wait_in_the_ring_while_too_many_rows_are_incomplete(
 
 
 def test_a_journal_that_has_grown_is_sealed_before_the_timer(tmp_path: Path, node: PlantedNode) -> None:
-    """A seal then reads a bounded journal; rows that must stay in it do not cause another seal."""
+    """A journal that has grown is sealed early; rows that must stay in it do not cause another seal."""
     collecting = Collecting(tmp_path, node, Limits(seal_bytes=10_000))
     with collecting.running():
         collecting.put(*(entered(number, padding=9) for number in range(100)))  # no events: rejects
@@ -174,7 +177,7 @@ def test_a_journal_that_has_grown_is_sealed_before_the_timer(tmp_path: Path, nod
 
 
 def kill_between_two_malformed(collecting: Collecting) -> None:
-    """Put two malformed messages into the ring, deliver the first, and end the session as a kill does."""
+    """Put two malformed messages into the ring, deliver only the first, and end the session as by a kill."""
     with collecting.running():
         assert collecting.source.ring is not None
         putting = Ring.open(collecting.source.ring.path)
@@ -187,7 +190,7 @@ def kill_between_two_malformed(collecting: Collecting) -> None:
 
 
 def test_bytes_that_are_no_message_have_their_row_once(tmp_path: Path, node: PlantedNode) -> None:
-    """Before the kill one of two has its row, with no message after it; the other is still in the ring."""
+    """Each of two malformed messages gets one reject, though a kill came after the row of the first."""
     collecting = Collecting(tmp_path, node)
     with pytest.raises(CollectorError, match="killed"):
         kill_between_two_malformed(collecting)

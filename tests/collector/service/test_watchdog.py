@@ -1,4 +1,4 @@
-"""The watchdog compares looks at a node with message counts: it finds silent topics and lost messages."""
+"""Test that the watchdog finds silent topics and lost messages by comparing looks with message counts."""
 
 import pytest
 
@@ -11,7 +11,7 @@ NEXT_TIP = b"\x02" * 32
 
 
 def look(number: int, n_tx: int = 5, tip: bytes = TIP, topics: tuple[str, ...] = ZMQ_TOPICS) -> Look:
-    """Make the look that is taken at a second."""
+    """Return the look that is taken at second `number`."""
     height = 100 + (tip == NEXT_TIP)
     return Look(
         asked_us=number * 10**6,
@@ -25,7 +25,7 @@ def look(number: int, n_tx: int = 5, tip: bytes = TIP, topics: tuple[str, ...] =
 
 
 class Story:
-    """A sequence of looks, one per second, and the messages that arrive between them."""
+    """Plays looks, one each second, and the messages that arrive between them."""
 
     def __init__(self) -> None:
         self.watchdog = Watchdog(ZMQ_TOPICS)
@@ -34,7 +34,7 @@ class Story:
         self.number = 0
 
     def hear(self, topic: str, letter: bytes = b"A", count: int = 1) -> None:
-        """Let messages of a topic arrive."""
+        """Count `count` messages of a topic as arrived; `letter` is the event if the topic is `sequence`."""
         body = bytes(32) + letter
         self.counts.add([Message("n", "s", topic, at, 0, body) for at in range(count)])
 
@@ -56,7 +56,7 @@ def test_the_stream_of_a_quiet_node_is_complete() -> None:
 
 
 def test_a_change_without_a_message_is_silence() -> None:
-    """It is found one look after the change: until then the message may still be on its way."""
+    """A change of the node without a message is found one look later; until then the message may come."""
     story = Story()
     story.look()
     assert story.look(n_tx=6) == []
@@ -65,7 +65,7 @@ def test_a_change_without_a_message_is_silence() -> None:
 
 
 def test_a_message_that_comes_late_is_no_silence() -> None:
-    """A message may arrive between the look that sees the change and the next look."""
+    """A message may arrive between the look that sees the change and the next look; then nothing is found."""
     story = Story()
     story.look()
     story.look(n_tx=6)
@@ -79,7 +79,7 @@ def test_a_message_that_comes_late_is_no_silence() -> None:
 def test_events_without_transactions_show_that_rawtx_is_silent(
     letter: bytes, expected: list[tuple[str, str]]
 ) -> None:
-    """Every A, C and D comes with transactions on `rawtx`; an R does not."""
+    """`rawtx` counts as silent after an A, C or D event without a transaction, but not after an R event."""
     story = Story()
     story.look()
     story.hear("sequence", letter)
@@ -89,7 +89,7 @@ def test_events_without_transactions_show_that_rawtx_is_silent(
 
 
 def test_transactions_without_events_show_that_sequence_is_silent() -> None:
-    """When arrivals and departures have the same size, `rawtx` still shows that events are missing."""
+    """`sequence` counts as silent when `rawtx` brings transactions, though the mempool keeps its size."""
     story = Story()
     story.look()
     story.hear("rawtx", count=2)
@@ -98,7 +98,7 @@ def test_transactions_without_events_show_that_sequence_is_silent() -> None:
 
 
 def test_a_tip_without_its_block_shows_that_rawblock_is_silent() -> None:
-    """The other topics announced the block."""
+    """`rawblock` counts as silent when the other topics announced a new tip and no block came."""
     story = Story()
     story.look()
     story.hear("sequence", b"C")
@@ -109,7 +109,7 @@ def test_a_tip_without_its_block_shows_that_rawblock_is_silent() -> None:
 
 
 def test_lost_last_messages_are_found_when_the_node_is_quiet() -> None:
-    """Our copy differs from the node's though neither changes: messages after the last one were lost."""
+    """A lasting difference between our copy and the node's mempool shows that the last messages were lost."""
     story = Story()
     story.ours = OurState(TIP, 4)
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_lost_last_messages_are_found_when_the_node_is_quiet() -> None:
 
 
 def test_a_copy_that_is_out_of_step_is_not_compared() -> None:
-    """A snapshot is on its way and will correct the copy."""
+    """While our copy of the mempool is out of step, it is not compared, as a snapshot will correct it."""
     story = Story()
     story.ours = OurState(TIP, None)
     assert [story.look() for _ in range(3)] == [[]] * 3
@@ -130,7 +130,7 @@ def test_a_copy_that_is_out_of_step_is_not_compared() -> None:
 
 
 def test_a_notifier_that_the_node_gave_up_is_found_at_once() -> None:
-    """The node does not list the notifier any more."""
+    """A notifier that the node no longer lists is found at the first look."""
     watchdog = Watchdog(ZMQ_TOPICS)
     found = watchdog.compare(
         look(1, topics=("sequence", "rawtx")), MessageCounts(), MessageCounts(), OurState(TIP, 5)
@@ -141,7 +141,7 @@ def test_a_notifier_that_the_node_gave_up_is_found_at_once() -> None:
 
 
 def test_a_break_makes_the_comparison_begin_anew() -> None:
-    """A change while the stream was broken is no second finding: the break already has its row."""
+    """A change during a break of the stream is no second finding, because the break already has its row."""
     story = Story()
     story.look()
     story.look(n_tx=6)

@@ -1,4 +1,4 @@
-"""Play faults and write what came of it: see `python -m tests.functional.chaos --help`."""
+"""Play faults and write a report of the outcomes: see `python -m tests.functional.chaos --help`."""
 
 from tests.functional.chaos.cli import main
 

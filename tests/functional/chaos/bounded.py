@@ -1,4 +1,4 @@
-"""A fault in a small form, as the suite plays it; in several files of tests, which run at the same time."""
+"""Play one fault at a small scale, as the test suite does; several test files use this at the same time."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SEED = 7
 
 
 def must_hold(name: str, folder: Path, *, scale: float) -> None:
-    """Play a fault and fail when something is wrong with the dataset; skip what cannot be played here."""
+    """Play the named fault and fail when the dataset is wrong; skip when this machine cannot play it."""
     try:
         verdict = FAULTS[name].run(folder, seed=SEED, scale=scale)
     except NotHereError as reason:

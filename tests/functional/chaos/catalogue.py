@@ -1,4 +1,4 @@
-"""All faults, in the order of the table: importing their modules enters them."""
+"""List all faults in the order of the report's table: importing a fault's module registers it."""
 
 from tests.functional.chaos import (
     fault_clock,

@@ -1,4 +1,4 @@
-"""The command line of the chaos runs: `make chaos`."""
+"""Run faults from the command line, as `make chaos` does, and write their report."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ MOST_SEED = 1_000_000  # short enough to type again
 
 
 def play(fault: Fault, *, seed: int, scale: float | None, keep: Path | None) -> dict[str, Any]:
-    """Play one fault and return its row of the report."""
+    """Play one fault and return its row of the report; files are kept in the folder `keep`, if given."""
     began_s = time.monotonic()
     scale = fault.usual_scale if scale is None else scale
     with tempfile.TemporaryDirectory(prefix=f"chaos-{fault.name}-") as temporary:
@@ -51,7 +51,10 @@ def play(fault: Fault, *, seed: int, scale: float | None, keep: Path | None) -> 
 def play_all(
     names: list[str], *, jobs: int, seed: int, scale: float | None, keep: Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Play faults, `jobs` at a time and those that need the machine last and alone; gives their rows."""
+    """Play faults, `jobs` at a time, and yield their rows of the report.
+
+    Faults that need the whole machine are played last, one at a time.
+    """
     play_one = partial(play, seed=seed, scale=scale, keep=keep)
     together = [FAULTS[name] for name in names if jobs > 1 and name not in ALONE]
     with ProcessPoolExecutor(jobs, initializer=quiet) as workers:
@@ -63,7 +66,7 @@ def play_all(
 
 
 def tell(row: dict[str, Any]) -> None:
-    """Say what became of a fault."""
+    """Print one fault's row of the report: its name, its outcome and what was wrong."""
     print(f"{row['fault']}: {row['sentence']}")
     print(f"  {row['outcome']} after {row['duration_s']} s {json.dumps(row.get('figures', row.get('why')))}")
     for each in row.get("faults", []):
@@ -72,12 +75,12 @@ def tell(row: dict[str, Any]) -> None:
 
 
 def quiet() -> None:
-    """Let the harness log errors only."""
+    """Make structlog drop all messages below the level of errors."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 
 
 def begin(seed: int, earlier: Path | None) -> dict[str, Any]:
-    """Begin a report; with the faults of an earlier one of the same node, Python and seed."""
+    """Return the head of a report, with the rows of an earlier report of the same node, Python and seed."""
     report: dict[str, Any] = {
         "seed": seed,
         "node": find_bitcoind().version,
@@ -89,19 +92,19 @@ def begin(seed: int, earlier: Path | None) -> dict[str, Any]:
 
 
 def seed_of(word: str) -> int:
-    """Return the seed that a word of the command line stands for; `random` is another one each time."""
+    """Return the seed for an argument of the command line; `random` gives a new number each time."""
     return secrets.randbelow(MOST_SEED) if word == "random" else int(word)
 
 
 def command(arguments: argparse.Namespace) -> str:
-    """Say what makes a report like this one; with RESUME, some of it is of earlier runs."""
+    """Return the `make chaos` command that makes such a report; with RESUME, earlier runs made part of it."""
     words = ["make chaos", f"SEED={arguments.seed}", f"JOBS={arguments.jobs}"]
     words += [f"SCALE={arguments.scale:g}"] if arguments.scale is not None else []
     return " ".join([*words, *["RESUME=1"] * arguments.resume])
 
 
 def main() -> None:
-    """Play the faults that are named, or all; exit 1 when one does not hold."""
+    """Play the named faults, or all; exit with status 1 when one fails or cannot be judged."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"{', '.join(FAULTS)}; all unless given")
     parser.add_argument(

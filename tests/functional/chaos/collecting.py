@@ -1,4 +1,4 @@
-"""`pool-collector run` as a process of its own, which is started, stopped, killed and started again."""
+"""Run `pool-collector run` as a process of its own, which a fault starts, stops and kills repeatedly."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Collecting:
-    """One dataset and the collectors that fill it, one after the other."""
+    """Runs collectors one after another on one dataset, each as a process of its own."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Collecting:
         self._began_at = 0
 
     def start(self, *, wait: bool = True) -> None:
-        """Start; with `wait` until the mempool is followed."""
+        """Start the collector; with `wait`, return when it is in step with the node's mempool."""
         self._began_at = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -73,7 +73,7 @@ class Collecting:
             self.wait_in_step()
 
     def wait_in_step(self) -> None:
-        """Wait until it says that it follows the mempool; start it again where it has failed."""
+        """Wait until the collector is in step with the node's mempool; start it again if it has failed."""
         deadline_s = time.monotonic() + PATIENCE_S
         n_failed_before = self.n_failed
         while not self.in_step:
@@ -87,7 +87,7 @@ class Collecting:
             time.sleep(POLL_S)
 
     def wait_for(self, words: str, *, timeout_s: float = PATIENCE_S, times: int = 1) -> bool:
-        """Wait until the log of this run has the words so often; returns whether it has."""
+        """Wait until this run's log contains `words` at least `times` times; return whether it does."""
         deadline_s = time.monotonic() + timeout_s
         while self.said.count(words) < times:
             if time.monotonic() > deadline_s or self.status is not None:
@@ -96,7 +96,7 @@ class Collecting:
         return True
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and return the exit status."""
+        """Send a signal to the collector and return its exit status; kill it when it does not end in time."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
@@ -106,7 +106,7 @@ class Collecting:
             return self._kill()
 
     def close(self) -> None:
-        """End what runs."""
+        """Kill the collector if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._kill()
 
@@ -117,35 +117,35 @@ class Collecting:
 
     @property
     def process_id(self) -> int:
-        """Process id of the last start."""
+        """Return the id of the process that was started last."""
         assert self._process is not None
         return self._process.pid
 
     def children(self) -> list[int]:
-        """Process ids of what it has started itself."""
+        """Return the ids of the processes that the collector itself has started."""
         tasks = Path(f"/proc/{self.process_id}/task").glob("*/children")
         return [int(child) for task in tasks for child in task.read_text().split()]
 
     @property
     def status(self) -> int | None:
-        """Exit status; None while it runs."""
+        """Return the collector's exit status; None while it runs."""
         assert self._process is not None
         return self._process.poll()
 
     @property
     def said(self) -> str:
-        """The log of this run."""
+        """Return the log of this run."""
         with self.log.open("rb") as log:
             log.seek(self._began_at)
             return log.read().decode(errors="replace")
 
     @property
     def in_step(self) -> bool:
-        """Whether its metrics say that the mempool is followed."""
+        """Return whether the collector's metrics say that it is in step with the node's mempool."""
         return self.metric("pool_collector_in_step") == 1
 
     def metric(self, name: str) -> float | None:
-        """Sum of a metric over its labels; None when it cannot be had."""
+        """Return the sum of a metric over its labels; None when the metrics cannot be read."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=2) as answer:
                 text = answer.read().decode()
@@ -156,12 +156,12 @@ class Collecting:
 
     @property
     def processes(self) -> list[int]:
-        """The process and its children: its receiver, and a compaction for a moment."""
+        """Return the ids of the collector and its children: the receiver, and at times a compaction."""
         return [self.process_id, *self.children()]
 
 
 def _toml(values: Mapping[str, Any]) -> str:
-    """Write TOML: JSON's strings, numbers, booleans and lists are TOML's; a table is written inline."""
+    """Return the values as TOML: strings, numbers, booleans and lists as in JSON, a table inline."""
     lines = []
     for name, value in values.items():
         if isinstance(value, Mapping):

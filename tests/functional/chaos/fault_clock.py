@@ -1,4 +1,4 @@
-"""Faults of the clock: it steps while the collector runs. A shim that is preloaded moves its wall clock."""
+"""Define the fault of the clock: it steps while the collector runs, by a preloaded library that shifts it."""
 
 import mmap
 import shutil
@@ -16,7 +16,7 @@ BUSY_S = 4.0
 
 
 class Clock:
-    """The wall clock of processes that run with `environment`: the machine's, and what was stepped."""
+    """Shifts the wall clock of the processes that run with `environment`."""
 
     def __init__(self, folder: Path) -> None:
         compiler = shutil.which("cc")
@@ -34,7 +34,7 @@ class Clock:
         self._offset_s = 0
 
     def step(self, by_s: int) -> None:
-        """Set the clock ahead, or back."""
+        """Set the wall clock ahead by this many seconds, or back if the number is negative."""
         self._offset_s += by_s
         self._offset[:] = (self._offset_s * 1_000_000_000).to_bytes(8, "little", signed=True)
 
@@ -45,7 +45,7 @@ class Clock:
     n_coins=12_000,
 )
 def clock_steps(world: World) -> Verdict:
-    """Step under traffic; the monotonic clock goes on."""
+    """Set the wall clock under traffic, while the monotonic clock runs on."""
     clock = Clock(world.folder)
     collector, traffic = world.new_collector(environment=clock.environment), world.traffic
     collector.start()

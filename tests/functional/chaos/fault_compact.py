@@ -1,4 +1,4 @@
-"""Compaction that is killed: every row is there once, at every moment."""
+"""Define the fault that kills a compaction: at every moment, each row must be in the dataset once."""
 
 import contextlib
 import subprocess
@@ -23,7 +23,7 @@ SEAL_S = 0.5
     n_coins=12_000,
 )
 def compaction_killed(world: World) -> Verdict:
-    """Collect under a clock that is three days late, so that the days are closed; then compact and kill."""
+    """Collect with a clock three days late, so that the recorded days are over; then kill compactions."""
     clock = Clock(world.folder)
     clock.step(DAYS_AGO_S)
     collector = world.new_collector(environment=clock.environment, settings={"seal_interval_s": SEAL_S})
@@ -55,7 +55,7 @@ def compaction_killed(world: World) -> Verdict:
 
 
 def _counted(dataset: Path) -> dict[str, Counter[str]]:
-    """Every row of every table, counted."""
+    """Return how often each row occurs, by table."""
     return {name: Counter(map(repr, rows)) for name, rows in read_tables(dataset).items()}
 
 

@@ -1,4 +1,4 @@
-"""Faults of the disk: it is full, files must not grow, and what is on it is not what was written."""
+"""Define the faults of the disk: it is full, files must not grow, or files are damaged."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ FILE_LIMIT_BYTES = 600_000
     n_coins=15_000,
 )
 def disk_full(world: World) -> Verdict:
-    """Fill what is left with ballast under traffic; a supervisor starts the collector again when it ends."""
+    """Fill the disk under traffic, then free it again; start the collector again whenever it ends."""
     disk = _small_disk(world)
     collector, traffic = world.new_collector(dataset=disk / "dataset"), world.traffic
     collector.start()
@@ -48,7 +48,7 @@ def disk_full(world: World) -> Verdict:
 
 @fault("file_limit", "files must not grow (RLIMIT_FSIZE) for a while, then may again", n_coins=15_000)
 def file_limit(world: World) -> Verdict:
-    """Let the journal run into the limit: it is not sealed before."""
+    """Let the journal reach the limit of a file's size, by not sealing it before."""
     collector, traffic = world.new_collector(settings={"seal_interval_s": 600}), world.traffic
     collector.start()
     pid, limit_bytes = collector.process_id, round(world.about(FILE_LIMIT_BYTES))
@@ -72,7 +72,10 @@ def file_limit(world: World) -> Verdict:
 
 
 def _damaged(world: World, kind: str) -> Verdict:
-    """Kill, damage a segment, start again; the segment's loss must be named."""
+    """Kill the collector, damage a segment of the journal, start again; the loss must be named.
+
+    `kind` is "cut" or "bits".
+    """
     collector, traffic = world.collector, world.traffic
     traffic.begin()
     n_rounds = max(2, round(ROUNDS * world.scale))
@@ -107,13 +110,13 @@ def _damage(world: World, segment: Path, kind: str) -> None:
 
 @fault("journal_cut", "the journal is cut at a random byte between a kill and the next start", n_coins=15_000)
 def journal_cut(world: World) -> Verdict:
-    """Cut."""
+    """Cut off the end of a journal segment between a kill and the next start."""
     return _damaged(world, "cut")
 
 
 @fault("journal_bits", "bits of the journal are flipped between a kill and the next start", n_coins=15_000)
 def journal_bits(world: World) -> Verdict:
-    """Flip one or three bits."""
+    """Flip one to three bits of a journal segment between a kill and the next start."""
     return _damaged(world, "bits")
 
 
@@ -123,7 +126,10 @@ def journal_bits(world: World) -> Verdict:
     n_coins=6_000,
 )
 def parquet_truncated(world: World) -> Verdict:
-    """`check` and a start must name the file or go on; what a removed file held is fetched again."""
+    """Cut a file of each table; `check` must name it, and a start must name it or work without it.
+
+    At the end a file of `blocks` is removed; its blocks must be fetched again.
+    """
     collector = world.collector
     collector.start()
     world.traffic.busy(max(3.0, 8 * world.scale))
@@ -165,7 +171,7 @@ def _small_disk(world: World) -> Path:
 
 
 def _fill(ballast: Path) -> None:
-    """Write until the disk takes no byte more."""
+    """Append to the file until the disk has no room for one more byte."""
     with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
         for size in (1 << 20, 4096, 64):
             with contextlib.suppress(OSError):

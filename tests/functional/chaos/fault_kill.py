@@ -1,4 +1,4 @@
-"""Faults of our own process: killed, and killed again."""
+"""Define the faults that kill our own processes with SIGKILL: the receiver alone, or the collector."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ LONGEST_RUN_S = 5.0
     n_coins=12_000,
 )
 def receiver_killed(world: World) -> Verdict:
-    """Kill the children; every other time the parent with them."""
+    """Kill the collector's child processes several times; every second time kill the collector as well."""
     collector, traffic = world.collector, world.traffic
     n_kills = max(2, round(N_KILLS / 3 * world.scale))
     collector.start()
@@ -46,7 +46,10 @@ def receiver_killed(world: World) -> Verdict:
     n_coins=40_000,
 )
 def kill(world: World) -> Verdict:
-    """Kill and start again; every other time it may still be starting, and recovering what was before."""
+    """Kill the collector and start it again, many times.
+
+    Every second kill comes without waiting for the start and the recovery to finish.
+    """
     collector, traffic = world.collector, world.traffic
     n_kills = max(2, round(N_KILLS * world.scale))
     traffic.begin()

@@ -1,4 +1,4 @@
-"""Faults of plenty: a burst, and a flood that goes on."""
+"""Define the fault of a burst of transactions; the lasting flood is in flood.py."""
 
 import time
 
@@ -11,7 +11,7 @@ BURST = 50_000
 
 @fault("burst", "50,000 transactions as fast as the node takes them, then blocks of them", n_coins=51_000)
 def burst(world: World) -> Verdict:
-    """Send them all, mine them all."""
+    """Send all transactions at once, then mine blocks until nearly all are mined."""
     world.collector.start()
     count = round(BURST * world.scale)
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Faults between node and collector: RPC that refuses or hangs, and links that are open on one side only."""
+"""Define faults between node and collector: RPC that refuses or hangs, and half-open ZMQ connections."""
 
 import time
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ NOTICE_S = 100.0  # in which a dead link must be noticed
 
 
 def _without_rpc(world: World, mode: Mode) -> Verdict:
-    """Be busy while RPC is away, and after it."""
+    """Keep traffic going while a proxy makes RPC unavailable in this `mode`, and for two seconds after."""
     proxy = Proxy(_port(world.node.rpc_url))
     world.at_end(proxy.close)
     collector = world.new_collector(
@@ -35,18 +35,21 @@ def _without_rpc(world: World, mode: Mode) -> Verdict:
 
 @fault("rpc_refuses", "the node's RPC refuses connections for about a minute", n_coins=15_000)
 def rpc_refuses(world: World) -> Verdict:
-    """Take no connection."""
+    """Make the RPC proxy refuse connections for a while."""
     return _without_rpc(world, "refuse")
 
 
 @fault("rpc_hangs", "the node's RPC takes questions and does not answer for about a minute", n_coins=15_000)
 def rpc_hangs(world: World) -> Verdict:
-    """Take connections and say nothing."""
+    """Make the RPC proxy accept connections and never answer for a while."""
     return _without_rpc(world, "hang")
 
 
 def _half_open(world: World, frozen: tuple[str, ...]) -> Verdict:
-    """Freeze links and be busy until the collector has made new ones, or has had long enough."""
+    """Freeze the connections of these topics under traffic, until the collector has made new ones.
+
+    The wait ends after NOTICE_S seconds.
+    """
     proxies = {topic: Proxy(_port(world.node.zmq_endpoints[topic])) for topic in TOPICS}
     for proxy in proxies.values():
         world.at_end(proxy.close)
@@ -71,13 +74,13 @@ def _half_open(world: World, frozen: tuple[str, ...]) -> Verdict:
 
 @fault("zmq_half_open", "all ZMQ links are half open: they stand, and nothing comes", n_coins=25_000)
 def zmq_half_open(world: World) -> Verdict:
-    """Freeze all three."""
+    """Freeze the connections of all three topics."""
     return _half_open(world, TOPICS)
 
 
 @fault("sequence_half_open", "the link of the `sequence` topic alone is half open", n_coins=25_000)
 def sequence_half_open(world: World) -> Verdict:
-    """Freeze one; the others go on."""
+    """Freeze the connection of `sequence` alone; the other topics go on."""
     return _half_open(world, ("sequence",))
 
 

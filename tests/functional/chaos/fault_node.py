@@ -1,4 +1,4 @@
-"""Faults of the node: it drops messages, goes away, comes back, and changes its mind."""
+"""Define faults of the node: it drops messages, stops, restarts, hangs and reorganises its chain."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ NODE_PATIENCE_S = 60.0
 
 
 def make_drops(world: World) -> int:
-    """Let the node publish more at once than its queue holds until it drops events; returns how many.
+    """Make the node publish more at once than its queue holds, until it drops events; return how many.
 
-    Blocks are disconnected one behind the other: each brings its transactions back, all in one moment.
+    Disconnecting a block returns all its transactions to the mempool at once, and each is published.
     """
     world.traffic.send(round(world.about(600 * world.scale)) + 200)
     (mined,) = world.traffic.mine()
@@ -37,7 +37,7 @@ def make_drops(world: World) -> int:
 
 
 def n_dropped(world: World) -> int:
-    """Events that the recorder's counters skip."""
+    """Return how many events the recorder missed, by the gaps in the counters."""
     counters = [frame.counter for frame in world.frames()]
     return sum(max(0, after - before - 1) for before, after in pairwise(counters))
 
@@ -49,7 +49,7 @@ def n_dropped(world: World) -> int:
     n_coins=6000,
 )
 def drops(world: World) -> Verdict:
-    """Go on after the loss, so that counters show it."""
+    """Make the node drop messages and keep traffic going, so that counters show the loss."""
     world.collector.start()
     world.traffic.busy(world.about(BUSY_S * world.scale))
     world.facts["dropped, by the recorder"] = make_drops(world)
@@ -65,7 +65,7 @@ def drops(world: World) -> Verdict:
     n_coins=6000,
 )
 def drops_then_silence(world: World) -> Verdict:
-    """Fall silent with a burst; what was lost at its end must be found without another message."""
+    """Stop all traffic after a burst; the loss at its end must be found without another message."""
     world.collector.start()
     world.facts["dropped, by the recorder"] = make_drops(world)
     world.traffic.send(round(world.about(300)))
@@ -77,7 +77,10 @@ def drops_then_silence(world: World) -> Verdict:
 
 
 def _restarted(world: World, restart: Callable[[], None], *, node_forgets: bool = False) -> Verdict:
-    """Be busy, let the node go and come back, be busy again."""
+    """Call `restart` several times under traffic, wait for a new session each time, and judge the dataset.
+
+    `node_forgets` is true when the node may lose blocks or transactions that it had not saved.
+    """
     collector, traffic = world.collector, world.traffic
     collector.start()
     for number in range(max(1, round(3 * world.scale))):
@@ -93,7 +96,7 @@ def _restarted(world: World, restart: Callable[[], None], *, node_forgets: bool 
 
 @fault("node_restart", "the node is stopped and started with its mempool (persistmempool=1)", n_coins=12_000)
 def node_restart(world: World) -> Verdict:
-    """Keep the mempool over the restart."""
+    """Restart the node; it keeps its mempool."""
     return _restarted(world, world.node.restart)
 
 
@@ -103,14 +106,14 @@ def node_restart(world: World) -> Verdict:
     n_coins=12_000,
 )
 def node_restart_empty(world: World) -> Verdict:
-    """Lose the mempool with the restart."""
+    """Restart the node without its mempool."""
     world.node.options = (*world.node.options, "-persistmempool=0")
     return _restarted(world, lambda: world.node.restart(with_mempool=False))
 
 
 @fault("node_killed", "the node is killed (kill -9) and started again", n_coins=12_000)
 def node_killed(world: World) -> Verdict:
-    """Kill the node in the middle of traffic; it loses what it has not written, not its whole chain."""
+    """Kill the node under traffic and start it again; it loses only what it had not written to disk."""
     world.rpc.call("gettxoutsetinfo")  # makes it write what it has
 
     def kill() -> None:
@@ -127,9 +130,9 @@ def node_killed(world: World) -> Verdict:
     n_coins=12_000,
 )
 def stop_while_rpc_hangs(world: World) -> Verdict:
-    """Hang the node while fees of a snapshot and of new transactions are not asked for; then stop and start.
+    """Stop the collector while the node hangs, once before a snapshot's fees, once before new fees are known.
 
-    Half of these transactions are mined before the next start.
+    A block is mined before the last start, which must give every transaction its fee.
     """
     n_tx = max(40, round(400 * world.scale))
     world.traffic.send(n_tx)
@@ -149,7 +152,7 @@ def stop_while_rpc_hangs(world: World) -> Verdict:
 
 
 def _stop_while_hanging(world: World) -> int:
-    """Let the node hang, stop the collector, let the node go on; returns the collector's exit status."""
+    """Hang the node, stop the collector, let the node continue; return the collector's exit status."""
     assert world.node.process_id is not None
     os.kill(world.node.process_id, signal.SIGSTOP)
     try:
@@ -165,7 +168,7 @@ def _stop_while_hanging(world: World) -> int:
     n_coins=4000,
 )
 def reorgs(world: World) -> Verdict:
-    """Part, mine on both sides, meet again; the other side is longer."""
+    """Separate two nodes, mine on both, and connect them again; the other node's longer branch wins."""
     with RegtestNode(find_bitcoind()) as other:
         _meet(other, world.node)
         _await(lambda: _tip(other) == _tip(world.node))
@@ -189,7 +192,7 @@ def reorgs(world: World) -> Verdict:
 
 
 def _meet(one: RegtestNode, other: RegtestNode) -> None:
-    """Connect at once; what `addnode add` lost it tries again only after a minute."""
+    """Connect one node to another at once; `addnode add` retries a failed connection after a minute only."""
     one.client().call("addnode", other.p2p_address, "onetry")
     _await(lambda: one.client().call("getconnectioncount") > 0)
 

@@ -1,4 +1,4 @@
-"""Hostile things on the wire: frames that no node sends, and blocks as strange as consensus allows."""
+"""Define faults of hostile data: ZMQ messages that no node sends, and blocks as odd as consensus allows."""
 
 import threading
 import time
@@ -53,7 +53,7 @@ TAGS = (
 
 
 class Relay:
-    """Stands between node and collector: passes what comes through `change`, and sends what it is given."""
+    """Forwards a node's messages to the collector after a call of `change`, and sends messages of its own."""
 
     def __init__(self, world: World) -> None:
         self.change: Callable[[Frames], Frames] = lambda frames: frames
@@ -74,12 +74,12 @@ class Relay:
         world.at_end(self.close)
 
     def send(self, frames: Frames) -> None:
-        """Publish what no node sent."""
+        """Publish a message that the node has not sent."""
         with self._lock:
             self._pub.send_multipart(frames)
 
     def close(self) -> None:
-        """Stop relaying."""
+        """Stop forwarding and close all sockets."""
         self._stopping.set()
         self._thread.join()
         self._context.destroy(0)
@@ -102,7 +102,7 @@ def _relayed(world: World) -> Relay:
     n_coins=4000,
 )
 def malformed_messages(world: World) -> Verdict:
-    """None of them may cost a real message, open a hole, or go unmentioned."""
+    """Send malformed messages under traffic; each becomes a reject, and no real message is lost."""
     relay = _relayed(world)
     world.traffic.begin()
     malformed = [*MALFORMED, *(_draw_malformed(world) for _ in range(N_DRAWN))]
@@ -120,7 +120,7 @@ def malformed_messages(world: World) -> Verdict:
 
 
 def _draw_malformed(world: World) -> Frames:
-    """Draw a message with a wrong number of frames, or with a counter of a wrong length."""
+    """Return a random message with a wrong number of frames, or with a counter of a wrong length."""
     draw = world.draw
     n_frames = draw.choice([0, 1, 2, 3, 4, 9])
     frames = [draw.randbytes(draw.randrange(100)) for _ in range(n_frames)]
@@ -135,7 +135,7 @@ def _draw_malformed(world: World) -> Frames:
     n_coins=4000,
 )
 def garbled_bodies(world: World) -> Verdict:
-    """Change one body in fifty; what cannot be read is a reject and is found another way."""
+    """Damage one message body in fifty; an unreadable one becomes a reject, its content is fetched by RPC."""
     relay = _relayed(world)
     n_garbled = 0
 
@@ -191,7 +191,7 @@ def odd_counters(world: World) -> Verdict:
     n_coins=500,
 )
 def hostile_blocks(world: World) -> Verdict:
-    """Mine them on the real node; every field must be what the node says."""
+    """Mine hostile blocks on the real node; every column must equal what the node says."""
     world.collector.start()
     drawn = [world.draw.randbytes(world.draw.randrange(1, MAX_TAG_BYTES)) for _ in range(N_DRAWN)]
     tags = [*TAGS, *drawn]
@@ -215,7 +215,7 @@ def hostile_blocks(world: World) -> Verdict:
 
 
 def _strange_transactions(world: World) -> list[bytes]:
-    """Make valid transactions that nodes do not relay."""
+    """Return serialised transactions that are valid but that nodes do not relay."""
 
     def coin(kind: str) -> Coin:
         while (taken := world.traffic.coin()).kind.name != kind:

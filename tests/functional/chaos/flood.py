@@ -1,9 +1,9 @@
-"""A flood that goes on: rows by the million, judged by counters and by what the process weighs.
+"""Play a lasting flood: rows by the million, judged by message counters and by the memory of the process.
 
-One block of many transactions is taken from the chain and put back, again and again: the node says each time
-that all of them entered its mempool and left it, and sends each of them three times. Other transactions stay
-in the mempool and are in every template. The node writes no debug.log here, so the recorder is the witness;
-rows are compared as arrays.
+One block of many transactions is disconnected and connected again, over and over: each time the node
+publishes that all of them entered its mempool and left it, and sends each of them three times. Other
+transactions stay in the mempool and are in every template. The node writes no debug.log here, so the dataset
+is compared with the recorder alone, as arrays.
 """
 
 import os
@@ -44,7 +44,7 @@ JUDGED_S = 120.0  # a shorter flood ends before memory has settled
     usual_scale=0.1,
 )
 def flood(world: World) -> Verdict:
-    """Keep the rate; then compare what is there with what the recorder has."""
+    """Keep up the rate for a time, then compare the dataset with what the recorder has."""
     collector = world.collector
     collector.start()
     world.traffic.send(N_TRANSACTIONS)
@@ -75,7 +75,7 @@ def flood(world: World) -> Verdict:
 
 
 def _pour(world: World, block: str, duration_s: float) -> list[int]:
-    """Take the block away and put it back, at a steady rate; returns memory at each second."""
+    """Disconnect and connect the block again at a steady rate; return the memory in bytes, each second."""
     processes = world.collector.processes  # not the compaction that begins ten minutes later
     began_s = time.monotonic()
     weights: list[int] = []
@@ -113,7 +113,7 @@ def _weigh(weights: list[int], duration_s: float, verdict: Verdict) -> None:
 
 
 def _compare(world: World, rows: dict[str, int], verdict: Verdict) -> None:
-    """Every event that coverage claims is there once, and is what the recorder has at that counter."""
+    """Check that every event that coverage claims is there once and equals the recorded one."""
     events = _columns(world, "mempool_events", ["sequence", "kind", "event", "hash"])
     events = events.filter(pc.equal(events["kind"], "pushed")).sort_by("sequence")
     counters = events["sequence"].to_numpy()
@@ -141,7 +141,7 @@ def _compare(world: World, rows: dict[str, int], verdict: Verdict) -> None:
 
 
 def _recorded(world: World) -> tuple[np.ndarray, np.ndarray]:
-    """Read the counters, which rise, and the messages, as `_messages` gives them: 33 bytes in a row."""
+    """Return the recorded counters, which rise, and the messages as rows of 33 bytes, as `_messages` does."""
     counters, messages = array("q"), bytearray()
     for frame in world.frames():
         counters.append(frame.counter)
@@ -150,7 +150,7 @@ def _recorded(world: World) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _messages(events: pa.Table) -> np.ndarray:
-    """Make of events what the node sent of them: the hash as it is shown, and the letter."""
+    """Return events as the node sent them, 33 bytes each: the hash in displayed order, and the letter."""
     hashes = np.frombuffer(b"".join(events["hash"].to_pylist()), np.uint8).reshape(len(events), -1)
     letters = np.frombuffer("".join(events["event"].to_pylist()).encode(), np.uint8)
     return np.column_stack([hashes[:, ::-1], letters])

@@ -1,4 +1,4 @@
-"""Intervals of `coverage`, as the judge reads them."""
+"""Read the intervals of the table `coverage` and find errors in them, for the judge of chaos runs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """One row: times in microseconds, counters of its first and last message."""
+    """Holds one row of `coverage`: times in microseconds, counters of its first and last message."""
 
     topic: str
     from_us: int
@@ -20,7 +20,7 @@ class Interval:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> "Interval":
-        """Read a row of `coverage`."""
+        """Return the interval of a row of `coverage`."""
         return cls(
             topic=row["topic"],
             from_us=_us(row["from_at"]),
@@ -33,7 +33,7 @@ class Interval:
 
 
 class Span(NamedTuple):
-    """Intervals that go on into each other."""
+    """Holds successive intervals that continue each other without a hole."""
 
     from_us: int
     to_us: int
@@ -42,14 +42,20 @@ class Span(NamedTuple):
 
 
 def in_order(intervals: Sequence[Interval], *, by_time: bool) -> list[Interval]:
-    """Sort a topic's intervals; where time is not to be trusted by counter, which drops the empty ones."""
+    """Sort a topic's intervals by time, or by counter if the clock was set.
+
+    Intervals without a message have no counter, so the sort by counter leaves them out.
+    """
     if by_time:
         return sorted(intervals, key=lambda each: each.from_us)
     return sorted((each for each in intervals if each.first is not None), key=lambda each: each.last)
 
 
 def holes(intervals: Sequence[Interval], *, by_time: bool = True) -> list[str]:
-    """Say where a topic's intervals, in order, are not what they claim: whole, and joined where sealed."""
+    """Return what is wrong with a topic's sorted intervals: overlaps, missing ends, or gaps after `sealed`.
+
+    Without `by_time`, times are not compared, because the clock was set.
+    """
     wrong = [fault for each in intervals for fault in _inside(each)]
     for each, following in pairwise(intervals):
         if by_time and following.from_us < each.to_us:
@@ -69,7 +75,7 @@ def holes(intervals: Sequence[Interval], *, by_time: bool = True) -> list[str]:
 
 
 def _inside(each: Interval) -> Iterator[str]:
-    """Say what one interval has against itself."""
+    """Yield what is wrong within one interval: a wrong number of messages, or an end before its beginning."""
     if each.n_messages != (0 if each.first is None else each.last - each.first + 1):
         yield f"{each.n_messages} messages from counter {each.first} to {each.last}"
     if each.to_us < each.from_us:
@@ -77,7 +83,7 @@ def _inside(each: Interval) -> Iterator[str]:
 
 
 def joined(intervals: Sequence[Interval]) -> list[Span]:
-    """Join what `sealed` parts."""
+    """Join intervals that only a seal separates into spans."""
     spans: list[list[Interval]] = []
     for each in intervals:
         if spans and spans[-1][-1].reason == "sealed":

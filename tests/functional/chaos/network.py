@@ -1,4 +1,4 @@
-"""A TCP proxy that stands before a server and misbehaves as networks do."""
+"""Provide a TCP proxy before a server that misbehaves as networks do."""
 
 import contextlib
 import selectors
@@ -12,11 +12,11 @@ LINK_TIMEOUT_S = 30
 
 
 class Proxy:
-    """Forwards connections to 127.0.0.1:`port`; `mode` may be changed at any time.
+    """Forwards connections to 127.0.0.1:`port`; its mode may be changed at any time.
 
-    pass: forward. refuse: no connection is taken, open ones are reset. hang: connections are taken and
-    nothing is forwarded until another mode, then all of it. freeze: what is connected now stays open and
-    never hears anything again, new connections pass: a half-open link.
+    pass: forward everything. refuse: refuse new connections and reset open ones. hang: accept connections and
+    keep all data back until the mode changes. freeze: open connections stay open but carry nothing any more,
+    new ones work; this is a half-open connection.
     """
 
     def __init__(self, port: int) -> None:
@@ -36,12 +36,12 @@ class Proxy:
 
     @property
     def n_links(self) -> int:
-        """Connections that are forwarded now."""
+        """Return the number of connections that are forwarded now."""
         with self._lock:
             return (len(self._links) - len(self._frozen)) // 2
 
     def set(self, mode: Mode) -> None:
-        """Behave in another way from now on."""
+        """Switch to another mode."""
         with self._lock:
             self._mode = mode
             if mode == "refuse":
@@ -55,7 +55,7 @@ class Proxy:
         self._wake.send(b"x")
 
     def close(self) -> None:
-        """End every connection and stop."""
+        """End every connection and stop the proxy."""
         self._stopping = True
         self._wake.send(b"x")
         self._thread.join()

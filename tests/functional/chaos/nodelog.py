@@ -1,6 +1,6 @@
-"""What a node says in its debug.log that it published: the other witness, who also knows what never left.
+"""Read from a node's debug.log what it published, including messages that were never sent.
 
-The node must run with NODE_OPTIONS. The n-th message of the `sequence` topic in a run carries the counter n.
+The node must run with NODE_OPTIONS. The n-th message of the `sequence` topic in a run has the counter n.
 """
 
 import re
@@ -21,7 +21,7 @@ BEGIN = 'Command-line arg: regtest=""'
 
 
 class Published(NamedTuple):
-    """One message of the `sequence` topic; the hash is in internal byte order."""
+    """Holds one message of the `sequence` topic; the hash is in internal byte order."""
 
     at_us: int
     letter: str
@@ -29,14 +29,14 @@ class Published(NamedTuple):
 
 
 class NodeRun(NamedTuple):
-    """One run of the node: when it began, and what it published, by counter."""
+    """Holds one run of the node: when it began, and what it published, by counter."""
 
     began_us: int
     published: list[Published]
 
 
 def read(path: Path) -> list[NodeRun]:
-    """Read every run that a debug.log tells of."""
+    """Return every run that a debug.log contains."""
     runs: list[NodeRun] = []
     with path.open(errors="replace") as lines:
         for line in lines:

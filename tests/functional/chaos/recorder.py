@@ -1,7 +1,7 @@
-"""A bare recorder: a program of its own that writes every frame of a node's topics with the time it came.
+"""Record every message of a node's topics with its time of arrival, as a program of its own.
 
-It is the witness against which the collector is judged, so it shares no code with it: a subscriber without a
-high-water mark, and a file of `stamp_ns | topic | counter | length | body`, numbers little-endian.
+The collector is judged against this recording, so the two share no code. The program is a subscriber without
+a high-water mark. It writes records `stamp_ns | topic | counter | length | body`, with little-endian numbers.
 
     python recorder.py OUT sequence=tcp://127.0.0.1:28332 rawtx=tcp://127.0.0.1:28333
 """
@@ -22,7 +22,7 @@ HEAD = struct.Struct("<QBII")
 
 
 class Frame(NamedTuple):
-    """One message as it came."""
+    """Holds one recorded message."""
 
     stamp_ns: int
     topic: str
@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
 
 def record(out: Path, endpoints: dict[str, str]) -> None:
-    """Write what comes until the process is ended; the file appears when every endpoint shook hands."""
+    """Write each message to `out` until the process ends; the file appears once all are connected."""
     socket = zmq.Context().socket(zmq.SUB)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.RECONNECT_IVL, 20)
@@ -55,7 +55,7 @@ def record(out: Path, endpoints: dict[str, str]) -> None:
 
 
 def read(path: Path, topic: str) -> Iterator[Frame]:
-    """Read what a recorder wrote of a topic; a frame that the end cut off is left out."""
+    """Yield the recorded messages of a topic; a last record that was cut off is left out."""
     if not path.stat().st_size:
         return  # which cannot be mapped
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

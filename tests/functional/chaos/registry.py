@@ -1,4 +1,4 @@
-"""The faults by name: what each does, in a sentence, and the function that plays it."""
+"""Register the faults by name: what each does, in a sentence, and the function that plays it."""
 
 import random
 from collections.abc import Callable
@@ -20,9 +20,9 @@ class NotHereError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault; `needs` are arguments of make_world; coins for a scale of 1.
+    """Describes one fault; `needs` are arguments of `make_world`, its `n_coins` for a scale of 1.
 
-    `usual_scale` is what `make chaos` plays: a fault that takes long is in full only when asked to be.
+    `usual_scale` is the scale in `make chaos`; a fault that takes long is played in full only on request.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Fault:
     usual_scale: float = 1.0
 
     def own_seed(self, seed: int) -> int:
-        """Return the seed of this fault in a run: no two faults of a run draw the same inputs."""
+        """Return this fault's seed in a run with the given seed; no two faults draw the same inputs."""
         return random.Random(f"{seed} {self.name}").getrandbits(31)  # noqa: S311 - repeatable, not secret
 
     def run(self, folder: Path, *, seed: int, scale: float) -> Verdict:
-        """Play it in a world of its own and judge the dataset."""
+        """Play the fault in a world of its own and judge the dataset."""
         seed = self.own_seed(seed)
         needs = dict(self.needs)
         warm_up()  # else the first collectors would compile, each for itself, and some be killed over it
@@ -49,7 +49,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(name: str, sentence: str, *, usual_scale: float = 1.0, **needs: Any) -> Callable[[Play], Play]:
-    """Enter a function into FAULTS under a name."""
+    """Return a decorator that registers a function as a fault in FAULTS."""
 
     def enter(play: Play) -> Play:
         FAULTS[name] = Fault(name, sentence, play, needs, usual_scale)

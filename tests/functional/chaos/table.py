@@ -1,4 +1,4 @@
-"""The table of faults and outcomes, as Markdown."""
+"""Write the table of faults and outcomes as Markdown."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ SAID_CHARACTERS = 300  # of a fault's description
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Write the table of a report of `cli.play_all`."""
+    """Return the table of a report as Markdown; `report` is as `cli.main` writes it."""
     rows = report["faults"]
     n_held = sum(row["outcome"] == "holds" for row in rows)
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
@@ -71,7 +71,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a fault counted: what nearly every one does, in one, and what only this one does."""
+    """Return what a fault counted, as name and value: shared counts in one item, then those of this fault."""
     every = {"published", "recorded", "events", "pulled", "blocks", "rejects", "holes", "check", "sessions"}
     every |= {"entries", "mempool", "starts", "failed", "said", "entries without fee"}
     figures = row.get("figures", {})
@@ -83,6 +83,6 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Make text safe in a table cell, and say no more of a path than its last part."""
+    """Return text that is safe in a table cell, with paths cut to their last part."""
     text = re.sub(r"(?:/[\w.=-]+)+/", "", text)
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")[:SAID_CHARACTERS]

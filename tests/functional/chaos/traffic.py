@@ -1,4 +1,4 @@
-"""What happens on the node while things break: payments, replacements, conflicts, chains and blocks."""
+"""Make traffic on a node while a fault is played: payments, replacements, conflicts, chains and blocks."""
 
 import random
 import threading
@@ -18,7 +18,7 @@ NOBODY = "raw(51)"
 
 
 class Traffic:
-    """Transactions and blocks of one node, drawn from a seed; remembers the fee of all it made."""
+    """Makes transactions and blocks on one node, drawn from a seed; keeps the fee of each transaction."""
 
     def __init__(self, node: RegtestNode, n_coins: int, seed: int) -> None:
         self.fees_sat: dict[bytes, int] = {}
@@ -35,7 +35,7 @@ class Traffic:
         return len(self._wallet)
 
     def send(self, count: int, rpc: RpcClient | None = None) -> None:
-        """Send plain payments as fast as the node takes them."""
+        """Send `count` plain payments as fast as the node takes them."""
         rpc = rpc or self._node.client()
         made = [self.payment() for _ in range(count)]
         for at in range(0, count, 500):
@@ -47,27 +47,27 @@ class Traffic:
         self.n_sent += count
 
     def coin(self) -> Coin:
-        """Take a fresh coin out of the traffic's hands."""
+        """Return a fresh coin that the traffic will not spend itself."""
         return self._wallet.take()
 
     def mine(self, count: int = 1) -> list[str]:
-        """Mine blocks of what waits; returns their hashes as RPC writes them."""
+        """Mine blocks from the node's mempool; return their hashes in hexadecimal."""
         return list(self._node.client().call("generatetodescriptor", count, NOBODY))
 
     def payment(self, *, feerate_sat_vb: float | None = None, outputs: Sequence[TxOutput] = ()) -> Payment:
-        """Make a payment of a fresh coin; it is not sent."""
+        """Return a payment of a fresh coin, without sending it."""
         feerate = feerate_sat_vb or self._draw.uniform(2, 60)
         made = pay([self._wallet.take()], outputs, feerate_sat_vb=feerate, replaceable=True)
         return self._note(made)
 
     def begin(self) -> None:
-        """Be busy in a thread until `end`."""
+        """Start to make random traffic in a thread, until `end` is called."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Stop being busy; raises what went wrong meanwhile."""
+        """Stop the traffic; raise the error that it met, if any."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -77,7 +77,7 @@ class Traffic:
             raise error
 
     def busy(self, duration_s: float) -> None:
-        """Be busy for so long."""
+        """Make random traffic for this many seconds."""
         self.begin()
         time.sleep(duration_s)
         self.end()
@@ -130,7 +130,7 @@ class Traffic:
             self._recent.append(made)
 
     def _conflicting_block(self, rpc: RpcClient) -> None:
-        """Mine a block with a transaction that conflicts with one that waits."""
+        """Mine a block with a transaction that conflicts with one in the mempool."""
         waiting = self.payment(feerate_sat_vb=4)
         rpc.call("sendrawtransaction", waiting.transaction.raw.hex())
         other = self._note(pay(waiting.spent, [], feerate_sat_vb=9))

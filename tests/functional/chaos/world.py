@@ -1,4 +1,4 @@
-"""Everything a fault is played on: a node, its traffic, a recorder, and a collector."""
+"""Set up all that a fault needs: a node, its traffic, a recorder, and a collector."""
 
 import contextlib
 import random
@@ -22,9 +22,9 @@ START_S = 20.0
 
 
 class World:
-    """One node with traffic, watched by a recorder. `scale` stretches times and counts of a fault.
+    """Holds one node with traffic, a recorder and a collector; `scale` multiplies a fault's times and counts.
 
-    A fault takes every chance from `draw`, so that the same seed plays it again and another one differs.
+    A fault takes every random choice from `draw`, so that the same seed repeats the choices.
     """
 
     def __init__(self, folder: Path, node: RegtestNode, *, seed: int, scale: float, n_coins: int) -> None:
@@ -42,28 +42,31 @@ class World:
         self.collector = self.new_collector()
 
     def new_collector(self, **settings: Any) -> Collecting:
-        """Make the collector of this world, in place of the one it had; see Collecting for the settings."""
+        """Replace the collector of this world by a new one; `settings` are arguments of `Collecting`."""
         folder = self.folder / f"collector{len(list(self.folder.glob('collector*')))}"
         self.collector = Collecting(self.node, folder, **settings)
         self._at_end.callback(self.collector.close)
         return self.collector
 
     def at_end(self, undo: Callable[[], object]) -> None:
-        """Call this when the world ends."""
+        """Register a function to call when the world is closed."""
         self._at_end.callback(undo)
 
     def frames(self) -> Iterator[recorder.Frame]:
-        """Read what the recorder has written of `sequence` so far."""
+        """Yield the messages of `sequence` that the recorder has written so far."""
         return recorder.read(self._recording, "sequence")
 
     def settle(self) -> None:
-        """Wait until what was published has arrived, and the collector follows the mempool."""
+        """Wait until all published messages have arrived and the collector is in step with the mempool."""
         time.sleep(SETTLE_S)
         self.collector.wait_in_step()
         time.sleep(SETTLE_S)
 
     def conclude(self, *, may_end: Iterable[str] = (), must_end: Iterable[str] = (), **more: Any) -> Verdict:
-        """Bring everything to rest, stop the collector and judge."""
+        """Wait until all messages have arrived, stop the collector, and return the verdict on its dataset.
+
+        `may_end` and `must_end` are the end reasons that coverage may have, and must have.
+        """
         self.settle()
         mempool = {hash_bytes(txid) for txid in self.rpc.call("getrawmempool")}
         status = self.collector.stop()
@@ -85,11 +88,11 @@ class World:
         return verdict
 
     def about(self, value: float) -> float:
-        """Draw a number near a value: between half of it and one and a half."""
+        """Return a random number between half of `value` and one and a half times `value`."""
         return value * self.draw.uniform(0.5, 1.5)
 
     def close(self) -> None:
-        """End everything this world has started but the node."""
+        """Stop everything that this world has started, except the node."""
         self._at_end.close()
 
     def _record(self) -> Path:
@@ -116,7 +119,7 @@ def make_world(
     is_logged: bool = True,
     **node_settings: Any,
 ) -> Iterator[World]:
-    """Start a node and what belongs to it; all of it ends with the block."""
+    """Start a node and all that belongs to a world, and yield the world; everything ends with the block."""
     options = nodelog.NODE_OPTIONS if is_logged else ()
     with RegtestNode(find_bitcoind(), options=options, **node_settings) as node:
         world = World(folder, node, seed=seed, scale=scale, n_coins=n_coins)
