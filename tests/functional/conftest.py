@@ -1,4 +1,4 @@
-"""A real node, the collector as a process of its own, and a second subscriber as a witness."""
+"""Provide a real node, the collector as a process of its own, and a second subscriber as a witness."""
 
 import fcntl
 import signal
@@ -38,7 +38,7 @@ cookie_file = "{node.cookie_path}"
 
 
 class CollectorProcess:
-    """`pool-collector run` for one node and dataset; it logs to a file beside the dataset."""
+    """Runs `pool-collector run` for one node and dataset; the log is a file beside the dataset."""
 
     def __init__(self, node: RegtestNode, folder: Path, extra: str = "") -> None:
         self.dataset = folder / "dataset"
@@ -52,13 +52,16 @@ class CollectorProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def use(self, endpoints: dict[str, str]) -> None:
-        """Subscribe to these addresses instead of the node's."""
+        """Make the collector subscribe to these addresses, by topic, instead of the node's own."""
         lines = [f'{topic} = "{address}"' for topic, address in endpoints.items()]
         with self._config.open("a") as config:
             config.write("\n".join(["[node.zmq]", *lines]) + "\n")
 
     def start(self, *, ready: str = "mempool.in_step", wrapper: Sequence[str] = ()) -> None:
-        """Start, behind the words of a wrapper command, and wait until the log of this run says `ready`."""
+        """Start the collector and wait until the log of this run contains `ready`.
+
+        `wrapper` is a command, such as `prlimit` with its arguments, that starts the collector.
+        """
         before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -70,12 +73,12 @@ class CollectorProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the running process; a wrapper command has given it to the collector."""
+        """Return the process id of the collector, which is also that of a wrapper command that started it."""
         assert self._process is not None
         return self._process.pid
 
     def wait_for(self, words: str, *, after: int = 0) -> None:
-        """Wait until the log has these words after a position, in bytes."""
+        """Wait until the log contains these words after the position `after`, in bytes."""
         deadline = time.monotonic() + DEADLINE_S
         while words not in self.log.read_text()[after:]:
             assert self._process is not None
@@ -86,8 +89,8 @@ class CollectorProcess:
     def wait_taken(self, *, in_step: bool = True) -> None:
         """Wait until the collector has taken all that the node has published up to now.
 
-        That is so when two scrapes in a row count the same messages, and none is queued. With `in_step` it
-        must also follow the mempool.
+        That is so when two scrapes in a row count the same messages, and none is queued. With `in_step` the
+        collector must also be in step with the node's mempool.
         """
         wait_published(self._node.client())
         deadline = time.monotonic() + DEADLINE_S
@@ -102,7 +105,7 @@ class CollectorProcess:
             time.sleep(SCRAPE_S)
 
     def samples(self) -> dict[str, float]:
-        """Scrape our metrics; those of several labels are added up."""
+        """Return the value of each of our metrics by name, added up over its labels."""
         found: dict[str, float] = {}
         for family in text_string_to_metric_families(requests.get(f"{self.url}/metrics", timeout=5).text):
             for sample in family.samples:
@@ -117,7 +120,7 @@ class CollectorProcess:
             fcntl.flock(file, fcntl.LOCK_EX)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and return the exit status."""
+        """Send a signal to the collector and return its exit status."""
         assert self._process is not None
         self._process.send_signal(number)
         try:
@@ -128,7 +131,7 @@ class CollectorProcess:
 
 
 class Witness:
-    """A second subscriber of the `sequence` topic, which keeps the (counter, body) of each message."""
+    """Subscribes to `sequence` beside the collector and keeps the (counter, body) of each message."""
 
     def __init__(self, node: RegtestNode) -> None:
         self.messages: list[tuple[int, bytes]] = []
@@ -148,7 +151,7 @@ class Witness:
                 self.messages.append((int.from_bytes(counter, "little"), body))
 
     def wait_for_tip(self, rpc: RpcClient) -> None:
-        """Wait until the message that connects the node's tip has arrived; it must not be an old one."""
+        """Wait until the message that connects the node's present tip has arrived."""
         connected = bytes.fromhex(rpc.call("getbestblockhash")) + b"C"
         deadline = time.monotonic() + DEADLINE_S
         while all(body != connected for _, body in self.messages):
@@ -165,14 +168,14 @@ class Witness:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RegtestNode]:
-    """Start a node of our own."""
+    """Start a node for the tests of one module."""
     with RegtestNode(find_bitcoind()) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def witness(node: RegtestNode) -> Iterator[Witness]:
-    """Receive beside the collector."""
+    """Start a second subscriber beside the collector."""
     receiving = Witness(node)
     yield receiving
     receiving.close()
@@ -182,7 +185,10 @@ def witness(node: RegtestNode) -> Iterator[Witness]:
 def new_collector(
     node: RegtestNode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., CollectorProcess]]:
-    """Make collectors, each with a dataset of its own and lines of settings; none outlives the module."""
+    """Return a function that makes a collector with its own dataset; `extra` are lines of its settings.
+
+    All collectors are killed at the end of the module.
+    """
     made: list[CollectorProcess] = []
 
     def make(extra: str = "") -> CollectorProcess:

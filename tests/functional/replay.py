@@ -9,7 +9,7 @@ from collector.regtest.wallet import Wallet, pay
 
 
 def read(dataset_folder: Any) -> dict[str, list[dict[str, Any]]]:
-    """Read every table of a dataset, and assert that its keys are unique."""
+    """Return the rows of every table of a dataset, by table; fail if a key occurs twice."""
     dataset = Dataset.open(dataset_folder, "regtest")
     rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
     for name, table in TABLES.items():
@@ -19,7 +19,7 @@ def read(dataset_folder: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def mempool_by_rows(rows: dict[str, list[dict[str, Any]]], session: str) -> set[bytes]:
-    """Replay a session's rows and return the txids in the mempool at its end."""
+    """Replay a session's rows of `mempool_txs` and events, and return the txids in the mempool at its end."""
     inside = {
         row["txid"]
         for row in rows["mempool_txs"]
@@ -40,17 +40,17 @@ def mempool_by_rows(rows: dict[str, list[dict[str, Any]]], session: str) -> set[
 
 
 def send(rpc: RpcClient, wallet: Wallet, count: int) -> None:
-    """Send payments, each with a coin of its own."""
+    """Send `count` payments to the node, each with a coin of its own."""
     for _ in range(count):
         payment = pay([wallet.take()], [], feerate_sat_vb=3)
         rpc.call("sendrawtransaction", payment.transaction.raw.hex())
 
 
 def node_mempool(rpc: RpcClient) -> set[bytes]:
-    """Ask the node for the txids in its mempool."""
+    """Return the txids in the node's mempool."""
     return {hash_bytes(txid) for txid in rpc.call("getrawmempool")}
 
 
 def wait_published(rpc: RpcClient) -> None:
-    """Wait until the node has published all that happened up to now; it does so in a thread of its own."""
+    """Wait until the node has published all that happened up to now, which it does in its own thread."""
     rpc.call("syncwithvalidationinterfacequeue")

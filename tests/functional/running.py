@@ -1,4 +1,4 @@
-"""The service, run in a thread of the test, with its log as a list."""
+"""Run the service in a thread of the test, with its log as a list."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ DEADLINE_S = 60.0
 
 
 def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
-    """Watch these nodes."""
+    """Return settings that follow these nodes, by name, and write into this dataset."""
     watched = tuple(
         NodeSettings(name=name, rpc_url=node.rpc_url, cookie_file=node.cookie_path)
         for name, node in nodes.items()
@@ -27,7 +27,7 @@ def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
 
 @contextmanager
 def collecting(settings: Settings) -> Iterator[list[Any]]:
-    """Run the service in a thread; gives its log, and demands a clean end."""
+    """Run the service in a thread during the `with` block and yield its log; fail if its status is not 0."""
     stop = threading.Event()
     status: list[int] = []
     with structlog.testing.capture_logs() as logs:
@@ -42,7 +42,7 @@ def collecting(settings: Settings) -> Iterator[list[Any]]:
 
 
 def wait_for_log(logs: list[Any], event: str, count: int = 1, **fields: Any) -> None:
-    """Wait until an event was logged so many times."""
+    """Wait until an event with these fields was logged at least `count` times."""
     deadline = time.monotonic() + DEADLINE_S
     wanted = {"event": event, **fields}
     while sum(wanted.items() <= entry.items() for entry in list(logs)) < count:

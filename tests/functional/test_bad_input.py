@@ -1,4 +1,4 @@
-"""What is wrong with node, settings or dataset is one clear sentence and status 1, and nothing is written."""
+"""Test that a fault of node, settings or dataset ends in one clear sentence, status 1 and no write."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `pool-collector run` in this process; returns its status and what it said."""
+    """Return a function that runs `pool-collector run` in this process and returns its status and output."""
 
     def call(*arguments: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["pool-collector", "run", *map(str, arguments)])
@@ -42,13 +42,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Name a dataset that is not there."""
+    """Return the path of a dataset that does not exist."""
     return tmp_path / "dataset"
 
 
 @pytest.fixture(scope="module")
 def mute(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[RegtestNode]:
-    """Start a node that does not publish rawtx."""
+    """Start a node that does not publish `rawtx`."""
     monkeypatch_module.setattr(regtest_node, "PUBLISHED", ("sequence", "rawblock"))
     with RegtestNode(find_bitcoind()) as started:
         yield started
@@ -56,18 +56,18 @@ def mute(monkeypatch_module: pytest.MonkeyPatch) -> Iterator[RegtestNode]:
 
 @pytest.fixture(scope="module")
 def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    """Patch for as long as the module runs."""
+    """Yield a monkeypatch whose changes last as long as the module's tests."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
 def reach(node: RegtestNode, dataset: Path) -> list[object]:
-    """Return the flags for a node and a dataset."""
+    """Return the command-line flags for this node and dataset."""
     return ["--rpc-url", node.rpc_url, "--cookie-file", node.cookie_path, "--dataset", dataset]
 
 
 def assert_said(outcome: tuple[int, str], *words: str, dataset: Path | None = None) -> None:
-    """One error line with these words, status 1, no traceback, no dataset."""
+    """Assert status 1, exactly one error line with these words, no traceback and no new dataset."""
     status, text = outcome
     errors = [line for line in text.splitlines() if line.startswith("error: ")]
     assert status == 1
@@ -79,32 +79,32 @@ def assert_said(outcome: tuple[int, str], *words: str, dataset: Path | None = No
 
 
 def test_a_wrong_chain(run: Run, node: RegtestNode, dataset: Path) -> None:
-    """Both chains are named."""
+    """The error names both chains, the node's and that of the settings."""
     said = run(*reach(node, dataset), "--chain", "signet")
     assert_said(said, "regtest", "signet", "set chain", dataset=dataset)
 
 
 def test_a_missing_topic(run: Run, mute: RegtestNode, dataset: Path) -> None:
-    """The line for bitcoin.conf is given."""
+    """The error gives the line to add to bitcoin.conf."""
     said = run(*reach(mute, dataset), "--chain", "regtest")
     assert_said(said, "add zmqpubrawtx=tcp://127.0.0.1:", "bitcoin.conf", dataset=dataset)
 
 
 def test_an_unreachable_node(run: Run, node: RegtestNode, dataset: Path) -> None:
-    """The address is given."""
+    """The error gives the address at which no node answers."""
     (port,) = free_ports(1)
     flags = [*reach(node, dataset), "--chain", "regtest", "--rpc-url", f"http://127.0.0.1:{port}"]
     assert_said(run(*flags), f"127.0.0.1:{port}", "is bitcoind running", dataset=dataset)
 
 
 def test_a_node_that_is_not_running(run: Run, tmp_path: Path, dataset: Path) -> None:
-    """Without a cookie file the datadir is doubted."""
+    """Without a cookie file, the error names the datadir in which it was looked for."""
     said = run("--chain", "regtest", "--datadir", tmp_path, "--dataset", dataset)
     assert_said(said, "no cookie file", str(tmp_path / "regtest"), dataset=dataset)
 
 
 def test_a_wrong_cookie(run: Run, node: RegtestNode, tmp_path: Path, dataset: Path) -> None:
-    """The file is named, its content is not."""
+    """The error names the cookie file but does not show its content."""
     cookie = tmp_path / "cookie"
     cookie.write_text("__cookie__:hunter2")
     said = run(*reach(node, dataset), "--chain", "regtest", "--cookie-file", cookie)
@@ -113,7 +113,7 @@ def test_a_wrong_cookie(run: Run, node: RegtestNode, tmp_path: Path, dataset: Pa
 
 
 def test_a_closed_zmq_port(run: Run, node: RegtestNode, tmp_path: Path, dataset: Path) -> None:
-    """An address where nobody publishes fails instead of staying silent."""
+    """A ZMQ address where nobody publishes is an error, instead of a collector that receives nothing."""
     (port,) = free_ports(1)
     config = tmp_path / "c.toml"
     config.write_text(f'[[node]]\nzmq = {{ rawtx = "tcp://127.0.0.1:{port}" }}\n')
@@ -122,7 +122,7 @@ def test_a_closed_zmq_port(run: Run, node: RegtestNode, tmp_path: Path, dataset:
 
 
 def test_an_unknown_setting(run: Run, tmp_path: Path, dataset: Path) -> None:
-    """File and key are named."""
+    """The error names the settings file and the unknown key."""
     config = tmp_path / "c.toml"
     config.write_text("seal_every = 3\n")
     assert_said(run("--config", config), str(config), "seal_every", dataset=dataset)
@@ -141,12 +141,12 @@ def test_an_unknown_setting(run: Run, tmp_path: Path, dataset: Path) -> None:
     ],
 )
 def test_a_wrong_address(run: Run, dataset: Path, flags: tuple[str, ...], words: tuple[str, ...]) -> None:
-    """It is shown beside a right one, before any node is asked."""
+    """The error shows the wrong address and an example of a right one, before any node is asked."""
     assert_said(run(*flags, "--dataset", dataset), *words, dataset=dataset)
 
 
 def test_a_password_in_a_wrong_address(run: Run, dataset: Path) -> None:
-    """The address is shown without it."""
+    """The error shows the wrong address without its password."""
     said = run("--rpc-url", "http://me:hunter2@[::1", "--dataset", dataset)
     assert_said(said, "http://[::1", dataset=dataset)
     assert "hunter2" not in said[1]
@@ -156,7 +156,7 @@ def test_a_password_in_a_wrong_address(run: Run, dataset: Path) -> None:
     "address", ["nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:70000", "udp://a:1", "ipc://"]
 )
 def test_a_wrong_zmq_address(run: Run, tmp_path: Path, dataset: Path, address: str) -> None:
-    """File, key and address are named."""
+    """The error names the settings file, the key and the wrong address."""
     config = tmp_path / "c.toml"
     config.write_text(f'[[node]]\nzmq = {{ rawtx = "{address}" }}\n')
     said = run("--config", config, "--dataset", dataset)
@@ -164,14 +164,14 @@ def test_a_wrong_zmq_address(run: Run, tmp_path: Path, dataset: Path, address: s
 
 
 def test_nodes_that_are_not_json(run: Run, monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
-    """The variable is named, and an example given."""
+    """The error names the environment variable that is not JSON and gives an example."""
     monkeypatch.setenv("POOL_COLLECTOR_NODE", "not json")
     said = run("--dataset", dataset)
     assert_said(said, "POOL_COLLECTOR_NODE is not JSON", "rpc_url", dataset=dataset)
 
 
 def test_a_foreign_folder(run: Run, node: RegtestNode, dataset: Path) -> None:
-    """A folder of something else stays as it is."""
+    """A folder with other files is refused as a dataset and stays as it is."""
     dataset.mkdir()
     (dataset / "holiday.jpg").write_bytes(b"x")
     assert_said(run(*reach(node, dataset), "--chain", "regtest"), str(dataset))
@@ -179,7 +179,7 @@ def test_a_foreign_folder(run: Run, node: RegtestNode, dataset: Path) -> None:
 
 
 def test_a_newer_dataset(run: Run, node: RegtestNode, dataset: Path) -> None:
-    """A version we do not know is not written to."""
+    """A dataset of a newer format version is refused, so that nothing is written into it."""
     dataset.mkdir()
     (dataset / DATASET_MARKER).write_text('{"format": "pool-measurement", "version": 99}')
     assert_said(run(*reach(node, dataset), "--chain", "regtest"), "version 99")
@@ -187,19 +187,19 @@ def test_a_newer_dataset(run: Run, node: RegtestNode, dataset: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that refuses root, and root to ask it")
 def test_a_folder_that_takes_nothing(run: Run, node: RegtestNode) -> None:
-    """/proc takes no folder, not even root's."""
+    """A dataset in /proc, where not even root can make a folder, is refused by name."""
     assert_said(run(*reach(node, Path("/proc/dataset")), "--chain", "regtest"), "/proc/dataset")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that refuses root, and root to ask it")
 def test_a_dataset_that_cannot_be_made() -> None:
-    """It is not said to lack something."""
+    """The error says that the folder cannot be made, not that a dataset lacks something."""
     with pytest.raises(DatasetError, match=r"cannot make the dataset /proc/dataset: .*; choose a folder"):
         Dataset.open(Path("/proc/dataset"), "main", create=True)
 
 
 def test_a_dataset_below_a_file(dataset: Path) -> None:
-    """The file is named, and stays."""
+    """A dataset below a file is refused; the error names the file, which stays as it is."""
     dataset.write_text("x")
     with pytest.raises(DatasetError, match=f"^{dataset} is no folder; choose another"):
         Dataset.open(dataset / "x", "main", create=True)
@@ -207,7 +207,7 @@ def test_a_dataset_below_a_file(dataset: Path) -> None:
 
 
 def test_a_file_that_this_user_may_not_read(dataset: Path) -> None:
-    """It is not to be moved away as a damaged one: its rows would be missing."""
+    """The error for an unreadable file asks for the right to read it, not to move the file away."""
     Dataset.open(dataset, "main", create=True)
     path = dataset / "chain=main" / "blocks" / "height=0000000-0000999" / "x.parquet"
     path.parent.mkdir(parents=True)
@@ -224,7 +224,7 @@ Dataset.open(Path({str(dataset)!r}), "main").read(BLOCKS)
 
 
 def test_a_dataset_behind_a_link_to_nowhere(dataset: Path) -> None:
-    """The link is named, and stays."""
+    """A broken symbolic link is refused as a dataset; the error names the link, which stays."""
     dataset.symlink_to("nowhere")
     with pytest.raises(DatasetError, match=f"^{dataset} is no folder; choose another"):
         Dataset.open(dataset, "main", create=True)
@@ -233,7 +233,7 @@ def test_a_dataset_behind_a_link_to_nowhere(dataset: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["truncated", "foreign", "other type"])
 def test_a_file_that_is_no_file_of_blocks(dataset: Path, fault: str) -> None:
-    """It is named, with what to do."""
+    """The error names the file in the folder of `blocks` that is damaged or foreign, and says to move it."""
     opened = Dataset.open(dataset, "regtest", create=True)
     path = opened.folder / BLOCKS.name / "height=0-999" / "x.parquet"
     path.parent.mkdir(parents=True)
@@ -252,7 +252,7 @@ def test_a_file_that_is_no_file_of_blocks(dataset: Path, fault: str) -> None:
 def test_a_demo_where_it_must_not_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str
 ) -> None:
-    """The folder is refused before a node is looked for, and stays as it is."""
+    """The demo refuses a folder with other files before it looks for a node, and leaves it as it is."""
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "holiday.jpg").write_bytes(b"x")
     (tmp_path / "file").write_text("x")
@@ -268,7 +268,7 @@ def test_a_demo_where_it_must_not_be(
 
 
 def test_a_wrong_flag_is_usage() -> None:
-    """Status 2, as every command line has it."""
+    """An unknown flag ends the command with status 2, as is usual for command lines."""
     command = [sys.executable, "-m", "collector", "run", "--chian", "main"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -276,7 +276,7 @@ def test_a_wrong_flag_is_usage() -> None:
 
 
 def test_a_dry_run_does_nothing(run: Run, node: RegtestNode, dataset: Path) -> None:
-    """It says which node, topics and dataset it would use."""
+    """A dry run prints the topics and the dataset that it would use, and makes no dataset."""
     status, text = run(*reach(node, dataset), "--chain", "regtest", "--dry-run")
     assert status == 0
     for topic, endpoint in node.zmq_endpoints.items():

@@ -1,4 +1,4 @@
-"""Check, show and compact a dataset while a real collector fills it."""
+"""Test check, status and compact on a dataset while a real collector fills it."""
 
 import datetime as dt
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.bitcoind
 
 
 def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    """Run a command of the collector."""
+    """Run a command of `pool-collector` and return the finished process."""
     return subprocess.run(
         [sys.executable, "-m", "collector", *arguments], capture_output=True, text=True, check=False
     )
@@ -66,5 +66,5 @@ def test_a_dataset_is_checked_shown_and_compacted_while_it_grows(
 
 
 def sorted_rows(dataset: Dataset, name: str) -> list[str]:
-    """List the rows of a table, sorted by their text."""
+    """Return the rows of a table as text, sorted."""
     return sorted(map(repr, dataset.read(TABLES[name]).to_pylist()))

@@ -1,4 +1,4 @@
-"""Play a few faults of the node in a small form, and test the judge of chaos runs; see test_chaos.py."""
+"""Play a few faults of the node at a small scale, and test the judge of chaos runs; see test_chaos.py."""
 
 import shutil
 from dataclasses import replace
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.bitcoind
 
 @pytest.mark.parametrize(("name", "scale"), [("drops", 0.1), ("reorgs", 0.2), ("stop_while_rpc_hangs", 0.1)])
 def test_the_dataset_survives(name: str, scale: float, tmp_path: Path) -> None:
-    """Nothing is lost or doubled, and every gap is named, by the node's log and a recorder of its own."""
+    """No row is lost or doubled and every gap is named, as the node's log and a recorder show."""
     must_hold(name, tmp_path, scale=scale)
 
 
 def test_the_judge_finds_missing_and_double_files(tmp_path: Path) -> None:
-    """The judge accepts a sound dataset, and rejects it without a file or with one twice."""
+    """The judge accepts a sound dataset, and rejects it when a file is missing or there twice."""
     with make_world(tmp_path, n_coins=1000) as world:
         world.collector.start()
         world.traffic.busy(1.5)

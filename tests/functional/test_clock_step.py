@@ -1,4 +1,4 @@
-"""The wall clock of the collector's machine is set while it follows a node."""
+"""Test what happens when the wall clock of the collector's machine is set while it follows a node."""
 
 import queue
 import threading
@@ -26,18 +26,18 @@ DEADLINE_S = 60.0
 
 
 class Clock:
-    """The real wall clock, shifted by what a test sets."""
+    """Returns the real wall clock, shifted by `set_by_s` seconds."""
 
     def __init__(self) -> None:
         self.set_by_s = 0
 
     def __call__(self) -> int:
-        """Return the time in nanoseconds."""
+        """Return the shifted time in nanoseconds since 1970."""
         return time.time_ns() + self.set_by_s * 1_000_000_000
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until `is_so` returns true."""
+    """Wait until `is_so()` is true; fail after DEADLINE_S seconds."""
     deadline = time.monotonic() + DEADLINE_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -45,7 +45,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_path: Path) -> None:
-    """After a step ahead and one back, intervals have the reason, and each event is there once."""
+    """A step ahead and a step back each end every interval as `clock_step`; each event is there once."""
     wallet, clock, stop, metrics = make_wallet(node, 40, seed=31), Clock(), threading.Event(), Metrics()
     wait_published(node.client())
     watched = NodeSettings(name="n", rpc_url=node.rpc_url, cookie_file=node.cookie_path)

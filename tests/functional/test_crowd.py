@@ -1,4 +1,4 @@
-"""Many clients of /metrics, idle or slow, cost the collector neither descriptors nor messages."""
+"""Test that many idle or slow clients of /metrics cost the collector neither descriptors nor messages."""
 
 import contextlib
 import resource
@@ -22,7 +22,7 @@ MOST_FILES = 160  # the collector itself needs about 90
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Let this process have more descriptors than it opens connections."""
+    """Raise this process's limit of open files, so that it can open all connections of a test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = N_IDLE + N_SLOW + 500
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -34,7 +34,7 @@ def many_files() -> Iterator[None]:
 
 @contextlib.contextmanager
 def connections(url: str, count: int) -> Iterator[list[socket.socket]]:
-    """Hold this many connections to the server open, as far as it lets us."""
+    """Open `count` connections to the server and close them at the end of the `with` block."""
     host, _, port = url.removeprefix("http://").partition(":")
     with contextlib.ExitStack() as opened:
         address = host, int(port)
@@ -42,7 +42,7 @@ def connections(url: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 def is_closed(peer: socket.socket) -> bool:
-    """Whether the server has closed a connection."""
+    """Return whether the server has closed a connection; wait a little longer than its deadline."""
     peer.settimeout(DEADLINE_S + 10)
     try:
         return peer.recv(1) == b""
@@ -52,7 +52,7 @@ def is_closed(peer: socket.socket) -> bool:
 
 @pytest.mark.usefixtures("many_files")
 def test_a_thousand_idle_clients_cost_nothing(node: RegtestNode, new_collector: Callable[..., Any]) -> None:
-    """Scrapes are answered beside them, every event is recorded, and the stop is clean."""
+    """Despite a thousand idle clients, scrapes are answered, every event is recorded, the stop is clean."""
     rpc, wallet = node.client(), make_wallet(node, 20, seed=41)
     wait_published(rpc)
     collector = new_collector()
@@ -79,7 +79,7 @@ def test_a_thousand_idle_clients_cost_nothing(node: RegtestNode, new_collector: 
 
 
 def test_a_client_that_drips_is_cut_off_at_the_deadline(new_collector: Callable[..., Any]) -> None:
-    """Each byte comes in time for a timeout per read; the deadline of the connection ends it all the same."""
+    """A client that sends a byte at a time is disconnected at the deadline of its whole connection."""
     collector = new_collector()
     collector.start()
     with connections(collector.url, 1) as (peer,):

@@ -1,4 +1,4 @@
-"""The whole way, once, against planted truth: node, pools, live collector, Parquet, SQL and report."""
+"""Run the whole demo once and compare it with the planted truth: node, collector, Parquet, SQL and report."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.bitcoind
 
 
 class Played(NamedTuple):
-    """A demo that is over: where its files are, what was planted, what the node said of each block."""
+    """Holds a finished demo: its files, what was planted, and what the node said of each block."""
 
     out: Path
     truth: Truth
@@ -35,7 +35,7 @@ class Played(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Do what `make demo` does, asking the node about every block before it goes."""
+    """Run the demo as `make demo` does, and ask the node about every block before it stops."""
     out = tmp_path_factory.mktemp("demo")
     said: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
@@ -56,25 +56,25 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 
 def analyse(*arguments: object) -> str:
-    """Run pool-analysis; it must end well."""
+    """Run `pool-analysis` with these arguments and return its output; fail if it fails."""
     command = [sys.executable, "-m", "analysis", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def rows(played: Played, query: str) -> list[tuple[Any, ...]]:
-    """Ask the built database."""
+    """Return the rows of a query on the built database."""
     with open_database(played.database) as connection:
         found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
     return found
 
 
 def labels(truth: Truth) -> dict[str, str]:
-    """Return what attribution must call each pool."""
+    """Return the pool label that attribution must find for each planted pool."""
     return {pool.slug: pool.label for pool in truth.pools}
 
 
 def test_the_scenario_is_as_large_as_promised(played: Played) -> None:
-    """At least 60 blocks, 5 pools and 5,000 transactions, some blocks empty."""
+    """The demo has at least 60 blocks, 5 pools, 5,000 transactions and some empty blocks."""
     assert len(played.truth.blocks) >= 60
     assert len({block.pool for block in played.truth.blocks}) == 5
     assert len(played.truth.transactions) >= 5000
@@ -82,7 +82,7 @@ def test_the_scenario_is_as_large_as_promised(played: Played) -> None:
 
 
 def test_every_block_has_the_pool_that_mined_it(played: Played) -> None:
-    """Hostile tags, tags inside tags, payout against tag, and a pool that nobody knows."""
+    """Each block gets its planted pool, despite hostile, nested or misleading tags and an unknown pool."""
     label = labels(played.truth)
     wanted = {block.hash: label[block.pool] for block in (*played.truth.blocks, *played.truth.stale_blocks)}
     found = {hash_hex(hash_): pool for hash_, pool in rows(played, "SELECT block_hash, pool FROM block_pool")}
@@ -90,7 +90,7 @@ def test_every_block_has_the_pool_that_mined_it(played: Played) -> None:
 
 
 def test_shares_are_the_planted_counts(played: Played) -> None:
-    """pool_share counts each pool's blocks; unknown stands apart, without a rank."""
+    """`pool_share` counts each pool's blocks; blocks of unknown pools stand apart, without a rank."""
     label = labels(played.truth)
     found = rows(played, "SELECT pool, block_count, total_block_count, rank IS NULL FROM pool_share")
     assert {pool: count for pool, count, _, _ in found} == Counter(
@@ -101,7 +101,7 @@ def test_shares_are_the_planted_counts(played: Played) -> None:
 
 
 def test_an_owner_has_the_blocks_of_its_pools(played: Played) -> None:
-    """Hearth Works is Kettle and Copper Kettle, in the marts and on the page."""
+    """The owner Hearth Works has the blocks of its two pools, in the mart and on the report's page."""
     mined = sum(block.pool in {"kettle", "copper-kettle"} for block in played.truth.blocks)
     query = "SELECT block_count FROM hashrate WHERE period_kind = 'all' AND owner = 'hearth-works'"
     assert rows(played, query) == [(mined,)]
@@ -109,7 +109,7 @@ def test_an_owner_has_the_blocks_of_its_pools(played: Played) -> None:
 
 
 def test_empty_blocks_are_the_planted_ones(played: Played) -> None:
-    """Per pool by count, and the rank test sees that they were planted to come fast."""
+    """Each pool's empty blocks are counted, and the rank test shows that they were planted to come fast."""
     label = labels(played.truth)
     planted = Counter(label[block.pool] for block in played.truth.blocks if block.is_empty)
     found = dict(rows(played, "SELECT pool, n_empty FROM empty_intervals WHERE pool != 'all'"))
@@ -125,7 +125,7 @@ def test_empty_blocks_are_the_planted_ones(played: Played) -> None:
 
 
 def test_branches_that_lost_are_found_with_their_depth(played: Played) -> None:
-    """Each planted branch is one reorganisation: its lowest block, its pool, and who took its place."""
+    """Each planted stale branch is one reorganisation, with its lowest block, pools and rival block."""
     label = labels(played.truth)
     active = {block.height: block for block in played.truth.blocks}
     branches = [
@@ -157,7 +157,7 @@ def test_branches_that_lost_are_found_with_their_depth(played: Played) -> None:
 
 
 def test_spread_between_the_nodes_is_measured(played: Played) -> None:
-    """No node has a block before its pool handed it in; blocks and transactions reach both."""
+    """No node has a block before its pool submitted it; blocks and transactions reach both nodes."""
     planted = (*played.truth.blocks, *played.truth.stale_blocks)
     mined_at_ns = {block.hash: block.mined_at_ns for block in planted}
     found = rows(
@@ -176,7 +176,7 @@ def test_spread_between_the_nodes_is_measured(played: Played) -> None:
 
 
 def test_stale_blocks_are_counted_apart_from_the_shares(played: Played) -> None:
-    """stale_rate has each pool's lost blocks; the empty one among them is in no rate of empty blocks."""
+    """`stale_rate` counts each pool's stale blocks; a stale empty block is in no rate of empty blocks."""
     label = labels(played.truth)
     lost = Counter(label[stale.pool] for stale in played.truth.stale_blocks)
     mined = Counter(label[block.pool] for block in played.truth.blocks)
@@ -190,7 +190,10 @@ def test_stale_blocks_are_counted_apart_from_the_shares(played: Played) -> None:
 
 
 def test_intervals_are_those_of_the_scenario(played: Played) -> None:
-    """An interval is submission to submission on the miner's clock, and what each block took to arrive."""
+    """A block interval is the planted time between submissions, plus the difference of the delays.
+
+    The delay of a block is the time from its submission to its arrival.
+    """
     planted = {block.hash: block.interval_s for block in played.truth.blocks if block.interval_s is not None}
     found = rows(
         played,
@@ -211,7 +214,10 @@ def test_intervals_are_those_of_the_scenario(played: Played) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "package"])
 def test_acceptance_of_each_block_is_the_miners_own(played: Played, kind: str) -> None:
-    """Top X and outside 2X agree with the node's mempool as each block was submitted, by both feerates."""
+    """Counts of top-X and outside-2X transactions equal the node's mempool when the block was submitted.
+
+    Both kinds of feerate are tested.
+    """
     found = rows(
         played,
         "SELECT feerate_kind, block_hash, x, n_top_taken, n_outside, n_outside_taken"
@@ -233,7 +239,8 @@ def test_acceptance_of_each_block_is_the_miners_own(played: Played, kind: str) -
 def test_rates_hold_the_truth_in_their_intervals(played: Played, kind: str) -> None:
     """The planted acceptance of each pool lies in the 95 % interval over its blocks.
 
-    The truth is of the first node's mempool; a block that the other node connected before it counts as there.
+    The truth is of the first node's mempool. A block that the second node connected first is counted as
+    measured there.
     """
     label = labels(played.truth)
     rates = rows(
@@ -260,7 +267,7 @@ def test_rates_hold_the_truth_in_their_intervals(played: Played, kind: str) -> N
 
 
 def test_every_number_is_what_the_node_says(played: Played) -> None:
-    """Rows of `blocks` and `transactions` against getblock with verbosity 3 and getblockstats."""
+    """Every column of `blocks` and `transactions` equals getblock with verbosity 3 and getblockstats."""
     dataset = Dataset.open(played.out / DATASET, "regtest")
     blocks = {row["block_hash"]: row for row in dataset.read(BLOCKS).to_pylist()}
     transactions = dataset.read(TRANSACTIONS).to_pylist()
@@ -281,9 +288,9 @@ def test_every_number_is_what_the_node_says(played: Played) -> None:
 
 
 def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -> None:
-    """mempool_txs has each once per stay, pushed, with the fee and size it was made with.
+    """`mempool_txs` has a row with the true fee and size for each stay of a transaction in the mempool.
 
-    A transaction of a block that lost stays a second time.
+    A transaction of a stale block returns to the mempool, and so has a second row.
     """
     found = rows(
         played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs WHERE node = 'first'"
@@ -295,7 +302,7 @@ def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -
 
 
 def test_replaced_transactions_are_named_with_what_replaced_them(played: Played) -> None:
-    """Each removal that the scenario caused has the reason `replaced` and the right txid."""
+    """Each removal that the scenario caused has the reason `replaced` and the txid of the replacement."""
     found = rows(
         played,
         "SELECT hash, removal_reason, replaced_by FROM stg_mempool_events"
@@ -308,7 +315,7 @@ def test_replaced_transactions_are_named_with_what_replaced_them(played: Played)
 
 
 def test_revenue_in_usd_is_the_nodes_own_at_the_planted_prices(played: Played) -> None:
-    """Subsidy and fees by getblockstats, at the price of each header's day; hashprice by its chainwork."""
+    """Revenue is subsidy and fees by getblockstats at the price of each day; hashprice uses the chainwork."""
     price_usd = {price.day: price.close_usd for price in played.truth.prices}
     revenue_usd, n_hashes = 0.0, 0
     for before, (verbose, stats) in pairwise([({"chainwork": "0"}, {}), *played.said]):
@@ -332,7 +339,10 @@ def test_revenue_in_usd_is_the_nodes_own_at_the_planted_prices(played: Played) -
 
 
 def test_third_party_labels_agree_where_they_were_not_planted_wrong(played: Played) -> None:
-    """Each kind of disagreement is counted as often as it was planted, also for the pool without a rule."""
+    """Each kind of disagreement with third-party labels is counted as often as it was planted.
+
+    This includes the labels of the pool for which there is no rule.
+    """
     label = labels(played.truth)
     known_names = {pool.name for pool in played.truth.pools if pool.label != "unknown"}
     expected: Counter[str] = Counter()
@@ -358,7 +368,7 @@ def test_third_party_labels_agree_where_they_were_not_planted_wrong(played: Play
 
 
 def test_the_dataset_is_complete_without_us(played: Played) -> None:
-    """Plain DuckDB reads each table by the documented pattern; all tables of the demo have rows."""
+    """Plain DuckDB reads each table by its documented file pattern, and every table of the demo has rows."""
     root = played.out / DATASET / "chain=regtest"
     tables = {path.name for path in root.iterdir() if path.is_dir()}
     wanted = {"nodes", "blocks", "transactions", "mempool_txs", "mempool_events", "block_arrivals"}
@@ -372,7 +382,7 @@ def test_the_dataset_is_complete_without_us(played: Played) -> None:
 
 
 def test_the_report_says_the_same(played: Played) -> None:
-    """The page and the terminal name the pools; hostile text stays text and no script is there."""
+    """The page and the terminal output name the pools; hostile tags appear as text, and no script runs."""
     page = played.report.read_text()
     for pool in ("Harbour Light", "Copper Kettle", "Kettle", "Salt &amp; Iron"):
         assert pool in page

@@ -1,4 +1,4 @@
-"""A collector that is far behind its node stops and starts: memory is bounded, each message has one row."""
+"""Test stop and start of a collector far behind its node: memory is bounded, each message has one row."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ ON_THE_WAY = INBOX + FORWARDED + 1  # one more, since the first of a turn is tak
 
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let a session hold few messages, and note how many wait for their rows whenever a batch begins."""
+    """Let sessions hold few messages; return a list that records how many wait for rows at each new batch."""
     monkeypatch.setattr(session, "LIMITS", Limits(n_messages=MOST))
     monkeypatch.setattr(session, "GATHER_ITEMS", FORWARDED)
     monkeypatch.setattr(session, "FINISH_S", 1.0)
@@ -65,7 +65,7 @@ def proxy(node: RegtestNode) -> Iterator[Proxy]:
 
 
 def settings_through(proxy: Proxy, node: RegtestNode, dataset: Path) -> Settings:
-    """Make settings for a node whose RPC is reached through the proxy."""
+    """Return settings for a node whose RPC is reached through the proxy."""
     watched = NodeSettings(
         name="alpha", rpc_url=f"http://127.0.0.1:{proxy.port}", cookie_file=node.cookie_path
     )
@@ -73,7 +73,7 @@ def settings_through(proxy: Proxy, node: RegtestNode, dataset: Path) -> Settings
 
 
 def wait_for_ring(dataset: Path, n_waiting: int) -> None:
-    """Wait until at least so many messages are in the ring and not in the journal yet."""
+    """Wait until at least `n_waiting` messages are in the ring and not in the journal yet."""
     (ring,) = dataset.glob("journal/regtest/alpha/*.ring")
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -88,7 +88,7 @@ def wait_for_ring(dataset: Path, n_waiting: int) -> None:
 def behind(
     settings: Settings, node: RegtestNode, witness: Witness, proxy: Proxy, fault: str
 ) -> Iterator[tuple[list[Any], int]]:
-    """Collect through a proxy with this fault until many messages wait in the ring; at the end, stop.
+    """Collect while the proxy is in mode `fault`, until many messages wait in the ring; stop at the end.
 
     Yields the log, and how many messages the witness had received before.
     """
@@ -104,7 +104,10 @@ def behind(
 
 
 def verify(dataset_folder: Path, witness: Witness, events: slice) -> list[dict[str, Any]]:
-    """Assert that the first session's events are those of the witness; returns its rows of mempool_txs."""
+    """Assert that the first session's events equal the witness's; return its rows of `mempool_txs`.
+
+    `events` selects the witness's messages of that session.
+    """
     dataset = Dataset.open(dataset_folder, "regtest")
     assert [each for each in check(dataset) if each.status == BREACH] == []
     first = min(row["session"] for row in dataset.read(TABLES["nodes"]).to_pylist())
@@ -122,7 +125,7 @@ def verify(dataset_folder: Path, witness: Witness, events: slice) -> list[dict[s
 def test_a_stop_takes_the_ring_in_turns(
     node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
 ) -> None:
-    """Most messages wait in the ring while the node hangs; once it answers again, a stop takes them all."""
+    """After the node hung and messages piled up in the ring, a stop takes them all in bounded turns."""
     dataset = tmp_path / "dataset"
     with behind(settings_through(proxy, node, dataset), node, witness, proxy, "hang") as (_, n_before):
         proxy.set("pass")
@@ -136,7 +139,10 @@ def test_a_stop_takes_the_ring_in_turns(
 def test_a_stop_without_the_node_leaves_the_ring_to_the_next_start(
     node: RegtestNode, witness: Witness, proxy: Proxy, waiting: list[int], tmp_path: Path
 ) -> None:
-    """The stop ends with status 0; the next start takes the rest from the ring, with all fees."""
+    """A stop without the node ends with status 0; the next start takes the rest from the ring.
+
+    All transactions then have their fees.
+    """
     dataset = tmp_path / "dataset"
     settings = settings_through(proxy, node, dataset)
     with behind(settings, node, witness, proxy, "refuse") as (logs, n_before):

@@ -1,4 +1,4 @@
-"""The collector is killed before it has asked for fees, and stopped during a long recovery."""
+"""Test a kill before the collector has asked for fees, and a stop during a long recovery."""
 
 import signal
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def test_sigkill_does_not_cost_what_was_there_at_the_start(
 def test_a_stop_does_not_wait_for_a_recovery(
     node: RegtestNode, witness: Any, new_collector: Callable[..., Any]
 ) -> None:
-    """A stop while blocks are still fetched leaves the rest to the next start, which makes each row once."""
+    """A stop during recovery leaves the remaining rows to the next start, and no row is made twice."""
     wallet = make_wallet(node, 20, seed=6)
     collector = new_collector()
     collector.start()

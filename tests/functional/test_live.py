@@ -1,4 +1,4 @@
-"""One recorded session of a busy node: what the dataset holds is what the node sent, and says."""
+"""Test one recorded session of a busy node: the dataset holds what the node sent and what it answers."""
 
 import json
 import time
@@ -26,7 +26,7 @@ SETTLE_S = 0.6
 
 @dataclass
 class Story:
-    """What was done to the node while the collector watched; hashes in internal byte order."""
+    """Records what was done to the node while the collector watched; hashes are in internal byte order."""
 
     fees_sat: dict[bytes, int] = field(default_factory=dict)  # of everything sent to the mempool
     at_start: set[bytes] = field(default_factory=set)
@@ -40,7 +40,7 @@ class Story:
 
 @dataclass
 class Recorded:
-    """The dataset of the session, the log, and the truth."""
+    """Holds the dataset of the session, its log, the witness's messages, and the record of what was done."""
 
     story: Story
     rows: dict[str, list[dict[str, Any]]]
@@ -50,7 +50,7 @@ class Recorded:
 
 
 class Actor:
-    """Does things to the node and notes them."""
+    """Acts on the node and records each act in `story`."""
 
     def __init__(self, rpc: RpcClient, wallet: Wallet) -> None:
         self.rpc = rpc
@@ -58,19 +58,19 @@ class Actor:
         self.story = Story()
 
     def send(self, payment: Payment) -> bytes:
-        """Send a payment to the mempool."""
+        """Send a payment to the mempool, record its fee, and return its txid."""
         self.rpc.call("sendrawtransaction", payment.transaction.raw.hex())
         txid = payment.transaction.txid
         self.story.fees_sat[txid] = payment.fee_sat
         return txid
 
     def ask(self, *txids: bytes) -> None:
-        """Note what the node says of mempool entries."""
+        """Record the node's getmempoolentry answers for these txids."""
         answers = self.rpc.batch([("getmempoolentry", hash_hex(txid)) for txid in txids])
         self.story.entries |= dict(zip(txids, answers, strict=True))
 
     def mine(self, descriptor: str = ANYONE, n_blocks: int = 1) -> None:
-        """Mine what the mempool holds."""
+        """Mine blocks with the mempool's transactions, paying to this descriptor."""
         self.story.hashes += self.rpc.call("generatetodescriptor", n_blocks, descriptor)
 
     def mine_only(self, *transactions: bytes) -> None:
@@ -80,7 +80,7 @@ class Actor:
 
 
 def act(actor: Actor) -> None:
-    """Chains, a replacement, a conflict, unseen transactions, quick blocks, a reorganisation."""
+    """Make chains, a replacement, a conflict, unseen transactions, quick blocks and a reorganisation."""
     wallet = actor.wallet
     payments = [pay([wallet.take()], [], feerate_sat_vb=2 + n % 30, replaceable=True) for n in range(60)]
     for payment in payments:
@@ -123,7 +123,7 @@ def act(actor: Actor) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(node: RegtestNode, witness: Any, new_collector: Callable[[], Any]) -> Recorded:
-    """Let the collector watch while things happen, and end it by SIGTERM."""
+    """Run the collector while the actor acts, and end it by SIGTERM."""
     actor = Actor(node.client(), make_wallet(node, 200, seed=7))
     for _ in range(12):
         actor.story.at_start.add(actor.send(pay([actor.wallet.take()], [], feerate_sat_vb=6)))
@@ -141,14 +141,14 @@ def recorded(node: RegtestNode, witness: Any, new_collector: Callable[[], Any]) 
 
 
 def by_hash(rows: list[dict[str, Any]], column: str) -> dict[bytes, dict[str, Any]]:
-    """Index rows by a hash that is unique among them."""
+    """Index rows by the hash in `column`; fail if a hash occurs twice."""
     found = {row[column]: row for row in rows}
     assert len(found) == len(rows)
     return found
 
 
 def test_events_are_the_topic_message_by_message(recorded: Recorded) -> None:
-    """Counter, letter, hash and mempool sequence of every row are those of a second subscriber."""
+    """Counter, letter, hash and mempool sequence of every event equal what a second subscriber received."""
     rows = sorted(recorded.rows["mempool_events"], key=lambda row: row["sequence"])
 
     def body(row: dict[str, Any]) -> bytes:
@@ -163,7 +163,7 @@ def test_events_are_the_topic_message_by_message(recorded: Recorded) -> None:
 
 
 def test_every_entry_has_its_fee(recorded: Recorded) -> None:
-    """Each transaction that entered has one row per entry, with the fee that it pays."""
+    """Each transaction has one row for each time it entered the mempool, with the fee that it pays."""
     rows = [row for row in recorded.rows["mempool_txs"] if row["first_seen_kind"] != "in_block"]
     assert {row["txid"] for row in rows} == set(recorded.story.fees_sat)
     for row in rows:
@@ -175,7 +175,7 @@ def test_every_entry_has_its_fee(recorded: Recorded) -> None:
 
 
 def test_entries_equal_what_the_node_says(recorded: Recorded) -> None:
-    """Sizes, ancestors and parents are those of getmempoolentry, asked by the test at the same time."""
+    """Sizes, ancestors and parents equal the getmempoolentry answers that the test got at the same time."""
     rows = {row["txid"]: row for row in recorded.rows["mempool_txs"]}
     assert recorded.story.entries
     for txid, entry in recorded.story.entries.items():
@@ -194,7 +194,10 @@ def test_entries_equal_what_the_node_says(recorded: Recorded) -> None:
 
 
 def test_removals_have_their_reason(recorded: Recorded) -> None:
-    """What was replaced names its successor; what a block excluded, and its heir, are conflicts."""
+    """A replaced transaction names its replacement; one that conflicts with a block is a conflict.
+
+    So is the child of a transaction that conflicts with a block.
+    """
     removed = by_hash([row for row in recorded.rows["mempool_events"] if row["event"] == "R"], "hash")
     replaced = {
         txid: row["replaced_by"] for txid, row in removed.items() if row["removal_reason"] == "replaced"
@@ -206,14 +209,14 @@ def test_removals_have_their_reason(recorded: Recorded) -> None:
 
 
 def test_what_never_waited_is_seen_in_its_block(recorded: Recorded) -> None:
-    """Transactions that came with a block have a row of kind in_block, with the block's fee."""
+    """Transactions that only came in a block have a row of kind `in_block`, with the fee from the block."""
     rows = [row for row in recorded.rows["mempool_txs"] if row["first_seen_kind"] == "in_block"]
     assert {row["txid"]: row["fee_sat"] for row in rows} == recorded.story.unseen
     assert {row["fee_source"] for row in rows} == {"block"}
 
 
 def test_blocks_and_transactions_are_the_nodes(recorded: Recorded, node: RegtestNode) -> None:
-    """Every block, stale ones too, and every number in it is what getblock and getblockstats say."""
+    """Every block, stale ones included, and every number in it equal getblock and getblockstats."""
     rpc = node.client()
     blocks = by_hash(recorded.rows["blocks"], "block_hash")
     assert {hash_bytes(name) for name in recorded.story.hashes} <= set(blocks)
@@ -236,7 +239,7 @@ def test_blocks_and_transactions_are_the_nodes(recorded: Recorded, node: Regtest
 
 
 def test_arrivals_tell_the_course_of_the_chain(recorded: Recorded) -> None:
-    """Every block was seen and connected, the stale one also disconnected, the first tip is at_start."""
+    """Each block was seen and connected, the stale one also disconnected; the first tip is `at_start`."""
     rows = recorded.rows["block_arrivals"]
     pushed = {(row["block_hash"], row["event"]) for row in rows if row["kind"] == "pushed"}
     hashes = {hash_bytes(name) for name in recorded.story.hashes}
@@ -248,7 +251,7 @@ def test_arrivals_tell_the_course_of_the_chain(recorded: Recorded) -> None:
 
 
 def test_templates_and_statistics_are_taken(recorded: Recorded) -> None:
-    """There is a template for the last tip, its rows add up, and the histogram holds the mempool."""
+    """There is a template for the last tip, its rows add up, and the histogram covers the whole mempool."""
     templates = recorded.rows["templates"]
     assert {"timer", "tip"} == {row["trigger"] for row in templates}
     assert hash_bytes(recorded.story.hashes[-1]) in {row["prev_hash"] for row in templates}
@@ -263,7 +266,7 @@ def test_templates_and_statistics_are_taken(recorded: Recorded) -> None:
 
 
 def test_coverage_is_closed_and_whole(recorded: Recorded) -> None:
-    """Each topic is covered without a hole from start to stop, and counts what was received."""
+    """Each topic is covered without a gap from start to stop, and coverage counts every received message."""
     assert len(recorded.rows["nodes"]) == 1
     for topic in ("sequence", "rawtx", "rawblock", "mempool"):
         rows = sorted(
@@ -278,7 +281,7 @@ def test_coverage_is_closed_and_whole(recorded: Recorded) -> None:
 
 
 def test_nothing_secret_is_written(recorded: Recorded, node: RegtestNode) -> None:
-    """Neither the log nor any file of the dataset holds the node's cookie; the settings are there."""
+    """Neither the log nor any file of the dataset holds the node's cookie; the settings are recorded."""
     password = node.cookie_path.read_text().partition(":")[2].encode()
     files = [path for path in recorded.dataset.rglob("*") if path.is_file()]
     assert files

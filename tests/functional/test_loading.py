@@ -1,4 +1,4 @@
-"""A node has just started and still reads the mempool that its last run saved."""
+"""Test a node that has just started and still reads the mempool that its last run saved."""
 
 import os
 import time
@@ -19,7 +19,7 @@ N_SAVED = 8
 
 
 def wait_until(holds: Callable[[], Any]) -> None:
-    """Wait until `holds` returns true."""
+    """Wait until `holds()` is true; fail after 30 seconds."""
     deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
@@ -27,9 +27,10 @@ def wait_until(holds: Callable[[], Any]) -> None:
 
 
 def test_a_saved_mempool_is_not_pushed(tmp_path: Path) -> None:
-    """A node publishes an A for each saved transaction; we wait until it has read all: they are at_start.
+    """Transactions that a starting node loads from its saved mempool have kind `at_start`, not `pushed`.
 
-    A block file that is a pipe keeps the node busy before it reads its mempool.
+    The node publishes an A event for each of them, so the collector waits until it has loaded all. A pipe as
+    block file keeps the node busy before it loads its mempool.
     """
     pipe = tmp_path / "blocks.dat"
     os.mkfifo(pipe)

@@ -1,4 +1,4 @@
-"""When messages are lost or the node restarts, coverage names the gap and what it hid is found again."""
+"""Test losses of messages and restarts of the node: coverage names the gap, lost facts are found again."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ WATCHFUL = "watchdog_interval_s = 0.4\n"
 
 @pytest.fixture
 def relay(node: RegtestNode) -> Iterator[Relay]:
-    """Relay what the node publishes to the collector."""
+    """Start a relay that passes the node's messages to the collector and can lose them."""
     relaying = Relay(node)
     yield relaying
     relaying.close()
@@ -27,7 +27,7 @@ def relay(node: RegtestNode) -> Iterator[Relay]:
 def test_lost_messages_are_named_and_made_good(
     node: RegtestNode, relay: Relay, new_collector: Callable[[], Any]
 ) -> None:
-    """Events and a block are lost: coverage has gaps, rows are pulled, and no block is missing."""
+    """After a loss of events and a block, coverage has gaps, rows are pulled, and no block is missing."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=5)
     wait_published(rpc)
     collector = new_collector()
@@ -101,7 +101,7 @@ def test_broken_messages_are_kept_and_their_content_is_fetched(
 
 
 def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Callable[[], Any]) -> None:
-    """When the node restarts, the session ends, and a second begins with what is in the mempool."""
+    """When the node restarts, the session ends, and a second one begins with the mempool's transactions."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=6)
     wait_published(rpc)
     collector = new_collector()
@@ -136,7 +136,7 @@ def test_a_restarted_node_is_a_new_session(node: RegtestNode, new_collector: Cal
 def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
-    """Messages of two runs of the node come in one burst; each event is in its run's session or in none."""
+    """When messages of two runs of the node come in one burst, no event gets into the other run's session."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=16)
     wait_published(rpc)
     collector = new_collector("watchdog_interval_s = 10\n")  # not while messages are held back
@@ -185,7 +185,7 @@ def test_a_restart_in_the_middle_of_a_turn_parts_the_sessions(
 
 @pytest.fixture
 def forwarders(node: RegtestNode) -> Iterator[dict[str, Forwarder]]:
-    """Forward each topic's connection."""
+    """Start a forwarder for the connection of each topic."""
     made = {topic: Forwarder(node.zmq_endpoints[topic]) for topic in ZMQ_TOPICS}
     yield made
     for forwarder in made.values():
@@ -195,7 +195,7 @@ def forwarders(node: RegtestNode) -> Iterator[dict[str, Forwarder]]:
 def test_a_half_open_connection_is_found_and_made_anew(
     node: RegtestNode, forwarders: dict[str, Forwarder], new_collector: Callable[..., Any]
 ) -> None:
-    """A connection stays up and carries nothing: the watchdog closes coverage and makes a new connection."""
+    """When connections stay open and carry nothing, the watchdog ends coverage and connects again."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=17)
     wait_published(rpc)
     collector = new_collector(WATCHFUL)
@@ -237,7 +237,7 @@ def test_a_half_open_connection_is_found_and_made_anew(
 
 
 def watching_five(node: RegtestNode, wallet: Any, new_collector: Callable[..., Any], relay: Relay) -> Any:
-    """Start a collector that looks at the node often, and send it five transactions through the relay."""
+    """Start a collector with a frequent watchdog, and send it five transactions through the relay."""
     wait_published(node.client())
     collector = new_collector(WATCHFUL)
     collector.use(relay.endpoints)
@@ -249,7 +249,7 @@ def watching_five(node: RegtestNode, wallet: Any, new_collector: Callable[..., A
 def test_a_topic_that_falls_silent_alone_is_found(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
-    """Only `sequence` falls silent: its coverage ends, events are pulled, and coverage begins again later."""
+    """If only `sequence` falls silent, its coverage ends, events are pulled, and coverage starts later."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=18)
     collector = watching_five(node, wallet, new_collector, relay)
     collector.wait_taken()
@@ -279,7 +279,7 @@ def test_a_topic_that_falls_silent_alone_is_found(
 def test_a_loss_that_nothing_follows_is_found(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
-    """The last messages before a pause are lost: no counter shows it, but the watchdog's look does."""
+    """When the last messages before a pause are lost, no counter shows it, but the watchdog finds it."""
     rpc, wallet = node.client(), make_wallet(node, 100, seed=19)
     collector = watching_five(node, wallet, new_collector, relay)
     relay.wait_received(rpc)
@@ -304,9 +304,9 @@ def test_a_loss_that_nothing_follows_is_found(
 def test_what_was_mined_while_the_collector_was_down_has_its_fee(
     node: RegtestNode, new_collector: Callable[..., Any], seed: int, *, is_receiver_gone: bool
 ) -> None:
-    """Entries of a killed run get their fees from blocks that came after the kill.
+    """Mempool transactions of a killed run get their fees from blocks that were mined after the kill.
 
-    The receiver outlives the kill for a moment: it sees some of the blocks that are mined at once.
+    The receiver outlives the kill for a moment: it receives some of the blocks that are mined at once.
     """
     rpc, wallet = node.client(), make_wallet(node, 11, seed=seed)
     rpc.call("generatetodescriptor", 1, "raw(51)")  # what other tests left in the mempool

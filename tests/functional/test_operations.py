@@ -1,4 +1,4 @@
-"""An operator sees a running collector: its metrics, its health, and its reports to systemd."""
+"""Test what an operator sees of a running collector: metrics, health, and reports to systemd."""
 
 import socket
 import threading
@@ -25,7 +25,7 @@ Samples = dict[tuple[str, str], float]
 
 
 class Supervisor:
-    """The socket on which systemd receives reports of a service."""
+    """Receives a service's reports as systemd does, on a socket of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "notify"
@@ -40,7 +40,7 @@ class Supervisor:
             self.lines.append(self._socket.recv(4096).decode())
 
     def has_received(self, *lines: str) -> bool:
-        """Wait until every one of these lines was sent; False when one never comes."""
+        """Wait until every one of these lines was sent; return false if one does not come in time."""
         deadline = time.monotonic() + DEADLINE_S
         while not set(lines) <= set(self.lines) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -55,7 +55,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
-    """Receive where systemd would, with a watchdog period of a second."""
+    """Start a receiver in place of systemd, and ask for a watchdog report each second."""
     listening = Supervisor(tmp_path)
     monkeypatch.setenv("NOTIFY_SOCKET", str(listening.path))
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
@@ -64,7 +64,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supe
 
 
 def scrape(url: str) -> Samples:
-    """Scrape our metrics by family and name; samples with several labels are added up."""
+    """Return the values of our metrics by family and name, added up over their labels."""
     samples: Samples = {}
     for family in text_string_to_metric_families(requests.get(f"{url}/metrics", timeout=5).text):
         for sample in family.samples:
@@ -77,7 +77,7 @@ def scrape(url: str) -> Samples:
 def test_every_metric_moves(
     node: RegtestNode, new_collector: Callable[..., Any], supervisor: Supervisor
 ) -> None:
-    """A run with traffic and a seal leaves none of our metrics at zero, and systemd gets its reports."""
+    """After a run with traffic and a seal none of our metrics is zero, and systemd has got its reports."""
     wallet = make_wallet(node, 20, seed=3)
     collector = new_collector()
     url = collector.url
@@ -105,7 +105,7 @@ def test_every_metric_moves(
 def test_a_node_that_stops_makes_unready(
     new_collector: Callable[..., Any], node: RegtestNode, supervisor: Supervisor
 ) -> None:
-    """The reason is in /readyz and in the status for systemd, and /healthz stays good."""
+    """When the node stops, /readyz and the status for systemd give the reason, and /healthz stays good."""
     collector = new_collector()
     url = collector.url
     collector.start()

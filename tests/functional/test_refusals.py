@@ -1,4 +1,4 @@
-"""Reasons not to start that need more than a wrong flag: other programs on a port, other nodes than ours."""
+"""Test reasons not to start that need more than a wrong flag: other programs on a port, other nodes."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dataset: Path) -> Run:
-    """Run the collector in this process on regtest; return the one line that says why it does not start."""
+    """Return a function that runs the collector on regtest and returns its one line of error."""
 
     def call(*flags: object) -> str:
         arguments = ["run", "--chain", "regtest", "--dataset", dataset, *flags]
@@ -42,17 +42,17 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Name a dataset that is not there."""
+    """Return the path of a dataset that does not exist."""
     return tmp_path / "dataset"
 
 
 def reach(node: RegtestNode) -> list[object]:
-    """Return the flags that lead to a node."""
+    """Return the command-line flags for a node."""
     return ["--rpc-url", node.rpc_url, "--cookie-file", node.cookie_path]
 
 
 def test_a_zmq_port_given_as_rpc(refusal: Run, node: RegtestNode, dataset: Path) -> None:
-    """It is recognised by its greeting, long before a request would time out."""
+    """A ZMQ port given as RPC address is recognised by its greeting, long before a request would time out."""
     address = node.zmq_endpoints["sequence"].replace("tcp://", "http://")
     said = refusal(*reach(node), "--rpc-url", address)
     assert f"{address} is a ZMQ publisher" in said
@@ -64,7 +64,7 @@ def test_a_zmq_port_given_as_rpc(refusal: Run, node: RegtestNode, dataset: Path)
 def test_a_port_that_others_serve(
     refusal: Run, node: RegtestNode, dataset: Path, how: tuple[str, ...]
 ) -> None:
-    """The address for metrics is named, also by a dry run, and nothing was written."""
+    """When the port for metrics is in use, the error names it, also in a dry run, and nothing is written."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal(*reach(node), "--metrics", address, *how)
@@ -74,7 +74,7 @@ def test_a_port_that_others_serve(
 
 
 def test_a_second_collector(refusal: Run, node: RegtestNode, dataset: Path) -> None:
-    """Two collectors of one node name never share a journal."""
+    """A second collector of the same node name is refused, as two never share a journal."""
     Dataset.open(dataset, "regtest", create=True)
     folder = dataset / "journal" / "regtest" / "node"
     journal = Journal(folder)
@@ -87,7 +87,7 @@ def test_a_second_collector(refusal: Run, node: RegtestNode, dataset: Path) -> N
 
 
 def test_a_dry_run_refuses_what_a_run_would(refusal: Run, node: RegtestNode, dataset: Path) -> None:
-    """A folder of something else is named, before a run would fill it."""
+    """A dry run refuses a folder with other files by name, as a run would."""
     dataset.mkdir()
     (dataset / "letter.txt").write_text("dear reader")
     assert f"{dataset} is not a dataset" in refusal(*reach(node), "--dry-run")
@@ -96,7 +96,7 @@ def test_a_dry_run_refuses_what_a_run_would(refusal: Run, node: RegtestNode, dat
 def test_a_dry_run_says_all_that_would_be_done(
     node: RegtestNode, dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The journal of an earlier run, the dataset, the listener; and none of them is touched."""
+    """A dry run names the earlier run's journal, the dataset and the address, and changes none of them."""
     Dataset.open(dataset, "regtest", create=True)
     journal = dataset / "journal" / "regtest" / "node"
     journal.mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_a_dry_run_says_all_that_would_be_done(
 
 
 def test_methods_that_a_whitelist_lacks(refusal: Run, dataset: Path) -> None:
-    """All of them are named at the start, before the first is missed in an hour's time."""
+    """The error at the start names all RPC methods that the node's whitelist lacks."""
     allowed = "-rpcwhitelist=__cookie__:stop,getblockcount,getblockchaininfo,getnetworkinfo,uptime"
     allowed += ",getzmqnotifications,getmempoolinfo,getrawmempool,getrawtransaction,gettxout,getmempoolentry"
     with RegtestNode(find_bitcoind(), options=[allowed]) as node:
@@ -130,7 +130,7 @@ def test_methods_that_a_whitelist_lacks(refusal: Run, dataset: Path) -> None:
 
 
 class Impostor:
-    """A server that answers every call with the same object, as a node of another kind might."""
+    """Serves the same JSON object as the answer to every RPC call, as another kind of node might."""
 
     def __init__(self) -> None:
         self.result: dict[str, Any] = {}
@@ -152,14 +152,14 @@ class Impostor:
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._http.shutdown()
         self._http.server_close()
 
 
 @pytest.fixture
 def impostor() -> Iterator[Impostor]:
-    """Serve what a test puts into it."""
+    """Start a server whose answer the test sets."""
     serving = Impostor()
     yield serving
     serving.close()
@@ -176,7 +176,7 @@ def impostor() -> Iterator[Impostor]:
 def test_a_node_that_is_old_or_speaks_in_tongues(
     refusal: Run, impostor: Impostor, tmp_path: Path, said: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    """Its words are shown without what would control a terminal."""
+    """Text from the node is shown in the error without the characters that control a terminal."""
     cookie = tmp_path / "cookie"
     cookie.write_text("__cookie__:x")
     impostor.result = {"chain": "regtest", "initialblockdownload": False, "version": 290000} | said
@@ -190,7 +190,7 @@ def test_a_node_that_is_old_or_speaks_in_tongues(
 def test_a_node_that_is_still_downloading_says_how_far_it_is(
     refusal: Run, impostor: Impostor, tmp_path: Path
 ) -> None:
-    """Its progress would say 100 % on a chain without new blocks; the time of its last ones says why."""
+    """The error gives the time of the last block, since progress is 100 % on a chain without new blocks."""
     cookie = tmp_path / "cookie"
     cookie.write_text("__cookie__:x")
     impostor.result = {

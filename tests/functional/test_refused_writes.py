@@ -1,4 +1,4 @@
-"""While the system refuses its writes, a running collector waits and says so; it loses nothing."""
+"""Test that a running collector waits and says so while the system refuses its writes, and loses nothing."""
 
 import os
 import resource
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.bitcoind
 
 @contextmanager
 def read_only(collector: CollectorProcess) -> Iterator[None]:
-    """Take away the right to write into the folders of the chain."""
+    """Remove the right to write into the chain's folders during the `with` block."""
     folders = [Path(folder) for folder, _, _ in os.walk(collector.dataset / "chain=regtest")]
     for folder in folders:
         folder.chmod(0o555)
@@ -31,7 +31,7 @@ def read_only(collector: CollectorProcess) -> Iterator[None]:
 
 @contextmanager
 def no_descriptors(collector: CollectorProcess) -> Iterator[None]:
-    """Let the process open no file and no connection beyond those that it has."""
+    """Forbid the collector to open another file or connection during the `with` block."""
     soft, hard = resource.prlimit(collector.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(collector.pid, resource.RLIMIT_NOFILE, (3, hard))
     yield

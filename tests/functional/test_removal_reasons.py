@@ -1,4 +1,4 @@
-"""Removal reasons against a real node: a reorganisation, expiry, and a block that arrives late."""
+"""Test removal reasons with a real node: a reorganisation, expiry, and a block that arrives late."""
 
 import time
 from contextlib import closing
@@ -24,7 +24,7 @@ SETTLE_S = 0.6
 
 
 def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
-    """Spend the coinbase that became mature with the last block; returns the txid."""
+    """Send a spend of the coinbase that the last block made mature; return the spend's txid."""
     height = rpc.call("getblockcount") + 1 - MATURITY
     coinbase = rpc.call("getblock", rpc.call("getblockhash", height))["tx"][0]
     outputs = [{"data": "00" * 80}]  # large enough for a transaction
@@ -33,7 +33,7 @@ def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
 
 
 def test_reorganisation_and_expiry_are_the_reasons(tmp_path: Path) -> None:
-    """A spend of a coinbase that is immature again is reorged; old transactions are expired_or_evicted."""
+    """The spend of a coinbase made immature is `reorged`; old transactions are `expired_or_evicted`."""
     options = ("-acceptnonstdtxn=1", "-mempoolexpiry=1")  # coins of anyone; an hour
     with RegtestNode(find_bitcoind(), options=options) as node:
         rpc = node.client()
@@ -62,7 +62,10 @@ def test_reorganisation_and_expiry_are_the_reasons(tmp_path: Path) -> None:
 
 
 def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
-    """A block's message is lost and the node slow to answer: the removal waits for the block for seconds."""
+    """When a block comes seconds late, a removal waits for it and gets the reason `conflict`.
+
+    The block's message is lost and the node is slow to answer.
+    """
     with (
         RegtestNode(find_bitcoind()) as node,
         closing(Relay(node)) as relay,

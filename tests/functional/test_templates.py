@@ -1,4 +1,4 @@
-"""A template describes its moment: its request does not wait behind other requests."""
+"""Test that a request for a template does not wait behind other requests to the node."""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ SLOWNESS_S = 0.05
 def test_a_template_of_a_new_tip_is_taken_while_blocks_are_fetched(
     node: RegtestNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While many blocks are fetched slowly, a template of the last tip is taken."""
+    """A template of the last tip is taken while many blocks are still being fetched slowly."""
     fetched_us: list[int] = []
 
     def ask_slowly(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:

@@ -1,4 +1,4 @@
-"""Two nodes, one process, one clock: each has its rows, a block is stored once, and one may fail."""
+"""Test one collector with two nodes: each has its rows, a block is stored once, and one node may fail."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.bitcoind
 
 
 def wait_for_tip(node: RegtestNode, block: str) -> None:
-    """Wait until a node has a block."""
+    """Wait until `block` is the node's tip."""
     deadline = time.monotonic() + DEADLINE_S
     while node.client().call("getbestblockhash") != block:
         assert time.monotonic() < deadline
@@ -32,7 +32,7 @@ def wait_for_tip(node: RegtestNode, block: str) -> None:
 
 
 def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
-    """Both nodes see the first blocks; after one is killed, the other is followed without a gap."""
+    """Both nodes report the first blocks; after one is killed, the other is followed without a gap."""
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
         second.connect(first)
@@ -65,7 +65,7 @@ def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
 
 
 def test_a_node_that_stops_before_its_session_is_awaited(tmp_path: Path) -> None:
-    """The node stops after the subscription stands; its session begins when it is back."""
+    """When a node stops between subscription and session, the session begins once the node is back."""
     stop, metrics = threading.Event(), Metrics()
     with RegtestNode(find_bitcoind()) as node:
         node.client().call("generatetodescriptor", 1, "raw(51)")
@@ -90,14 +90,17 @@ def test_a_node_that_stops_before_its_session_is_awaited(tmp_path: Path) -> None
 
 
 def hand_over(blocks: list[str], giver: RegtestNode, taker: RegtestNode) -> None:
-    """Submit one node's blocks to the other; a peer connection would take a minute to come back."""
+    """Submit one node's blocks to the other by RPC; a peer connection would take a minute to come back."""
     for block in blocks:
         taker.client().call("submitblock", giver.client().call("getblock", block, 0))
     wait_for_tip(taker, blocks[-1])
 
 
 def test_reorganisations_of_depth_1_to_6_keep_every_body(tmp_path: Path) -> None:
-    """A node switches to the other's longer branch; its stale blocks stay, and each node has its arrivals."""
+    """When a node switches to the other's longer branch, its stale blocks stay in the dataset.
+
+    Each node has its own arrivals of the blocks.
+    """
     bitcoind = find_bitcoind()
     stale: list[bytes] = []
     active: list[bytes] = []
@@ -132,7 +135,7 @@ def test_reorganisations_of_depth_1_to_6_keep_every_body(tmp_path: Path) -> None
 
 
 def test_blocks_that_a_node_catches_up_with_are_marked(tmp_path: Path) -> None:
-    """Old blocks that arrive at once from a peer are catch-up; the block found after them is an arrival."""
+    """Old blocks that arrive together from a peer are marked as catch-up; the next new block is not."""
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
         first.client().call("setmocktime", int(time.time()) - 10_800)
@@ -155,7 +158,7 @@ def test_blocks_that_a_node_catches_up_with_are_marked(tmp_path: Path) -> None:
 
 
 def test_a_node_that_fails_is_retried_and_disturbs_no_other(tmp_path: Path) -> None:
-    """A node restarts without a topic, then with it; meanwhile the other is followed without a gap."""
+    """A node that comes back without a topic is retried; meanwhile the other is followed without a gap."""
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:
         first.client().call("generatetodescriptor", 1, "raw(51)")
@@ -178,7 +181,7 @@ def test_a_node_that_fails_is_retried_and_disturbs_no_other(tmp_path: Path) -> N
 
 
 def test_a_node_that_is_not_there_or_has_no_chain_holds_up_no_other(tmp_path: Path) -> None:
-    """One node starts later, with only its first block; the other is followed meanwhile, and check passes."""
+    """While one node is down, and then has only its first block, the other is followed and `check` passes."""
     bitcoind = find_bitcoind()
     (port,) = free_ports(1)
     with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:

@@ -18,7 +18,7 @@ POLL_S: Final = 0.05
 
 
 class Forwarder:
-    """Forwards TCP connections to an address, and can leave them half open: up, but carrying nothing."""
+    """Forwards TCP connections to an address, and can make them half open: still up, but carrying nothing."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
@@ -33,7 +33,7 @@ class Forwarder:
         self._threads[0].start()
 
     def fall_silent(self) -> None:
-        """Carry nothing more on the present connections; new ones work."""
+        """Stop carrying data on the present connections but keep them open; new connections work."""
         self._dead.update(range(self.n_connections + 1))
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Forwarder:
 
 
 class Relay:
-    """Receives what a node publishes and publishes it again, except what it is told to lose or to hold."""
+    """Publishes what a node publishes once more; loses the topics in `losing`, waits while `holding`."""
 
     def __init__(self, node: RegtestNode) -> None:
         self.losing: set[str] = set()
@@ -121,7 +121,7 @@ class Relay:
         self._pub.send_multipart(frames)
 
     def wait_received(self, rpc: RpcClient) -> None:
-        """Wait until all that the node has published up to now is here: passed on, lost or held."""
+        """Wait until the relay has received all that the node has published up to now."""
         wait_published(rpc)
         last = self._n_pauses + 2
         while self._n_pauses < last:
