@@ -1,7 +1,7 @@
-"""Batch double SHA-256 and Keccak, on a GPU or the CPU.
+"""Hash many messages at once with double SHA-256 or Keccak, on a GPU or the CPU.
 
-All hashes are in internal byte order, as hashlib returns them; block explorers show the 32 bytes of a
-txid or block hash reversed. Shapes, errors and sources stand in the docstring of each function.
+All hashes are in internal byte order, as hashlib returns them; block explorers show the 32 bytes of a txid or
+block hash reversed. The docstring of each function states the array shapes and the errors.
 """
 
 from gpuhash.errors import (

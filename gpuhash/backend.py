@@ -1,7 +1,7 @@
-"""Choose what hashes a batch, and say in the log what was chosen and why.
+"""Choose the backend that hashes a batch, and log which one was chosen and why.
 
-No backend's word is taken for granted: before its first result for an algorithm is used in a process, it
-hashes messages around every padding edge, and the digests are compared with the reference.
+No backend is trusted unchecked. Before the first use of an algorithm in a process, the backend hashes
+messages of lengths around every padding edge, and its digests are compared with those of the reference.
 """
 
 import logging
@@ -17,33 +17,33 @@ log = logging.getLogger("gpuhash")
 
 NAMES = ("auto", "cuda", "cpu", "reference")
 
-# Below this the way to the GPU and back takes longer than the CPU needs for the hashes.
+# Copying fewer bytes than this to the GPU and back takes longer than hashing them on the CPU.
 LEAST_CUDA_BYTES = 1 << 20
 
-# Around the ends of one and two blocks of SHA-256 (64 bytes) and Keccak (136 bytes).
+# Lengths around the ends of one and two blocks of SHA-256 (64 bytes) and Keccak (136 bytes).
 EDGE_LENGTHS = (0, 1, 3, 31, 32, 55, 56, 63, 64, 65, 80, 119, 120, 127, 128, 135, 136, 137, 271, 272, 300)
 
 
 class Backend(Protocol):
-    """What every backend can do; inputs are checked before they get here."""
+    """List what every backend can do. The callers have checked all inputs before they call a backend."""
 
     @property
     def name(self) -> str:
-        """Name as the caller writes it."""
+        """Name of the backend, as callers pass it in `backend=`."""
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
-        """Return uint8[n, 32], row i the digest of message i."""
+        """Hash a batch with the algorithm `which`; return uint8[n, 32], one digest per row."""
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return nonces in [start, start + count) whose header hash may be at most target, rising.
+        """Return, rising, the nonces in [start, start + count) whose header hash may be at most target.
 
-        Every nonce that meets the target is among them; one that does not has at least a hash whose top
-        32 bits are no larger than the target's.
+        Every nonce that meets the target is in the list. A nonce that does not meet it may be in the list
+        only if the top 32 bits of its hash are at most those of the target.
         """
 
 
 class ProvenBackend:
-    """A backend that is compared with the reference before each algorithm's first use."""
+    """Wrap a backend so that it is compared with the reference before each algorithm is used first."""
 
     def __init__(self, backend: Backend) -> None:
         self.name = backend.name
@@ -51,19 +51,22 @@ class ProvenBackend:
         self._proven: set[Algorithm] = set()
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
-        """Return uint8[n, 32]; raises WrongHashError when the backend fails its proof."""
+        """Return the digests of a batch, uint8[n, 32]; raise WrongHashError if the backend is wrong."""
         if which not in self._proven:
             prove(self._backend, which)
             self._proven.add(which)
         return self._backend.hash_batch(which, batch)
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return candidates; each is hashed again by search_header."""
+        """Return candidate nonces unchecked: `search_header` hashes each one again with the reference."""
         return self._backend.search(header, target, start, count)
 
 
 def prove(backend: Backend, which: Algorithm) -> None:
-    """Compare a backend with the reference on every edge length, mixed and as matrices."""
+    """Hash messages of all EDGE_LENGTHS; raise WrongHashError if a digest is not the reference's.
+
+    The messages are hashed twice: all lengths in one batch, and each length as a matrix of equal messages.
+    """
     messages = [bytes(range(length % 256)) + bytes(length - length % 256) for length in EDGE_LENGTHS]
     matrices = [join([message])[0].reshape(1, -1).repeat(3, axis=0) for message in messages]
     for batch in (pack(join(messages)), *(pack(matrix) for matrix in matrices)):
@@ -76,16 +79,17 @@ def prove(backend: Backend, which: Algorithm) -> None:
 
 
 def choose(name: str, batch: Batch | None = None) -> Backend:
-    """Return the backend called name; "auto" takes what should be fastest for this batch here.
+    """Return the backend called `name`; "auto" takes the one that should be fastest for this batch.
 
-    That is cuda for messages in device memory, and for large batches where there is a device; otherwise
-    cpu. Raises UnknownAlgorithmError for an unknown name, BackendUnavailableError when it cannot run.
+    "auto" takes cuda for messages in device memory, and for large batches if there is a GPU; otherwise cpu.
+    Raises UnknownAlgorithmError for an unknown name, and BackendUnavailableError if the backend cannot run on
+    this machine.
     """
     if name not in NAMES:
         raise UnknownAlgorithmError(f"no backend {name!r}; choose one of {', '.join(NAMES)}")
     if name == "auto":
         name, reason = _fastest(batch)
-        _say(name, reason)
+        _log_choice(name, reason)
     return _backend(name)
 
 
@@ -94,10 +98,10 @@ def _backend(name: str) -> Backend:
     if name == "reference":
         return ReferenceBackend()
     if name == "cpu":
-        from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded when it is needed
+        from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded only for this backend
 
         return ProvenBackend(CpuBackend())
-    from gpuhash.cuda import CudaBackend  # noqa: PLC0415 - and CuPy too
+    from gpuhash.cuda import CudaBackend  # noqa: PLC0415 - CuPy is loaded only for this backend
 
     return ProvenBackend(CudaBackend())
 
@@ -109,14 +113,14 @@ def _fastest(batch: Batch | None) -> tuple[str, str]:
     if missing:
         return "cpu", missing
     if batch is not None and batch.size_bytes + batch.count * DIGEST_BYTES < LEAST_CUDA_BYTES:
-        return "cpu", f"a batch below {LEAST_CUDA_BYTES} bytes is not worth the way to the GPU"
+        return "cpu", f"a batch below {LEAST_CUDA_BYTES} bytes is hashed faster than it is copied to the GPU"
     return "cuda", "there is a CUDA device"
 
 
 @cache
 def _missing_cuda() -> str:
-    """Say why there is no CUDA here; empty when there is."""
-    from gpuhash.cuda_device import devices  # noqa: PLC0415 - CuPy is looked for when it is wanted
+    """Return why CUDA cannot be used on this machine; return an empty string if it can."""
+    from gpuhash.cuda_device import devices  # noqa: PLC0415 - CuPy is loaded only when it is wanted
 
     try:
         for device in devices():
@@ -127,6 +131,6 @@ def _missing_cuda() -> str:
 
 
 @cache
-def _say(name: str, reason: str) -> None:
-    """Log a choice once per reason, not per batch."""
+def _log_choice(name: str, reason: str) -> None:
+    """Log the choice of "auto" the first time that it is made for this reason."""
     log.info("backend auto: %s, because %s", name, reason)

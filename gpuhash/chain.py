@@ -1,4 +1,4 @@
-"""Check a chain of block headers: proof of work and links."""
+"""Check a chain of block headers: each hash meets its target, and each header names the one before it."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,19 @@ from gpuhash.search import target_from_bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderFault:
-    """What is wrong with one header."""
+    """One fault of one header: the header's position and the reason."""
 
     index: int  # position in the input, from 0
     reason: str
 
 
 def header_faults(headers: Bytes, *, linked: bool = True, backend: str = "auto") -> list[HeaderFault]:
-    """Hash headers uint8[n, 80] and return every one that breaks a rule, in order.
+    """Hash headers uint8[n, 80] and return every fault found, in the order of the headers.
 
-    Checked are that the hash is at most the target the header itself states, and, when linked, that each
-    header names the hash of the one before. Whether the stated target is the right one is not checked;
-    one that is impossible is a fault. Raises InvalidInputError for a wrong shape.
+    A header is at fault if its hash is above the target that it states, or if that target is impossible. With
+    `linked`, it is also at fault if it does not name the hash of the header before it. Whether the stated
+    target is the right one for its height is not checked. Raises InvalidInputError for an array of another
+    shape.
     """
     hashes = sha256d_headers(headers, backend=backend)
     faults = []
@@ -36,7 +37,7 @@ def header_faults(headers: Bytes, *, linked: bool = True, backend: str = "auto")
 
 
 def _work_fault(header: bytes, block_hash: bytes) -> str:
-    """Say what is wrong with the work of a header; empty when nothing is."""
+    """Return what is wrong with the target or the proof of work of a header; empty if nothing is."""
     try:
         target = target_from_bits(int.from_bytes(header[72:76], "little"))
     except InvalidInputError as error:
@@ -46,7 +47,7 @@ def _work_fault(header: bytes, block_hash: bytes) -> str:
 
 
 def split_headers(data: Bytes) -> Bytes:
-    """View uint8[80 n] as uint8[n, 80]; raises InvalidInputError when a header is cut off."""
+    """View bytes uint8[80 n] as headers uint8[n, 80]; raise InvalidInputError if the last is cut off."""
     if len(data) % HEADER_BYTES:
-        raise InvalidInputError(f"{len(data)} bytes are no whole number of {HEADER_BYTES}-byte headers")
+        raise InvalidInputError(f"{len(data)} bytes are not a whole number of {HEADER_BYTES}-byte headers")
     return data.reshape(-1, HEADER_BYTES)

@@ -1,6 +1,6 @@
-"""Compare a backend with the reference on this machine: what a user runs before trusting it.
+"""Compare a backend with the reference on this machine, as `gpuhash check` does.
 
-The test suite does the same and more, but needs packages that a bare GPU machine does not have.
+The test suite compares the same things and more, but it needs packages that a bare GPU machine lacks.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,19 +25,24 @@ SHORTEST_BATCH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One comparison with the reference."""
+    """The result of one comparison with the reference."""
 
     name: str
     fault: str = ""  # what differed; empty when all was equal
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differed."""
+        """Whether the backend gave what the reference gave."""
         return not self.fault
 
 
 def run(backend: Backend, message_count: int, seed: int = 1) -> Iterator[Check]:
-    """Compare a backend: padding edges, message_count random messages per algorithm, search."""
+    """Compare a backend with the reference, step by step, and yield a Check for each step.
+
+    For each algorithm the steps are: messages around the padding edges, message_count random messages of
+    mixed lengths, and as many of 64 bytes. The last step is a header search. Random messages depend on `seed`
+    only.
+    """
     for which in Algorithm:
         title = f"{backend.name} {which}"
         mixed = random_messages(message_count, seed)
@@ -49,7 +54,10 @@ def run(backend: Backend, message_count: int, seed: int = 1) -> Iterator[Check]:
 
 
 def run_cuda(message_count: int) -> Iterator[Check]:
-    """Compare every variant on every device, messages in host and in device memory."""
+    """Yield a Check for each step of `run`, for every kernel variant on every GPU.
+
+    On each GPU one more Check covers messages that are already in its memory.
+    """
     for device in devices():
         for variant in VARIANTS:
             single = CudaDevice(device.cupy, device.number, {variant.module: variant})
@@ -62,7 +70,10 @@ def run_cuda(message_count: int) -> Iterator[Check]:
 
 
 def random_messages(count: int, seed: int) -> tuple[Bytes, Offsets]:
-    """Messages as transactions are: most of 100 to 500 bytes, a few of thousands, some empty."""
+    """Return `count` random messages with lengths like those of transactions, as flat bytes and offsets.
+
+    Most messages have 100 to 500 bytes, a few have thousands, and about one in a hundred is empty.
+    """
     rng = np.random.default_rng(seed)
     lengths = np.minimum(rng.lognormal(5.3, 0.8, count), 20_000).astype(np.int64)
     lengths[rng.integers(0, 100, count) == 0] = 0
@@ -71,7 +82,7 @@ def random_messages(count: int, seed: int) -> tuple[Bytes, Offsets]:
 
 
 def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
-    """Raise WrongHashError when any digest of a batch differs from the reference's."""
+    """Hash messages with a backend; raise WrongHashError if any digest differs from the reference's."""
     batch = pack(messages)
     expected = REFERENCE.hash_batch(which, replace(batch, flat=to_host(batch.flat)))
     equal = (to_host(backend.hash_batch(which, batch)) == expected).all(axis=1)
@@ -82,17 +93,20 @@ def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
 
 
 def compare_search(backend: Backend, seed: int) -> None:
-    """Raise WrongHashError when a search offers other nonces than the reference finds."""
+    """Search a random header; raise WrongHashError if a backend returns other nonces than the reference."""
     header = np.random.default_rng(seed).bytes(80)
     target = (1 << 248) - 1
-    # Across the place where the highest byte of the nonce changes.
+    # The range crosses a nonce at which the highest byte changes.
     start, count = (1 << 24) - SHORTEST_BATCH, 20 * SHORTEST_BATCH
     if backend.search(header, target, start, count) != REFERENCE.search(header, target, start, count):
-        raise WrongHashError("the search offers other nonces than the reference")
+        raise WrongHashError("the search returns other nonces than the reference")
 
 
 def compare_resident(device: CudaDevice) -> None:
-    """Raise WrongHashError when device messages, or merkle trees over them, give other digests."""
+    """Hash messages that lie in the memory of a GPU; raise WrongHashError if any digest is wrong.
+
+    All algorithms are compared with the reference, and then the roots of merkle trees over device memory.
+    """
     rng = np.random.default_rng(1)
     leaves = rng.integers(0, 256, (SHORTEST_BATCH, 32), np.uint8)
     limits = np.array([0, 1, 3, 300, SHORTEST_BATCH])

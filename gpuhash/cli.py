@@ -1,4 +1,4 @@
-"""The gpuhash command: hash, check, measure."""
+"""Define the gpuhash command, which hashes files, checks backends and measures speed and energy."""
 
 import logging
 import os
@@ -59,7 +59,7 @@ def configure(
         typer.Option(min=1, max=MOST_THREADS, help="Threads of the cpu backend, as $GPUHASH_THREADS."),
     ] = None,
 ) -> None:
-    """Set up the log and the threads."""
+    """Set up the log and the number of threads before a command runs."""
     del version  # its callback has done what it asks for
     if threads is not None:
         os.environ[THREADS_VARIABLE] = str(threads)
@@ -171,7 +171,7 @@ def _plain(value: object) -> str:
 
 
 def main() -> None:
-    """Run the command line; exit 1 with one line on failure, 2 for wrong usage."""
+    """Run the command line; exit 1 with one line of text on failure, and 2 for wrong usage."""
     try:
         app(prog_name="gpuhash")
     except GpuhashError as error:

@@ -1,4 +1,4 @@
-"""Compile functions with numba and keep the machine code on disk, bound to the sources it came from.
+"""Compile functions with numba and keep the machine code on disk, in a folder per version of the sources.
 
 numba's own cache looks only at the file of the compiled function. A compiled function also contains the code
 of the functions that it calls, which may stand in other modules of its package. The folder of the machine
@@ -47,9 +47,9 @@ def compiler(package: str) -> Callable[[Function], Function]:
 
 @cache
 def cache_folder(package: str) -> Path | None:
-    """Make the folder for the machine code of a package; None when no such folder can be written.
+    """Make and return the folder for the machine code of a package; return None if it cannot be written.
 
-    It stands below $NUMBA_CACHE_DIR, $XDG_CACHE_HOME or ~/.cache: the first of them that is set.
+    The folder stands below $NUMBA_CACHE_DIR, $XDG_CACHE_HOME or ~/.cache: the first of them that is set.
     """
     base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     try:
@@ -66,7 +66,7 @@ def cache_folder(package: str) -> Path | None:
 
 
 def source_digest(package: str) -> str:
-    """Return the first 16 hex digits of the SHA-256 over the modules of a package."""
+    """Return the first 16 hex digits of the SHA-256 over all source files of a package."""
     spec = find_spec(package)
     total = hashlib.sha256()
     for folder in (spec and spec.submodule_search_locations) or []:

@@ -1,9 +1,11 @@
-"""The cpu backend: compiled vector loops on every core.
+"""Hash batches on the CPU with compiled vector loops, on every core: the cpu backend.
 
-The loops of cpu_sha256 and cpu_keccak release the GIL, so plain threads use all cores. They are compiled
-when first used and kept in numba's cache on disk. Mixed lengths are sorted by their number of blocks, so
-that the lanes of a group end together; a group in which they would not (one huge message among small
-ones) is hashed by hashlib instead, which is faster on a single message.
+The loops of cpu_sha256 and cpu_keccak release the GIL, so plain threads use all cores. The loops are compiled
+at first use and kept in numba's cache on disk. A vector register has several lanes, and a group is the
+messages that are hashed together, one per lane. Messages of mixed lengths are sorted by their number of
+blocks, so that all lanes of a group end at about the same time. If one message of a group is far longer than
+the others, most lanes would be idle: hashlib hashes such a group instead, because hashlib is faster on a
+single message.
 """
 
 from collections.abc import Callable
@@ -22,33 +24,39 @@ from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
 from gpuhash.reference import Algorithm
 from gpuhash.sharing import share, wanted_threads
 
-Messages = npt.NDArray[np.int64]  # numbers of messages in a batch
+Messages = npt.NDArray[np.int64]  # message numbers: positions in a batch
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
-# Work for one trip of a thread: large enough to hide the trip, small enough to share the end fairly.
+# Bytes of one task: enough that starting it costs little, few enough that all threads end together.
 LEAST_CHUNK_BYTES = 1 << 17
 MOST_CHUNK_BYTES = 1 << 21
 CHUNKS_PER_THREAD = 8
 CHUNK_NONCES = 1 << 18
-MESSAGE_COST_BYTES = 64  # what a message costs beyond its bytes: padding, digest
-# A group keeps its lanes when they are busy for at least this part of the time; below, hashlib wins.
-# Keccak is not much faster there, so it stays.
+MESSAGE_COST_BYTES = 64  # what a message costs in addition to its bytes: padding, digest
+# A group is hashed on the lanes if they are busy for at least this part of the time; below, hashlib is
+# faster. hashlib's Keccak is not much faster than ours, so its groups always stay on the lanes.
 BUSY_RATIO = {cpu_sha256.BLOCK_BYTES: 0.4, RATE_BYTES: 0.0}
 NOTHING: Messages = np.empty(0, np.int64)
-NO_ORDER: Messages = np.empty((0, 0), np.int64)  # the compiled loops take messages as they come
+NO_ORDER: Messages = np.empty(
+    (0, 0), np.int64
+)  # the compiled loops take the messages in the order of the batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Which messages are hashed together, and what is one piece of work."""
+    """How a batch is divided: which messages share a group, and which groups make one task of a thread."""
 
-    order: Messages  # int64[groups, lanes], -1 for an idle place; empty: as they come
-    alone: Messages  # messages for hashlib
-    ranges: list[tuple[int, int]]  # of groups, the dearest first
+    order: Messages  # int64[groups, lanes], -1 for an idle lane; empty: in the order of the batch
+    alone: Messages  # messages that hashlib hashes, one at a time
+    ranges: list[tuple[int, int]]  # ranges of groups, the dearest first
 
 
 class CpuBackend:
-    """Hashes on thread_count threads; without one, $GPUHASH_THREADS or one per usable CPU decides."""
+    """Hash batches and search headers on several threads of the CPU.
+
+    The number of threads is `thread_count`; if that is None it is $GPUHASH_THREADS, or else one per usable
+    CPU.
+    """
 
     name = "cpu"
 
@@ -56,27 +64,33 @@ class CpuBackend:
         self.thread_count = thread_count or wanted_threads()
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
-        """Return uint8[n, 32], row i the digest of message i."""
+        """Hash a batch with the algorithm `which`; return uint8[n, 32], one digest per row."""
         digests = np.empty((batch.count, DIGEST_BYTES), np.uint8)
         share(self.tasks(which, batch, digests), self.thread_count)
         return digests
 
     def tasks(self, which: Algorithm, batch: Batch, digests: Bytes) -> list[Callable[[], None]]:
-        """Return the work of hash_batch in pieces, which threads may do in any order and again."""
+        """Return the work of `hash_batch` as functions that write their digests into `digests`, uint8[n, 32].
+
+        Threads may run the functions in any order, and more than once.
+        """
         if which in (Algorithm.SHA256, Algorithm.SHA256D):
             plan = self._plan(batch, cpu_sha256.LANES, cpu_sha256.BLOCK_BYTES, cpu_sha256.LENGTH_BYTES)
             calls = _sha256_calls(which, batch, plan, digests)
         else:
             plan = self._plan(batch, cpu_keccak.LANES, RATE_BYTES, 1)
             calls = _keccak_calls(which, batch, plan, digests)
-        # A call knows its messages and digests by address; they are kept for as long as it is.
+        # A call holds only the addresses of its messages and digests: the task keeps the arrays alive.
         tasks: list[Callable[[], None]] = [partial(_run, *call, (batch, digests)) for call in calls]
         if len(plan.alone):
             tasks.insert(0, partial(_hash_alone, which, batch, plan.alone, digests))
         return tasks
 
     def _plan(self, batch: Batch, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
-        """Arrange messages in groups and groups in ranges."""
+        """Divide a batch into groups of one message per lane, and the groups into ranges for one task each.
+
+        `least_padding` is the smallest number of bytes that padding adds to a message.
+        """
         if batch.limits is not None:
             return self._plan_mixed(batch.limits, lanes, block_bytes, least_padding)
         length = batch.length or 0
@@ -90,15 +104,15 @@ class CpuBackend:
         return Plan(order=NO_ORDER, alone=alone, ranges=ranges)
 
     def _plan_mixed(self, limits: Messages, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
-        """Arrange messages of different lengths so that the lanes of a group end together.
+        """Group messages of different lengths so that the lanes of a group end together; return the plan.
 
-        Messages whose group would keep its lanes busy for less than BUSY_RATIO of the time go alone.
+        A group whose lanes would be busy for less than BUSY_RATIO of the time is left to hashlib.
         """
         groups = -(-(len(limits) - 1) // lanes)
         order = np.full((groups, lanes), -1, np.int64)
         longest, busy = np.empty((2, groups), np.int64)
         sort_into_groups(limits, block_bytes, least_padding, order, longest, busy)
-        # Short messages cost less in lanes than the way to hashlib, however few they are.
+        # Even few short messages take less time on the lanes than in calls of hashlib.
         lonely = (busy < BUSY_RATIO[block_bytes] * lanes * longest) & (longest > lanes)
         alone = NOTHING
         if lonely.any():
@@ -110,14 +124,14 @@ class CpuBackend:
         return Plan(order=order, alone=alone, ranges=_cut(costs, self._chunk_bytes(total)))
 
     def _chunk_bytes(self, total: int) -> int:
-        """How much of a batch one task takes."""
+        """Return how many bytes one task should hash when the batch has `total` bytes."""
         if self.thread_count == 1:
             return MOST_CHUNK_BYTES
         share_of_thread = total // (CHUNKS_PER_THREAD * self.thread_count)
         return min(max(share_of_thread, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return nonces in [start, start + count) whose hash may be at most target, rising."""
+        """Return, rising, the nonces in [start, start + count) whose hash may be at most target."""
         job = sha256.prepare(header, target)
         found: list[int] = []
         end = start + count
@@ -130,9 +144,10 @@ class CpuBackend:
 
 
 def _cut(costs: Messages, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Cut groups into ranges of about chunk_bytes; the dearest groups, which are the last, come first.
+    """Cut groups into ranges that cost about chunk_bytes each; return the ranges, the dearest groups first.
 
-    costs are those of each group and all before it.
+    `costs` are running totals: the cost of each group plus that of all groups before it. The groups are
+    sorted by cost, so the last ones are the dearest.
     """
     if len(costs) == 0:
         return []
@@ -174,7 +189,7 @@ def _keccak_calls(which: Algorithm, batch: Batch, plan: Plan, digests: Bytes) ->
             (cpu_keccak.hash_equal_groups, (flat, length, padding, first, min(last, full), target))
             for first, last in plan.ranges
         ]
-    # All groups, or the last one, whose lanes are not all taken.
+    # Either all groups, or only the last one, some of whose lanes have no message.
     return calls + [
         (
             cpu_keccak.hash_groups,
@@ -190,7 +205,10 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], _kept: tuple[
 
 
 def _layout(batch: Batch) -> tuple[Messages, int]:
-    """Offsets and length as the compiled loops take them: one of the two is void."""
+    """Return offsets and length of a batch as the compiled loops take them.
+
+    For mixed lengths the length is -1; for equal lengths the offsets are empty.
+    """
     if batch.limits is not None:
         return batch.limits, -1
     return NOTHING, batch.length or 0

@@ -1,7 +1,8 @@
-"""Keccak-256 and SHA3-256 on vector lanes: the compiled loops of the cpu backend.
+"""Hash messages with Keccak-256 or SHA3-256, one per vector lane: compiled loops of the cpu backend.
 
-Built like cpu_sha256: a group of messages, one per lane, absorbed block by block. Messages of one length
-that fit one block, the usual case, take a way of their own in which nothing but the messages is read.
+As in cpu_sha256, a group of messages, one per lane, is absorbed block by block. Messages of one length that
+fit one block are the usual case and have a loop of their own: it reads only the messages, and their padding
+is computed once.
 """
 
 from typing import Any
@@ -37,7 +38,10 @@ DIGEST_WORDS = 4
 
 @intrinsic
 def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any, limit: Any) -> Any:
-    """Transpose up to 64 bytes of each message into words, u64[8][LANES]; see lanes.load_words."""
+    """Emit code that transposes up to 64 bytes of each message into words, u64[8][LANES].
+
+    `lanes.load_words` describes the operands.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         load_words(Lanes(builder, 64), *arguments, swap=False)
@@ -48,7 +52,10 @@ def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any
 
 @intrinsic
 def _absorb(_typing: Any, state: Any, words: Any) -> Any:
-    """Add the first 17 words to state, u64[25][LANES], and permute it; both are addresses."""
+    """Emit code that XORs 17 words of each lane into the state, u64[25][LANES], and permutes the state.
+
+    Both operands are addresses.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         state, words = arguments
@@ -65,7 +72,7 @@ def _absorb(_typing: Any, state: Any, words: Any) -> Any:
 
 @intrinsic
 def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
-    """Write the digest of every lane, 32 bytes, to the address in targets, i64[LANES]."""
+    """Emit code that writes each lane's 32-byte digest to the lane's address in targets, i64[LANES]."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         lanes = Lanes(builder, 64)
@@ -77,10 +84,10 @@ def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
 
 @intrinsic
 def _hash_equal(_typing: Any, start: Any, length: Any, padding: Any, digests: Any) -> Any:
-    """Hash LANES messages of one length below a block, which lie back to back.
+    """Emit code that hashes LANES messages of one length that lie back to back and fit one block.
 
-    start, padding and digests are addresses: of the first message, of the padding block of such a
-    message as u64[17], and of 32 * LANES bytes for the digests.
+    The operands start, padding and digests are addresses: of the first message, of the padding block of such
+    a message as u64[17], and of 32 * LANES bytes for the digests.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -109,22 +116,25 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     digests: int,
     count: int,
 ) -> Any:
-    """Hash groups first_group .. last_group - 1 of LANES messages into digests, uint8[n, 32].
+    """Hash the groups first_group to last_group - 1 and write their digests into digests, uint8[n, 32].
 
-    flat and digests are addresses, so that one compiled loop serves arrays of every kind.
-    The arguments are those of cpu_sha256.hash_groups; domain is the padding byte of Keccak or SHA-3.
+    `domain` is the padding byte of Keccak or SHA-3. All other arguments are those of
+    `cpu_sha256.hash_groups`. flat and digests are addresses, so that one compiled loop serves arrays of every
+    kind.
     """
     state = np.empty((STATE_WORDS, LANES), np.uint64)
     words = np.empty((BLOCK_ROWS * ROW_WORDS, LANES), np.uint64)
-    places = np.empty((3, LANES), np.int64)
+    lane_table = np.empty((3, LANES), np.int64)
     spare = np.empty(32, np.uint8)
-    state_address, words_address, nowhere = state.ctypes.data, words.ctypes.data, spare.ctypes.data
-    starts = places.ctypes.data
+    state_address, words_address, discard_address = state.ctypes.data, words.ctypes.data, spare.ctypes.data
+    starts = lane_table.ctypes.data
     lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
     row_size = 8 * LANES * ROW_WORDS
     for group in range(first_group, last_group):
-        longest = assign_lanes(places, flat, offsets, length, order, group, digests, count, nowhere)
-        shortest = shortest_length(places)
+        longest = assign_lanes(
+            lane_table, flat, offsets, length, order, group, digests, count, discard_address
+        )
+        shortest = shortest_length(lane_table)
         state[:] = 0
         for offset in range(0, longest + 1, RATE_BYTES):
             for row in range(BLOCK_ROWS):
@@ -135,20 +145,21 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
             if offset + RATE_BYTES <= shortest:  # inside every message
                 _absorb(state_address, words_address)
                 continue
-            _pad(words, places, offset, domain)
+            _pad(words, lane_table, offset, domain)
             _absorb(state_address, words_address)
-            if some_end_before(places, offset + RATE_BYTES):
+            if some_end_before(lane_table, offset + RATE_BYTES):
                 _store_digests(state_address, targets)
-                retire_lanes(places, offset + RATE_BYTES, nowhere)
+                retire_lanes(lane_table, offset + RATE_BYTES, discard_address)
 
 
 @compiled
 def hash_equal_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
     flat: int, length: Any, padding: Any, first_group: Any, last_group: Any, digests: int
 ) -> Any:
-    """Hash full groups of messages of one length below RATE_BYTES; padding is block_padding's.
+    """Hash full groups of messages that all have one length below RATE_BYTES.
 
-    flat and digests are addresses.
+    `padding` is what `block_padding` returns for this length. flat and digests are addresses: of the
+    messages, which lie back to back, and of the digests, uint8[n, 32].
     """
     padding_address = padding.ctypes.data
     for group in range(first_group, last_group):
@@ -157,7 +168,7 @@ def hash_equal_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by
 
 
 def block_padding(length: int, domain: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return u64[17]: what padding adds to the only block of a message of this length."""
+    """Return as u64[17] the words that padding XORs into the only block of a message of this length."""
     block = bytearray(RATE_BYTES)
     block[length] ^= domain
     block[-1] ^= 0x80
@@ -165,33 +176,36 @@ def block_padding(length: int, domain: int) -> np.ndarray[tuple[int], np.dtype[n
 
 
 @njit(nogil=True)
-def _pad(words: Any, places: Any, offset: Any, domain: Any) -> Any:
-    """Pad the block at offset in those lanes whose message ends in it."""
+def _pad(words: Any, lane_table: Any, offset: Any, domain: Any) -> Any:
+    """Pad the block that begins at offset, in those lanes whose message ends in this block."""
     for lane in range(LANES):
-        left = places[LENGTHS, lane] - offset
+        left = lane_table[LENGTHS, lane] - offset
         if 0 <= left < RATE_BYTES:
             words[left >> 3, lane] ^= np.uint64(domain) << np.uint64(8 * (left & 7))
             words[RATE_WORDS - 1, lane] ^= np.uint64(1 << 63)
 
 
 def permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
-    """Keccak-f[1600] on lanes; word x + 5y is lane (x, y) of FIPS 202. Return the first wanted words."""
+    """Emit the permutation Keccak-f[1600] of the words a; return the first `wanted` words.
+
+    Word x + 5y is lane (x, y) of FIPS 202.
+    """
     for constant in ROUND_CONSTANTS[:-1]:
         a = _round(lanes, a, constant, STATE_WORDS)
     return _round(lanes, a, ROUND_CONSTANTS[-1], wanted)
 
 
 def _round(lanes: Lanes, a: list[Any], constant: int, wanted: int) -> list[Any]:
-    """One round, of which the first wanted words (all 25, or at most 4) are computed."""
+    """Emit one round of the permutation; return the first `wanted` words (all 25, or at most 4)."""
     parity = [lanes.xor3(lanes.xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]) for x in range(5)]
     turned = [lanes.rotate_left(parity[x], 1) for x in range(5)]
     b: list[Any] = [None] * STATE_WORDS
     for x in range(5):
         for y in range(5):
-            place = y + 5 * ((2 * x + 3 * y) % 5)
-            if place < wanted + 2:
+            target = y + 5 * ((2 * x + 3 * y) % 5)
+            if target < wanted + 2:
                 mixed = lanes.xor3(a[x + 5 * y], parity[(x + 4) % 5], turned[(x + 1) % 5])
-                b[place] = lanes.rotate_left(mixed, ROTATIONS[x + 5 * y])
+                b[target] = lanes.rotate_left(mixed, ROTATIONS[x + 5 * y])
     after = [
         lanes.and_not_xor(b[i], b[i // 5 * 5 + (i + 1) % 5], b[i // 5 * 5 + (i + 2) % 5])
         for i in range(wanted)
@@ -200,15 +214,20 @@ def _round(lanes: Lanes, a: list[Any], constant: int, wanted: int) -> list[Any]:
 
 
 def _load_equal(lanes: Lanes, start: Any, length: Any, row: int) -> list[Any]:
-    """Load row number `row` of each of LANES messages that lie back to back; zeros behind their ends."""
+    """Emit code that loads 64 bytes, from byte 64 * row on, of each of LANES messages that lie back to back.
+
+    Bytes behind the end of a message are zeros. Returns one lane vector per word.
+    """
     builder = lanes.builder
     offset = INT64(row * ROW_BYTES)
     left = builder.sub(length, offset)
     size = clamp(builder, left, INT64(RATE_BYTES - row * ROW_BYTES))
     outside = builder.block
     with builder.if_then(builder.icmp_signed(">", left, INT64(0))):
-        places = [builder.add(builder.mul(length, INT64(lane)), offset) for lane in range(LANES)]
-        loaded = transpose_rows(lanes, [load_row(lanes, builder.add(start, place), size) for place in places])
+        offsets = [builder.add(builder.mul(length, INT64(lane)), offset) for lane in range(LANES)]
+        loaded = transpose_rows(
+            lanes, [load_row(lanes, builder.add(start, begin), size) for begin in offsets]
+        )
         inside = builder.block
     words = []
     for word in loaded:

@@ -1,8 +1,8 @@
-"""SHA-256 on vector lanes: the compiled loops of the cpu backend.
+"""Hash messages with SHA-256, one per vector lane: compiled loops of the cpu backend.
 
-A group is as many messages as a register has lanes. Their blocks are loaded row by row, transposed in
-registers and compressed together; a lane whose message has ended keeps its state. Nothing is copied, and
-no byte outside a message is read.
+A group has as many messages as a register has lanes. Their blocks are loaded row by row, transposed in
+registers and compressed together. A lane whose message has ended writes its digest and is idle from then on.
+Messages are not copied, and no byte outside a message is read.
 """
 
 from typing import Any
@@ -20,19 +20,19 @@ LANES = VECTOR_BITS // 32
 BLOCK_BYTES = 64
 LENGTH_BYTES = 9  # padding needs the byte 0x80 and the length in bits
 LAST_ROUND_FOR_TOP = 61  # e after round 60 decides the top word of the hash
-# Words of the schedule are emitted so many rounds before their own: work that waits for nothing fills the
-# gaps that a round, which waits for the one before, leaves in the vector units.
+# Words of the schedule are emitted this many rounds before the round that needs them. They wait for nothing,
+# so they fill the gaps in the vector units that a round leaves while it waits for the round before.
 WORDS_AHEAD = 8
 
 
 class Rounds:
-    """Emits the rounds; states and words are lists of lane vectors."""
+    """Emit the rounds of SHA-256 as vector instructions; states and words are lists of lane vectors."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
 
     def run(self, state: list[Any], words: list[Any], first: int = 0, last: int = ROUNDS) -> list[Any]:
-        """Run rounds first .. last - 1; words holds 16 or more words of the schedule."""
+        """Emit rounds first to last - 1 and return the new state; words are 16 or more of the schedule."""
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
         w = list(words)
@@ -42,30 +42,30 @@ class Rounds:
             ready = upcoming
             if t + 1 < last:
                 self._extend(w, min(t + 1 + WORDS_AHEAD, last - 1))
-                # What the next round needs of its word is added now: it depends on nothing of this round.
+                # The next round's constant and word are added now: they do not depend on this round.
                 upcoming = lanes.add(g, self._constant_and_word(w, t + 1))
-            sigma1 = lanes.xor3(*(lanes.rotate_right(e, places) for places in (6, 11, 25)))
-            sigma0 = lanes.xor3(*(lanes.rotate_right(a, places) for places in (2, 13, 22)))
+            sigma1 = lanes.xor3(*(lanes.rotate_right(e, n_bits) for n_bits in (6, 11, 25)))
+            sigma0 = lanes.xor3(*(lanes.rotate_right(a, n_bits) for n_bits in (2, 13, 22)))
             t1 = lanes.add(ready, lanes.choose(e, f, g), sigma1)
             t2 = lanes.add(t1, lanes.majority(a, b, c), sigma0)
             a, b, c, d, e, f, g, h = t2, a, b, c, lanes.add(d, t1), e, f, g
         return [a, b, c, d, e, f, g, h]
 
     def compress(self, state: list[Any], words: list[Any]) -> list[Any]:
-        """Return the state after a block."""
+        """Emit the compression of one block, given as 16 words; return the state after it."""
         return [self.lanes.add(x, y) for x, y in zip(state, self.run(state, words), strict=True)]
 
     def digest_words(self, state: list[Any]) -> list[Any]:
-        """Words of the only block of a message that is itself a digest."""
+        """Return the 16 words of the only block of a message that is itself a digest."""
         constant = self.lanes.constant
         return [*state, constant(PAD_WORD), *[constant(0)] * 6, constant(DIGEST_BITS)]
 
     def hash_digest(self, state: list[Any]) -> list[Any]:
-        """Hash a digest, given as a state, as a message of its own."""
+        """Emit the second hash of SHA-256d: hash a digest, given as a state, and return the new state."""
         return self.compress(self.initial_state(), self.digest_words(state))
 
     def initial_state(self) -> list[Any]:
-        """Return the state before the first block."""
+        """Return the initial state of SHA-256 (FIPS 180-4, 5.3.3) in every lane."""
         return [self.lanes.constant(word) for word in INITIAL_STATE]
 
     def _constant_and_word(self, w: list[Any], t: int) -> Any:
@@ -83,7 +83,11 @@ class Rounds:
 
 
 def search_top(lanes: Lanes, midstate: list[Any], early: list[Any], tail: list[Any], nonces: Any) -> Any:
-    """Emit the last word of the hash of headers; the arguments are those of HeaderJob, as lane vectors."""
+    """Emit the double hash of one header per lane; return the word that holds the top 32 bits of the hash.
+
+    midstate, early and tail are those of HeaderJob, as lane vectors; nonces is a vector with one nonce per
+    lane.
+    """
     rounds = Rounds(lanes)
     zeros = [lanes.constant(0)] * 10
     words = [*tail, nonces, lanes.constant(PAD_WORD), *zeros, lanes.constant(HEADER_BITS)]
@@ -95,7 +99,10 @@ def search_top(lanes: Lanes, midstate: list[Any], early: list[Any], tail: list[A
 
 @intrinsic
 def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any) -> Any:
-    """Transpose 64 bytes of each message into words, u32[16][LANES]; see lanes.load_words."""
+    """Emit code that transposes 64 bytes of each message into words, u32[16][LANES].
+
+    `lanes.load_words` describes the operands.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         words, starts, lengths, offset = arguments
@@ -107,7 +114,7 @@ def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any
 
 @intrinsic
 def _compress(_typing: Any, state: Any, words: Any) -> Any:
-    """Compress words, u32[16][LANES], into state, u32[8][LANES]; both are addresses."""
+    """Emit code that compresses a block, u32[16][LANES], into the state, u32[8][LANES] (addresses)."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         state, words = arguments
@@ -123,7 +130,7 @@ def _compress(_typing: Any, state: Any, words: Any) -> Any:
 
 @intrinsic
 def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
-    """Write the digest of every lane, 32 bytes, to the address in targets, i64[LANES]."""
+    """Emit code that writes each lane's 32-byte digest to the lane's address in targets, i64[LANES]."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         state, targets = arguments
@@ -136,7 +143,10 @@ def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
 
 @intrinsic
 def _store_rehashed(_typing: Any, state: Any, targets: Any) -> Any:
-    """Hash the digest of every lane again and write that, as _store_digests does; state stays."""
+    """Emit code that hashes the digest of every lane once more and writes the result.
+
+    The state does not change. The results go to the addresses in targets, i64[LANES].
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         state, targets = arguments
@@ -150,9 +160,10 @@ def _store_rehashed(_typing: Any, state: Any, targets: Any) -> Any:
 
 @intrinsic
 def _search_lanes(_typing: Any, midstate: Any, early: Any, tail: Any, nonce: Any, target_top: Any) -> Any:
-    """Hash LANES headers with nonces nonce, nonce + 1, ...; bit i of the result marks a candidate.
+    """Emit code that hashes LANES headers with consecutive nonces; bit i of its result marks a candidate.
 
-    The arguments are tuples of u32 as in HeaderJob; nonce is the big-endian value of the field plus lane.
+    midstate, early and tail are tuples of u32 as in HeaderJob. nonce is the one that the first lane tries;
+    each following lane tries the next.
     """
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -181,63 +192,72 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     digests: int,
     count: int,
 ) -> Any:
-    """Hash groups first_group .. last_group - 1 of LANES messages into digests, uint8[n, 32].
+    """Hash the groups first_group to last_group - 1 and write their digests into digests, uint8[n, 32].
 
-    flat and digests are addresses, so that one compiled loop serves arrays of every kind.
-    Message i is flat[offsets[i]:offsets[i + 1]], or flat[i * length:(i + 1) * length] when length >= 0.
-    order, int64[groups, LANES], names the messages of each group, -1 for none; empty means 0, 1, 2, ...
+    flat and digests are addresses, so that one compiled loop serves arrays of every kind. Message i is
+    flat[offsets[i]:offsets[i + 1]], or flat[i * length:(i + 1) * length] when length >= 0. order,
+    int64[groups, LANES], holds the message numbers of each group, -1 for an idle lane; an empty order means
+    0, 1, 2, ... With `twice` the digests are SHA-256d. count is the number of messages.
     """
     state = np.empty((8, LANES), np.uint32)
-    words = np.empty((2, 16, LANES), np.uint32)  # a block, and the next, which is loaded meanwhile
-    places = np.empty((3, LANES), np.int64)
+    words = np.empty((2, 16, LANES), np.uint32)  # a block, and the next one, which is loaded meanwhile
+    lane_table = np.empty((3, LANES), np.int64)
     spare = np.empty(32, np.uint8)
-    state_address, nowhere, starts = state.ctypes.data, spare.ctypes.data, places.ctypes.data
+    state_address, discard_address, starts = state.ctypes.data, spare.ctypes.data, lane_table.ctypes.data
     lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
     words_address, slot_bytes = words.ctypes.data, 4 * LANES * 16
     for group in range(first_group, last_group):
-        longest = assign_lanes(places, flat, offsets, length, order, group, digests, count, nowhere)
-        shortest = shortest_length(places)
+        longest = assign_lanes(
+            lane_table, flat, offsets, length, order, group, digests, count, discard_address
+        )
+        shortest = shortest_length(lane_table)
         for i in range(8):
             for lane in range(LANES):
                 state[i, lane] = INITIAL_STATE[i]
         slot = 0
         _load_words(words_address, starts, lengths, 0)
         if shortest < BLOCK_BYTES:
-            _pad(words, 0, places, 0)
+            _pad(words, 0, lane_table, 0)
         for offset in range(0, longest + LENGTH_BYTES, BLOCK_BYTES):
             following = offset + BLOCK_BYTES
             if following < longest + LENGTH_BYTES:
                 _load_words(words_address + (1 - slot) * slot_bytes, starts, lengths, following)
                 if shortest < following + BLOCK_BYTES:
-                    _pad(words, 1 - slot, places, following)
+                    _pad(words, 1 - slot, lane_table, following)
             _compress(state_address, words_address + slot * slot_bytes)
             slot = 1 - slot
             limit = following - LENGTH_BYTES + 1
-            if shortest < limit and some_end_before(places, limit):
+            if shortest < limit and some_end_before(lane_table, limit):
                 if twice:
                     _store_rehashed(state_address, targets)
                 else:
                     _store_digests(state_address, targets)
-                retire_lanes(places, limit, nowhere)
+                retire_lanes(lane_table, limit, discard_address)
 
 
 @njit(nogil=True)
-def _pad(words: Any, slot: Any, places: Any, offset: Any) -> Any:
-    """Add to the block at offset the one bit that follows a message, and in its last block its length."""
+def _pad(words: Any, slot: Any, lane_table: Any, offset: Any) -> Any:
+    """Pad the block that begins at offset.
+
+    A message is followed by one bit, and its last block ends with its length in bits.
+    """
     for lane in range(LANES):
-        left = places[LENGTHS, lane] - offset
+        left = lane_table[LENGTHS, lane] - offset
         if 0 <= left < BLOCK_BYTES:
             words[slot, left >> 2, lane] |= np.uint32(PAD_WORD) >> np.uint32(8 * (left & 3))
         if -LENGTH_BYTES < left <= BLOCK_BYTES - LENGTH_BYTES:
-            words[slot, 14, lane] = places[LENGTHS, lane] >> 29
-            words[slot, 15, lane] = places[LENGTHS, lane] << 3
+            words[slot, 14, lane] = lane_table[LENGTHS, lane] >> 29
+            words[slot, 15, lane] = lane_table[LENGTHS, lane] << 3
 
 
 @compiled
 def search_nonces(  # noqa: PLR0917 - a compiled loop takes what it needs by position
     midstate: Any, early: Any, tail: Any, target_top: Any, first: Any, last: Any, found: Any
 ) -> Any:
-    """Put nonces first .. last - 1 whose hash may meet the target into found, uint32; return how many."""
+    """Write the nonces first to last - 1 whose hash may meet the target into found, uint32; return how many.
+
+    The other arguments are those of HeaderJob, as tuples of u32.
+    """
     count = 0
     for nonce in range(first, last, LANES):
         hits = _search_lanes(midstate, early, tail, np.uint32(nonce), target_top)

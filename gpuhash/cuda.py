@@ -1,9 +1,9 @@
-"""The cuda backend: batches on every GPU there is.
+"""Hash batches on every GPU of the machine: the cuda backend.
 
-Messages that are already in device memory are hashed there, on CuPy's current stream, and the digests stay
-there. Messages in host memory are cut into chunks, which the devices take in turn; a device works on two
-chunks at a time, so that copying one overlaps with hashing the other. When memory runs out a chunk is
-halved and the work goes on.
+Messages that are already in device memory are hashed there, on CuPy's current stream, and their digests stay
+there. Messages in host memory are cut into chunks, which the devices take in turn. Each device works on two
+chunks at a time, so that one is copied while the other is hashed. When memory runs out, a chunk is halved and
+the work continues.
 """
 
 import logging
@@ -24,14 +24,14 @@ from gpuhash.sharing import share
 
 log = logging.getLogger("gpuhash")
 
-CHUNK_BYTES = 64 << 20  # long enough for full copy speed, short enough that two fit anywhere
+CHUNK_BYTES = 64 << 20  # large enough for full copy speed, small enough that two fit on any device
 STREAMS = 2
 MOST_CANDIDATES = 1 << 16
 SHA256_BLOCK_BYTES = 64
 
 
 class CudaBackend:
-    """Hashes on all devices."""
+    """Hash batches and search headers on several GPUs; without `devices`, on all that CuPy sees."""
 
     name = "cuda"
 
@@ -39,7 +39,7 @@ class CudaBackend:
         self.devices = devices or cuda_device.devices()
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
-        """Return uint8[n, 32] where the messages are: row i the digest of message i."""
+        """Return the digests of a batch, uint8[n, 32], in the memory that holds the messages."""
         if is_device_array(batch.flat):
             resident: Bytes = self._hash_resident(which, batch)
             return resident
@@ -49,7 +49,7 @@ class CudaBackend:
         return digests
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return nonces in [start, start + count) whose hash may be at most target, rising."""
+        """Return, rising, the nonces in [start, start + count) whose hash may be at most target."""
         found: list[int] = []
         part = -(-count // len(self.devices))
         tasks = []
@@ -61,7 +61,7 @@ class CudaBackend:
         return sorted(found)
 
     def _hash_resident(self, which: Algorithm, batch: Batch) -> Any:
-        """Hash messages that are in the memory of one of the devices."""
+        """Hash messages that lie in the memory of a device, on that device; return the digests there."""
         flat: Any = batch.flat
         device = next(device for device in self.devices if device.number == flat.device.id)
         cupy = device.cupy
@@ -76,13 +76,16 @@ class CudaBackend:
                 raise BackendUnavailableError(
                     f"{device.name} has no memory left for {batch.count} digests; hash fewer messages at once"
                 ) from error
-            place = layout(batch.count, batch.length, flat, offsets, order)
-            device.launch(kernel_calls.hash_call(which, place, digests.data.ptr))
+            addresses = layout(batch.count, batch.length, flat, offsets, order)
+            device.launch(kernel_calls.hash_call(which, addresses, digests.data.ptr))
         return digests
 
 
 class Streamer:
-    """Works through chunks on one device, two at a time."""
+    """Hash chunks of a batch on one device, two at a time, and write the digests into `digests`.
+
+    `chunks` is a queue of message ranges that all devices share.
+    """
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class Streamer:
         self.chunks = chunks
 
     def run(self) -> None:
-        """Take chunks until none is left."""
+        """Take chunks from the queue and hash them until the queue is empty."""
         with self.device.current():
             slots = deque(Slot(self) for _ in range(STREAMS))
             while True:
@@ -118,7 +121,10 @@ class Streamer:
                 slot.finish()
 
     def _halve(self, slots: deque["Slot"], chunk: tuple[int, int], error: Exception) -> None:
-        """Give back what is held and put the chunk back as two."""
+        """Free all device memory and put the two halves of a chunk back into the queue.
+
+        Raises BackendUnavailableError for a chunk of a single message.
+        """
         for slot in slots:
             slot.finish()
             slot.release()
@@ -140,7 +146,7 @@ class Streamer:
 
 
 class Slot:
-    """A stream with its buffers: one chunk on its way through the device."""
+    """A CUDA stream and the buffers of the one chunk that the stream works on."""
 
     def __init__(self, owner: Streamer) -> None:
         self.owner = owner
@@ -150,7 +156,10 @@ class Slot:
         self.buffers: list[Any] = []
 
     def start(self, first: int, last: int) -> None:
-        """Copy messages first .. last - 1 to the device, hash them, copy the digests back; do not wait."""
+        """Start the work on messages first to last - 1, without waiting for it.
+
+        The work copies the messages to the device, hashes them and copies the digests back.
+        """
         batch, which = self.owner.batch, self.owner.which
         begin, end = _byte_range(batch, first, last)
         with self.stream:
@@ -160,15 +169,15 @@ class Slot:
                 limits = batch.limits[first : last + 1] - begin
                 offsets, order = self._upload(limits), self._upload(block_order(which, limits))
             digests = self.cupy.empty((last - first, DIGEST_BYTES), np.uint8)
-            place = layout(last - first, batch.length, flat, offsets, order)
-            self.owner.device.launch(kernel_calls.hash_call(which, place, digests.data.ptr))
+            addresses = layout(last - first, batch.length, flat, offsets, order)
+            self.owner.device.launch(kernel_calls.hash_call(which, addresses, digests.data.ptr))
             result = self._pinned(digests.shape, np.uint8)
             digests.get(stream=self.stream, out=result, blocking=False)
         self.buffers += [flat, offsets, order, digests]
         self.pending = (first, last, result)
 
     def finish(self) -> None:
-        """Wait for the chunk under way and put its digests in place."""
+        """Wait until the current chunk is done, and copy its digests into the result."""
         self.stream.synchronize()
         if self.pending is not None:
             first, last, result = self.pending
@@ -177,12 +186,15 @@ class Slot:
         self.buffers.clear()
 
     def release(self) -> None:
-        """Forget all buffers."""
+        """Drop all buffers and the current chunk."""
         self.buffers.clear()
         self.pending = None
 
     def _upload(self, array: npt.NDArray[Any]) -> Any:
-        """Copy by way of pinned memory, which is what lets a copy overlap with a kernel."""
+        """Copy an array to the device and return the copy; the copy runs while kernels run.
+
+        The array goes through pinned memory, because only copies from pinned memory overlap with kernels.
+        """
         pinned = self._pinned(array.shape, array.dtype)
         pinned[...] = array
         target = self.cupy.empty(array.shape, array.dtype)
@@ -196,7 +208,10 @@ class Slot:
 
 
 class _Search:
-    """Search a range of nonces on one device; more candidates than fit are found by halving the range."""
+    """Search the nonces first to last - 1 of a header on one device.
+
+    If a range gives more candidates than the buffer holds, both halves of the range are searched again.
+    """
 
     def __init__(  # noqa: PLR0917 - the parts of one job
         self, device: CudaDevice, header: bytes, target: int, first: int, last: int, found: list[int]
@@ -233,14 +248,17 @@ class _Search:
 
 
 def block_order(which: Algorithm, limits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the messages by rising number of blocks, so that the threads of a warp end together."""
+    """Return the message numbers sorted by number of blocks, so that the threads of a warp end together."""
     sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
     blocks = np.diff(limits) // (SHA256_BLOCK_BYTES if sha2 else RATE_BYTES)
     return np.argsort(blocks, kind="stable")
 
 
 def layout(count: int, length: int | None, flat: Any, offsets: Any, order: Any) -> kernel_calls.Layout:
-    """Return where device arrays lie; offsets and order may be None."""
+    """Return the device addresses of a batch's arrays as a Layout; offsets and order may be None.
+
+    `length` is that of all messages, or None for mixed lengths.
+    """
     flat_address, offsets_address, order_address = (
         array.data.ptr if array is not None else 0 for array in (flat, offsets, order)
     )
@@ -261,7 +279,7 @@ def _byte_range(batch: Batch, first: int, last: int) -> tuple[int, int]:
 
 
 def _cut(batch: Batch, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Cut a batch into ranges of messages of about chunk_bytes, digests included."""
+    """Cut a batch into ranges of messages that take about chunk_bytes each, digests included."""
     cost = batch.size_bytes + batch.count * DIGEST_BYTES
     chunks = max(-(-cost // chunk_bytes), 1)
     if batch.limits is None:

@@ -1,4 +1,4 @@
-"""One CUDA device through CuPy: what it is, and how a kernel call is launched on it."""
+"""Describe one CUDA device and launch kernels on it, through CuPy."""
 
 import importlib
 import logging
@@ -11,13 +11,13 @@ from gpuhash.variants import Variant, chosen
 
 log = logging.getLogger("gpuhash")
 
-# Threads per block as __launch_bounds__ in kernels/*.cu states them; 256 where it is not said here.
+# Threads per block, as __launch_bounds__ in kernels/*.cu states them. A kernel that is not listed has 256.
 THREADS = {("keccak", "hash_batch"): 128}
 MOST_BLOCKS = (1 << 31) - 1
 
 
 def load_cupy() -> Any:
-    """Import CuPy, or raise BackendUnavailableError saying what to install."""
+    """Import CuPy and return it; raise BackendUnavailableError with what to install if that fails."""
     try:
         return importlib.import_module("cupy")
     except ImportError as error:
@@ -28,7 +28,7 @@ def load_cupy() -> Any:
 
 @cache
 def devices() -> tuple["CudaDevice", ...]:
-    """Return every device CuPy sees; raises BackendUnavailableError, saying why, when there is none."""
+    """Return every device that CuPy sees; raise BackendUnavailableError with the reason if there is none."""
     cupy = load_cupy()
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -40,15 +40,18 @@ def devices() -> tuple["CudaDevice", ...]:
 
 
 def device(number: int) -> "CudaDevice":
-    """Return one device by its number, or raise InvalidInputError with those there are."""
+    """Return the device with this number; raise InvalidInputError if there is no such device."""
     found = devices()
     if number >= len(found):
-        raise InvalidInputError(f"there is no GPU {number}; CuPy sees {len(found)}, numbered from 0")
+        raise InvalidInputError(f"there is no GPU {number}; CuPy sees {len(found)} GPUs, numbered from 0")
     return found[number]
 
 
 class CudaDevice:
-    """A device, with the kernels compiled for it."""
+    """A device and the kernels that were compiled for it.
+
+    `variants` names the kernel variant of a module; a module that is not in it gets the chosen variant.
+    """
 
     def __init__(self, cupy: Any, number: int, variants: dict[str, Variant] | None = None) -> None:
         self.cupy = cupy
@@ -59,52 +62,52 @@ class CudaDevice:
 
     @cached_property
     def properties(self) -> dict[str, Any]:
-        """What the runtime says about the device."""
+        """Properties of the device as the CUDA runtime returns them, by name."""
         return dict(self.cupy.cuda.runtime.getDeviceProperties(self.number))
 
     @property
     def name(self) -> str:
-        """Product name."""
+        """Product name of the device."""
         return bytes(self.properties["name"]).split(b"\0")[0].decode()
 
     @property
     def sm_count(self) -> int:
-        """Streaming multiprocessors."""
+        """Number of streaming multiprocessors."""
         return int(self.properties["multiProcessorCount"])
 
     @property
     def clock_mhz(self) -> float:
-        """Highest clock of the multiprocessors."""
+        """Highest clock of the multiprocessors, in MHz."""
         return float(self.cupy.cuda.Device(self.number).attributes["ClockRate"]) / 1e3
 
     @property
     def pci_bus_id(self) -> str:
-        """Where the device is plugged in: by this NVML knows it too, which numbers devices otherwise."""
+        """PCI address of the device, by which NVML finds it too; NVML may number devices in another order."""
         return str(self.cupy.cuda.Device(self.number).pci_bus_id)
 
     @cached_property
     def capability(self) -> str:
-        """Compute capability without the point, such as 90; a name such as gfx90a on AMD."""
+        """Compute capability without the point, such as "90" for 9.0; on AMD a name such as "gfx90a"."""
         if self.cupy.cuda.runtime.is_hip:
             return bytes(self.properties.get("gcnArchName", b"amd")).split(b"\0")[0].decode()
         return str(self.cupy.cuda.Device(self.number).compute_capability)
 
     def variant(self, module: str) -> Variant:
-        """Return how this device compiles a module."""
+        """Return the kernel variant of a module that this device compiles."""
         return self._variants.get(module) or chosen(module, self.capability)
 
     def current(self) -> Any:
-        """Context in which arrays and launches belong to this device."""
+        """Return a context manager in which new arrays and launches belong to this device."""
         return self.cupy.cuda.Device(self.number)
 
     def prepare(self) -> None:
-        """Compile the kernels; raises BackendUnavailableError when that cannot be done."""
+        """Compile all kernels for this device; raise BackendUnavailableError if that fails."""
         with self.current():
             for module in MODULE_SOURCES:
                 self._module(module)
 
     def launch(self, call: KernelCall) -> None:
-        """Start a call on the current stream; the device must be current."""
+        """Launch a kernel call on the current stream, without waiting for it; the device must be current."""
         if call.items == 0:
             return
         function, blocks_per_sm = self._function(call.module, call.kernel)
@@ -116,7 +119,7 @@ class CudaDevice:
         function((min(blocks, MOST_BLOCKS),), (threads,), call.arguments)
 
     def _function(self, module: str, kernel: str) -> tuple[Any, int]:
-        """Return a kernel and how many of its blocks an SM holds."""
+        """Return a compiled kernel, and the number of its blocks that one multiprocessor holds at a time."""
         key = (module, kernel)
         if key not in self._functions:
             function = self._module(module).get_function(kernel)
@@ -144,7 +147,7 @@ class CudaDevice:
             try:
                 compiled.compile()
             except Exception as error:
-                # CuPy's error when NVRTC is missing has no type of its own.
+                # CuPy raises no exception type of its own when NVRTC is missing.
                 raise BackendUnavailableError(
                     f"{self.name}: the kernels do not compile: {error}; CuPy needs NVRTC, which "
                     "pip install 'cupy-cuda13x[ctk]' or the CUDA toolkit brings, or use backend='cpu'"

@@ -1,18 +1,18 @@
-"""Everything gpuhash raises on purpose.
+"""Define the exceptions that gpuhash raises on purpose.
 
 GpuhashError
-├── InvalidInputError        (also ValueError)    wrong dtype, shape, offsets, target
-├── UnknownAlgorithmError    (also ValueError)    no such algorithm or backend
+├── InvalidInputError        (also ValueError)    an argument has a wrong dtype, shape, offset or target
+├── UnknownAlgorithmError    (also ValueError)    there is no such algorithm or backend
 ├── BackendUnavailableError  (also RuntimeError)  no CUDA device, no CuPy, a library is missing
-├── WrongHashError           (also RuntimeError)  a backend disagreed with the reference
-└── MeasurementRefusedError  (also RuntimeError)  a measurement that lacks a right or a consent
+├── WrongHashError           (also RuntimeError)  a backend gave another digest than the reference
+└── MeasurementRefusedError  (also RuntimeError)  a measurement lacks a right or the user's consent
 
-The command line prints these without a traceback.
+The command line prints these errors without a traceback.
 """
 
 
 class GpuhashError(Exception):
-    """Anything gpuhash raises on purpose."""
+    """Base class of every exception that gpuhash raises on purpose."""
 
 
 class InvalidInputError(GpuhashError, ValueError):
@@ -20,16 +20,16 @@ class InvalidInputError(GpuhashError, ValueError):
 
 
 class UnknownAlgorithmError(GpuhashError, ValueError):
-    """The algorithm or backend name is not one of ours; the message lists those that are."""
+    """There is no algorithm or backend of this name; the message lists those that exist."""
 
 
 class BackendUnavailableError(GpuhashError, RuntimeError):
-    """The backend asked for cannot run here; the message says what is missing."""
+    """The requested backend cannot run on this machine; the message says what is missing."""
 
 
 class WrongHashError(GpuhashError, RuntimeError):
-    """A backend returned something else than the reference. Its results must not be used."""
+    """A backend returned another digest than the reference. Its results must not be used."""
 
 
 class MeasurementRefusedError(GpuhashError, RuntimeError):
-    """A measurement was not started, because it needs a privilege or a consent that was not given."""
+    """A measurement was not started because it lacks a privilege or the user's consent."""

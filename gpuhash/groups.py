@@ -1,4 +1,7 @@
-"""Assign messages to groups and SIMD lanes: compiled loops that both hashes of the cpu backend share."""
+"""Assign messages to groups and to SIMD lanes: compiled loops that SHA-256 and Keccak on the CPU share.
+
+A group is the messages that are hashed together, one per lane of a vector register.
+"""
 
 from typing import Any
 
@@ -7,9 +10,9 @@ from numba import njit
 
 from gpuhash.compiled import compiled
 
-# Rows of places, int64[3, lanes]: address of the message, its length, address of its digest.
+# Rows of a lane table, int64[3, lanes]: address of each lane's message, its length, address of its digest.
 STARTS, LENGTHS, TARGETS = 0, 1, 2
-BINS = 4096  # sorting distinguishes this many block counts
+BINS = 4096  # sorting tells this many different block counts apart
 IDLE = -(1 << 40)  # the length of a lane without a message: far below any real length
 
 
@@ -17,14 +20,16 @@ IDLE = -(1 << 40)  # the length of a lane without a message: far below any real 
 def sort_into_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
     limits: Any, block_bytes: Any, least_padding: Any, order: Any, longest: Any, busy: Any
 ) -> Any:
-    """Sort messages into groups with about the same number of blocks, fewest first.
+    """Sort messages into groups of about equal numbers of blocks, the shortest messages first.
 
-    Message i is the bytes from limits[i] to limits[i + 1]. order, int64[groups, lanes] and full of -1, gets
-    their numbers; longest and busy, int64[groups], the blocks of the longest message of a group and of all
-    its messages together. Messages of BINS blocks and more count as equally long.
+    Message i is the bytes from limits[i] to limits[i + 1]. The results go into three arrays: order,
+    int64[groups, lanes], which the caller has filled with -1, gets the message numbers; longest,
+    int64[groups], gets the number of blocks of the longest message of each group; busy, int64[groups], gets
+    the number of blocks of all its messages together. Messages of BINS blocks and more are sorted as equally
+    long.
     """
     lane_count = order.shape[1]
-    places = order.reshape(-1)
+    sorted_messages = order.reshape(-1)
     blocks = np.empty(len(limits) - 1, np.int64)
     ends = np.zeros(BINS, np.int64)
     for message in range(len(blocks)):
@@ -35,18 +40,18 @@ def sort_into_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by 
     for message in range(len(blocks) - 1, -1, -1):
         length = min(blocks[message], BINS - 1)
         ends[length] -= 1
-        places[ends[length]] = message
+        sorted_messages[ends[length]] = message
     longest[:] = 0
     busy[:] = 0
     for group in range(len(longest)):
-        for place in range(group * lane_count, min((group + 1) * lane_count, len(blocks))):
-            longest[group] = max(longest[group], blocks[places[place]])
-            busy[group] += blocks[places[place]]
+        for position in range(group * lane_count, min((group + 1) * lane_count, len(blocks))):
+            longest[group] = max(longest[group], blocks[sorted_messages[position]])
+            busy[group] += blocks[sorted_messages[position]]
 
 
 @njit(nogil=True)
 def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by position
-    places: Any,
+    lane_table: Any,
     flat: int,
     offsets: Any,
     length: Any,
@@ -54,52 +59,53 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
     group: Any,
     digests: int,
     count: int,
-    nowhere: int,
+    discard_address: int,
 ) -> Any:
-    """Enter in places which messages a group holds; return the greatest length.
+    """Write into lane_table which message each lane of a group hashes; return the greatest message length.
 
-    flat, digests and nowhere are addresses, the last of 32 bytes to which lanes without a message write.
+    flat, digests and discard_address are addresses. discard_address is that of 32 bytes to which lanes
+    without a message write. The other arguments are those of `cpu_sha256.hash_groups`.
     """
-    lane_count = places.shape[1]
+    lane_count = lane_table.shape[1]
     longest = 0
     for lane in range(lane_count):
         message = order[group, lane] if order.size else group * lane_count + lane
         if 0 <= message < count:
             start = offsets[message] if length < 0 else message * length
             size = offsets[message + 1] - start if length < 0 else length
-            places[STARTS, lane] = flat + start
-            places[LENGTHS, lane] = size
-            places[TARGETS, lane] = digests + 32 * message
+            lane_table[STARTS, lane] = flat + start
+            lane_table[LENGTHS, lane] = size
+            lane_table[TARGETS, lane] = digests + 32 * message
             longest = max(longest, size)
         else:
-            places[STARTS, lane] = flat
-            places[LENGTHS, lane] = IDLE
-            places[TARGETS, lane] = nowhere
+            lane_table[STARTS, lane] = flat
+            lane_table[LENGTHS, lane] = IDLE
+            lane_table[TARGETS, lane] = discard_address
     return longest
 
 
 @njit(nogil=True)
-def shortest_length(places: Any) -> Any:
-    """Return the smallest length of any lane; it is below 0 when a lane is idle."""
-    shortest = places[LENGTHS, 0]
-    for lane in range(1, places.shape[1]):
-        shortest = min(shortest, places[LENGTHS, lane])
+def shortest_length(lane_table: Any) -> Any:
+    """Return the smallest message length of any lane; it is below 0 when a lane is idle."""
+    shortest = lane_table[LENGTHS, 0]
+    for lane in range(1, lane_table.shape[1]):
+        shortest = min(shortest, lane_table[LENGTHS, lane])
     return shortest
 
 
 @njit(nogil=True)
-def some_end_before(places: Any, limit: Any) -> Any:
-    """Return whether a lane that still has to write its digest has a length below limit."""
+def some_end_before(lane_table: Any, limit: Any) -> Any:
+    """Return whether any lane that still has to write its digest has a message shorter than limit."""
     found = False
-    for lane in range(places.shape[1]):
-        found |= IDLE < places[LENGTHS, lane] < limit
+    for lane in range(lane_table.shape[1]):
+        found |= IDLE < lane_table[LENGTHS, lane] < limit
     return found
 
 
 @njit(nogil=True)
-def retire_lanes(places: Any, limit: Any, nowhere: int) -> Any:
-    """Make lanes with a length below limit idle: their digest is written, and later blocks are not theirs."""
-    for lane in range(places.shape[1]):
-        if places[LENGTHS, lane] < limit:
-            places[LENGTHS, lane] = IDLE
-            places[TARGETS, lane] = nowhere
+def retire_lanes(lane_table: Any, limit: Any, discard_address: int) -> Any:
+    """Make every lane idle whose message is shorter than limit: its digest has been written."""
+    for lane in range(lane_table.shape[1]):
+        if lane_table[LENGTHS, lane] < limit:
+            lane_table[LENGTHS, lane] = IDLE
+            lane_table[TARGETS, lane] = discard_address

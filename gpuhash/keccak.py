@@ -1,18 +1,18 @@
-"""Keccak as arithmetic (FIPS 202): constants by the rules that define them, and a plain sponge.
+"""Compute Keccak in plain Python (FIPS 202): its constants, the permutation and the sponge.
 
-Slow and plain; the reference uses the sponge only where pycryptodome is not installed.
+This code is slow. The reference uses the sponge only where pycryptodome is not installed.
 """
 
 import struct
 
-RATE_BYTES = 136  # of Keccak-256 and SHA3-256: 200 bytes of state less twice the digest
+RATE_BYTES = 136  # block of Keccak-256 and SHA3-256: 200 bytes of state less twice the digest
 KECCAK_DOMAIN = 0x01  # padding byte of the original submission
 SHA3_DOMAIN = 0x06  # padding byte of FIPS 202: two bits of domain separation first
 ROUNDS = 24
 
 
 def _rotations() -> tuple[int, ...]:
-    """Offsets of rho, indexed x + 5y (FIPS 202, algorithm 2)."""
+    """Return the rotation of each word in the step rho, indexed x + 5y (FIPS 202, algorithm 2)."""
     offsets = [0] * 25
     x, y = 1, 0
     for t in range(ROUNDS):
@@ -22,7 +22,10 @@ def _rotations() -> tuple[int, ...]:
 
 
 def _round_constants() -> tuple[int, ...]:
-    """Constants of iota (FIPS 202, algorithms 5 and 6): a shift register sets bit 2^j - 1 of each."""
+    """Return the constants of the step iota (FIPS 202, algorithms 5 and 6).
+
+    A shift register gives the bits: its j-th output of a round is bit 2^j - 1 of that round's constant.
+    """
     register = 1
     constants = []
     for _ in range(ROUNDS):
@@ -39,7 +42,7 @@ ROUND_CONSTANTS = _round_constants()
 
 
 def permute(state: list[int]) -> list[int]:
-    """Keccak-f[1600] on 25 words; word x + 5y is lane (x, y)."""
+    """Return Keccak-f[1600] of a state of 25 words; word x + 5y is lane (x, y) of FIPS 202."""
     a = state
     for constant in ROUND_CONSTANTS:
         parity = [a[x] ^ a[x + 5] ^ a[x + 10] ^ a[x + 15] ^ a[x + 20] for x in range(5)]
@@ -69,5 +72,5 @@ def sponge(message: bytes | memoryview, domain: int) -> bytes:
     return struct.pack("<4Q", *state[:4])
 
 
-def _rotate_left(x: int, places: int) -> int:
-    return (x << places | x >> 64 - places) & 0xFFFFFFFFFFFFFFFF
+def _rotate_left(x: int, n_bits: int) -> int:
+    return (x << n_bits | x >> 64 - n_bits) & 0xFFFFFFFFFFFFFFFF

@@ -1,7 +1,7 @@
-"""Which kernel a batch needs, with which arguments: the part of the cuda backend that needs no GPU.
+"""Decide which kernel hashes a batch, and with which arguments: the part of the cuda backend without CuPy.
 
-A call names a kernel of kernels/*.cu and holds its arguments: integers as NumPy scalars, structs as arrays
-of one element whose dtype has the layout of the C struct, arrays by device address.
+A call names a kernel of kernels/*.cu and holds its arguments: integers as NumPy scalars, structs as arrays of
+one element whose dtype has the layout of the C struct, arrays by device address.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ JOB = np.dtype(
     ]
 )
 
-LOW_NONCES = 1 << 24  # the kernel counts the highest byte of a nonce, threads the other three
-FAST_LENGTH = 64  # messages that have a kernel of their own
+LOW_NONCES = 1 << 24  # a thread has one value of the low 24 bits and counts the highest byte
+FAST_LENGTH = 64  # length of the messages that have a kernel of their own
 FAST_ALIGNMENT = 16
 MODULE_SOURCES = {
     "sha256": ("prelude.cuh", "sha256.cuh", "sha256.cu"),
@@ -47,18 +47,18 @@ MODULE_SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCall:
-    """One launch."""
+    """One launch of a kernel: which kernel, its arguments, and how many items it works on."""
 
     module: str  # sha256 or keccak
     kernel: str
     arguments: tuple[Any, ...]
-    items: int  # messages or low nonces: one per thread, or per step of a thread
+    items: int  # messages, or low 24 bits of nonces: one per thread, or per step of a thread
     every_item_a_thread: bool = False  # the kernel has no loop over items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the messages of a batch are; addresses of device memory, 0 for none."""
+    """Device addresses of the arrays of a batch; 0 for an array that it does not have."""
 
     flat: int
     count: int
@@ -68,20 +68,23 @@ class Layout:
 
 
 def source(module: str) -> str:
-    """Return the C++ of a module, one text without includes."""
+    """Return the C++ source of a module as one text, its include files pasted in."""
     folder = resources.files("gpuhash") / "kernels"
     return "\n".join((folder / name).read_text() for name in MODULE_SOURCES[module])
 
 
 def opaque() -> Struct:
-    """Powers of two the compiler must not know."""
+    """Return the powers of two as a kernel argument, so that the compiler cannot see their values.
+
+    A multiplication by a power that the compiler knew would become a shift, on the busier pipe of the GPU.
+    """
     powers = np.zeros(1, OPAQUE)
     powers["power"] = powers["power_again"] = np.uint32(1) << np.arange(32, dtype=np.uint32)
     return powers
 
 
 def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
-    """Return the launch that hashes a batch into digests, the address of uint8[count, 32]."""
+    """Return the launch that hashes a batch; digests is the device address of uint8[count, 32]."""
     sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
     module = "sha256" if sha2 else "keccak"
     domain = np.uint32(KECCAK_DOMAIN if which is Algorithm.KECCAK256 else SHA3_DOMAIN)
@@ -106,10 +109,11 @@ def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
 def search_calls(
     header: bytes, target: int, start: int, count: int, *, found: int, capacity: int
 ) -> list[KernelCall]:
-    """Return launches that together search nonces [start, start + count).
+    """Return the launches that together search the nonces in [start, start + count) of a header.
 
-    found is the address of uint32[1 + capacity]: a count, which the caller has set to 0, and candidates.
-    Nonces are searched in rectangles: a range of the low 24 bits times a range of the high 8.
+    found is the device address of uint32[1 + capacity]: a counter, which the caller has set to 0, and the
+    candidates. Each launch searches a rectangle of nonces: a range of the low 24 bits times a range of the
+    high 8.
     """
     job = search_job(header, target)
     calls = []
@@ -128,12 +132,12 @@ def search_calls(
 
 
 def search_job(header: bytes, target: int) -> Struct:
-    """Compute everything about a header that does not depend on its nonce, as struct Job."""
+    """Return everything about a header that does not depend on its nonce, as the C struct Job."""
     base = prepare(header, target)
     tail = base.tail
     w16 = (tail[0] + small_sigma0(tail[1])) & MASK
     w17 = (tail[1] + small_sigma0(tail[2]) + small_sigma1(HEADER_BITS)) & MASK
-    after_round3 = run_rounds(base.early, (0, 0, 0, 0), 3, 4)  # with a nonce of 0; it is added later
+    after_round3 = run_rounds(base.early, (0, 0, 0, 0), 3, 4)  # with nonce 0; the kernel adds it
     job = np.zeros(1, JOB)
     job["midstate"], job["early"] = base.midstate, base.early
     job["round3_a"], job["round3_e"] = after_round3[0], after_round3[4]
@@ -146,7 +150,11 @@ def search_job(header: bytes, target: int) -> Struct:
 
 
 def _rectangles(start: int, end: int) -> list[tuple[int, int, int, int]]:
-    """Cut [start, end) into (first low, lows, first high, highs), whole rows of 2^24 where possible."""
+    """Cut the nonces [start, end) into rectangles (first low, lows, first high, highs).
+
+    Low is the lower 24 bits of a nonce, high the upper 8. As many nonces as possible lie in one rectangle
+    with all 2^24 low values.
+    """
     first_row, last_row = -(-start // LOW_NONCES), end // LOW_NONCES
     if first_row > last_row:  # inside one row
         return [(start % LOW_NONCES, end - start, start // LOW_NONCES, 1)]

@@ -1,9 +1,9 @@
-"""Vector arithmetic in LLVM IR: one register holds the same word of many messages.
+"""Emit vector arithmetic as LLVM IR: one register holds the same word of many messages.
 
-numba compiles the loops, but leaves the choice of vector width to LLVM, which on many CPUs with AVX-512
-prefers half registers. The hash rounds are therefore emitted here with explicit vector types: 16 lanes
-of 32 bits (8 of 64) with AVX-512, half of that with AVX2, a quarter elsewhere. Other widths than the
-hardware's would still be correct, only slower.
+numba compiles the loops but leaves the choice of vector width to LLVM, which on many CPUs with AVX-512
+prefers half registers. The hash rounds are therefore emitted here with explicit vector types: 16 lanes of 32
+bits (8 of 64) with AVX-512, half as many with AVX2, a quarter elsewhere. A width that the hardware does not
+have would still give correct results, only more slowly.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ codegen: Any = core.codegen
 
 BYTE = ir.IntType(8)
 INT64 = ir.IntType(64)
-ROW_BYTES = 64  # what a lane loads at once
+ROW_BYTES = 64  # what a lane loads in one step
 
 
 def host_features() -> frozenset[str]:
-    """Names of the CPU features numba compiles for, as LLVM spells them."""
-    # Settings of numba (NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX) count: it must be able to emit what we use.
+    """Return the CPU features that numba compiles for, named as LLVM spells them."""
+    # numba's settings NUMBA_CPU_FEATURES and NUMBA_ENABLE_AVX apply: numba must be able to emit what we use.
     named = config.CPU_FEATURES
     names = codegen.get_host_cpu_features() if named is None else named
     return frozenset(name[1:] for name in names.split(",") if name.startswith("+"))
@@ -40,7 +40,7 @@ XOR3, CHOOSE, MAJORITY, AND_NOT_XOR = 0x96, 0xCA, 0xE8, 0xD2
 
 
 class Lanes:
-    """Emits vector instructions for words of one width; every value is an LLVM vector."""
+    """Emit vector instructions for words of `bits` bits; each value is an LLVM vector, one word per lane."""
 
     def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
         self.builder = builder
@@ -50,11 +50,11 @@ class Lanes:
         self.vector = ir.VectorType(self.word, self.count)
 
     def constant(self, value: int) -> Any:
-        """Return the same number in every lane."""
+        """Return a vector that holds the same number in every lane."""
         return ir.Constant(self.vector, [value & (1 << self.bits) - 1] * self.count)
 
     def steps(self) -> Any:
-        """Return 0, 1, 2, ... across the lanes."""
+        """Return the vector 0, 1, 2, ...: the number of each lane."""
         return ir.Constant(self.vector, list(range(self.count)))
 
     def splat(self, scalar: Any) -> Any:
@@ -64,15 +64,15 @@ class Lanes:
         return self.builder.shuffle_vector(first, empty, _indices([0] * self.count))
 
     def load(self, address: Any, index: int) -> Any:
-        """Load the index-th vector behind an integer address."""
+        """Emit a load of the index-th vector after an integer address; return the vector."""
         return self.builder.load(self._pointer(address, index), align=1)
 
     def store(self, value: Any, address: Any, index: int) -> None:
-        """Store to the index-th vector behind an integer address."""
+        """Emit a store of a vector to the index-th place after an integer address."""
         self.builder.store(value, self._pointer(address, index), align=1)
 
     def add(self, *terms: Any) -> Any:
-        """Add, left to right, modulo the word size."""
+        """Return the sum of the terms, added from left to right, modulo the word size."""
         total = terms[0]
         for term in terms[1:]:
             total = self.builder.add(total, term)
@@ -93,7 +93,7 @@ class Lanes:
         return self.xor(c, self.builder.and_(a, self.xor(b, c)))
 
     def majority(self, a: Any, b: Any, c: Any) -> Any:
-        """Return the bits that at least two of three have."""
+        """Return a vector of the bits that are set in at least two of a, b and c."""
         if AVX512:
             return self._ternary(MAJORITY, a, b, c)
         return self.xor(self.builder.and_(a, b), self.builder.and_(c, self.xor(a, b)))
@@ -104,26 +104,26 @@ class Lanes:
             return self._ternary(AND_NOT_XOR, a, b, c)
         return self.xor(a, self.builder.and_(self.builder.not_(b), c))
 
-    def rotate_left(self, x: Any, places: int) -> Any:
-        """Rotate every lane."""
-        if places == 0:
+    def rotate_left(self, x: Any, n_bits: int) -> Any:
+        """Rotate every lane to the left by this many bits."""
+        if n_bits == 0:
             return x
-        return self._call("llvm.fshl", x, x, self.constant(places))
+        return self._call("llvm.fshl", x, x, self.constant(n_bits))
 
-    def rotate_right(self, x: Any, places: int) -> Any:
-        """Rotate every lane."""
-        return self.rotate_left(x, self.bits - places)
+    def rotate_right(self, x: Any, n_bits: int) -> Any:
+        """Rotate every lane to the right by this many bits."""
+        return self.rotate_left(x, self.bits - n_bits)
 
-    def shift_right(self, x: Any, places: int) -> Any:
-        """Shift every lane, zeros coming in."""
-        return self.builder.lshr(x, self.constant(places))
+    def shift_right(self, x: Any, n_bits: int) -> Any:
+        """Shift every lane to the right by this many bits, and fill with zeros."""
+        return self.builder.lshr(x, self.constant(n_bits))
 
     def byte_swap(self, x: Any) -> Any:
         """Reverse the bytes of every lane; x may be any vector of words."""
         return self._call("llvm.bswap", x)
 
     def transpose(self, vectors: Sequence[Any], stages: int) -> list[Any]:
-        """Interleave the first half of vectors with the second, stages times.
+        """Interleave the first half of the vectors with the second half, `stages` times.
 
         Seen as one long sequence, each stage moves the highest bit of every index to the lowest place:
         log2(rows) stages turn rows of words into words of rows.
@@ -142,7 +142,7 @@ class Lanes:
         return current
 
     def slice(self, vector: Any, first: int, count: int) -> Any:
-        """Return count neighbouring elements of a vector as a shorter one."""
+        """Return `count` neighbouring elements of a vector, from element `first` on, as a shorter vector."""
         if count == vector.type.count:
             return vector
         undefined = ir.Constant(vector.type, ir.Undefined)
@@ -174,11 +174,12 @@ class Lanes:
 def load_words(  # noqa: PLR0917 - the five operands of one instruction sequence
     lanes: Lanes, words: Any, starts: Any, lengths: Any, offset: Any, limit: Any, *, swap: bool
 ) -> None:
-    """Load up to 64 bytes of one message per lane, transpose them, and store one vector per word.
+    """Emit code that loads up to 64 bytes of one message per lane, and stores one vector per word.
 
-    words, starts and lengths are addresses: of vectors to write, and of i64[lanes] message addresses and
-    message lengths. From byte offset on at most limit bytes are taken; behind the end of a message come
-    zeros, and not one byte there is read. swap reverses the bytes of each word (big-endian formats).
+    words, starts and lengths are addresses: of the vectors to write, and of i64[lanes] message addresses and
+    message lengths. At most `limit` bytes are taken from byte `offset` of each message on. Zeros stand for
+    the bytes behind the end of a message, and none of those bytes is read. `swap` reverses the bytes of each
+    word, for big-endian formats.
     """
     builder = lanes.builder
     rows = []
@@ -192,14 +193,14 @@ def load_words(  # noqa: PLR0917 - the five operands of one instruction sequence
 
 
 def load_row(lanes: Lanes, address: Any, size: Any) -> Any:
-    """Load size bytes (0 to 64) and zeros behind them, as one vector of words."""
+    """Emit a load of size bytes (0 to 64), filled up with zeros to 64; return them as one vector of words."""
     load = _load_masked if AVX512 else _load_copied
     row_type = ir.VectorType(lanes.word, ROW_BYTES * 8 // lanes.bits)
     return lanes.builder.bitcast(load(lanes.builder, address, size), row_type)
 
 
 def transpose_rows(lanes: Lanes, rows: list[Any]) -> list[Any]:
-    """Turn one row per lane into one lane vector per word."""
+    """Turn one row of words per lane into one lane vector per word."""
     vectors = lanes.transpose(rows, lanes.count.bit_length() - 1)
     row_words = rows[0].type.count
     per_vector = row_words // lanes.count
@@ -210,7 +211,10 @@ def transpose_rows(lanes: Lanes, rows: list[Any]) -> list[Any]:
 
 
 def store_digests(lanes: Lanes, words: list[Any], targets: Any) -> None:
-    """Write the digest of every lane, made of its words, to the 32 bytes at its address in targets."""
+    """Emit code that writes the digest of every lane to the 32 bytes at that lane's address in targets.
+
+    `words` are the words of the digests, one lane vector each.
+    """
     builder = lanes.builder
     columns = lanes.transpose(words, len(words).bit_length() - 1)
     step = min(len(words), lanes.count)
@@ -219,18 +223,18 @@ def store_digests(lanes: Lanes, words: list[Any], targets: Any) -> None:
         for first in range(0, len(words), step):
             element = lane * len(words) + first
             part = lanes.slice(columns[element // lanes.count], element % lanes.count, step)
-            place = builder.add(target, INT64(first * lanes.bits // 8))
-            builder.store(part, builder.inttoptr(place, part.type.as_pointer()), align=1)
+            address = builder.add(target, INT64(first * lanes.bits // 8))
+            builder.store(part, builder.inttoptr(address, part.type.as_pointer()), align=1)
 
 
 def load_int64(builder: ir.IRBuilder, address: Any, index: int) -> Any:
-    """Load the index-th int64 behind an integer address."""
-    place = builder.add(address, INT64(8 * index))
-    return builder.load(builder.inttoptr(place, INT64.as_pointer()))
+    """Emit a load of the index-th int64 after an integer address."""
+    element = builder.add(address, INT64(8 * index))
+    return builder.load(builder.inttoptr(element, INT64.as_pointer()))
 
 
 def clamp(builder: ir.IRBuilder, value: Any, most: Any) -> Any:
-    """Limit value to 0 .. most and most to one row."""
+    """Emit code that limits value to 0 .. most, and most to the 64 bytes of one row."""
     zero, row = INT64(0), INT64(ROW_BYTES)
     most = builder.select(builder.icmp_signed("<", most, row), most, row)
     value = builder.select(builder.icmp_signed("<", value, most), value, most)
@@ -238,7 +242,7 @@ def clamp(builder: ir.IRBuilder, value: Any, most: Any) -> Any:
 
 
 def _load_masked(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
-    """Load under a mask, which AVX-512 does in one instruction without touching what is masked out."""
+    """Emit a load under a mask: one AVX-512 instruction that does not touch the masked bytes."""
     row = ir.VectorType(BYTE, ROW_BYTES)
     bits = ir.VectorType(ir.IntType(1), ROW_BYTES)
     # Shifting by the whole width is undefined, so a lane without bytes is a case of its own.
@@ -255,7 +259,7 @@ def _load_masked(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
 
 
 def _load_copied(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
-    """Load directly when the row is whole, else by way of a zeroed copy."""
+    """Emit a direct load for a whole row, and a load from a zeroed copy for a shorter one."""
     row = ir.VectorType(BYTE, ROW_BYTES)
     buffer = cgutils.alloca_once(builder, row)
     whole = builder.icmp_signed("==", size, INT64(ROW_BYTES))

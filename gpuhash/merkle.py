@@ -1,10 +1,10 @@
-"""Merkle roots as Bitcoin computes them, one tree or many at once.
+"""Compute merkle roots as Bitcoin does, of one tree or of many at once.
 
-Nodes are SHA-256d of two concatenated children; an odd level repeats its last node. That rule lets two
-different lists of transactions share a root (CVE-2012-2459): repeating the right leaves changes nothing.
-A tree in which two children of one pair are equal is therefore reported as mutated, at any level, the
-same way Bitcoin Core's ComputeMerkleRoot does; a block whose tree is mutated must not be believed to be
-the block its header commits to.
+A node is the SHA-256d of its two concatenated children, and a level with an odd number of nodes repeats its
+last one. Because of that rule two different lists of transactions can have the same root (CVE-2012-2459):
+repeating the right leaves does not change the root. A tree in which the two children of one pair are equal,
+at any level, is therefore reported as mutated, as Bitcoin Core's ComputeMerkleRoot does. A block whose tree
+is mutated must not be taken for the block that its header commits to.
 """
 
 from typing import NamedTuple
@@ -21,16 +21,16 @@ Counts = npt.NDArray[np.int64]
 
 
 class MerkleResult(NamedTuple):
-    """A merkle root and whether its leaves could be a forged repetition."""
+    """A merkle root, and whether its leaves could be a forged repetition (CVE-2012-2459)."""
 
     root: bytes  # 32 bytes, internal order
-    mutated: bool  # two equal children in one pair: the duplicate-leaf trap
+    mutated: bool  # a pair has two equal children
 
 
 def merkle_root(leaves: Bytes, *, backend: str = "auto") -> MerkleResult:
-    """Root of one tree over leaves uint8[n, 32] in internal byte order; one leaf is its own root.
+    """Return the merkle root of leaves uint8[n, 32] in internal byte order; a single leaf is its own root.
 
-    Raises InvalidInputError for no leaf at all: no block has an empty tree.
+    Raises InvalidInputError if there are no leaves: no block has an empty tree.
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
     if len(nodes) == 0:
@@ -42,17 +42,16 @@ def merkle_root(leaves: Bytes, *, backend: str = "auto") -> MerkleResult:
 def merkle_roots(
     leaves: Bytes, offsets: Offsets, *, backend: str = "auto"
 ) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-    """Roots of t trees hashed together, level by level: (uint8[t, 32], bool[t] mutated).
+    """Return the roots of t trees, hashed together, and which trees are mutated: (uint8[t, 32], bool[t]).
 
-    The roots are where the leaves are, mutated is in host memory.
-
-    Tree i has leaves[offsets[i]:offsets[i + 1]]; offsets are t + 1 rising positions from 0 to n.
-    Raises InvalidInputError for offsets that do not fit and for a tree without leaves.
+    The leaves of tree i are leaves[offsets[i]:offsets[i + 1]]; offsets are t + 1 rising positions from 0 to
+    the number of leaves. The roots are in the memory that holds the leaves, the flags always in host memory.
+    Raises InvalidInputError for other offsets and for a tree without leaves.
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
     library = array_module(nodes)
     counts = np.diff(_tree_limits(offsets, len(nodes)))
-    trees = np.arange(len(counts))  # that are not folded to one node yet
+    trees = np.arange(len(counts))  # trees that still have more than one node
     roots = library.empty((len(counts), DIGEST_BYTES), np.uint8)
     mutated = np.zeros(len(counts), np.bool_)
     while True:
@@ -70,13 +69,16 @@ def merkle_roots(
         equal = to_host((halves[:, :4] == halves[:, 4:]).all(axis=1))
         counts, odd = (counts + 1) // 2, counts % 2 == 1
         if equal.any():
-            equal[np.cumsum(counts)[odd] - 1] = False  # the repetition that the rule itself asks for
+            equal[np.cumsum(counts)[odd] - 1] = False  # a repeated last node, as the rule demands
             mutated[np.repeat(trees, counts)[equal]] = True
         nodes = sha256d_batch(pairs, backend=backend)
 
 
 def _pairs(nodes: Bytes, counts: Counts) -> Bytes:
-    """Put two nodes in each row, uint8[pairs, 64], the last node of an odd tree twice."""
+    """Put the two children of each node into one row, uint8[pairs, 64]; an odd tree's last node is repeated.
+
+    `counts` is the number of nodes of each tree.
+    """
     odd = counts % 2 == 1
     if odd.any():
         times = np.ones(len(nodes), np.int64)

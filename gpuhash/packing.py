@@ -1,9 +1,8 @@
-"""Check the messages that callers pass and give them one form: flat bytes and offsets.
+"""Check the messages that callers pass and bring them into one form: flat bytes and offsets.
 
-A batch of n messages is one flat uint8 array and n + 1 int64 offsets; message i is
-flat[offsets[i]:offsets[i + 1]]. A matrix uint8[n, L] has messages of one length L, and a backend may use
-that to be faster. Nothing is copied when the input is already contiguous. All checks are made here, so
-the backends may trust a Batch.
+A batch of n messages is one flat uint8 array and n + 1 int64 offsets; message i is flat[offsets[i]:offsets[i
++ 1]]. A matrix uint8[n, L] has messages of one length L, which makes some backends faster. Contiguous input
+is not copied. All checks are made here, so the backends may trust a Batch.
 """
 
 from collections.abc import Sequence
@@ -25,33 +24,33 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Checked messages, all in one address space; exactly one of length and limits is None."""
+    """Checked messages, all in host memory or all on one device; exactly one of length and limits is None."""
 
     flat: Bytes  # every message back to back, contiguous; in host or device memory
-    count: int  # messages
-    length: int | None = None  # bytes of each message when the caller passed a matrix
+    count: int  # number of messages
+    length: int | None = None  # bytes of each message, if the caller passed a matrix
     limits: Offsets | None = None  # n + 1 offsets in flat, never falling, when lengths are mixed; on the host
 
     @property
     def offsets(self) -> Offsets:
-        """Positions in flat, n + 1 of them; message i ends where i + 1 starts."""
+        """Positions of the n messages in flat: n + 1 numbers; message i ends where message i + 1 starts."""
         if self.limits is not None:
             return self.limits
         return np.arange(self.count + 1, dtype=np.int64) * (self.length or 0)
 
     @property
     def size_bytes(self) -> int:
-        """Message bytes in the batch."""
+        """Number of bytes of all messages together."""
         if self.limits is not None:
             return int(self.limits[-1] - self.limits[0])
         return self.count * (self.length or 0)
 
 
 def pack(messages: Messages) -> Batch:
-    """Check messages and give them the common form.
+    """Check messages and return them as a Batch.
 
-    messages is uint8[n, L], or (flat uint8[total], offsets integer[n + 1]).
-    Raises InvalidInputError for any other dtype or shape and for offsets that fall or leave the bytes.
+    messages is uint8[n, L], or (flat uint8[total], offsets integer[n + 1]). Raises InvalidInputError for any
+    other dtype or shape, and for offsets that fall or lie outside the bytes.
     """
     if isinstance(messages, tuple):
         if len(messages) != 2:  # noqa: PLR2004 - a pair is what the signature says
@@ -63,9 +62,9 @@ def pack(messages: Messages) -> Batch:
 
 
 def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
-    """Put separate byte strings into the flat form that the batch functions take.
+    """Join byte strings into the pair (flat bytes, offsets) that the batch functions take.
 
-    Raises InvalidInputError when one is no byte string, such as text or an array of larger numbers.
+    Raises InvalidInputError if an item is not a byte string, such as text or an array of larger numbers.
     """
     try:
         flat = b"".join(messages)
@@ -79,7 +78,10 @@ def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
 
 
 def integers(values: Any, wanted: str) -> Offsets:
-    """Return a row of positions as contiguous int64[]; wanted says in errors what they should be."""
+    """Check that values is a one-dimensional row of positions, and return it as contiguous int64.
+
+    Raises InvalidInputError otherwise; `wanted` is the part of the message that says what is needed.
+    """
     try:
         limits = np.asarray(to_host(values))
     except ValueError as error:  # rows of different lengths
@@ -92,7 +94,10 @@ def integers(values: Any, wanted: str) -> Offsets:
 
 
 def rows(array: Bytes, length: int, name: str) -> Bytes:
-    """Check that array is uint8[n, length] and return it contiguous."""
+    """Check that array is uint8[n, length] and return it contiguous; raise InvalidInputError otherwise.
+
+    `name` is what the error message calls the array.
+    """
     matrix = _require_uint8(array, name, dimensions=2)
     if matrix.shape[1] != length:
         raise InvalidInputError(f"{name} has rows of {matrix.shape[1]} bytes; {length} are needed")

@@ -1,9 +1,8 @@
-"""The definition of correct: one message at a time, through hashlib and pycryptodome.
+"""Hash one message at a time with hashlib and pycryptodome: the backend that defines what is correct.
 
-Without pycryptodome Keccak-256 comes from our own plain sponge, which the tests hold against both.
-
-Digests are returned as the algorithms define them. For SHA-256d that is Bitcoin's internal byte order;
-explorers show a block or transaction hash with its 32 bytes reversed.
+Without pycryptodome, Keccak-256 comes from the plain sponge in `keccak`, which the tests compare with both
+libraries. Digests are returned as the algorithms define them. For SHA-256d that is Bitcoin's internal byte
+order; explorers show a block or transaction hash with its 32 bytes reversed.
 """
 
 import hashlib
@@ -20,12 +19,12 @@ from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
 pycryptodome: ModuleType | None
 try:
     from Crypto.Hash import keccak as pycryptodome
-except ImportError:  # not on every machine; our own sponge is slower, not different
+except ImportError:  # keccak.sponge replaces it: slower, same digests
     pycryptodome = None
 
 
 class Algorithm(StrEnum):
-    """What a message can be hashed with; every digest has 32 bytes."""
+    """The hash functions that every backend has; each digest has 32 bytes."""
 
     SHA256D = "sha256d"
     SHA256 = "sha256"
@@ -34,7 +33,7 @@ class Algorithm(StrEnum):
 
 
 def algorithm(name: str) -> Algorithm:
-    """Turn a name into an Algorithm, or raise UnknownAlgorithmError with the names there are."""
+    """Return the Algorithm with this name; raise UnknownAlgorithmError if there is none."""
     try:
         return Algorithm(name)
     except ValueError:
@@ -43,22 +42,22 @@ def algorithm(name: str) -> Algorithm:
 
 
 def sha256(message: bytes | memoryview) -> bytes:
-    """SHA-256, FIPS 180-4."""
+    """Return the SHA-256 (FIPS 180-4) of a message."""
     return hashlib.sha256(message).digest()
 
 
 def sha256d(message: bytes | memoryview) -> bytes:
-    """SHA-256 of SHA-256, as Bitcoin hashes headers and transactions."""
+    """Return the SHA-256 of the SHA-256 of a message, as Bitcoin hashes headers and transactions."""
     return hashlib.sha256(hashlib.sha256(message).digest()).digest()
 
 
 def sha3_256(message: bytes | memoryview) -> bytes:
-    """SHA3-256, FIPS 202."""
+    """Return the SHA3-256 (FIPS 202) of a message."""
     return hashlib.sha3_256(message).digest()
 
 
 def keccak256(message: bytes | memoryview) -> bytes:
-    """Keccak-256 with the padding of the original submission, as Ethereum uses it."""
+    """Return the Keccak-256 of a message, with the padding of the original submission as Ethereum uses it."""
     if pycryptodome is None:
         return sponge(message, KECCAK_DOMAIN)
     return bytes(pycryptodome.new(digest_bits=256, data=message).digest())
@@ -73,12 +72,12 @@ FUNCTIONS: dict[Algorithm, Callable[[bytes | memoryview], bytes]] = {
 
 
 class ReferenceBackend:
-    """Hashes a batch message by message."""
+    """Hash batches message by message and search headers nonce by nonce."""
 
     name = "reference"
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
-        """Return uint8[n, 32], row i the digest of message i."""
+        """Hash a batch with the algorithm `which`; return uint8[n, 32], one digest per row."""
         function = FUNCTIONS[which]
         data = memoryview(batch.flat.data)
         limits = batch.offsets.tolist()

@@ -1,4 +1,4 @@
-"""Find nonces for a block header: the inner loop of mining."""
+"""Find nonces with which the hash of a block header meets a target: the inner loop of mining."""
 
 import operator
 
@@ -9,20 +9,22 @@ from gpuhash.hashing import HEADER_BYTES
 
 NONCES = 1 << 32
 MAX_TARGET = (1 << 256) - 1
-TOP_SHIFT = 224  # backends compare the top 32 bits; the rest is compared here
+TOP_SHIFT = 224  # backends compare the top 32 bits; search_header compares all
 
 
 def search_header(
     header: bytes, target: int, start: int = 0, count: int = NONCES, *, backend: str = "auto"
 ) -> list[int]:
-    """Return every nonce in [start, start + count) for which the header hash is at most target, rising.
+    """Return, rising, every nonce in [start, start + count) for which the header hash is at most target.
 
-    header is 80 bytes as serialised; its last four bytes, the nonce, are replaced. A nonce is the number
-    those four bytes hold little-endian. The hash is compared as a number in Bitcoin's sense: its 32 bytes
-    in internal order read little-endian. The first 64 bytes are hashed once (midstate).
-    Every candidate is hashed again with hashlib before it is returned; WrongHashError is raised when a
-    backend offers one that cannot be. InvalidInputError is raised for a header that is not 80 bytes, a
-    target outside 0 .. 2^256 - 1, nonces outside 0 .. 2^32, and numbers that are not whole.
+    header is the 80 serialised bytes; its last four, the nonce, are replaced. A nonce is the number that
+    those four bytes hold little-endian. The hash is compared as Bitcoin does: its 32 bytes in internal order,
+    read as a little-endian number. The first 64 bytes are hashed only once (midstate).
+
+    Every candidate of the backend is hashed again with hashlib before it is returned. WrongHashError is
+    raised if the backend offers a nonce whose top 32 bits of the hash exceed the target's. InvalidInputError
+    is raised for a header that is not 80 bytes, a target outside 0 .. 2^256 - 1, nonces outside 0 .. 2^32,
+    and numbers that are not whole.
     """
     target, start, count = (
         _whole(number, name) for number, name in ((target, "target"), (start, "start"), (count, "count"))
@@ -33,16 +35,18 @@ def search_header(
     for nonce in chosen.search(header, target, start, count):
         value = int.from_bytes(reference.sha256d(header[:76] + nonce.to_bytes(4, "little")), "little")
         if value >> TOP_SHIFT > target >> TOP_SHIFT:
-            raise WrongHashError(f"backend {chosen.name} offered nonce {nonce}, whose hash is {value:064x}")
+            raise WrongHashError(
+                f"backend {chosen.name} offered nonce {nonce}, but its hash {value:064x} is above the target"
+            )
         if value <= target:
             found.append(nonce)
     return found
 
 
 def target_from_bits(bits: int) -> int:
-    """Expand the compact target of a header (nBits) to the number a hash is compared with.
+    """Expand the compact target of a header (nBits) to the number that a hash is compared with.
 
-    Raises InvalidInputError for what is no whole number of 32 bits, and for the encodings Bitcoin Core
+    Raises InvalidInputError if bits is not a whole number of 32 bits, and for the encodings that Bitcoin Core
     rejects: negative, zero or beyond 256 bits.
     """
     bits = _whole(bits, "the compact target")
@@ -56,7 +60,11 @@ def target_from_bits(bits: int) -> int:
 
 
 def _whole(number: int, name: str) -> int:
-    """Return a Python integer, also for one of NumPy's, whose shifts end at 64 bits."""
+    """Convert a number to a Python integer; raise InvalidInputError if it is not whole.
+
+    `name` is what the error message calls the number. NumPy's integers are converted too, because their
+    shifts end at 64 bits.
+    """
     try:
         return operator.index(number)
     except TypeError as error:

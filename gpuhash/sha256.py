@@ -1,7 +1,7 @@
-"""SHA-256 as arithmetic (FIPS 180-4): constants, the compression function, and what a search keeps.
+"""Compute SHA-256 in plain Python (FIPS 180-4): constants, compression, and the fixed part of a header.
 
-Slow and plain; hashlib gives digests. This gives what hashlib does not: the state inside a hash, which a
-header search computes once instead of once per nonce. test_sha256 compares it with hashlib.
+This code is slow, and hashlib computes the digests. It is needed for what hashlib does not show: the state
+inside a hash, which a header search computes once instead of once per nonce.
 """
 
 import math
@@ -14,7 +14,7 @@ ROUNDS = 64
 HEADER_BITS = 640  # length field in the padding of an 80-byte header
 DIGEST_BITS = 256  # length field in the padding of a digest that is hashed again
 PAD_WORD = 0x80000000  # the one bit that follows a message
-NONCE_WORD = 3  # place of the nonce in the second block of a header
+NONCE_WORD = 3  # position of the nonce in the second block of a header
 
 
 def _primes(count: int) -> list[int]:
@@ -28,7 +28,7 @@ def _primes(count: int) -> list[int]:
 
 
 def _cube_root_fraction(prime: int) -> int:
-    """First 32 bits of the fraction of the cube root, exactly."""
+    """Return the first 32 bits of the fraction of a prime's cube root, computed exactly."""
     scaled = prime << 96
     root: int = round(float(scaled) ** (1 / 3))
     while root**3 > scaled:
@@ -43,23 +43,23 @@ K = tuple(_cube_root_fraction(prime) for prime in _primes(ROUNDS))
 INITIAL_STATE = tuple(math.isqrt(prime << 64) & MASK for prime in _primes(8))
 
 
-def rotate_right(x: int, places: int) -> int:
-    """Rotate a 32-bit word."""
-    return (x >> places | x << 32 - places) & MASK
+def rotate_right(x: int, n_bits: int) -> int:
+    """Rotate a 32-bit word to the right by this many bits."""
+    return (x >> n_bits | x << 32 - n_bits) & MASK
 
 
 def small_sigma0(x: int) -> int:
-    """Return sigma0 of the message schedule."""
+    """Return the function sigma0 of the message schedule for a word."""
     return rotate_right(x, 7) ^ rotate_right(x, 18) ^ x >> 3
 
 
 def small_sigma1(x: int) -> int:
-    """Return sigma1 of the message schedule."""
+    """Return the function sigma1 of the message schedule for a word."""
     return rotate_right(x, 17) ^ rotate_right(x, 19) ^ x >> 10
 
 
 def schedule(words: Sequence[int]) -> list[int]:
-    """Expand 16 message words to the 64 that the rounds use."""
+    """Expand the 16 words of a block to the 64 words that the rounds use."""
     w = list(words)
     for t in range(16, ROUNDS):
         w.append((small_sigma1(w[t - 2]) + w[t - 7] + small_sigma0(w[t - 15]) + w[t - 16]) & MASK)
@@ -67,7 +67,7 @@ def schedule(words: Sequence[int]) -> list[int]:
 
 
 def run_rounds(state: Sequence[int], words: Sequence[int], first: int = 0, last: int = ROUNDS) -> list[int]:
-    """Run rounds first .. last - 1 over the expanded words; no feed-forward."""
+    """Run rounds first to last - 1 on a state with the expanded words; the initial state is not added."""
     a, b, c, d, e, f, g, h = state
     for t in range(first, last):
         big_sigma1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25)
@@ -79,23 +79,23 @@ def run_rounds(state: Sequence[int], words: Sequence[int], first: int = 0, last:
 
 
 def compress(state: Sequence[int], block: bytes) -> list[int]:
-    """Return the state after one 64-byte block."""
+    """Return the state after one more 64-byte block."""
     words = schedule(struct.unpack(">16I", block))
     return [(x + y) & MASK for x, y in zip(state, run_rounds(state, words), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderJob:
-    """What stays the same while only the nonce of a header changes; all words big-endian values."""
+    """What stays the same while only the nonce of a header changes. All words are big-endian values."""
 
     midstate: tuple[int, ...]  # 8 words: state after the first 64 bytes
     early: tuple[int, ...]  # 8 words: state after rounds 0 to 2 of the second block
     tail: tuple[int, ...]  # 3 words: bytes 64 to 75 of the header
-    target_top: int  # top 32 bits of the target: a hash with a larger top word is none
+    target_top: int  # top 32 bits of the target: a hash with a larger top word does not meet it
 
 
 def prepare(header: bytes, target: int) -> HeaderJob:
-    """Hash as much of an 80-byte header as does not depend on its nonce."""
+    """Hash the part of an 80-byte header that does not depend on its nonce; return it with the target."""
     midstate = compress(INITIAL_STATE, header[:64])
     tail = struct.unpack(">3I", header[64:76])
     early = run_rounds(midstate, (*tail, 0), 0, NONCE_WORD)

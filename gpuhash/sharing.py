@@ -1,6 +1,6 @@
-"""Run tasks on several threads; the work in them releases the GIL.
+"""Run tasks on several threads; the tasks release the GIL while they work.
 
-The threads stay for the next call: a batch of one block takes less time than starting a thread.
+The threads are kept for the next call, because hashing a block takes less time than starting a thread.
 """
 
 import contextlib
@@ -14,19 +14,19 @@ from gpuhash.errors import InvalidInputError
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-MOST_THREADS = 256  # started only when that many tasks are shared
+MOST_THREADS = 256  # threads start only when there are that many tasks
 THREADS_VARIABLE = "GPUHASH_THREADS"
 
 
 def usable_cpus() -> int:
-    """Count the logical CPUs this process may use."""
+    """Return the number of logical CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def wanted_threads() -> int:
-    """Return how many threads the cpu backend uses: $GPUHASH_THREADS, else one per usable CPU.
+    """Return how many threads the cpu backend uses: $GPUHASH_THREADS, or else one per usable CPU.
 
-    Raises InvalidInputError when the variable is no number from 1 to 256.
+    Raises InvalidInputError if the variable is not a number from 1 to 256.
     """
     text = os.environ.get(THREADS_VARIABLE, "").strip()
     if not text:
@@ -39,9 +39,9 @@ def wanted_threads() -> int:
 
 
 def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) -> None:
-    """Run every task on up to thread_count threads (None: one per task); the calling thread is one of them.
+    """Run every task on up to thread_count threads (None: one per task), the calling thread included.
 
-    After an error no further task begins. When all threads have stopped, the first error is raised here.
+    After an error no further task starts. When all threads have stopped, the first error is raised here.
     """
     waiting = list(reversed(tasks))
     errors: list[Exception] = []
@@ -60,7 +60,7 @@ def share(tasks: Sequence[Callable[[], None]], thread_count: int | None = None) 
     helpers = []
     with contextlib.suppress(RuntimeError):  # no new work is taken while the interpreter ends
         for _ in range(min(thread_count or len(waiting), len(waiting)) - 1):
-            helpers.append(_threads().submit(run))  # noqa: PERF401 - those that were taken count
+            helpers.append(_threads().submit(run))  # noqa: PERF401 - keeps those submitted before an error
     run()
     for helper in helpers:
         if not helper.cancel():  # it has begun
@@ -76,5 +76,5 @@ def _threads() -> "ThreadPoolExecutor":
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="gpuhash")
 
 
-# A child process inherits the memory of the threads, not the threads.
+# A forked child has a copy of the pool but none of its threads, so it makes a pool of its own.
 os.register_at_fork(after_in_child=_threads.cache_clear)

@@ -1,8 +1,8 @@
 """List the variants of each kernel, and choose the one for a device.
 
-An NVIDIA SM has two integer pipes of 64 lanes, ALU and FMA (see kernels/prelude.cuh). The plain variant
-leaves the division of work to the compiler, which puts nearly everything on ALU; the others move
-additions, shifts or rotations to FMA. How much each gains is in limits.py, from the machine code.
+An NVIDIA SM has two integer pipes of 64 lanes, ALU and FMA (see kernels/prelude.cuh). In the plain variant
+the compiler divides the work, and it puts nearly everything on ALU. The other variants move additions, shifts
+or rotations to FMA. `gpuhash limits` prints the gain of each, computed from the machine code.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gpuhash.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to compile a module of kernels."""
+    """One way to compile a module of kernels: its name and the macros to define."""
 
     name: str
     module: str  # sha256 or keccak
@@ -25,20 +25,20 @@ VARIANTS = (
     Variant(name="adds", module="sha256", defines={"ADD_ON_FMA": 1}),
     Variant(name="adds-shifts", module="sha256", defines={"ADD_ON_FMA": 1, "SHIFT_ON_FMA": 1}),
     Variant(name="plain", module="keccak", defines={}),
-    # The five rotations of theta, then nine of rho besides. Nine keep FMA below ALU even where the high
-    # half of a product takes four slots.
+    # theta moves the five rotations of that step; theta-rho also nine of rho. With nine, FMA stays less
+    # busy than ALU even if the high half of a product takes four slots.
     Variant(name="theta", module="keccak", defines={"FMA_ROTATIONS": 0x3E000000}),
     Variant(name="theta-rho", module="keccak", defines={"FMA_ROTATIONS": 0x3E0003FF}),
 )
 
-# For devices with two pipes. "adds" and "theta-rho" win in the model whatever the high
-# half of a product costs, which no vendor document says; "adds-shifts" would need it in two slots.
+# For devices with two pipes. In the model "adds" and "theta-rho" are fastest whatever the high half of a
+# product costs, which no vendor document states; "adds-shifts" is faster only if it costs two slots.
 CHOSEN = {"sha256": "adds", "keccak": "theta-rho"}
-FIRST_WITH_TWO_PIPES = 75  # Turing; before it a product of 32 bits is not one instruction
+FIRST_WITH_TWO_PIPES = 75  # Turing; on older devices a product of 32 bits takes several instructions
 
 
 def variant(module: str, name: str) -> Variant:
-    """Return a variant by name, or raise InvalidInputError with those there are."""
+    """Return the variant of a module with this name; raise InvalidInputError if there is none."""
     for candidate in VARIANTS:
         if candidate.module == module and candidate.name == name:
             return candidate
@@ -47,10 +47,10 @@ def variant(module: str, name: str) -> Variant:
 
 
 def chosen(module: str, compute_capability: str) -> Variant:
-    """Return the variant for a device.
+    """Return the variant of a module that a device should use.
 
-    compute_capability is as CuPy gives it: "90" for 9.0, or a name like "gfx90a" on AMD, where the pipes
-    differ and the compiler decides.
+    compute_capability is written as CuPy gives it: "90" for 9.0, or a name like "gfx90a" on AMD. AMD's pipes
+    differ, so AMD devices use the plain variant.
     """
     two_pipes = compute_capability.isdigit() and int(compute_capability) >= FIRST_WITH_TWO_PIPES
     return variant(module, CHOSEN[module] if two_pipes else "plain")

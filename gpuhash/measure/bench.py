@@ -1,7 +1,7 @@
-"""Measure hashing: verify first, warm up, then time the stages of all backends in turn.
+"""Time the hashing of all backends, after their digests have been verified.
 
-All stages of a case run in turn, one run of each after the other, so that what disturbs the machine
-disturbs all alike, and ratios hold where single figures do not. A figure is the median of its runs.
+All stages of a case run in turn, one run of each after the other. What disturbs the machine then disturbs all
+stages alike, so ratios are reliable even if single figures are not. A figure is the median of its runs.
 """
 
 import logging
@@ -25,31 +25,31 @@ from gpuhash.reference import Algorithm
 log = logging.getLogger("gpuhash")
 
 LEAST_RUNS = 20
-FEWEST_RUNS = 5  # of work so slow that LEAST_RUNS would exceed the time given
+FEWEST_RUNS = 5  # if LEAST_RUNS of slow work would exceed the given time
 LEAST_RUN_S = 0.0005  # shorter work is repeated within a run
 SEARCH = "header-search"
 VERIFIED_MESSAGES = 2000
-REFERENCE_MESSAGES = 20_000  # the reference takes the same time for each, so it need not do them all
+REFERENCE_MESSAGES = 20_000  # the reference hashes only this many: the time per message is the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is hashed: count messages of message_bytes each, or count nonces of a header."""
+    """What a benchmark hashes: `count` messages of message_bytes each, or `count` nonces of a header."""
 
     algorithm: str  # an Algorithm, or header-search
     count: int
     message_bytes: int  # 0 when mixed
-    mixed: bool = False  # lengths as transactions have them
+    mixed: bool = False  # message lengths are like those of transactions
 
     @property
     def which(self) -> Algorithm | None:
-        """The algorithm; None for a header search."""
+        """The hash algorithm; None for a header search."""
         return None if self.algorithm == SEARCH else Algorithm(self.algorithm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One line of a benchmark."""
+    """The figures of one stage of one backend: one line of a benchmark."""
 
     algorithm: str
     backend: str
@@ -62,26 +62,27 @@ class Result:
     hashes_per_s: float
     gigabytes_per_s: float  # of messages
     ratio_to_reference: float | None = None  # median over runs made one after the other
-    limit_hashes_per_s: float | None = None  # of the machine
+    limit_hashes_per_s: float | None = None  # the most that the machine can do
     limit_formula: str = ""
     joules_per_hash: float | None = None  # gross; None where no counter can be read
-    net_joules_per_hash: float | None = None  # less what idling as long would have taken
+    net_joules_per_hash: float | None = None  # without what the idle device would have used in that time
     mean_w: float | None = None
     clock_mhz: float | None = None
 
     @property
     def share_of_limit(self) -> float | None:
-        """Part of the machine's limit that was reached."""
+        """Hashes per second as a part of the most that the machine can do; None if that limit is unknown."""
         return self.hashes_per_s / self.limit_hashes_per_s if self.limit_hashes_per_s else None
 
 
 def run(
     cases: Iterable[Case], backends: Iterable[str], *, seconds: float = 1.0, energy_window_s: float = 0.0
 ) -> Iterator[Result]:
-    """Verify and time every case on every backend; seconds is spent per stage at most, about.
+    """Verify and time every case on every backend, and yield a Result for each stage.
 
-    With an energy window the kernel stage is repeated for that long, after idling as long, on backends
-    whose energy can be read. Raises WrongHashError when a backend is wrong: nothing is timed then.
+    `seconds` is about the longest time spent on a stage. If energy_window_s is above 0, the kernel stage is
+    then repeated for that long, after an idle time of the same length, on backends whose energy can be read.
+    Raises WrongHashError before anything is timed if a backend gives wrong digests.
     """
     names = list(dict.fromkeys(["reference", *backends]))
     for case in cases:
@@ -89,7 +90,7 @@ def run(
 
 
 def messages_of(case: Case) -> Messages:
-    """Random messages of a case; random because the power a device draws depends on its data."""
+    """Return the messages of a case; they are random because the power of a device depends on its data."""
     if case.mixed:
         return check.random_messages(case.count, seed=1)
     return np.random.default_rng(1).integers(0, 256, (case.count, case.message_bytes), np.uint8)
@@ -110,7 +111,7 @@ def _run_case(case: Case, names: list[str], seconds: float, energy_window_s: flo
 
 
 def _stages(case: Case, name: str) -> list[Stage]:
-    """Stages of one backend, after its digests were compared with the reference."""
+    """Compare a backend with the reference, and return the stages to time; `name` is the backend's."""
     which = case.which
     if which is None:
         check.compare_search(choose(name), seed=1)
@@ -130,10 +131,13 @@ def _first(messages: Messages, count: int) -> Messages:
 
 
 def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
-    """Run the stages in turn and return for each the seconds of one call, run by run."""
+    """Run the stages in turn; return for each stage the seconds per call, one number per run.
+
+    `seconds` is about the time to spend per stage.
+    """
     repeats = []
     longest = 0.0
-    for stage in timed:  # this also warms up: compiles, allocates, fills caches
+    for stage in timed:  # the first call also compiles, allocates and fills caches
         stage.work()
         stage.wait()
         once = _time(stage, 1)
@@ -163,7 +167,7 @@ def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
     if case.mixed:
         _flat, offsets = check.random_messages(case.count, seed=1)
         message_bytes = int(offsets[-1]) // case.count
-    # The model is of one device, of the chosen variant, and of messages of one length.
+    # The model of a limit holds for one device, the chosen variant and messages of one length.
     several = stage.backend == "cuda" and stage.name == "end-to-end" and len(devices()) > 1
     fits = not several and not case.mixed and not stage.name.startswith("kernel ")
     top = ceiling.of(stage.backend, case.which, message_bytes) if fits else None
@@ -197,7 +201,7 @@ def _with_energy(result: Result, stage: Stage, window_s: float) -> Result:
     try:
         spent, runs = energy.measure(meter, work, window_s=window_s)
     except BackendUnavailableError as error:
-        log.warning("no energy of %s on %s: %s", result.algorithm, result.backend, error)
+        log.warning("the energy of %s on %s is unknown: %s", result.algorithm, result.backend, error)
         return result
     hashes = runs * stage.hashes
     return replace(

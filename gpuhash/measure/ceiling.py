@@ -1,4 +1,4 @@
-"""What this machine could do at most, for the share a benchmark prints."""
+"""Compute the most hashes that this machine can do, so that a benchmark can print the share it reached."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,14 +12,17 @@ from gpuhash.reference import Algorithm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The most hashes per second, and how that was worked out."""
+    """The most hashes per second that a backend can do, and the formula that gives this number."""
 
     hashes_per_s: float
     formula: str
 
 
 def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
-    """Return the ceiling of a backend; which is None for a header search. None where no model fits."""
+    """Return the most that a backend can do on this machine; None if there is no model for this case.
+
+    `which` is the algorithm, or None for a header search.
+    """
     if backend == "cpu":
         operations = cpu_limit.operations_per_hash(which, message_bytes)
         rate = _vector_operations_per_s() * cpu_limit.lanes_of(which) / operations
@@ -44,7 +47,7 @@ def _of_device(device: CudaDevice, which: Algorithm | None, message_bytes: int) 
 
 
 def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
-    """Name the kernel that has a model."""
+    """Return the name of the kernel whose instructions were counted for this case; None if there is none."""
     if which is None:
         return "search"
     if message_bytes != FAST_LENGTH or which is Algorithm.SHA256:

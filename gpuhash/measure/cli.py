@@ -1,4 +1,4 @@
-"""The commands of gpuhash that measure: bench and sweep."""
+"""Define the commands of gpuhash that measure: bench and sweep."""
 
 import statistics
 from collections.abc import Iterator
@@ -24,20 +24,20 @@ BLOCK_TRANSACTIONS = 2500
 DEFAULT_BATCHES = (1000, 100_000)
 SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
-MOST_BYTES = 1 << 26  # of one batch in the grid of sizes
-WIDTH = 200  # tables are as wide as they are, whatever the terminal
+MOST_BYTES = 1 << 26  # most bytes of a batch in the grid of sizes
+WIDTH = 200  # of tables, whatever the width of the terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """Where results are kept, each where asked for."""
+    """The files that results are written to; None for a format that the user did not ask for."""
 
     json: Path | None
     csv: Path | None
     plot: Path | None
 
     def require(self) -> None:
-        """Find out before a long measurement whether its results can be kept."""
+        """Open every file for writing, before a long measurement; raise GpuhashError if one fails."""
         if self.plot is not None:
             plot.require(self.plot)
         for path in (self.json, self.csv, self.plot):
@@ -48,7 +48,7 @@ class _Files:
                 raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
 
     def write(self, results: list[Result], beside: list[peers.PeerResult]) -> None:
-        """Write results, and those beside other programs."""
+        """Write the results, and the comparisons with other programs, to the files."""
         if self.json is not None:
             self.json.write_text(report.to_json(machine.describe(), results, beside))
         if self.csv is not None:
@@ -114,7 +114,7 @@ def sweep(
     ] = 10.0,
 ) -> None:
     """Measure energy per hash of the header search at several clocks of a GPU, then restore them."""
-    # Refused before anything is loaded or looked for.
+    # The sweep is refused before NVML is loaded and a GPU is opened.
     if not allow_clock_changes:
         clock_sweep.refuse()
     nvml = energy.load_nvml()
@@ -146,7 +146,7 @@ def sweep(
 def _compare(before: Path, after: Path) -> None:
     lines = report.compare(report.load(before), report.load(after))
     if not lines:
-        raise InvalidInputError(f"{before} and {after} measured nothing in common")
+        raise InvalidInputError(f"{before} and {after} have no measurement in common")
     Console(width=WIDTH).print(tables.of_comparison(lines))
 
 
@@ -217,6 +217,6 @@ def _peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
 
 
 def _kernel_rate(stage: stages.Stage) -> float:
-    """Measure hashes per second of a stage: the median of a few calls."""
+    """Measure and return the hashes per second of a stage: the median of a few calls."""
     times = benchmark.time_together([stage], seconds=2.0)[0]
     return stage.hashes / statistics.median(times)

@@ -1,9 +1,9 @@
-"""The most hashes this CPU can do: vector operations per hash, and how many it can do in a second.
+"""Compute the most hashes that this CPU can do, from its vector operations per second and per hash.
 
-    hashes/s = measured vector operations/s * lanes / operations per hash
+  hashes/s = measured vector operations/s * lanes / operations per hash
 
-The rate is measured on all threads with additions and XORs that do not wait for each other; no program on
-these vectors can do more. The operations are counted in the code that is emitted, without those that are
+The rate is measured on all threads with additions and XORs that do not wait for each other; no program that
+uses these vectors can do more. The operations are counted in the code that is emitted, without those that are
 the same for every message, that add nothing, or whose result is not used.
 """
 
@@ -26,17 +26,20 @@ from gpuhash.reference import Algorithm
 from gpuhash.sharing import share
 
 FORMULA = "measured vector operations/s * lanes / operations per hash"
-CHAINS = 12  # independent chains: more than any CPU has ports times latency
+CHAINS = 12  # independent chains: more than ports times latency of any CPU
 STEPS = 8
 ROUNDS = 40_000
 REPEATS = 7
-# What a rotation costs where there is no instruction for it: two shifts and an OR.
+# A rotation without an instruction of its own costs two shifts and an OR.
 ROTATION_OPERATIONS = 1 if AVX512 else 3
 
 
 @intrinsic
 def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Do rounds * CHAINS * STEPS * 2 operations on u32[CHAINS][lanes] at an address, all in registers."""
+    """Emit code that does rounds * CHAINS * STEPS * 2 vector operations, all in registers.
+
+    `state` is the address of u32[CHAINS][lanes], which is loaded before and stored after.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         rounds, state = arguments
@@ -49,7 +52,7 @@ def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
         carried = [builder.phi(value.type) for value in before]
         chains = carried[1:]
         for step in range(STEPS):
-            # Two kinds of operation in turn, which cannot be merged into one.
+            # An addition and an XOR in turn: the compiler cannot merge them into one operation.
             chains = [
                 lanes.xor(lanes.add(chain, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
                 for chain in chains
@@ -73,9 +76,9 @@ def _spin_often(rounds: int, state: Any) -> Any:
 
 
 def operations_per_s(thread_count: int) -> float:
-    """Measure vector operations per second of thread_count threads that work at once.
+    """Measure the vector operations per second of thread_count threads that work at the same time.
 
-    Each thread counts the CPU time it was given, so that other programs do not lower the figure.
+    Each thread counts only the CPU time that it got, so other programs do not lower the figure.
     """
     rates: list[float] = []
     share([partial(_measure_thread, rates)] * thread_count, thread_count)
@@ -94,7 +97,10 @@ def _measure_thread(rates: list[float]) -> None:
 
 
 def operations_per_hash(which: Algorithm | None, length: int) -> int:
-    """Vector operations for one message in every lane; which is None for a step of a header search."""
+    """Return the vector operations that hash one message of `length` bytes in every lane.
+
+    `which` is the algorithm, or None for one step of a header search.
+    """
     if which is None:
         return _search_operations()
     if which in (Algorithm.SHA256, Algorithm.SHA256D):
@@ -105,7 +111,7 @@ def operations_per_hash(which: Algorithm | None, length: int) -> int:
 
 
 def lanes_of(which: Algorithm | None) -> int:
-    """Messages that one group holds."""
+    """Return how many messages are hashed together with an algorithm; None stands for the header search."""
     return cpu_keccak.LANES if which in (Algorithm.KECCAK256, Algorithm.SHA3_256) else cpu_sha256.LANES
 
 
@@ -144,7 +150,10 @@ def _permute_operations(wanted: int) -> int:
 def _count(
     emit: Callable[[Lanes, list[Any], list[Any]], list[Any]], *, bits: int, varying: int, fixed: int = 0
 ) -> int:
-    """Count the operations that the results need and that depend on a varying word."""
+    """Count the emitted vector operations that the results need and that depend on a varying word.
+
+    `emit` gets `varying` vectors that differ per message and `fixed` vectors that do not.
+    """
     vector = ir.VectorType(ir.IntType(bits), VECTOR_BITS // bits)
     signature = ir.FunctionType(ir.VoidType(), [vector] * (varying + fixed))
     function = ir.Function(ir.Module(), signature, "counted")
@@ -161,7 +170,7 @@ def _count(
         if users[id(instruction)]:
             needed.append(instruction)
             users.update(map(id, instruction.operands))
-    # A sum that only another sum uses is counted with that one.
+    # A sum that is only a term of another sum is counted as part of the other sum.
     parts = {
         id(operand)
         for instruction in needed
@@ -172,7 +181,10 @@ def _count(
 
 
 def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
-    """Vector operations of one instruction; terms that are the same for every message are one term."""
+    """Return the vector operations of one instruction; all fixed terms of a sum count as one term.
+
+    `parts` and `changing` are ids of instructions: sums counted within other sums, and values that vary.
+    """
     if instruction.opname == "call" and "fshl" in instruction.callee.name:
         return ROTATION_OPERATIONS
     if instruction.opname != "add":
@@ -185,7 +197,7 @@ def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
 
 
 def _terms(instruction: Any, parts: set[int]) -> list[Any]:
-    """Terms of a sum, those of the sums in it included."""
+    """Return the terms of a sum, with the terms of the sums inside it."""
     return [
         term
         for operand in instruction.operands

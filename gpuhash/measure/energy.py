@@ -1,14 +1,14 @@
-"""Energy of a device over a stretch of work, from its own counter.
+"""Measure the energy that a device uses for some work, with the device's own counter.
 
 Two counters are read: NVML's total energy of an NVIDIA GPU (millijoules since the driver was loaded, Volta
-and later) and RAPL's packages of a CPU (microjoules, readable by root on most systems). Where there is
-none, energy is unknown and is shown as n/a; it is never taken to be 0.
+and later) and the packages of a CPU in RAPL (microjoules, readable only by root on most systems). Without a
+counter the energy is unknown and shown as n/a, never as 0.
 
-A counter moves in steps of 20 to 100 ms, so a window begins and ends where it has just moved and lasts
-seconds: at 5 s the error is about 4 percent, at 10 s about 2. NVML's power reading is an average over a
-second on most GPUs and covers a quarter of the time on A100 and H100 (arXiv:2312.02741), so it is not used.
-Whether the energy counter has the same gap is not documented; steady work, as here, does not depend on it.
-Power depends on data: hash random bytes, not zeros.
+A counter moves in steps of 20 to 100 ms. A window therefore begins and ends when the counter has just moved,
+and lasts seconds: at 5 s the error is about 4 percent, at 10 s about 2. NVML's power reading is not used: it
+is an average over a second on most GPUs, and on A100 and H100 it covers a quarter of the time
+(arXiv:2312.02741). Whether the energy counter misses time in the same way is not documented; for steady work
+this does not matter. Power depends on data, so hash random bytes, not zeros.
 """
 
 import contextlib
@@ -28,62 +28,63 @@ STANDSTILL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """What a stretch of work took."""
+    """The energy and time that some work took."""
 
     seconds: float
-    joules: float  # gross: all the device took
-    idle_w: float  # its power in the window before, doing nothing
-    clock_mhz: float | None  # mean over the work, where it can be read
+    joules: float  # gross: all that the device used
+    idle_w: float  # its power while idle, in the window before
+    clock_mhz: float | None  # mean over the work; None where it cannot be read
 
     @property
     def mean_w(self) -> float:
-        """Mean power over the work."""
+        """Mean power during the work, in watts."""
         return self.joules / self.seconds
 
     @property
     def net_joules(self) -> float:
-        """Joules beyond what idling as long would have taken."""
+        """Energy of the work without what the idle device would have used in the same time."""
         return self.joules - self.idle_w * self.seconds
 
 
 class Meter(Protocol):
-    """A counter that only rises."""
+    """An energy counter of a device; it never falls."""
 
     name: str
 
     def joules(self) -> float:
-        """Energy since some moment in the past."""
+        """Return the energy used since some fixed moment in the past."""
 
     def clock_mhz(self) -> float | None:
-        """Clock now, or None where it cannot be read."""
+        """Return the present clock of the device, or None if it cannot be read."""
 
 
 class NvmlMeter:
-    """NVML's energy counter of one GPU."""
+    """NVML's energy counter of one GPU, which is named by its PCI address."""
 
     def __init__(self, nvml: Any, pci_bus_id: str) -> None:
         self._nvml = nvml
         self._handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
         self.name = f"NVML, GPU {pci_bus_id}"
-        self.joules()  # raises here, not in the middle of a measurement
+        self.joules()  # if the counter cannot be read, raise now and not during a measurement
 
     def joules(self) -> float:
-        """Energy since the driver was loaded."""
+        """Return the energy used since the driver was loaded."""
         return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
 
     def clock_mhz(self) -> float | None:
-        """Clock of the multiprocessors now."""
+        """Return the present clock of the multiprocessors."""
         return float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
 
 
 class RaplMeter:
-    """The packages of RAPL, added up; their counters wrap around and are followed across that."""
+    """The sum of the RAPL counters of all CPU packages; a counter that wraps around is followed."""
 
     name = "RAPL, all packages"
 
     def __init__(self, root: Path = RAPL_ROOT) -> None:
-        # A package has parts, such as its cores, and on some machines the platform (psys) contains it: to
-        # count those too would be to count twice. AMD uses the same names.
+        # Only packages are counted. RAPL also lists the parts of a package, such as its cores, and on some
+        # machines the platform (psys) that contains it: adding those would count energy twice. AMD uses
+        # the same names.
         self._folders = [
             file.parent
             for file in sorted(root.glob("intel-rapl:*/name"))
@@ -96,7 +97,7 @@ class RaplMeter:
         self._total = 0
 
     def joules(self) -> float:
-        """Energy since this meter was made."""
+        """Return the energy used since this meter was made."""
         for i, folder in enumerate(self._folders):
             now = self._read(folder, "energy_uj")
             self._total += (now - self._last[i]) % (self._ranges[i] + 1)
@@ -104,7 +105,7 @@ class RaplMeter:
         return self._total / 1e6
 
     def clock_mhz(self) -> float | None:
-        """RAPL knows no clock."""
+        """Return None: RAPL does not report a clock."""
         return None
 
     @staticmethod
@@ -116,11 +117,11 @@ class RaplMeter:
 
 
 def load_nvml() -> Any:
-    """Import and start NVML, or raise BackendUnavailableError."""
+    """Import NVML's Python module and start it; raise BackendUnavailableError if that fails."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception as error:  # its own exceptions exist only where it could be imported
+    except Exception as error:  # NVML's own exceptions exist only after the import
         raise BackendUnavailableError(
             f"no NVML: {error}; it comes with the driver, and pip install nvidia-ml-py reads it"
         ) from error
@@ -128,7 +129,7 @@ def load_nvml() -> Any:
 
 
 def gpu_meter(pci_bus_id: str) -> Meter | None:
-    """Return the meter of a GPU, or None where its energy cannot be known."""
+    """Return the energy meter of a GPU, or None if its energy cannot be read."""
     with contextlib.suppress(BackendUnavailableError):
         nvml = load_nvml()
         with contextlib.suppress(nvml.NVMLError):
@@ -137,7 +138,7 @@ def gpu_meter(pci_bus_id: str) -> Meter | None:
 
 
 def cpu_meter() -> Meter | None:
-    """Return the meter of the CPU, or None where its energy cannot be known."""
+    """Return the energy meter of the CPU, or None if its energy cannot be read."""
     with contextlib.suppress(BackendUnavailableError):
         return RaplMeter()
     return None
@@ -145,7 +146,7 @@ def cpu_meter() -> Meter | None:
 
 @dataclass(slots=True)
 class Clock:
-    """Time as a measurement sees it; a test brings its own."""
+    """The functions that tell time and wait; a test passes its own."""
 
     now: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
@@ -154,9 +155,9 @@ class Clock:
 def measure(
     meter: Meter, work: Callable[[], None], *, window_s: float = 5.0, clock: Clock | None = None
 ) -> tuple[Energy, int]:
-    """Idle for window_s, then repeat work for at least as long; return its energy and how often it ran.
+    """Idle for window_s, then repeat work for at least as long; return the energy and how often work ran.
 
-    work returns when the device is done. Both windows begin and end with a step of the counter.
+    work must return only when the device is done. Both windows begin and end when the counter moves.
     """
     clock = clock or Clock()
     idle_seconds, idle_joules, _, _ = _window(meter, lambda: clock.sleep(POLL_S), window_s, clock)
@@ -169,7 +170,10 @@ def measure(
 def _window(
     meter: Meter, work: Callable[[], None], window_s: float, clock: Clock
 ) -> tuple[float, float, int, list[float]]:
-    """Repeat work from one step of the counter to another: seconds, joules, runs, clocks seen."""
+    """Repeat work for at least window_s, from one step of the counter to another.
+
+    Returns the seconds, joules and runs between the two steps, and the clocks seen.
+    """
     steps = _steps(meter, work, clock)
     begin_s, begin_joules, begin_runs, _ = next(steps)
     clocks = []
@@ -184,7 +188,10 @@ def _window(
 def _steps(
     meter: Meter, work: Callable[[], None], clock: Clock
 ) -> Iterator[tuple[float, float, int, float | None]]:
-    """Repeat work; after each run in which the counter moved give time, joules, runs and clock."""
+    """Repeat work without end; yield (time, joules, runs, clock) after each run in which the counter moved.
+
+    Raises BackendUnavailableError if the counter has not moved for STANDSTILL_S.
+    """
     before = meter.joules()
     still_since = clock.now()
     runs = 0

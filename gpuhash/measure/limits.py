@@ -1,14 +1,15 @@
-"""The static model: the most hashes a GPU can do, from the machine code and the width of its pipes.
+"""Model the most hashes that a GPU can do, from the machine code and the width of the GPU's pipes.
 
 A streaming multiprocessor (SM) of compute capability 7.5 and later starts, per clock, 64 lanes on the ALU
 pipe, 64 on the FMA pipe, and 128 instructions altogether. A hash therefore takes at least
 
-    cycles = max(ALU / 64, FMA / 64, all / 128)    per SM
-    hashes/s = SMs * clock / cycles
+  cycles = max(ALU / 64, FMA / 64, all / 128)    per SM
+  hashes/s = SMs * clock / cycles
 
-kernels/instructions.csv holds what NVRTC makes of kernels/*.cu; tests/gpuhash/measure/test_machine_code.py
-counts again. Published speeds of a plain program (hashcat) lie within two percent of this model on three
-generations, which is what makes it worth printing. It is a model, never a measured speed.
+kernels/instructions.csv holds the instruction counts of the code that NVRTC makes of kernels/*.cu;
+tests/gpuhash/measure/test_machine_code.py counts them again. Published speeds of a plain program (hashcat)
+lie within two percent of this model on three generations of GPUs. The result is a model, never a measured
+speed.
 """
 
 import csv
@@ -26,7 +27,7 @@ ISSUES_PER_CLOCK = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What the model says about one kernel."""
+    """The instruction counts of one kernel variant on one architecture, and the limits they give."""
 
     architecture: str
     module: str
@@ -36,7 +37,7 @@ class Limit:
 
     @property
     def busy_cycles(self) -> dict[str, float]:
-        """Clocks per hash that each resource of an SM is busy."""
+        """Clocks per hash during which each resource of an SM is busy, by name of the resource."""
         return {
             "ALU": self.instructions.alu / LANES_PER_PIPE,
             "FMA": self.instructions.fma / LANES_PER_PIPE,
@@ -45,23 +46,23 @@ class Limit:
 
     @property
     def cycles_per_hash(self) -> float:
-        """Clocks per hash of one SM: those of its busiest resource."""
+        """Clocks that one SM needs per hash: those of its busiest resource."""
         return max(self.busy_cycles.values())
 
     @property
     def bound_by(self) -> str:
-        """Return the busiest resource."""
+        """Return the name of the busiest resource: ALU, FMA or issue."""
         return max(self.busy_cycles, key=lambda name: self.busy_cycles[name])
 
     def hashes_per_s(self, sm_count: int, clock_mhz: float) -> float:
-        """Return the most hashes a device can do in a second."""
+        """Return the most hashes per second of a device with sm_count multiprocessors at this clock."""
         return sm_count * clock_mhz * 1e6 / self.cycles_per_hash
 
 
 def for_architecture(architecture: str) -> list[Limit]:
     """Return the limits of every kernel and variant on an architecture such as sm_90.
 
-    Raises InvalidInputError for one that was never counted.
+    Raises InvalidInputError if the instructions were never counted for this architecture.
     """
     limits = [limit for limit in counted() if limit.architecture == architecture]
     if not limits:
@@ -71,14 +72,17 @@ def for_architecture(architecture: str) -> list[Limit]:
 
 
 def nearest(compute_capability: int) -> str:
-    """Return the counted architecture for a device: the last one not newer than it (90 for 9.0)."""
+    """Return the architecture whose counts apply to a device: the newest counted one that is not newer.
+
+    compute_capability is without the point, 90 for 9.0. A device older than all counted ones gets the oldest.
+    """
     known = sorted({int(limit.architecture.removeprefix("sm_")) for limit in counted()})
     return f"sm_{max((number for number in known if number <= compute_capability), default=known[0])}"
 
 
 @cache
 def counted() -> tuple[Limit, ...]:
-    """Read kernels/instructions.csv."""
+    """Read kernels/instructions.csv and return its rows as Limits."""
     text = (resources.files("gpuhash") / "kernels" / "instructions.csv").read_text()
     return tuple(
         Limit(

@@ -1,4 +1,4 @@
-"""What this machine is: enough to say what a number was measured on."""
+"""Describe this machine, so that a measurement can say what it was made on."""
 
 import os
 import platform
@@ -18,21 +18,21 @@ FEATURES = ("avx2", "avx512f", "avx512vl", "sha_ni")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Facts about the host; strings as the system reports them."""
+    """Facts about the machine, as strings that the system reports."""
 
     cpu: str
     cpu_count: int  # logical CPUs this process may use
-    cpu_threads: int  # that the cpu backend uses
+    cpu_threads: int  # threads of the cpu backend
     cpu_features: tuple[str, ...]
     memory_bytes: int
     system: str
     python: str
     packages: dict[str, str]  # installed version by package name
-    gpus: tuple[str, ...]  # product, size and chosen variants of each, as CuPy numbers them
+    gpus: tuple[str, ...]  # name, size and chosen variants of each, in CuPy's order
 
 
 def describe() -> Machine:
-    """Read the facts from the running system."""
+    """Read the facts about the machine from the running system."""
     model, flags = _cpu_model_and_flags(Path("/proc/cpuinfo"))
     return Machine(
         cpu=model or platform.processor() or platform.machine(),

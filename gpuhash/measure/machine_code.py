@@ -1,4 +1,4 @@
-"""Compile every variant for every architecture and count its instructions."""
+"""Compile every kernel variant for every GPU architecture and count its instructions."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
@@ -7,7 +7,7 @@ from gpuhash.measure import nvrtc, sass
 from gpuhash.measure.limits import Limit
 from gpuhash.variants import VARIANTS, Variant
 
-# Kernels whose loop is one hash, so that its instructions are those of one hash.
+# Kernels whose innermost loop computes one hash, so the instructions of the loop are those of one hash.
 ONE_HASH = {"sha256": ("search", "merkle_nodes"), "keccak": ("hash_64_bytes",)}
 HEADER = "architecture,module,variant,kernel,alu,fma,total,local"
 
@@ -15,7 +15,10 @@ HEADER = "architecture,module,variant,kernel,alu,fma,total,local"
 def recount(
     architectures: Iterable[str] = nvrtc.ARCHITECTURES, variants: Iterable[Variant] = VARIANTS
 ) -> Iterator[Limit]:
-    """Compile and count; needs NVRTC and nvdisasm, no GPU. Raises BackendUnavailableError without them."""
+    """Compile each variant for each architecture, and yield the instruction counts of each kernel.
+
+    This needs NVRTC and nvdisasm but no GPU. Raises BackendUnavailableError if one of them is missing.
+    """
     chosen = tuple(variants)
     for architecture in architectures:
         for variant in chosen:
@@ -31,6 +34,6 @@ def recount(
 
 
 def csv_line(limit: Limit) -> str:
-    """Return a limit as a line of kernels/instructions.csv."""
+    """Return a Limit as a line of kernels/instructions.csv."""
     names = (limit.architecture, limit.module, limit.variant, limit.kernel)
     return ",".join([*names, *map(str, astuple(limit.instructions))])

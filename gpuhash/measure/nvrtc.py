@@ -1,7 +1,8 @@
 """Compile kernels for any NVIDIA architecture with NVRTC alone: no GPU, no driver, no CUDA headers.
 
-NVRTC comes with the CUDA toolkit or from PyPI (nvidia-cuda-nvrtc). The cuda backend does not need this:
-CuPy compiles for the device it runs on. This is for looking at what the compiler makes of a kernel.
+NVRTC comes with the CUDA toolkit or from PyPI (nvidia-cuda-nvrtc). The cuda backend does not need this
+module: CuPy compiles for the device that it runs on. This module lets a test see what the compiler makes of a
+kernel.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one kernel occupies."""
+    """Registers and memory that one compiled kernel needs."""
 
     registers: int  # per thread
     spill_bytes: int  # per thread: stores and loads together
@@ -31,17 +32,17 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """Machine code of one module."""
+    """Machine code of one module, with the resources of its kernels."""
 
     cubin: bytes
     kernels: dict[str, Resources]  # by name
 
 
 def compile_variant(variant: Variant, architecture: str) -> Compiled:
-    """Compile a module for an architecture such as sm_90.
+    """Compile a kernel variant for an architecture such as sm_90.
 
-    Raises BackendUnavailableError without NVRTC, InvalidInputError with the compiler's words when it
-    refuses.
+    Raises BackendUnavailableError if NVRTC is missing, and InvalidInputError with the compiler's message if
+    it refuses the source or the architecture.
     """
     nvrtc = _library()
     program = ctypes.c_void_p()
@@ -65,7 +66,7 @@ def compile_variant(variant: Variant, architecture: str) -> Compiled:
 
 
 def wheel_files(pattern: str) -> list[Path]:
-    """Files of NVIDIA's PyPI packages that match a pattern, newest version last."""
+    """Return the files of NVIDIA's PyPI packages that match a glob pattern, the newest version last."""
     return sorted(Path(sysconfig.get_paths()["purelib"]).glob(f"nvidia/*/{pattern}"))
 
 
@@ -73,7 +74,7 @@ def wheel_files(pattern: str) -> list[Path]:
 def _library() -> ctypes.CDLL:
     names = [str(path) for path in reversed(wheel_files("lib/libnvrtc.so.*")) if "alt" not in path.name]
     for name in (*names, ctypes.util.find_library("nvrtc") or "libnvrtc.so"):
-        with contextlib.suppress(OSError):  # not this one
+        with contextlib.suppress(OSError):  # try the next library
             return ctypes.CDLL(name)
     raise BackendUnavailableError(
         "NVRTC is not installed; pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
@@ -95,7 +96,7 @@ def _check(nvrtc: ctypes.CDLL, status: int) -> None:
 
 
 def _resources(log: str) -> dict[str, Resources]:
-    """Read the report of ptxas: three lines per kernel."""
+    """Read the resources of each kernel from the log of ptxas; return them by kernel name."""
     found = {}
     for name, stack, stores, loads, registers in re.findall(
         r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "

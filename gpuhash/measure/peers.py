@@ -1,8 +1,8 @@
-"""Other programs that hash, run beside ours where they are installed.
+"""Run other programs that hash in turn with ours, if they are installed, and compare the speeds.
 
-hashcat makes its candidates on the device and keeps no digest, so it is compared with our kernel stage: mode
-21400, SHA-256 of a binary SHA-256, is the nearest published thing to a header search, and 17800 is
-Keccak-256. openssl speed hashes one buffer again and again on one core.
+hashcat makes its candidates on the device and keeps no digest, so it is compared with our kernel stage. Its
+mode 21400, SHA-256 of a binary SHA-256, is the closest published mode to a header search; mode 17800 is
+Keccak-256. openssl speed hashes one buffer again and again, on every core.
 """
 
 import os
@@ -24,11 +24,11 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerResult:
-    """Ours and another program in turn."""
+    """Speeds of gpuhash and of another program that ran in turn."""
 
     algorithm: str
     backend: str
-    peer: str  # with its mode or options
+    peer: str  # name of the other program, with its mode or options
     rounds: int
     hashes_per_s: float  # ours, median
     peer_hashes_per_s: float  # median
@@ -36,7 +36,7 @@ class PeerResult:
 
 
 def with_peers(algorithms: Iterable[str]) -> list[str]:
-    """Return the algorithms that an installed program also has."""
+    """Return those of the algorithms that an installed program (hashcat or openssl) also has."""
     found = set(HASHCAT_MODES if shutil.which("hashcat") else ())
     found |= set(OPENSSL_NAMES if shutil.which("openssl") else ())
     return [name for name in algorithms if name in found]
@@ -45,9 +45,10 @@ def with_peers(algorithms: Iterable[str]) -> list[str]:
 def beside_hashcat(
     algorithm: str, backend: str, ours: Callable[[], float], rounds: int = 3
 ) -> PeerResult | None:
-    """Run ours and hashcat in turn; None when hashcat is not installed or has no such mode.
+    """Run ours and hashcat in turn and return both speeds.
 
-    ours returns hashes per second. Raises GpuhashError with hashcat's words when it fails.
+    `ours` measures and returns our hashes per second. Returns None if hashcat is not installed or has no mode
+    for the algorithm. Raises GpuhashError with hashcat's output if it prints no speed.
     """
     mode = HASHCAT_MODES.get(algorithm)
     if mode is None or shutil.which("hashcat") is None:
@@ -59,7 +60,11 @@ def beside_hashcat(
 def beside_openssl(
     algorithm: str, backend: str, message_bytes: int, ours: Callable[[], float], rounds: int = 3
 ) -> PeerResult | None:
-    """Run ours and openssl speed on all cores in turn; None when it is not installed or lacks the hash."""
+    """Run ours and openssl speed on all cores in turn and return both speeds.
+
+    `ours` measures and returns our hashes per second. Returns None if openssl is not installed or lacks the
+    algorithm, and for a backend other than cpu. Raises GpuhashError if openssl prints no speed.
+    """
     name = OPENSSL_NAMES.get(algorithm)
     if name is None or backend != "cpu" or shutil.which("openssl") is None:
         return None
@@ -68,18 +73,18 @@ def beside_openssl(
 
 
 def hashcat(mode: int, backend: str) -> float:
-    """Return the hashes per second of hashcat's own benchmark, on all CPUs or on its first GPU."""
+    """Run hashcat's own benchmark; return its hashes per second on all CPUs, or on the first GPU."""
     text = _run(["hashcat", "-b", "-D", HASHCAT_TYPES[backend], "-m", str(mode), "--force"])
     speeds = re.findall(r"^Speed\.#(\S+?)\.*: +([\d.]+) ([kMG]?)H/s", text, re.MULTILINE)
     if not speeds:
         raise GpuhashError(f"hashcat -m {mode} gave no speed: {text.strip()[-300:]}")
-    # With several devices the last line, #*, is their sum. Our kernel stage runs on one GPU.
+    # With several devices the last line, #*, is the sum of all. Our kernel stage runs on one GPU only.
     _device, number, unit = speeds[0 if backend == "cuda" else -1]
     return float(number) * UNITS[unit]
 
 
 def openssl(name: str, message_bytes: int) -> float:
-    """Return the hashes per second of openssl speed on every core."""
+    """Run openssl speed on every core; return its hashes per second for messages of message_bytes."""
     cores = str(len(os.sched_getaffinity(0)))
     command = ["openssl", "speed", "-mr", "-seconds", "1", "-bytes", str(message_bytes), "-multi", cores]
     text = _run([*command, "-evp", name])

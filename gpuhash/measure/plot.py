@@ -1,4 +1,4 @@
-"""A chart of a benchmark: throughput against batch size, one panel per algorithm and message size."""
+"""Draw a benchmark: throughput against batch size, one panel per algorithm and message size."""
 
 import importlib
 import math
@@ -13,10 +13,10 @@ COLOURS = {"reference": "#7f7f7f", "cpu": "#1f77b4", "cuda": "#2ca02c"}
 
 
 def write_svg(results: Iterable[Result], path: Path) -> None:
-    """Draw results and write them as SVG.
+    """Draw results and write them to an SVG file.
 
-    Raises BackendUnavailableError when vl-convert-python is not installed, InvalidInputError when there is
-    nothing to draw or the file is not called .svg.
+    Raises BackendUnavailableError if vl-convert-python is not installed, and InvalidInputError if there are
+    no results or the file name does not end in .svg.
     """
     converter = require(path)
     rows = list(results)
@@ -26,7 +26,7 @@ def write_svg(results: Iterable[Result], path: Path) -> None:
 
 
 def require(path: Path) -> Any:
-    """Return what draws; raises as write_svg does, which is better known before a measurement."""
+    """Return the module that draws; raise the errors of `write_svg` before a long measurement."""
     if path.suffix != ".svg":
         raise InvalidInputError(f"the chart is SVG; {path} does not end in .svg")
     try:
@@ -38,7 +38,7 @@ def require(path: Path) -> Any:
 
 
 def specification(results: list[Result]) -> dict[str, Any]:
-    """Return the chart as Vega-Lite: a colour per backend, a dash per stage."""
+    """Return the chart as a Vega-Lite document: a colour per backend, a dash pattern per stage."""
     panels = [_panel(result) for result in results]
     rows = [
         {
@@ -76,7 +76,7 @@ def specification(results: list[Result]) -> dict[str, Any]:
 
 
 def _panel(result: Result) -> str:
-    """Name the panel of a result: algorithm and message size."""
+    """Return the title of a result's panel: algorithm and message size."""
     return f"{result.algorithm}, {'about ' if result.mixed else ''}{_size(result.message_bytes)}"
 
 
@@ -90,7 +90,7 @@ def _colours(backends: set[str]) -> dict[str, Any]:
 
 
 def _dashes(stages: set[str]) -> dict[str, Any]:
-    """Return a dash per stage, end-to-end first and solid; the legend's strokes are long enough to tell."""
+    """Return a dash pattern per stage: end-to-end is first and solid, and the legend shows long strokes."""
     return {
         "field": "stage",
         "title": None,
@@ -106,7 +106,7 @@ def _dashes(stages: set[str]) -> dict[str, Any]:
 
 
 def _axis(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
-    """Return a logarithmic axis from the power of ten below all values to the one above."""
+    """Return a logarithmic axis that covers all values, from a power of ten to a power of ten."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     powers = [10.0**exponent for exponent in range(first, max(last, first + 1) + 1)]
     return {
@@ -119,7 +119,7 @@ def _axis(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _size(count: int) -> str:
-    """Write a number of bytes: 64 B, 4 KiB, 1 MiB."""
+    """Format a number of bytes: 64 B, 4 KiB, 1 MiB."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit and count % unit == 0:
             return f"{count // unit} {name}"

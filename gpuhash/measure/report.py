@@ -1,4 +1,4 @@
-"""Results of a benchmark as JSON and CSV, and two of them side by side."""
+"""Write the results of a benchmark as JSON and CSV, and compare two of them."""
 
 import csv
 import io
@@ -13,12 +13,12 @@ from gpuhash.measure.bench import Result
 from gpuhash.measure.machine import Machine
 from gpuhash.measure.peers import PeerResult
 
-FORMAT = 1  # of the JSON document; raised when a field changes its meaning
+FORMAT = 1  # version of the JSON document; raised when a field changes its meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The same line of two benchmarks."""
+    """Speeds of the same measurement in two benchmarks."""
 
     algorithm: str
     backend: str
@@ -30,23 +30,23 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """After over before: above 1 is faster."""
+        """Speed after divided by speed before: above 1 is faster."""
         return self.after_hashes_per_s / self.before_hashes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossover:
-    """From which batch on one backend beats another, end to end."""
+    """The smallest batch from which one backend is faster than another, end to end."""
 
     algorithm: str
     message_bytes: int
     faster: str
     slower: str
-    from_count: int | None  # None: never among the sizes measured
+    from_count: int | None  # None: at no batch size that was measured
 
 
 def to_json(machine: Machine, results: Iterable[Result], peers: Iterable[PeerResult]) -> str:
-    """Return a document that says what was measured on what; unknown figures are null."""
+    """Return a JSON document of the results, the machine and the other programs; unknown figures are null."""
     document = {
         "format": FORMAT,
         "machine": asdict(machine),
@@ -57,7 +57,7 @@ def to_json(machine: Machine, results: Iterable[Result], peers: Iterable[PeerRes
 
 
 def to_csv(results: Iterable[Result]) -> str:
-    """Return one line per result; unknown figures are empty."""
+    """Return a CSV table with a line per result; unknown figures are empty."""
     text = io.StringIO()
     names = [column.name for column in fields(Result)]
     writer = csv.writer(text, lineterminator="\n")
@@ -68,7 +68,7 @@ def to_csv(results: Iterable[Result]) -> str:
 
 
 def load(path: Path) -> list[Result]:
-    """Read the results of a JSON document; raises InvalidInputError when it is none of ours."""
+    """Read the results from a JSON file; raise InvalidInputError if it is not a benchmark of gpuhash."""
     try:
         document = json.loads(path.read_text())
         if document["format"] != FORMAT:
@@ -79,11 +79,11 @@ def load(path: Path) -> list[Result]:
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise InvalidInputError(f"{path} is no benchmark of gpuhash: {error}") from error
+        raise InvalidInputError(f"{path} is not a benchmark of gpuhash: {error}") from error
 
 
 def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Comparison]:
-    """Pair the lines two benchmarks have in common, in the order of the second."""
+    """Pair the measurements that two benchmarks have in common, in the order of the second."""
     known = {_key(result): result for result in before}
     return [
         Comparison(
@@ -101,7 +101,10 @@ def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Compariso
 
 
 def crossovers(results: Iterable[Result]) -> list[Crossover]:
-    """Say from which batch size on cpu beats reference and cuda beats cpu, end to end, per message size."""
+    """Return from which batch size on cpu is faster than reference, and cuda than cpu, per message size.
+
+    Only end-to-end results of messages of one length count.
+    """
     rates: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
     for result in results:
         if result.stage == "end-to-end" and not result.mixed:

@@ -1,7 +1,7 @@
-"""Count the machine instructions of a kernel by the pipe they occupy.
+"""Count the machine instructions of a kernel by the GPU pipe that they occupy.
 
-nvdisasm (CUDA toolkit, or nvidia-cuda-nvdisasm from PyPI) turns a cubin into text; the innermost loop is
-what one hash costs.
+nvdisasm (from the CUDA toolkit, or nvidia-cuda-nvdisasm from PyPI) turns a cubin into text. The instructions
+of the kernel's innermost loop are those of one hash.
 """
 
 import re
@@ -28,16 +28,20 @@ WIDE_SLOTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instructions:
-    """Instructions of one hash, per thread."""
+    """Number of instructions that one thread executes per hash, by pipe."""
 
     alu: int  # on the ALU pipe
     fma: int  # slots on the FMA pipe; a wide or high product takes two
-    total: int  # issued, without those of the uniform pipe that run beside
+    total: int  # all that are issued, except on the uniform pipe, which runs in parallel
     local: int  # loads and stores of spilled registers
 
 
 def count(cubin: bytes, kernel: str) -> Instructions:
-    """Count the innermost loop of a kernel. Raises BackendUnavailableError without nvdisasm."""
+    """Count the instructions in the innermost loop of a kernel.
+
+    `cubin` is the machine code of the module that holds the kernel. Raises BackendUnavailableError if
+    nvdisasm is not installed or fails.
+    """
     names = [line[1] for line in _innermost_loop(_listing(cubin)[kernel]) if line[0] == "instruction"]
     opcodes = Counter(name.split(".")[0] for name in names)
     wide = sum(1 for name in names if name.startswith("IMAD.") and re.search(r"\.(HI|WIDE)\b", name))
@@ -50,7 +54,7 @@ def count(cubin: bytes, kernel: str) -> Instructions:
 
 
 def tables(cubin: bytes, kernel: str) -> Counter[int]:
-    """Count the truth tables of the LOP3 instructions of a kernel."""
+    """Count how often each truth table occurs among the LOP3 (three-input logic) instructions of a kernel."""
     found: Counter[int] = Counter()
     for kind, name, rest in _listing(cubin)[kernel]:
         match = re.search(r"0x([0-9a-f]+), !PT", rest)
@@ -65,7 +69,7 @@ def _uniform(opcode: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _listing(cubin: bytes) -> dict[str, list[tuple[str, str, str]]]:
-    """Labels and instructions of every kernel: (kind, name, operands)."""
+    """Disassemble a module; return (kind, name, operands) of each label and instruction, by kernel."""
     kernels: dict[str, list[tuple[str, str, str]]] = {}
     current: list[tuple[str, str, str]] = []
     for line in _disassemble(cubin).splitlines():
@@ -79,15 +83,18 @@ def _listing(cubin: bytes) -> dict[str, list[tuple[str, str, str]]]:
 
 
 def _innermost_loop(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Lines from the label to the backward branch of the longest loop without labels of its own kind."""
-    places: dict[str, int] = {}
+    """Return the lines of the longest loop: from its label to the branch that jumps back to it.
+
+    Without a loop, all lines are returned.
+    """
+    labels: dict[str, int] = {}
     best = (0, len(lines) - 1)
     longest = 0
     for index, (kind, name, rest) in enumerate(lines):
         if kind == "label":
-            places[name] = index
-        elif name.startswith("BRA") and (match := re.search(r"`\((\.L_\S+?)\)", rest)) and match[1] in places:
-            first = places[match[1]]
+            labels[name] = index
+        elif name.startswith("BRA") and (match := re.search(r"`\((\.L_\S+?)\)", rest)) and match[1] in labels:
+            first = labels[match[1]]
             if index - first > longest:
                 best, longest = (first, index), index - first
     return lines[best[0] : best[1] + 1]

@@ -1,9 +1,9 @@
-"""The parts of the way from message to digest that a benchmark times apart.
+"""Define the stages of hashing, from message to digest, that a benchmark times separately.
 
-kernel      only the compiled loops: everything prepared, digests into the same place every time;
-            on a GPU also "kernel <name>" for each variant that was not chosen
-resident    from messages where the backend hashes them to new digests there
-end-to-end  the public function, NumPy arrays in and out
+kernel      only the compiled loops: everything is prepared, and digests go to the same place every time;
+            on a GPU there is also "kernel <name>" for each variant that was not chosen
+resident    from messages in the backend's memory to new digests in the same memory
+end-to-end  the public function, from NumPy arrays to NumPy arrays
 """
 
 from collections.abc import Callable
@@ -23,31 +23,34 @@ from gpuhash.reference import Algorithm
 from gpuhash.sharing import share
 from gpuhash.variants import VARIANTS
 
-NO_TARGET = 0  # a search that finds nothing does nothing else
+NO_TARGET = 0  # no hash meets this target, so the time is that of searching alone
 SEARCH_NONCES = {"reference": 1 << 14, "cpu": 1 << 22, "cuda": 1 << 30}
 PEER_BYTES = 64
-PEER_NONCES = {"cpu": 1 << 27, "cuda": 1 << 32}  # long enough that the end, when threads wait, is short
+PEER_NONCES = {
+    "cpu": 1 << 27,
+    "cuda": 1 << 32,
+}  # long enough that the idle time of threads at the end is a small part
 PEER_MESSAGES = {"cpu": 1 << 14, "cuda": 1 << 20}
 PEER_REPEATS = 1 << 9
 
 
 def _nothing() -> None:
-    """Wait for a backend that is done when its function returns."""
+    """Return at once: the default wait of a Stage, whose work is done when its function returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Something to time."""
+    """One stage of one backend, with the functions that do it."""
 
     backend: str
     name: str  # kernel, resident or end-to-end
-    hashes: int  # that one call of work does
+    hashes: int  # number of hashes that one call of work does
     work: Callable[[], Any]  # starts the work
     wait: Callable[[], Any] = _nothing  # returns when all started work is done
 
 
 def of_batch(backend: str, which: Algorithm, messages: Messages) -> list[Stage]:
-    """Return the stages of hashing one batch."""
+    """Return the stages of hashing a batch of messages with one backend."""
     batch = pack(messages)
     whole = Stage(
         backend=backend,
@@ -72,10 +75,10 @@ def of_batch(backend: str, which: Algorithm, messages: Messages) -> list[Stage]:
 
 
 def beside_peer(backend: str, which: Algorithm | None) -> Stage:
-    """Return the kernel stage to run beside another program; which is None for a header search.
+    """Return the kernel stage to run in turn with another program; `which` is None for a header search.
 
-    Programs such as hashcat make their candidates where they hash them. The messages here are therefore
-    few enough to stay in the cache of a CPU, and are hashed again and again.
+    Programs such as hashcat make their candidates in the memory in which they hash them. The messages here
+    are therefore few enough to stay in the cache of a CPU, and they are hashed again and again.
     """
     if which is None:
         return of_search(backend, bytes(80), PEER_NONCES[backend])[0]
@@ -100,7 +103,7 @@ def _repeat(tasks: list[Callable[[], None]]) -> None:
 
 
 def of_search(backend: str, header: bytes, count: int) -> list[Stage]:
-    """Return the stages of searching count nonces of a header for a hash that does not exist."""
+    """Return the stages of a search over `count` nonces of a header for a target that no hash meets."""
     whole = Stage(
         backend=backend,
         name="end-to-end",
@@ -128,7 +131,7 @@ def _cuda_stages(device: CudaDevice, which: Algorithm, messages: Messages) -> li
             offsets, order = cupy.asarray(batch.limits), cupy.asarray(cuda.block_order(which, batch.limits))
         layout = cuda.layout(batch.count, batch.length, flat, offsets, order)
     call = kernel_calls.hash_call(which, layout, digests.data.ptr)
-    kept = (flat, offsets, order, digests)  # a call holds addresses only
+    kept = (flat, offsets, order, digests)  # kept alive: a call holds only their addresses
     backend = CudaBackend((device,))
     whole = Stage(
         backend="cuda",
@@ -141,7 +144,7 @@ def _cuda_stages(device: CudaDevice, which: Algorithm, messages: Messages) -> li
 
 
 def cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
-    """Return the kernel stages of a search on one device, the chosen variant first."""
+    """Return the kernel stages of a header search on one GPU, the chosen variant first."""
     with device.current():
         found = device.cupy.zeros(2, np.uint32)
     calls = kernel_calls.search_calls(header, NO_TARGET, 0, count, found=found.data.ptr, capacity=1)
@@ -151,7 +154,10 @@ def cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
 def _kernel_stages(
     device: CudaDevice, calls: list[KernelCall], hashes: int, kept: tuple[Any, ...]
 ) -> list[Stage]:
-    """Return a stage of the chosen variant and one of every other, to see whether the choice is right."""
+    """Return a stage for each kernel variant, the chosen one first, to show whether the choice is right.
+
+    `kept` are the arrays whose addresses the calls hold; the stages keep them alive.
+    """
     module = calls[0].module
     first = device.variant(module)
     variants = [first, *(other for other in VARIANTS if other.module == module and other != first)]

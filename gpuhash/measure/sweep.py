@@ -1,11 +1,11 @@
-"""Energy per hash against the clock of a GPU, after arXiv:1905.11012.
+"""Measure energy per hash at several clocks of a GPU, after arXiv:1905.11012.
 
-The core clock is locked at one step after the other and the same work is measured at each. Energy per hash
-has a minimum below the highest clock, because power rises faster than speed. Clocks are put back whatever
-happens, short of the process being killed outright.
+The core clock is locked at one step after the other, and the same work is measured at each. Energy per hash
+has a minimum below the highest clock, because power rises faster than speed. The clocks are reset at the end,
+also after errors and SIGTERM, but not if the process is killed with SIGKILL.
 
-Locking clocks needs administrator rights, changes what other programs on the GPU get, and outlives the
-process when it is killed. It is therefore refused without the caller's word, and on a GPU that is in use.
+Locking clocks needs administrator rights, changes the speed of other programs on the GPU, and lasts after the
+process if it is killed. A sweep therefore needs the caller's consent, and a GPU that no other process uses.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from gpuhash.measure.energy import Clock, Energy, NvmlMeter, measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The same work at one clock."""
+    """Speed and energy of the work at one clock."""
 
     locked_mhz: int | None  # None: the driver's own choice
     hashes_per_s: float
@@ -33,23 +33,23 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """All points, the first of them with the clocks the driver chooses."""
+    """The measurements at all clocks; the first is at the clock that the driver chooses."""
 
     points: tuple[Point, ...]
 
     @property
     def default(self) -> Point:
-        """The driver's own choice."""
+        """The measurement at the clock that the driver chooses."""
         return self.points[0]
 
     @property
     def best(self) -> Point:
-        """Return the point with the least energy per hash."""
+        """Return the measurement with the least energy per hash."""
         return min(self.points, key=lambda point: point.joules_per_hash)
 
     @property
     def saving_ratio(self) -> float:
-        """Part of the default's energy per hash that the best clock saves."""
+        """Part of the energy per hash at the driver's clock that the best clock saves."""
         return 1 - self.best.joules_per_hash / self.default.joules_per_hash
 
 
@@ -63,12 +63,14 @@ def sweep(
     window_s: float = 5.0,
     clock: Clock | None = None,
 ) -> Sweep:
-    """Measure work, which returns how many hashes it did, at the driver's clock and at steps locked ones.
+    """Measure `work` at the driver's clock and at `steps` locked clocks, on the GPU at pci_bus_id.
 
-    work has to run on the GPU in slot pci_bus_id. It is first called when the GPU was seen to be idle, and
-    should touch it only then: in a container, a process does not know itself by the number NVML gives.
-    Raises MeasurementRefusedError without allow_clock_changes, without the right to lock clocks, and when
-    another process computes on the GPU; BackendUnavailableError when its energy or clocks cannot be read.
+    work runs on that GPU and returns how many hashes it did. Its first call comes only after the GPU was
+    found idle, and it should not open the GPU earlier: in a container, NVML lists a process under another
+    number than the process itself knows, so it could not recognise itself.
+
+    Raises MeasurementRefusedError without allow_clock_changes, without the right to lock clocks, and if
+    another process computes on the GPU; BackendUnavailableError if the GPU's energy or clocks cannot be read.
     """
     if not allow_clock_changes:
         refuse()
@@ -90,10 +92,10 @@ def sweep(
 
 
 def refuse() -> NoReturn:
-    """Say why there is no sweep without the caller's word."""
+    """Raise MeasurementRefusedError, which says that the user must allow clock changes."""
     raise MeasurementRefusedError(
         "a sweep locks the clocks of the GPU for everybody who uses it; "
-        "pass --allow-clock-changes when it is yours alone"
+        "pass --allow-clock-changes if nobody else uses the GPU"
     )
 
 
@@ -125,13 +127,11 @@ def _require_idle(nvml: Any, handle: Any, pci_bus_id: str) -> None:
     ]
     if others:
         listed = ", ".join(map(str, others))
-        raise MeasurementRefusedError(
-            f"GPU {pci_bus_id} is in use by process {listed}; a sweep needs it alone"
-        )
+        raise MeasurementRefusedError(f"GPU {pci_bus_id} is in use by process {listed}; stop it first")
 
 
 def _clock_steps(nvml: Any, handle: Any, steps: int) -> list[int]:
-    """Return up to steps clocks in MHz, evenly over those the device supports, highest first."""
+    """Return up to `steps` clocks in MHz, spread over those that the device supports, highest first."""
     memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
     supported = sorted(set(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)), reverse=True)
     if steps >= len(supported):
@@ -150,7 +150,7 @@ def _try_lock(nvml: Any, handle: Any, mhz: int) -> None:
 
 @contextlib.contextmanager
 def _restored_clocks(nvml: Any, handle: Any) -> Iterator[None]:
-    """Reset the clocks at the end, also when the process is asked to stop."""
+    """Reset the clocks when the `with` block ends, also if SIGTERM ends it."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -160,6 +160,6 @@ def _restored_clocks(nvml: Any, handle: Any) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        # Without the right to lock there is nothing to reset, and no right to do it.
+        # Without the right to lock clocks, no clock was locked, and a reset is refused too.
         with contextlib.suppress(nvml.NVMLError_NoPermission):
             nvml.nvmlDeviceResetGpuLockedClocks(handle)

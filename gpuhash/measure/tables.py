@@ -1,4 +1,4 @@
-"""Results as tables for a terminal of 80 columns. What is not known is n/a, never 0."""
+"""Format results as tables for a terminal of 80 columns; an unknown figure is n/a, never 0."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def of_results(results: Sequence[Result]) -> Table:
-    """One line per stage of a case; without columns for energy when nothing is known about it."""
+    """Return a table with a line per stage of each case; energy columns appear only if an energy is known."""
     names = ["algorithm", "bytes", "batch", "backend", "stage", "hashes/s", "bytes/s", "x ref", "of limit"]
     if any(result.joules_per_hash is not None for result in results):
         names += ["nJ/hash", "net nJ/hash", "W", "MHz"]
@@ -41,7 +41,7 @@ def of_results(results: Sequence[Result]) -> Table:
 
 
 def of_peers(peers: Iterable[PeerResult]) -> Table:
-    """Other programs beside ours."""
+    """Return a table of the speeds of other programs and of ours."""
     rows = [
         (
             peer.algorithm,
@@ -59,7 +59,7 @@ def of_peers(peers: Iterable[PeerResult]) -> Table:
 
 
 def of_comparison(comparisons: Iterable[Comparison]) -> Table:
-    """Hashes per second of two benchmarks side by side."""
+    """Return a table of the hashes per second of two benchmarks and their ratio."""
     rows = [
         (
             line.algorithm,
@@ -78,7 +78,7 @@ def of_comparison(comparisons: Iterable[Comparison]) -> Table:
 
 
 def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table:
-    """Show the static model for one device."""
+    """Return a table of the modelled limits of each kernel for a device with these SMs and this clock."""
     rows = [
         (
             limit.kernel,
@@ -97,7 +97,7 @@ def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table
 
 
 def of_sweep(sweep: Sweep) -> Table:
-    """One line per clock."""
+    """Return a table with a line per clock of a sweep; a star marks the clock with the least energy."""
 
     def row(point: Point) -> tuple[str, ...]:
         name = "default" if point.locked_mhz is None else str(point.locked_mhz)
@@ -113,11 +113,11 @@ def of_sweep(sweep: Sweep) -> Table:
 
 
 def of_crossovers(crossovers: Iterable[Crossover]) -> list[str]:
-    """Sentences about which backend wins from where on."""
+    """Return sentences that say from which batch size on a backend is faster than another."""
     lines = []
     for line in crossovers:
-        place = "at no batch measured" if line.from_count is None else f"from batches of {line.from_count} on"
-        lines.append(f"{line.algorithm}, {line.message_bytes} B: {line.faster} beats {line.slower} {place}")
+        start = "at no batch measured" if line.from_count is None else f"from batches of {line.from_count} on"
+        lines.append(f"{line.algorithm}, {line.message_bytes} B: {line.faster} beats {line.slower} {start}")
     return lines
 
 
@@ -130,12 +130,12 @@ def _table(names: Sequence[str], rows: Iterable[tuple[str, ...]], left: Sequence
     return table
 
 
-def _number(value: float | None, places: int) -> str:
-    return UNKNOWN if value is None else f"{value:,.{places}f}"
+def _number(value: float | None, decimals: int) -> str:
+    return UNKNOWN if value is None else f"{value:,.{decimals}f}"
 
 
 def _rate(value: float) -> str:
-    """Write something per second in four digits: 73.52 M."""
+    """Format a number per second with four digits and a unit prefix: 73.52 M."""
     scale, unit = next(((scale, unit) for scale, unit in UNITS if value >= scale), (1.0, ""))
     return f"{value / scale:#.4g} {unit}".rstrip()
 

@@ -42,7 +42,7 @@ def start(monkeypatch: pytest.MonkeyPatch, repo_root: Path) -> Iterator[Start]:
 
 def forget() -> None:
     """Forget which devices were found; the next use looks again."""
-    for remembered in (cuda_device.devices, backends._backend, backends._missing_cuda, backends._say):
+    for remembered in (cuda_device.devices, backends._backend, backends._missing_cuda, backends._log_choice):
         remembered.cache_clear()
 
 
