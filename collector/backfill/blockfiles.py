@@ -1,9 +1,9 @@
 """Read a node's block files: `blk?????.dat`, plain or obfuscated with the key in `xor.dat`.
 
 A file is a series of records: magic of the chain, length (uint32, little-endian), block. Blocks stand in the
-order in which they came. Zeros may follow (the node reserves space), and a crash may leave anything.
-A record counts when a header with enough work follows its length. All other bytes are reported as debris,
-never skipped in silence. Source: Bitcoin Core, src/node/blockstorage.cpp.
+order in which the node received them. Zeros may follow (the node reserves space), and a crash may leave any
+bytes. Bytes are taken for a record when a header with enough work follows the length. All other bytes are
+reported as debris, never skipped in silence. Source: Bitcoin Core, src/node/blockstorage.cpp.
 """
 
 import os
@@ -90,7 +90,7 @@ class BlockFolder:
         self._handles.clear()
 
     def name(self, file: int, kind: str = "blk") -> str:
-        """Return the name of a file."""
+        """Return the name of a file: `kind` is blk or rev, `file` its number."""
         return f"{kind}{file:05d}.dat"
 
     def size_bytes(self, file: int, kind: str = "blk") -> int:
@@ -104,21 +104,21 @@ class BlockFolder:
         return (kind, file) in self._handles or (self.path / self.name(file, kind)).exists()
 
     def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
-        """Read bytes and remove the obfuscation; return fewer when the file ends before."""
+        """Read bytes of a file and remove the obfuscation; return fewer bytes when the file ends earlier."""
         data = bytearray(os.pread(self._handle(file, kind), size_bytes, at))
         if self._key.any():
             self._clear(np.frombuffer(data, np.uint8), at)
         return bytes(data)
 
     def read_into(self, target: Bytes, file: int, at: int, kind: str = "blk") -> int:
-        """Fill target with bytes and remove the obfuscation; return how many bytes there were."""
+        """Fill an array with bytes of a file and remove the obfuscation; return how many bytes there were."""
         got = os.preadv(self._handle(file, kind), [target.data], at)
         if self._key.any():
             self._clear(target[:got], at)
         return got
 
     def scan(self, file: int) -> Iterator[BlockRecord | Debris]:
-        """Yield every record of a block file, and everything that is not a record, in order."""
+        """Yield every block record of a file, and as Debris all bytes that are not one, in order."""
         end = self.size_bytes(file)
         pos = 0
         while pos < end:
@@ -162,7 +162,7 @@ class BlockFolder:
         return end
 
     def _is_followed(self, file: int, record: BlockRecord, end: int) -> bool:
-        """Return whether another record, or reserved space, follows: otherwise the length may be wrong."""
+        """Return whether another record or reserved space follows a record; else its length may be wrong."""
         pos = record.at + record.size_bytes
         return self.read(file, pos, len(self.magic)) == self.magic or self._is_reserved(file, pos, end)
 
@@ -171,7 +171,10 @@ class BlockFolder:
         return self._is_empty(file, pos, min(end, pos + SEARCH_BYTES))
 
     def _is_empty(self, file: int, pos: int, end: int) -> bool:
-        """Return whether the bytes are zeros, with the obfuscation or without: reserved space has none."""
+        """Return whether bytes are zeros, either as they are in the file or without the obfuscation.
+
+        The node does not obfuscate reserved space.
+        """
         raw = os.pread(self._handle(file, "blk"), end - pos, pos)
         return not raw.strip(b"\x00") or not self.read(file, pos, end - pos).strip(b"\x00")
 
@@ -180,9 +183,9 @@ class BlockFolder:
             yield Debris(file, pos, there - pos, there == end and file == self._newest)
 
     def _find_chain(self, wanted: str | None) -> str:
-        """Find the chain by the magic of the first file.
+        """Return the chain whose magic the first file begins with, or the wanted one if the magic is unknown.
 
-        Raise SettingsError when it is not the wanted one.
+        Raises SettingsError when the chain is not the wanted one, and when no chain is wanted or found.
         """
         first = min(self.numbers["blk"])
         magic = self.read(first, 0, FRAME_BYTES)[: len(MAGIC["main"])]
@@ -245,7 +248,7 @@ def _numbers(path: Path, kind: str) -> frozenset[int]:
 
 
 def _key(path: Path) -> Bytes:
-    """Read the key of the obfuscation: 8 bytes, zeros when there is no key file."""
+    """Read the obfuscation key of the files: 8 bytes, all zeros when there is no key file."""
     file = path / KEY_FILE
     if not file.exists():
         return np.zeros(KEY_BYTES, np.uint8)
@@ -261,7 +264,7 @@ def _key(path: Path) -> Bytes:
 
 
 def _count(head: bytes, at: int) -> int:
-    """Read the number of transactions; the walk over the block checks it later."""
+    """Read the number of transactions that a block states; the walk over the block checks it later."""
     first = head[at]
     width = {0xFD: 2, 0xFE: 4, 0xFF: 8}.get(first, 0)
     return int.from_bytes(head[at + 1 : at + 1 + width], "little") if width else first

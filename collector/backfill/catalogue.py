@@ -23,7 +23,7 @@ TIME_AT: Final = 68  # where a header has its time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The blocks of a folder. Each block has one position, the same in all arrays."""
+    """The blocks of a folder, as arrays. Each block has the same position in all arrays."""
 
     files: Integers
     at: Integers
@@ -39,17 +39,20 @@ class Catalogue:
 
     @property
     def heights(self) -> Integers:
-        """Return the height of each block, UNKNOWN_HEIGHT where it could not be found."""
+        """Height of each block, or UNKNOWN_HEIGHT if it could not be found."""
         return self.tree.heights
 
     @property
     def times_s(self) -> Integers:
-        """Return the header time of each block, in seconds since 1970 UTC."""
+        """Header time of each block, in seconds since 1970 UTC."""
         return np.ascontiguousarray(self.headers[:, TIME_AT : TIME_AT + 4]).view("<u4")[:, 0].astype(np.int64)
 
 
 def read_catalogue(folder: BlockFolder, watch: Callable[[int, int], None]) -> Catalogue:
-    """Read the headers in every block file; call watch with the number of files read and of all files."""
+    """Read the header of every block in a folder; return the list of its blocks.
+
+    The function watch is called with the number of files read so far and the number of all files.
+    """
     columns = [array("q") for _ in range(4)]
     headers = bytearray()
     debris: list[Debris] = []
@@ -113,7 +116,10 @@ def _catalogue(
 def _without_copies(
     hashes: Bytes, positions: Integers
 ) -> tuple[Integers, dict[int, list[tuple[int, int, int, int]]]]:
-    """Keep the first copy of each block, and list the others, which a crash may leave behind."""
+    """Return the positions of each block's first copy, and a list of the further copies of each block.
+
+    A crash of the node may leave a block in the files twice.
+    """
     _, first, block = np.unique(
         np.ascontiguousarray(hashes).view("V32")[:, 0], return_index=True, return_inverse=True
     )
@@ -127,7 +133,7 @@ def _without_copies(
 
 
 def _ranks(files: Integers, n_tx: Integers, heights: Integers) -> Integers:
-    """Rank each block by height among the blocks of its file with the same number of transactions."""
+    """Return the rank of each block, by height, among the blocks of its file with as many transactions."""
     order = np.lexsort((heights, n_tx, files))
     is_new = np.ones(len(order), bool)
     is_new[1:] = (np.diff(files[order]) != 0) | (np.diff(n_tx[order]) != 0)

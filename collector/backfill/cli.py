@@ -1,4 +1,4 @@
-"""The command `pool-collector backfill`."""
+"""Define the command `pool-collector backfill`."""
 
 import os
 import re
@@ -92,7 +92,7 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
 
 @contextmanager
 def _ctrl_c_in_one_line() -> Iterator[None]:
-    """End the command with one line and status 130 when the user stops it."""
+    """End the command with one line of text and status 130 when the user presses Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -153,7 +153,7 @@ def _checked_chain(chain: str | None) -> str | None:
 
 
 def _access(settings: Settings) -> Access:
-    """Find the RPC of the first node in the settings."""
+    """Return how to reach the RPC of the first node in the settings."""
     access = find_access(settings.node[0], settings.chain)
     checked_url(access.rpc_url, allow_remote=settings.node[0].allow_remote_rpc)
     return access
@@ -164,7 +164,7 @@ def _cores() -> int:
 
 
 def _end_in_order_on_sigterm() -> None:
-    """Let SIGTERM end the command as Ctrl-C does: the units under way are finished, and no more begin."""
+    """Make SIGTERM end the command as Ctrl-C does: started units are finished, and no more are started."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The part of a backfill that reads block files: cut the blocks into units, and do a unit in a worker.
+"""Backfill from block files: cut the blocks into units, and read and store a unit in a worker process.
 
-A unit is a list of blocks that are read, checked and written together. All are of one span of heights, hence
-of one folder of the dataset.
+A unit is a list of blocks that are read, checked and written together. All are in one span of heights, hence
+in one folder of the dataset.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ PREV_HASH_AT: Final = 4
 
 
 class FileTask(NamedTuple):
-    """One block to read from the files, and what finds its undo data."""
+    """One block to read from the files, with what is needed to find its undo data."""
 
     ref: BlockRef
     file: int
@@ -50,7 +50,7 @@ FileUnit = list[FileTask]
 
 @dataclass(frozen=True, slots=True)
 class FileWork:
-    """What a worker does with a unit of blocks from files. It keeps open what it opens."""
+    """Reads and stores units of blocks from files in a worker; opened files stay open between units."""
 
     blocks_dir: Path
     dataset_root: Path
@@ -59,7 +59,7 @@ class FileWork:
     access: Access | None = None  # to a node that tells fees where there is no undo data
 
     def __call__(self, unit: FileUnit) -> WorkResult:
-        """Read and store one unit."""
+        """Read and store the blocks of one unit; return what was written and rejected."""
         folder, finder, present = _opened(self)
         result = WorkResult()
         present.refresh(task.ref.height for task in unit)
@@ -82,7 +82,7 @@ class FileWork:
 def cut_units(
     catalogue: Catalogue, folder: BlockFolder, missing: Sequence[int], workers: int
 ) -> Iterator[FileUnit]:
-    """Cut the blocks at these positions, which are in order of height, into units for so many workers."""
+    """Cut the blocks at these positions, sorted by height, into units for this number of workers."""
     limit_bytes = unit_limit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
     unit: FileUnit = []
     taken_bytes = 0
@@ -99,7 +99,7 @@ def cut_units(
 
 
 def copy_units(catalogue: Catalogue, folder: BlockFolder, positions: Sequence[int]) -> Iterator[FileUnit]:
-    """Make a unit of each further copy that the files have of the blocks at these positions."""
+    """Make one unit of each further copy that the files hold of the blocks at these positions."""
     for i in positions:
         task = _task(catalogue, folder, i)
         for file, at, size_bytes, n_tx in catalogue.copies[i]:
@@ -113,7 +113,7 @@ def unit_limit_bytes(total_bytes: int, workers: int) -> int:
 
 
 def debris_ref(folder: BlockFolder, debris: Debris) -> BlockRef:
-    """Name the place of bytes that are not a block record."""
+    """Make a BlockRef that says where bytes stand that are not a block record."""
     return BlockRef(bytes(32), UNKNOWN_HEIGHT, "", "blkfile", f"{folder.name(debris.file)}@{debris.at}")
 
 
@@ -156,13 +156,13 @@ def _task(catalogue: Catalogue, folder: BlockFolder, i: int) -> FileTask:
 
 @lru_cache(maxsize=1)
 def _opened(work: FileWork) -> tuple[BlockFolder, UndoFinder, PresentBlocks]:
-    """Open the files of a run once per worker, not once per unit."""
+    """Return the opened files of a run; a worker opens them only once."""
     folder = BlockFolder(work.blocks_dir, work.chain)
     return folder, UndoFinder(folder), PresentBlocks(Dataset.open(work.dataset_root, work.chain))
 
 
 def _fees_from_node(client: RpcClient, tasks: FileUnit, raw_blocks: RawBlocks) -> list[Integers | None]:
-    """Ask a node for the fees of the blocks that have no undo data."""
+    """Ask a node for the fees of those blocks of the unit that have no undo data."""
     assert raw_blocks.undo_limits is not None  # noqa: S101 - read_blocks always sets it
     has_undo = np.diff(raw_blocks.undo_limits) > 0
     return [

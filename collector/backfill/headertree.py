@@ -1,7 +1,7 @@
-"""Find the height of every block from the headers: build their tree and find its branch of most work.
+"""Find the height of every block from the headers: build their tree and find the branch with most work.
 
-When files are missing, a branch may not reach down to the first block of the chain. Then the coinbases of
-some of its lowest blocks state the height (BIP 34), and the majority decides.
+When files are missing, a branch may not reach down to the first block of the chain. The height is then taken
+from the coinbases of some of its lowest blocks (BIP 34), by majority.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ NO_PARENT: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderTree:
-    """What the headers tell about each block, by position in the input."""
+    """Height and branch of each block, as the headers show them; arrays by position in the input."""
 
     heights: Integers  # UNKNOWN_HEIGHT where it could not be found
     is_whole: Flags  # its branch reaches down to the first block
@@ -34,9 +34,10 @@ class HeaderTree:
 def build_tree(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | None]) -> HeaderTree:
     """Build the tree of headers uint8[n, 80], whose hashes are uint8[n, 32] and distinct.
 
-    stated_height gives the height in the coinbase of the block at a position. The branch of most work is
-    looked for among those that reach the first block, or else among all; of equal ones the one that was found
-    first is taken, as the node does. Where a block in the middle is missing, the branches above it go on.
+    stated_height returns the height in the coinbase of the block at a position. The active branch is the one
+    with most work among those that reach the first block, or among all if none does; of equal branches it is
+    the one found first, as in the node. Where a block in the middle is missing, the branches above it
+    continue the active one.
     """
     parents = _parents(headers, hashes)
     order, roots, depths = _from_the_roots(parents)
@@ -67,7 +68,7 @@ def _parents(headers: Bytes, hashes: Bytes) -> Integers:
 
 
 def _from_the_roots(parents: Integers) -> tuple[list[int], Integers, Integers]:
-    """Return the positions in an order with parents first, and the root and depth of each block."""
+    """Return the positions in an order with parents before children, and the root and depth of each block."""
     by_parent = np.argsort(parents, kind="stable")
     limits = np.searchsorted(parents[by_parent], np.arange(-1, len(parents) + 1)).tolist()
     children = by_parent.tolist()
@@ -87,7 +88,7 @@ def _bases(
     is_first: Flags,
     stated_height: Callable[[int], int | None],
 ) -> Integers:
-    """Return the height of each root, by position; the other entries mean nothing."""
+    """Return an array of the height of each root; only the entries at the positions of roots are valid."""
     bases = np.where(is_first, 0, UNKNOWN_HEIGHT)
     votes: dict[int, Counter[int]] = {}
     for i in order:
@@ -107,7 +108,7 @@ def _bases(
 def _branches(
     headers: Bytes, parents: Integers, order: list[int], roots: Integers
 ) -> list[tuple[int, int, int]]:
-    """Return, for each root, the heaviest branch above it: its work, its last block and the root."""
+    """Return the heaviest branch above each root: its work, its last block and the root."""
     bits = np.ascontiguousarray(headers[:, 72:76]).view("<u4")[:, 0].tolist()
     above, bases = parents.tolist(), roots.tolist()
     work = [0] * len(headers)
@@ -123,8 +124,8 @@ def _branches(
 def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights: Integers) -> list[int]:
     """Return the positions of the last blocks of the branches that make up the active chain.
 
-    The heaviest that reaches the first block comes first. Where blocks are missing, what stands above them is
-    made of branches without ancestors, the heaviest first, each only where it overlaps none.
+    The heaviest branch that reaches the first block is the first of them. Above missing blocks, branches
+    without ancestors follow: the heaviest first, and each only if it overlaps none of those taken before.
     """
 
     def rank(branch: tuple[int, int, int]) -> tuple[bool, bool, int, int]:
@@ -146,5 +147,5 @@ def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights:
 
 @cache
 def _work(bits: int) -> int:
-    """Return how many hashes a header with this target takes on average; the target was checked before."""
+    """Return how many hashes it takes on average to meet the target of a header, whose target is valid."""
     return (1 << 256) // (gpuhash.target_from_bits(bits) + 1)

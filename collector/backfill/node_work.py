@@ -1,8 +1,8 @@
-"""The part of a backfill that asks a node: for whole blocks where its files are out of reach, or for fees.
+"""Ask a node for whole blocks, if its files are out of reach, or only for the fees of blocks.
 
-Each worker asks one question at a time, so the node answers as many at once as there are workers. A node that
-is out of reach or overloaded is asked again for a while. Fees come from `getblock` with verbosity 3, which
-needs no transaction index but a node that has not pruned the block.
+Each worker sends one request at a time, so the node works on as many at once as there are workers. A request
+to a node that is out of reach or overloaded is repeated for a while. Fees come from `getblock` with verbosity
+3, which needs no transaction index, but only a node that has not pruned the block can answer.
 """
 
 import reprlib
@@ -45,14 +45,14 @@ class NodeTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """What a worker does with a unit of blocks from a node."""
+    """Fetches and stores units of blocks from a node, in a worker."""
 
     access: Access
     dataset_root: Path
     chain: str
 
     def __call__(self, unit: Sequence[NodeTask]) -> WorkResult:
-        """Fetch and store one unit."""
+        """Fetch and store the blocks of one unit; return what was written and rejected."""
         client = connect(self.access, PATIENCE_S)
         result = WorkResult()
         present = PresentBlocks(Dataset.open(self.dataset_root, self.chain))
@@ -66,7 +66,7 @@ class NodeWork:
 
 
 def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) -> Iterator[NodeTask]:
-    """Yield the selected blocks of the node's chain, from the lowest on."""
+    """Yield a task for each selected block of the node's chain, by rising height."""
     first, last = selection.first_height or 0, tip_height
     if selection.last_height is not None:
         last = min(last, selection.last_height)
@@ -85,7 +85,7 @@ def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) 
 
 
 def cut_node_units(tasks: Sequence[NodeTask]) -> Iterator[list[NodeTask]]:
-    """Cut tasks into units, each within one span of heights."""
+    """Cut tasks into units; all blocks of a unit are in one span of heights."""
     unit: list[NodeTask] = []
     for task in tasks:
         if unit and (
@@ -103,7 +103,7 @@ Field = TypeVar("Field", int, str)
 
 @cache
 def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
-    """Return a client; in one process the same arguments give the same client."""
+    """Return an RPC client; the same arguments give the same client within a process."""
     return RpcClient(
         access.rpc_url,
         cookie_file=access.cookie_file,
@@ -117,9 +117,9 @@ def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
 
 
 def ask_fees(client: RpcClient, block_hash: bytes) -> Integers | None:
-    """Ask for the fees of a block, in satoshi, UNKNOWN for the coinbase.
+    """Ask a node for the fees of a block, in satoshi, with UNKNOWN for the coinbase.
 
-    Return None when the node cannot tell.
+    Returns None when the node cannot give them.
     """
     try:
         return fee_array(fees_from_getblock(client.call("getblock", hash_hex(block_hash), 3)))
@@ -142,7 +142,7 @@ def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
 
 
 def hashes_at(client: RpcClient, heights: Sequence[int]) -> Iterator[bytes]:
-    """Ask for the hashes of the blocks at these heights on the node's chain."""
+    """Ask a node for the hashes of the blocks at these heights of its chain."""
     for answer in client.batch([("getblockhash", height) for height in heights], size=HEADERS_PER_BATCH):
         yield _hash(client, "getblockhash", _given(answer))
 
@@ -162,7 +162,7 @@ def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
 
 
 def header_times(client: RpcClient, hashes: Sequence[bytes]) -> list[int]:
-    """Ask for the header times of blocks, seconds since 1970 UTC."""
+    """Ask a node for the header times of blocks, in seconds since 1970 UTC."""
     calls = [("getblockheader", hash_hex(block_hash)) for block_hash in hashes]
     return [
         _field(client, "getblockheader", _given(answer), "time", int)
@@ -171,7 +171,10 @@ def header_times(client: RpcClient, hashes: Sequence[bytes]) -> list[int]:
 
 
 def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[str]:
-    """Return hashes of our active branch (by height) that the node's chain lacks, at most MOST_LISTED."""
+    """Return the hashes of our active branch that the node's chain lacks, at most MOST_LISTED.
+
+    The hashes of our active branch are given by height.
+    """
     tip_height = _checked_height(client, "getblockcount", client.call("getblockcount"))
     heights = sorted(height for height in active if height <= tip_height)
     low, high = 0, len(heights)
@@ -186,7 +189,7 @@ def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[
 
 
 def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResult) -> RawBlocks:
-    """Fetch blocks and their fees; enter the blocks that the node does not give in result."""
+    """Fetch blocks and their fees; note in `result` the blocks that the node does not give."""
     refs: list[BlockRef] = []
     raws: list[bytes] = []
     fees: list[Integers | None] = []
@@ -209,7 +212,7 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
 
 
 def _block_bytes(client: RpcClient, name: str) -> bytes:
-    """Fetch the bytes of a block; raise DecodeError when the answer is not hex digits."""
+    """Fetch the bytes of a block from a node; raise DecodeError when the answer is not hex digits."""
     answer = client.call("getblock", name, 0)
     try:
         return bytes.fromhex(answer)
@@ -220,7 +223,7 @@ def _block_bytes(client: RpcClient, name: str) -> bytes:
 
 
 def _given(answer: Any) -> Any:
-    """Return one answer of a batch; raise the error that stands in its place."""
+    """Return one answer of a batch of RPC calls; raise the error if the call failed."""
     if isinstance(answer, RpcError):
         raise answer
     return answer
@@ -235,7 +238,7 @@ def _field(client: RpcClient, method: str, answer: Any, name: str, kind: type[Fi
 
 
 def _checked_height(client: RpcClient, method: str, height: Any) -> int:
-    """Return a height; raise NodeError when it is not a number that a height can be."""
+    """Return a height from an answer; raise NodeError when it is not a valid height."""
     if not isinstance(height, int) or isinstance(height, bool) or not 0 <= height <= MAX_HEIGHT:
         raise _strange(client, method, "a height", height)
     return height
@@ -250,7 +253,7 @@ def _hash(client: RpcClient, method: str, text: Any) -> bytes:
 
 
 def _strange(client: RpcClient, method: str, wanted: str, answer: Any) -> NodeError:
-    """Make the error for an answer that lacks what every node answers."""
+    """Make the NodeError for an answer that lacks a field which every node sends."""
     shown = printable(reprlib.repr(answer))
     return NodeError(
         f"{client.url} answered {method} without {wanted}: {shown}; is it a node's RPC port? check --rpc-url"

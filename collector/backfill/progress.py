@@ -1,4 +1,4 @@
-"""Show how far a backfill has come: as a bar on a terminal, as a line from time to time elsewhere."""
+"""Show the progress of a backfill: as a bar on a terminal, elsewhere as a line from time to time."""
 
 import time
 from types import TracebackType
@@ -56,7 +56,7 @@ class ProgressView:
             self._console.print(f"headers of {n_files} of {n_all} files read")
 
     def begin(self, total: int, *, unit: str = "bytes") -> None:
-        """Begin to show the writing of rows; total counts `bytes` or `blocks`, as unit says."""
+        """Start to show the writing of rows; `total` counts bytes or blocks, as `unit` says."""
         self._begun_s = time.monotonic()
         self._total, self._unit = total, unit
         if self._bar is not None:

@@ -1,4 +1,4 @@
-"""Report what a backfill did: as JSON for programs, in a few lines for people."""
+"""Report what a backfill did: as JSON for programs, and in a few lines for people."""
 
 import json
 import platform
@@ -42,7 +42,7 @@ class Report:
     result: WorkResult = field(default_factory=WorkResult)
 
     def as_data(self) -> dict[str, Any]:
-        """Return everything for JSON, with rates and each stage's share of the workers' time."""
+        """Return the whole report for JSON, with rates and each stage's share of the workers' time."""
         result = self.result
         seconds = result.times.seconds
         total_s = sum(seconds.values())
@@ -123,7 +123,7 @@ class Report:
 
 
 def _runs(heights: Iterable[int]) -> list[tuple[int, int]]:
-    """Group heights into spans with both ends included."""
+    """Group heights into spans of consecutive heights, given by their first and last one."""
     runs: list[tuple[int, int]] = []
     for height in sorted(set(heights)):
         if runs and runs[-1][1] == height - 1:

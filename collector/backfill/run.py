@@ -1,4 +1,4 @@
-"""Run a backfill from block files or from a node: find the blocks, cut them into units, do them, report."""
+"""Run a backfill from block files or from a node: find the blocks, cut them into units, and store them."""
 
 import time
 from collections.abc import Iterable
@@ -49,10 +49,10 @@ def from_files(
     progress: ProgressView,
     access: Access | None = None,
 ) -> Report:
-    """Write the selected blocks of a folder that the dataset lacks; return a report.
+    """Write those selected blocks of a folder that the dataset lacks; return a report.
 
-    When access to a node is given, the node is asked whether it has the same chain, and for the fees of
-    blocks without undo data.
+    If access to a node is given, the node is asked whether it has the same chain, and for the fees of blocks
+    without undo data.
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
     with dataset.backfill_lock(), open_pool(workers) as pool:
@@ -88,7 +88,7 @@ def from_files(
 def from_node(
     access: Access, dataset: Dataset, selection: BlockSelection, *, workers: int, progress: ProgressView
 ) -> Report:
-    """Write the selected blocks of a node's chain that the dataset lacks; return a report."""
+    """Write those selected blocks of a node's chain that the dataset lacks; return a report."""
     client = connect(access)
     report = Report(chain=dataset.chain, source=client.url, workers=workers, verified_by=backend_name())
     report.tip_height, tip_hash = check_chain(client, dataset.chain)
@@ -131,7 +131,7 @@ def _collect_results(
 
 
 def _compare_with_node(catalogue: Catalogue, access: Access, report: Report) -> None:
-    """Enter in the report which blocks of our active branch the node's chain lacks."""
+    """Note in the report which blocks of our active branch are not in the node's chain."""
     client = connect(access)
     check_chain(client, report.chain)
     is_ours = catalogue.tree.is_active & (catalogue.heights != UNKNOWN_HEIGHT)
@@ -140,7 +140,7 @@ def _compare_with_node(catalogue: Catalogue, access: Access, report: Report) -> 
 
 
 def _select(catalogue: Catalogue, dataset: Dataset, selection: BlockSelection, report: Report) -> Integers:
-    """Return the positions of the blocks to write, and leave out those that a running collector writes."""
+    """Return the positions of the blocks to write, without those that a running collector writes."""
     wanted = selection.among(catalogue)
     tip_height = running_collector_tip(dataset)
     if tip_height is None:
@@ -151,7 +151,7 @@ def _select(catalogue: Catalogue, dataset: Dataset, selection: BlockSelection, r
 
 
 def _describe(catalogue: Catalogue, wanted: Integers, selection: BlockSelection, report: Report) -> None:
-    """Enter in the report what the files hold: the tip, stale blocks, missing heights."""
+    """Note in the report what the files hold: the tip, stale blocks and missing heights."""
     tip = catalogue.tree.tip
     if tip != NO_PARENT:
         report.tip_height = int(catalogue.heights[tip])
@@ -167,7 +167,7 @@ def _describe(catalogue: Catalogue, wanted: Integers, selection: BlockSelection,
 
 
 def _reject_debris(folder: BlockFolder, debris: list[Debris], rejects: Rejects, result: WorkResult) -> None:
-    """Put bytes that are not a block into `rejects`, except a last record that a node is still writing."""
+    """Write bytes that are not a block into `rejects`, except a last record that a node may be writing."""
     for each in debris:
         ref = debris_ref(folder, each)
         if each.is_last:
@@ -180,10 +180,10 @@ def _reject_debris(folder: BlockFolder, debris: list[Debris], rejects: Rejects, 
 
 
 def _without_bytes(rejected: list[RejectedBlock]) -> list[RejectedBlock]:
-    """Drop the bytes of rejected blocks: they are stored by now, and may be large."""
+    """Remove the bytes from rejected blocks, to free memory: they are in the table `rejects` by now."""
     return [each._replace(body=b"") for each in rejected]
 
 
 def default_report_path(root: Path, chain: str) -> Path:
-    """Return where the report goes when the user names no file: beside the tables."""
+    """Return the path of the report when the user names none: a file beside the tables."""
     return root / f"backfill-{chain}.json"

@@ -13,7 +13,7 @@ from collector.codec.arrays import Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSelection:
-    """A range of heights or of header times; None leaves a side open."""
+    """A range of heights or of header times; a side that is None is unlimited."""
 
     first_height: int | None = None
     last_height: int | None = None
@@ -27,7 +27,7 @@ class BlockSelection:
         return (from_s <= time_s) & (time_s < to_s)
 
     def among(self, catalogue: Catalogue) -> Integers:
-        """Return the positions of the selected blocks, by height and then hash."""
+        """Return the positions of the selected blocks, sorted by height and then by hash."""
         heights, times_s = catalogue.heights, catalogue.times_s
         selected = heights != UNKNOWN_HEIGHT
         if self.first_height is not None:

@@ -1,4 +1,4 @@
-"""Make rows of the raw blocks of one unit, write them, and count what came of it.
+"""Turn the raw blocks of one unit into rows, write the rows, and count what was written and rejected.
 
 A unit becomes one file of `transactions` and then one of `blocks`, both named after the blocks in them.
 `collector.journal.present_blocks` tells the next run which blocks it need not write again.
@@ -47,7 +47,7 @@ class WorkResult:
     times: StageTimes = field(default_factory=StageTimes)
 
     def add(self, other: "WorkResult") -> None:
-        """Add the result of another unit."""
+        """Add the counts and problems of another unit."""
         for name in ("n_blocks", "n_tx", "n_without_fees", "n_present", "block_bytes", "file_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
@@ -59,7 +59,7 @@ class WorkResult:
 
 
 def store_blocks(dataset_root: Path, chain: str, raw_blocks: RawBlocks, result: WorkResult) -> None:
-    """Verify blocks, write the rows of the valid ones, and enter counts and rejected blocks in result."""
+    """Verify blocks and write the rows of the valid ones; note counts and rejected blocks in `result`."""
     chunk, result.rejected = make_chunk(raw_blocks, chain, result.times)
     if chunk is not None:
         result.file_bytes = _write_chunk(Dataset.open(dataset_root, chain), chunk, result.times)
@@ -84,7 +84,7 @@ def _write_chunk(dataset: Dataset, chunk: Chunk, times: StageTimes) -> int:
 
 
 class Rejects:
-    """Writes rejected blocks into the table `rejects`, each of them once, also over several runs."""
+    """Writes rejected blocks into the table `rejects`, each only once, also over several runs."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -93,7 +93,7 @@ class Rejects:
         self._written = {_identity(row["topic"], row["body"]) for row in own}
 
     def add(self, rejected: Sequence[RejectedBlock]) -> None:
-        """Write the blocks that are not in the table yet."""
+        """Write those rejected blocks that are not in the table yet."""
         rows: list[RejectRow] = []
         for each in rejected:
             identity = _identity(each.ref.origin, each.body)
@@ -115,7 +115,7 @@ class Rejects:
 
 
 def _identity(topic: str, body: bytes) -> bytes:
-    """Return a hash of the origin and the bytes of a rejected block."""
+    """Return a hash of the origin and the bytes of a rejected block, by which a repetition is found."""
     return hashlib.sha256(topic.encode() + b"\x00" + body).digest()
 
 
@@ -124,13 +124,13 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def _stem(chunk: Chunk) -> str:
-    """Name the files after the heights and hashes of the blocks in them."""
+    """Return the file name for blocks, made of their heights and hashes."""
     heights = [ref.height for ref in chunk.refs]
     digest = _digest(head.block_hash for head in chunk.heads)
     return f"backfill-{min(heights)}-{max(heights)}-{digest}"
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak memory of this process."""
+    """Return the peak resident memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * KIB

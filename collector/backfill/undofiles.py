@@ -1,8 +1,9 @@
-"""Find the undo data of blocks in `rev?????.dat`, the files beside the block files of the same number.
+"""Find the undo data of blocks in `rev?????.dat`: each such file belongs to the block file of its number.
 
-A record is magic, length, undo data, and the double SHA-256 of the parent's hash and the undo data. Records
-stand in the order in which blocks were connected, not in that of the block file, and carry no block hash:
-only the checksum shows to which block a record belongs. Source: Bitcoin Core, src/node/blockstorage.cpp.
+A record is magic, length, undo data, and the double SHA-256 of the parent's hash and the undo data. The order
+of the records is that in which blocks were connected, not that of the block file, and a record carries no
+block hash: only the checksum shows to which block a record belongs. Source: Bitcoin Core,
+src/node/blockstorage.cpp.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ _length = Struct("<I")
 
 
 class UndoRequest(NamedTuple):
-    """The block whose undo data is searched."""
+    """A block whose undo data is to be found."""
 
     file: int
     prev_hash: bytes
@@ -43,17 +44,18 @@ class UndoRecord(NamedTuple):
 
 @dataclass(slots=True)
 class UndoFinder:
-    """Finds undo data, and remembers the records of the files that it searched last."""
+    """Finds undo data in the files; remembers the records of the files that it searched last."""
 
     folder: BlockFolder
     kept_files: int = 8
     _records: dict[int, dict[int, list[UndoRecord]]] = field(default_factory=dict)
 
     def find(self, requests: Sequence[UndoRequest]) -> tuple[Bytes, Integers]:
-        """Return the undo data of all blocks back to back, and their limits; empty where a block has none.
+        """Return the undo data of all blocks back to back, and the limits between them.
 
-        The likeliest record of each block is checked in one batch. Where it belongs to another block, the
-        records with the same number of transactions are tried one after the other.
+        A block without undo data has an empty part. First the likeliest record of each block is checked, all
+        in one batch. If that record belongs to another block, the other records with the same number of
+        transactions are tried.
         """
         parts = [self._likeliest(each) for each in requests]
         is_match = _match([each.prev_hash for each in requests], parts)
@@ -65,12 +67,15 @@ class UndoFinder:
         return np.frombuffer(b"".join(found), np.uint8), limits
 
     def _likeliest(self, request: UndoRequest) -> bytes:
-        """Read undo data and checksum of the record with the rank of the block; empty when there is none."""
+        """Read the record whose rank in its file is that of the block; return its undo data and checksum.
+
+        Both are empty when there is no such record.
+        """
         group = self._group(request)
         return self._read(request.file, group[min(request.rank, len(group) - 1)]) if group else b""
 
     def _search(self, request: UndoRequest) -> bytes:
-        """Try the records with the right number of transactions, those of a near rank first."""
+        """Try all records with the right number of transactions, the ones of the nearest rank first."""
         group = self._group(request)
         for _, record in sorted(enumerate(group), key=lambda item: abs(item[0] - request.rank)):
             part = self._read(request.file, record)
@@ -127,7 +132,10 @@ def _count(head: bytes) -> int:
 
 
 def _match(prev_hashes: Sequence[bytes], parts: Sequence[bytes]) -> list[bool]:
-    """Return which undo data, followed by its checksum, belongs to the child of the block with that hash."""
+    """Return, for each part, whether its checksum fits its undo data and the hash of the block's parent.
+
+    A part is the undo data of a block followed by the checksum.
+    """
     messages = [
         prev_hash + part[:-CHECKSUM_BYTES] for prev_hash, part in zip(prev_hashes, parts, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Run units of work in worker processes, only so many at a time that memory stays small."""
+"""Run units of work in worker processes; few units are in work at a time, so that memory stays small."""
 
 import multiprocessing
 import os
@@ -29,7 +29,7 @@ PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_wor
 
 
 class InProcess(AbstractContextManager["InProcess"]):
-    """Does the units in this process, for a backfill with one worker."""
+    """Runs the units in this process, for a backfill with one worker."""
 
     count = 1
 
@@ -37,16 +37,16 @@ class InProcess(AbstractContextManager["InProcess"]):
         """Do nothing: there is no process to end."""
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Do the units one after the other; yield their results."""
+        """Run the units one after the other; yield their results."""
         return map(work, units)
 
     def wait_until_ready(self) -> None:
-        """Compile or load the functions that the first unit needs."""
+        """Compile, or load from disk, the functions that the first unit needs."""
         load_compiled_functions()
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
-    """Does the units in worker processes, which start at once while the caller still reads headers.
+    """Runs the units in worker processes, which start at once while the caller still reads headers.
 
     They are forked from a server process that has loaded the modules and runs no threads.
     """
@@ -66,9 +66,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Do the units; yield their results in any order.
+        """Run the units in the workers; yield their results in any order.
 
-        When a unit raises an error, the units under way end first, then the error is raised here.
+        When a unit raises an error, the units that have started are finished first; then the error is raised
+        here.
         """
         pending: set[Future[WorkResult]] = set()
         todo = iter(units)
@@ -95,12 +96,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
 
 def open_pool(workers: int) -> InProcess | WorkerPool:
-    """Return a pool with this many workers; one worker is this process itself."""
+    """Return a pool with this many workers; a single worker is this process itself."""
     return InProcess() if workers == 1 else WorkerPool(workers)
 
 
 def prepare() -> None:
-    """Set up a worker process: one core, compiled functions loaded, an end when the parent ends."""
+    """Set up a worker process: one core, compiled functions loaded, and an end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and lets units end
     threading.Thread(target=_end_with_parent, daemon=True).start()
     configure_logging("auto", "warning")
@@ -111,7 +112,7 @@ def prepare() -> None:
 
 
 def load_compiled_functions() -> None:
-    """Compile or load every compiled function that a unit needs."""
+    """Compile, or load from disk, every compiled function that a unit needs."""
     data, limits = np.empty(0, np.uint8), np.zeros(1, np.int64)
     layout = walk_blocks(data, limits)
     output_types(data, layout.scripts)
@@ -122,7 +123,7 @@ def load_compiled_functions() -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process as soon as the parent ends, even by SIGKILL: half a unit is of no use."""
+    """Make this process end as soon as the parent ends, even by SIGKILL: half a unit is of no use."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -131,9 +132,9 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Start Python without the current folder on its path, as with `-P`: no file there may be imported.
+    """Make child processes start Python as with `-P`: files in the current folder are not imported.
 
-    The server process of `multiprocessing` would otherwise import our modules with that folder first.
+    The server process of `multiprocessing` would otherwise import modules from that folder first.
     """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"

@@ -1,1 +1,1 @@
-"""From the bytes of blocks and transactions to verified rows; no node is asked and no file is written."""
+"""Turn the bytes of blocks and transactions into verified rows, without a node and without writing files."""

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 
 def satoshi(amount: Decimal | int) -> int:
-    """Convert an amount in BTC, as RPC gives it, to satoshi; raise ValueError if that is no whole number."""
+    """Convert an amount in BTC, as RPC gives it, to satoshi; raise ValueError if that is not whole."""
     scaled = Decimal(amount).scaleb(8)
     value = int(scaled)
     if value != scaled:

@@ -34,7 +34,7 @@ WEIGHT_PER_VB: Final = 4
 
 
 class BlockRef(NamedTuple):
-    """Which block some bytes should be, and where they come from."""
+    """The hash and height that a block should have, and where its bytes come from."""
 
     block_hash: bytes  # internal byte order
     height: int

@@ -59,7 +59,7 @@ def outpoint(txid: bytes, index: int) -> bytes:
 
 
 class TxIn(NamedTuple):
-    """One input. The script is raw; a coinbase's is chosen by strangers."""
+    """One input of a transaction. The script is raw bytes; whoever made the transaction chose them."""
 
     prev_txid: bytes  # 32 bytes, internal order
     prev_index: int
@@ -68,7 +68,7 @@ class TxIn(NamedTuple):
 
 
 class TxOut(NamedTuple):
-    """One output."""
+    """One output of a transaction."""
 
     value_sat: int
     script: bytes
@@ -99,18 +99,18 @@ class Transaction(NamedTuple):
 
     @property
     def inputs(self) -> tuple[TxIn, ...]:
-        """Decode its inputs."""
+        """The inputs, decoded from the bytes anew at each reading."""
         return _inputs(self.source, self._inputs_at)[0]
 
     @property
     def outputs(self) -> tuple[TxOut, ...]:
-        """Decode its outputs."""
+        """The outputs, decoded from the bytes anew at each reading."""
         _, pos = _inputs(self.source, self._inputs_at)
         return _outputs(self.source, pos)[0]
 
     @property
     def outpoints(self) -> list[bytes]:
-        """The outpoints that it spends, as in `outpoint`."""
+        """The outpoints that the inputs spend, each in the form that `outpoint` returns."""
         return [self.spent[at : at + OUTPOINT_BYTES] for at in range(0, len(self.spent), OUTPOINT_BYTES)]
 
     @property
@@ -119,12 +119,12 @@ class Transaction(NamedTuple):
 
     @property
     def weight_wu(self) -> int:
-        """Return the weight, BIP 141."""
+        """Weight of the transaction in weight units, BIP 141."""
         return self.stripped_bytes * 3 + self.size_bytes
 
     @property
     def vsize_vb(self) -> int:
-        """Return weight / 4, rounded up; sigops are not counted."""
+        """Virtual size of the transaction: weight / 4, rounded up. Sigops are not counted."""
         return (self.stripped_bytes * 3 + self.size_bytes + 3) // 4
 
 
@@ -154,24 +154,27 @@ class Block:
 
     @property
     def coinbase(self) -> Transaction:
-        """Return the first transaction."""
+        """The first transaction of the block."""
         return self.transactions[0]
 
     @property
     def weight_wu(self) -> int:
-        """Return the weight, BIP 141."""
+        """Weight of the block in weight units, BIP 141."""
         return self.stripped_bytes * 3 + self.size_bytes
 
 
 def decode_header(raw: bytes) -> tuple[Header, bytes]:
-    """Read the first 80 bytes; return the header and its hash. Raises DecodeError when there are fewer."""
+    """Decode the first 80 bytes; return the header and its hash. Raises DecodeError for fewer bytes."""
     if len(raw) < HEADER_BYTES:
         raise DecodeError(f"{len(raw)} bytes are not a block: the header alone has {HEADER_BYTES}")
     return Header(*_header(raw)), _sha256d(raw[:HEADER_BYTES])
 
 
 def decode_transaction(raw: bytes) -> Transaction:
-    """Decode one serialised transaction, with or without witness. Raises DecodeError."""
+    """Decode one serialised transaction, with or without witness.
+
+    Raises DecodeError if the bytes end too early, go on after the transaction, or are not a transaction.
+    """
     walk = _walk_checked(raw, 0)
     if walk.end != len(raw):
         raise DecodeError(f"{len(raw) - walk.end} bytes follow the transaction of {walk.end} bytes")
@@ -179,9 +182,9 @@ def decode_transaction(raw: bytes) -> Transaction:
 
 
 def decode_block(raw: bytes) -> Block:
-    """Decode one serialised block. Raises DecodeError.
+    """Decode one serialised block. Raises DecodeError if the bytes are not a complete block.
 
-    It does not check that the header commits to the transactions: `verify.verify_block` does.
+    Whether the header commits to the transactions is not checked here: `verify.verify_block` does that.
     """
     header, block_hash = decode_header(raw)
     walks, transactions_at = _walk_block(raw)
@@ -198,7 +201,7 @@ def decode_block(raw: bytes) -> Block:
 
 
 class _Walk(NamedTuple):
-    """What one pass over a transaction finds; positions are in the bytes walked over."""
+    """The parts of a transaction that one pass over its bytes finds; positions are in all the bytes."""
 
     start: int
     end: int
@@ -217,7 +220,7 @@ class _Walk(NamedTuple):
         return raw[start : start + 4] + raw[start + 6 : self.witness_at] + raw[end - 4 : end]
 
     def transaction(self, raw: bytes) -> Transaction:
-        """Make the record; raw is the bytes walked over."""
+        """Make the Transaction; raw is all the bytes that the pass went over."""
         stripped = self._stripped(raw)
         txid = _sha256d(stripped)
         first = self.inputs[0]
@@ -243,7 +246,7 @@ class _Walk(NamedTuple):
 
 
 def _walk_checked(raw: bytes, pos: int) -> _Walk:
-    """Walk one transaction; raise DecodeError when the bytes end inside it."""
+    """Walk over one transaction; raise DecodeError when the bytes end inside it."""
     try:
         return _walk(raw, pos)
     except (IndexError, StructError):
@@ -251,7 +254,7 @@ def _walk_checked(raw: bytes, pos: int) -> _Walk:
 
 
 def _walk_block(raw: bytes) -> tuple[list[_Walk], int]:
-    """Walk the transactions of a block; return what was found and where the first one begins."""
+    """Walk over the transactions of a block; return what was found and where the first one begins."""
     try:
         count, pos = _size(raw, HEADER_BYTES)
     except (IndexError, StructError):
@@ -284,7 +287,7 @@ def _check_contents(transactions: tuple[Transaction, ...], block_hash: bytes) ->
 
 
 def _walk(raw: bytes, start: int) -> _Walk:
-    """Walk one transaction; raise IndexError or struct.error when the bytes end inside it."""
+    """Walk over one transaction; raise IndexError or struct.error when the bytes end inside it."""
     (version,) = _u32(raw, start)
     pos = start + 4
     # An input count of 0 is BIP 144's marker; the byte after it is the flag.
@@ -355,9 +358,9 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
 
 
 def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
-    """Step over the witness stacks.
+    """Step over the witness stacks of n_inputs inputs; return the position after them.
 
-    Raise DecodeError when all are empty, which must be written without them.
+    Raises DecodeError when all stacks are empty: such a transaction must be written without witness.
     """
     begin = pos
     for _ in range(n_inputs):
@@ -381,7 +384,7 @@ def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
 
 
 def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
-    """Read the witness stack of a sound coinbase at a position; 0 means that it has none."""
+    """Read the witness stack of a coinbase, which begins at pos; it is empty for position 0 (no witness)."""
     if not pos:
         return ()
     count, pos = _size(raw, pos)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 import gpuhash
-from collector.codec.arrays import Bytes, Integers, Records
+from collector.codec.arrays import FAIL, Bytes, Integers, Records
 from collector.codec.decode import (
     OUTPOINT_BYTES,
     TXID_BYTES,
@@ -23,7 +23,7 @@ from collector.codec.decode import (
     decode_header,
     decode_transaction,
 )
-from collector.codec.walk import FAIL, Layout, walk_blocks, walk_transactions
+from collector.codec.walk import Layout, walk_blocks, walk_transactions
 from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
 from gpuhash.compiled import compiler
@@ -36,7 +36,7 @@ _new = tuple.__new__  # makes a named tuple without a call of a Python function
 
 
 class ParsedBlock(NamedTuple):
-    """A block: its record, its bytes, the positions of its parts, and the hashes of its transactions."""
+    """A decoded block with its bytes, the positions of its parts, and the hashes of its transactions."""
 
     block: Block
     raw: bytes
@@ -46,7 +46,7 @@ class ParsedBlock(NamedTuple):
 
 
 def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError]:
-    """Decode serialised transactions; return the error in the place of one that cannot be decoded."""
+    """Decode serialised transactions; return a DecodeError in place of each one that cannot be decoded."""
     if len(raws) <= FEW:
         return [_decode_one(raw) for raw in raws]
     data, limits = gpuhash.join(raws)
@@ -121,7 +121,10 @@ def _decode_one(raw: bytes) -> Transaction | DecodeError:
 
 
 def _txids(wtxids: Bytes, data: Bytes, txs: Records) -> Bytes:
-    """Return txids, uint8[n_txs, 32]: hash what has witness data without it; for the rest wtxid is txid."""
+    """Return txids, uint8[n_txs, 32]: hash transactions without their witness data.
+
+    A transaction that has no witness data has its wtxid as txid and is not hashed again.
+    """
     with_witness = np.flatnonzero(txs["witness_at"])
     txids = wtxids.copy()
     if len(with_witness):
@@ -130,7 +133,7 @@ def _txids(wtxids: Bytes, data: Bytes, txs: Records) -> Bytes:
 
 
 def _without_witness(data: Bytes, txs: Records) -> tuple[Bytes, Offsets]:
-    """Return the serialisations without witness, back to back, and their limits."""
+    """Return the transactions serialised without witness, back to back, and the limits between them."""
     limits = np.zeros(len(txs) + 1, np.int64)
     np.cumsum(stripped_bytes(txs), out=limits[1:])
     flat = np.empty(limits[-1], np.uint8)
@@ -147,7 +150,10 @@ def _records(
     sources: Iterable[bytes],
     begins: Iterable[int],
 ) -> "map[Transaction]":
-    """Make the record of each transaction."""
+    """Make the Transaction of each transaction.
+
+    sources are the bytes that each was read from, and begins its position in them.
+    """
     txs, n_inputs, n_outputs = layout.txs, len(layout.spends), len(layout.scripts)
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
     values_sat = np.empty(VALUE_BYTES * n_outputs, np.uint8)
@@ -184,7 +190,10 @@ def _cut(values: Bytes, limits: Integers) -> list[bytes]:
 def copy_outpoints(
     data: Bytes, spends: Integers, scripts: Integers, outpoints: Bytes, values_sat: Bytes
 ) -> None:
-    """Copy the outpoint of each input, and the value of each output, which precedes the script's size."""
+    """Copy the outpoint of each input to `outpoints` and the value of each output to `values_sat`.
+
+    The value of an output stands before the size of its script.
+    """
     for k in range(len(spends)):
         for i in range(OUTPOINT_BYTES):
             outpoints[OUTPOINT_BYTES * k + i] = data[spends[k] + i]
@@ -199,7 +208,7 @@ def copy_outpoints(
 
 @compiled
 def _copy_stripped(data: Bytes, txs: Records, flat: Bytes, limits: Integers) -> None:
-    """Copy each transaction without its witness data."""
+    """Copy each transaction without its witness data; transaction k goes to flat[limits[k]:limits[k + 1]]."""
     for k in range(len(txs)):
         begin, end, stripped = txs[k].begin, txs[k].end, limits[k + 1] - limits[k]
         # In the source, inputs and outputs stand two bytes later: marker and flag follow the version.

@@ -1,4 +1,4 @@
-"""The feerate at which a miner took each transaction of a block: the ancestor-set template algorithm.
+"""Compute the feerate at which a miner took each transaction of a block, with the ancestor-set algorithm.
 
 Before it used clusters, Bitcoin Core built a block as follows. It repeatedly took the transaction that pays
 most per vbyte together with its ancestors that are not taken yet: the package. Here the same is done with the
@@ -76,7 +76,7 @@ def effective_feerates(
 
 @compiled
 def rate_blocks(blocks: Records, graph: BlockGraph) -> None:
-    """Fill `graph.rates`, block by block."""
+    """Compute the effective feerates of the transactions of every block and write them to `graph.rates`."""
     for i in range(len(blocks)):
         first = blocks[i].first_tx
         end = first + blocks[i].n_tx
@@ -99,7 +99,7 @@ def rate_blocks(blocks: Records, graph: BlockGraph) -> None:
 
 @compiled
 def _rate_block(graph: BlockGraph) -> None:
-    """Rate the transactions of one block: those without relatives directly, the others cluster by cluster."""
+    """Compute the feerates of one block: directly for lone transactions, else cluster by cluster."""
     n_tx = len(graph.rates)
     _invert_edges(graph)
     for k in range(n_tx):
@@ -120,7 +120,7 @@ def _rate_block(graph: BlockGraph) -> None:
 
 @compiled
 def _invert_edges(graph: BlockGraph) -> None:
-    """Make the edges from parent to children out of the edges from child to parents."""
+    """Fill `children` and `child_limits` with the edges from parent to children."""
     n_tx = len(graph.rates)
     limits, child_limits = graph.limits, graph.child_limits
     child_limits[: n_tx + 1] = 0
@@ -140,7 +140,10 @@ def _invert_edges(graph: BlockGraph) -> None:
 
 @compiled
 def _collect_cluster(graph: BlockGraph, start: int) -> int:
-    """Collect the cluster of start in `members`, which is also the queue of this search; return its size."""
+    """Collect in `members` all transactions related to `start`, directly or not; return how many.
+
+    `members` is also the queue of the search.
+    """
     graph.members[0] = start
     graph.work[start].is_seen = True
     n_members, at = 1, 0
@@ -175,9 +178,10 @@ def _has_all_fees(graph: BlockGraph, n_members: int) -> bool:
 
 @compiled
 def _collect_ancestors(graph: BlockGraph, start: int, stamp: int) -> int:
-    """Collect start and its ancestors that are not taken in `package`; return how many.
+    """Write `start` and its ancestors that are not taken yet to `package`; return how many.
 
-    The search stops at a taken transaction: all its ancestors are taken.
+    The search stops at a taken transaction: all its ancestors are taken. `stamp` is a number that no earlier
+    search used.
     """
     graph.package[0] = start
     graph.work[start].stamp = stamp
@@ -196,7 +200,10 @@ def _collect_ancestors(graph: BlockGraph, start: int, stamp: int) -> int:
 
 @compiled
 def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
-    """Collect start and its descendants in `descendants`; return how many."""
+    """Write `start` and its descendants to `descendants`; return how many.
+
+    `stamp` is a number that no earlier search used.
+    """
     graph.descendants[0] = start
     graph.work[start].stamp = stamp
     n_found, at = 1, 0
@@ -236,7 +243,7 @@ def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
 
 @compiled
 def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
-    """Sum fee and size of a transaction and its ancestors that are not taken."""
+    """Store the total fee and size of a transaction and its ancestors that are not taken yet."""
     n_found = _collect_ancestors(graph, start, stamp)
     fee_sat = vsize_vb = 0
     for a in range(n_found):
@@ -248,7 +255,7 @@ def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
 
 @compiled
 def _subtract_from_descendants(graph: BlockGraph, taken: int, rate: float, stamp: int) -> None:
-    """Subtract a taken transaction from the packages of its descendants, and bound their rate."""
+    """Subtract a taken transaction from the packages of its descendants, and limit their rate to `rate`."""
     for d in range(1, _collect_descendants(graph, taken, stamp)):
         work = graph.work[graph.descendants[d]]
         work.package_fee_sat -= graph.fees_sat[taken]

@@ -68,7 +68,7 @@ def _find_parents(
 
 @compiled
 def _fill(table: TxidTable) -> None:
-    """Enter the txids of a block; of equal txids the last one stays."""
+    """Enter the txids of a block into the hash table; of equal txids the last one stays."""
     slots, words = table.slots, table.words
     slots[:] = FREE
     mask = len(slots) - 1

@@ -1,4 +1,4 @@
-"""Make the rows of `blocks` and `transactions`, without a Python object per transaction."""
+"""Make the rows of the tables `blocks` and `transactions`, without a Python object per transaction."""
 
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ def block_rows(
 
 
 def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "valid") -> pa.Table:
-    """Make the rows of `blocks`."""
+    """Make the rows of the table `blocks` for all blocks of a chunk."""
     sums = _sums(chunk)
     rows: list[BlockRow] = []
     for i, (ref, head) in enumerate(zip(chunk.refs, chunk.heads, strict=True)):
@@ -98,7 +98,7 @@ def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "
 
 
 def transactions_table(chunk: Chunk) -> pa.Table:
-    """Make the rows of `transactions`, by block and then by position in it."""
+    """Make the rows of the table `transactions` for a chunk, ordered by block and position in the block."""
     txs, n_tx = chunk.layout.txs, chunk.layout.blocks["n_tx"]
     hashes = np.frombuffer(b"".join(head.block_hash for head in chunk.heads), np.uint8).reshape(-1, 32)
     weight_wu = 3 * chunk.stripped_bytes + chunk.size_bytes
@@ -133,7 +133,10 @@ def transactions_table(chunk: Chunk) -> pa.Table:
 
 
 def warm_up() -> None:
-    """Compile or load every compiled function between bytes and rows: seconds at first, nothing later."""
+    """Compile, or load from disk, every compiled function that makes rows of bytes.
+
+    The first call takes seconds, and later ones in the process take no time.
+    """
     warm_up_hashing()
     # A coinbase with a witness: one input, one output, neither with a script, and one item of one byte.
     parts = (bytes(4), b"\0\1\1", NO_HASH, b"\xff" * 4, bytes(5), b"\1", bytes(9), b"\1\1\0", bytes(4))
@@ -152,11 +155,11 @@ def warm_up() -> None:
 
 
 def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
-    """Read the fee of each transaction, in satoshi, from the answer of `getblock <hash> 3`.
+    """Return the fee of each transaction, in satoshi, from the answer of `getblock <hash> 3`.
 
-    The coinbase's is None. A fee is the sum of the spent outputs in the answer minus the sum of the outputs.
-    Amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no spent outputs
-    (verbosity below 3, or the node has pruned the undo data), and when it has another form.
+    The fee of the coinbase is None. A fee is the sum of the spent outputs minus the sum of the outputs, both
+    from the answer. Amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no
+    spent outputs (verbosity below 3, or the node has pruned the undo data), and when it has another form.
     """
     try:
         return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
@@ -167,12 +170,12 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
 
 
 def fee_array(fees: Fees) -> Integers:
-    """Put the fees of a block into an array, UNKNOWN for the coinbase and where they are not known."""
+    """Turn a block's fees into an array, with UNKNOWN for the coinbase and for fees that are None."""
     return np.array([UNKNOWN, *(UNKNOWN if fee is None else fee for fee in fees[1:])], np.int64)
 
 
 def _checked_fees(block: Block, fees: Fees) -> Integers:
-    """Make the array of fees; raise DecodeError when there is not one per transaction."""
+    """Turn a block's fees into an array; raise DecodeError unless there is one fee per transaction."""
     n_tx = len(block.transactions)
     if len(fees) != n_tx:
         raise DecodeError(
@@ -200,7 +203,7 @@ def _output_item(output: TxOut) -> CoinbaseOutputItem:
 
 
 def _sums(chunk: Chunk) -> dict[str, list[Any]]:
-    """Sum over the transactions of each block what `blocks` has as columns; most sums omit the coinbase."""
+    """Return, by column name, the sums over each block's transactions; most leave out the coinbase."""
     txs, first = chunk.layout.txs, chunk.layout.blocks["first_tx"]
     is_other = ~txs["is_coinbase"]
     is_unknown = is_other & (chunk.fee_sat == UNKNOWN)
@@ -247,9 +250,9 @@ def _type_names(chunk: Chunk) -> pa.Array:
 
 @cache
 def _all_type_names() -> pa.Array:
-    """Return the names of output types by number.
+    """Return an Arrow array of the names of output types, in which a type's number is its position.
 
-    They are made at the first call, not at import: Arrow loads pandas with the first array it makes, unless
+    It is made at the first call, not at import: Arrow loads pandas with the first array it makes, unless
     `memory.avoid_pandas` has run.
     """
     return pa.array(OUTPUT_TYPES, pa.string())

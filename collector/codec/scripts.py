@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from collector.codec.arrays import Bytes, Integers
+from collector.codec.arrays import FAIL, Bytes, Integers
 from collector.dataset.schema import OUTPUT_TYPES
 from gpuhash.compiled import compiler
 
@@ -51,11 +51,10 @@ MIN_PROGRAM_SCRIPT_BYTES: Final = 4
 MAX_PROGRAM_SCRIPT_BYTES: Final = 42
 MAX_MULTISIG_KEYS: Final = 20
 ANCHOR_PROGRAM: Final = (0x4E, 0x73)
-FAIL: Final = -1
 
 
 def output_types(data: Bytes, scripts: Integers) -> Bytes:
-    """Return the types of the scripts data[scripts[k, 0]:scripts[k, 1]], uint8[n]."""
+    """Return the types of the scripts data[scripts[k, 0]:scripts[k, 1]] as numbers, uint8[n]."""
     types = np.empty(len(scripts), np.uint8)
     _fill_types(data, scripts, types)
     return types
@@ -69,7 +68,7 @@ def _fill_types(data: Bytes, scripts: Integers, types: Bytes) -> None:
 
 @compiled
 def output_type(data: Bytes, begin: int, end: int) -> int:  # noqa: PLR0911 - one return per type reads best
-    """Return the type of the script data[begin:end]."""
+    """Return the type of the script data[begin:end], as its number in `schema.OUTPUT_TYPES`."""
     size = end - begin
     if size == 0:
         return NONSTANDARD
@@ -105,7 +104,7 @@ def output_type(data: Bytes, begin: int, end: int) -> int:  # noqa: PLR0911 - on
 
 @compiled
 def _witness_type(data: Bytes, begin: int, size: int) -> int:
-    """Return the type of a witness program, BIP 141."""
+    """Return the type of a script that is a witness program, BIP 141."""
     version, program_bytes = data[begin], size - 2
     if version == 0:
         if program_bytes == KEY_HASH_BYTES:
@@ -125,9 +124,9 @@ def _witness_type(data: Bytes, begin: int, size: int) -> int:
 
 @compiled
 def _operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
-    """Read an opcode.
+    """Read one opcode and the data that it pushes.
 
-    Return it, where its pushed data begins, and where that ends or FAIL when it is cut off.
+    Returns the opcode, where the pushed data begins, and where that data ends: FAIL when it is cut off.
     """
     if pos >= end:
         return 0, pos, FAIL
@@ -159,7 +158,7 @@ def _is_push_only(data: Bytes, pos: int, end: int) -> bool:
 
 @compiled
 def _is_key(data: Bytes, begin: int, size: int) -> bool:
-    """Return whether the first byte is that of a public key of this size."""
+    """Return whether the byte at `begin` may start a public key of this size (SEC 1)."""
     if size == COMPRESSED_KEY_BYTES:
         return bool(EVEN_KEY <= data[begin] <= ODD_KEY)
     if size == PLAIN_KEY_BYTES:
@@ -169,7 +168,10 @@ def _is_key(data: Bytes, begin: int, size: int) -> bool:
 
 @compiled
 def _key_count(data: Bytes, opcode: int, at: int, least: int) -> int:
-    """Return the number of keys or signatures that an operation pushes in the shortest form, or FAIL."""
+    """Return the number of keys or signatures that an operation pushes, or FAIL.
+
+    FAIL means that it pushes no number, one not in its shortest form, or one outside `least` to 20.
+    """
     count = FAIL
     if OP_1 <= opcode <= OP_16:
         count = opcode - OP_1 + 1

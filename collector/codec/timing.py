@@ -14,7 +14,7 @@ class StageTimes:
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Add the time that the `with` block takes to a stage."""
+        """Add the time that the body of the `with` statement takes to the seconds of a stage."""
         begun_s = time.perf_counter()
         try:
             yield
@@ -22,6 +22,6 @@ class StageTimes:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begun_s
 
     def add(self, other: "StageTimes") -> None:
-        """Add the seconds of another measurement."""
+        """Add the seconds of another StageTimes to this one, stage by stage."""
         for stage, seconds in other.seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds

@@ -10,14 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from collector.codec.arrays import Bytes, Integers, Records
+from collector.codec.arrays import FAIL, Bytes, Integers, Records
 from collector.codec.decode import MAX_MONEY_SAT
 from collector.codec.feerates import UNKNOWN
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
 
-FAIL: Final = -1
 MAX_VARINT: Final = (1 << 62) >> 7  # one more byte keeps it below 2^63
 HASH_SCRIPTS: Final = 2  # script codes below: a hash of 20 bytes
 SPECIAL_SCRIPTS: Final = 6  # script codes below: a key of 32 bytes; from here on: length + 6, and the script
@@ -28,10 +27,11 @@ LONG_SIZE: Final = 0xFD
 
 
 def input_values(undo: Bytes, limits: Integers, blocks: Records, txs: Records) -> Integers:
-    """Return the value that each transaction spends, in satoshi, UNKNOWN for a coinbase: int64[n_txs].
+    """Return the value that each transaction spends, in satoshi: int64[n_txs], UNKNOWN for a coinbase.
 
-    The undo data of block i is undo[limits[i]:limits[i + 1]]. Where it is empty, or does not fit the block,
-    the values of the block are UNKNOWN. A block that has only a coinbase needs none.
+    The undo data of block i is undo[limits[i]:limits[i + 1]]. Where it is empty, or its numbers of
+    transactions or inputs are not those of the block, the values of the block are UNKNOWN. A block that has
+    only a coinbase needs no undo data.
     """
     values = np.full(len(txs), UNKNOWN, np.int64)
     _read_blocks(undo, limits, blocks, txs, values)
@@ -49,7 +49,11 @@ def _read_blocks(undo: Bytes, limits: Integers, blocks: Records, txs: Records, v
 
 @compiled
 def _read_block(undo: Bytes, pos: int, end: int, txs: Records, values: Integers) -> bool:
-    """Read the undo data of one block; return False when it does not fit the block."""
+    """Write the values that one block's transactions spend to `values`.
+
+    Returns False when the undo data is cut off, or its numbers of transactions or inputs are not those of the
+    block.
+    """
     count, pos = _count(undo, pos, end)
     if pos == FAIL or count != len(txs) - 1:
         return False
@@ -69,7 +73,7 @@ def _read_block(undo: Bytes, pos: int, end: int, txs: Records, values: Integers)
 
 @compiled
 def _spent_output(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read one spent output; return its value, and the position after it or FAIL."""
+    """Read one spent output; return its value in satoshi, and the position after it or FAIL."""
     code, pos = varint(undo, pos, end)
     if pos != FAIL and code > 1:  # a height; after it old versions of Core wrote the transaction's version
         _, pos = varint(undo, pos, end)
@@ -114,9 +118,9 @@ def decompress_amount(compressed: int) -> int:
 
 @compiled
 def varint(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a VARINT.
+    """Read a number in Bitcoin Core's VARINT form.
 
-    Return its value, and the position after it or FAIL when it is cut off or beyond 63 bits.
+    Returns its value and the position after it, which is FAIL when the number is cut off or beyond 63 bits.
     """
     value = 0
     while pos < end:

@@ -1,9 +1,9 @@
-"""Recompute what a block's header commits to, and say what does not hold.
+"""Recompute what a block's header commits to, and name the first check that fails.
 
-It checks proof of work, the merkle root, the duplicate-leaf trick of CVE-2012-2459, the witness commitment of
-BIP 141, and the txids that a node names. It does not check scripts, amounts and the other rules of consensus:
-the node has done so. `verify_block` checks one decoded block and names the fault; `invalid_blocks` checks
-many blocks as arrays, and agrees with it. Hashing is done by gpuhash.
+The checks are proof of work, the merkle root, the duplicate-leaf trick of CVE-2012-2459, the witness
+commitment of BIP 141, and the txids that a node names. Scripts, amounts and the other rules of consensus are
+not checked: the node has checked them. `verify_block` checks one decoded block and names the fault;
+`invalid_blocks` checks many blocks as arrays and refuses the same blocks. gpuhash computes the hashes.
 """
 
 from collections.abc import Sequence
@@ -44,23 +44,23 @@ _RESERVED_STACK: Final = b"\x01\x20"  # a witness stack of one item of 32 bytes
 
 
 def backend_name() -> str:
-    """Name the gpuhash backend that verification uses on this machine, for `blocks.verified_by`."""
+    """Return the name of the gpuhash backend that verifies here, for the column `blocks.verified_by`."""
     return choose("auto").name
 
 
 def warm_up_hashing() -> None:
-    """Compile or load what hashing a merkle tree needs: a second at first, nothing later."""
+    """Compile, or load from disk, what hashing a merkle tree needs; the first call takes about a second."""
     gpuhash.merkle_root(_leaves([NO_HASH, NO_HASH]))
 
 
 def verify_block(
     block: Block, chain: str, expected_txids: Sequence[bytes] | None = None, *, height: int | None = None
 ) -> str:
-    """Return the first of schema.VERDICTS that fails, or "valid".
+    """Return the name of the first check in schema.VERDICTS that the block fails, or "valid".
 
     expected_txids are the node's, in block order and internal byte order. The height decides whether BIP 141
-    is in force. Without a height, the one that the coinbase states counts; a block that states none counts as
-    older than BIP 141.
+    is in force. Without a height, the one in the coinbase is used; a block that states none counts as older
+    than BIP 141.
     """
     if not has_work(block, chain):
         return "bad_proof_of_work"
@@ -88,7 +88,7 @@ def invalid_blocks(
     heights: Sequence[int],
     chain: str,
 ) -> Flags:
-    """Return which blocks `verify_block` would not call valid: bool[n_blocks].
+    """Return for each block whether `verify_block` would refuse it: bool[n_blocks].
 
     heads are the blocks with at least their coinbase.
     """
@@ -110,7 +110,7 @@ def is_segwit_height(height: int | None, chain: str) -> bool:
 
 
 def has_work(block: Block, chain: str) -> bool:
-    """Return whether the hash of the block meets its target, and its chain could have set that target."""
+    """Return whether the block's hash meets its target, and its chain could have set that target."""
     try:
         target = gpuhash.target_from_bits(block.header.bits)
     except gpuhash.InvalidInputError:
@@ -127,7 +127,7 @@ def _easiest_target(block: Block, chain: str) -> int:
 
 
 def _is_committed(block: Block, *, is_segwit: bool) -> bool:
-    """Return whether the coinbase commits to the witness data; without a commitment there must be none."""
+    """Return whether the coinbase commits to the witness data; without a commitment there may be none."""
     commitment = witness_commitment(block.coinbase.outputs) if is_segwit else None
     if commitment is None:
         return not any(transaction.has_witness for transaction in block.transactions)
@@ -143,7 +143,10 @@ def _is_committed(block: Block, *, is_segwit: bool) -> bool:
 def _lack_commitment(
     data: Bytes, layout: Layout, wtxids: Bytes, commitments: Sequence[bytes | None]
 ) -> Flags:
-    """Return which blocks hold witness data that their coinbase does not commit to."""
+    """Return for each block whether it holds witness data that its coinbase does not commit to.
+
+    commitments are those of the coinbases, None where BIP 141 is not in force or there is none.
+    """
     blocks, txs = layout.blocks, layout.txs
     failed = np.logical_or.reduceat(txs["witness_at"] > 0, blocks["first_tx"])
     committed, both = [], []

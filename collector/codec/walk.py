@@ -1,14 +1,15 @@
-"""Walk over the bytes of many blocks or transactions at once and note the position of each part.
+"""Walk over the bytes of many blocks or transactions at once and record the position of each part.
 
 The walk accepts exactly what `collector.codec.decode` accepts. It only marks a block or transaction as
-faulty; the decoder says why. All positions are in the one byte array that holds everything walked.
+faulty; the decoder says why. All positions are in the one byte array that holds all the blocks or
+transactions.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from collector.codec.arrays import Bytes, Integers, Record, Records
+from collector.codec.arrays import FAIL, Bytes, Integers, Record, Records
 from collector.codec.decode import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
 from gpuhash.compiled import compiler
 
@@ -45,7 +46,6 @@ TX: Final = np.dtype(
     ]
 )
 
-FAIL: Final = -1
 INPUT_BYTES: Final = 41
 OUTPUT_BYTES: Final = 9
 TRANSACTION_BYTES: Final = 60
@@ -57,7 +57,7 @@ SPENDS_NOTHING: Final = 2
 
 
 class Layout(NamedTuple):
-    """Positions of all parts, as the walk found them. A faulty block has no transactions here."""
+    """Positions of all parts that the walk found. A faulty block has no transactions here."""
 
     blocks: Records  # BLOCK[n]
     txs: Records  # TX[n], block by block in their order
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
 
 
 def walk_blocks(data: Bytes, limits: Integers) -> Layout:
-    """Walk the blocks data[limits[i]:limits[i + 1]]."""
+    """Walk over the blocks data[limits[i]:limits[i + 1]]; return the positions of their parts."""
     n_blocks = len(limits) - 1
     # Upper bounds of what there can be; memory that is never touched costs nothing.
     layout = Layout(
@@ -80,7 +80,10 @@ def walk_blocks(data: Bytes, limits: Integers) -> Layout:
 
 
 def walk_transactions(data: Bytes, limits: Integers) -> Layout:
-    """Walk the transactions data[limits[i]:limits[i + 1]] outside a block; a faulty one has the end FAIL."""
+    """Walk over the transactions data[limits[i]:limits[i + 1]], which are in no block.
+
+    Returns the positions of their parts. A faulty transaction has FAIL as its end.
+    """
     layout = Layout(
         np.empty(0, BLOCK),
         np.empty(len(limits) - 1, TX),
@@ -124,7 +127,7 @@ def _walk_all_blocks(data: Bytes, limits: Integers, layout: Layout) -> tuple[int
 
 @compiled
 def _walk_block(data: Bytes, block: Record, layout: Layout) -> bool:
-    """Walk one block and fill the free part of the layout; return False when the block is faulty."""
+    """Walk over one block and add its parts to the layout; return False for a faulty block."""
     end = block.end
     count, pos = _size(data, block.begin + HEADER_BYTES, end)
     if pos == FAIL or count == 0 or count * TRANSACTION_BYTES > end - pos:
@@ -148,7 +151,7 @@ def _walk_block(data: Bytes, block: Record, layout: Layout) -> bool:
 
 @compiled
 def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, layout: Layout) -> int:
-    """Walk one transaction; return where it ends, or FAIL."""
+    """Walk over one transaction, write its parts to the layout, and return where it ends, or FAIL."""
     pos = begin + 4
     if pos + 2 > end:
         return FAIL
@@ -180,7 +183,10 @@ def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, layout: Lay
 
 @compiled
 def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> tuple[int, int, int]:
-    """Note where each outpoint is; return the number of inputs, flags, and where the inputs end or FAIL."""
+    """Write the position of each outpoint to `spends`, from index `at` on.
+
+    Returns the number of inputs, flags (SIGNALS, SPENDS_NOTHING), and where the inputs end, or FAIL.
+    """
     count, pos = _size(data, pos, end)
     if pos == FAIL or count == 0 or count * INPUT_BYTES > end - pos:
         return 0, 0, FAIL
@@ -199,7 +205,10 @@ def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> 
 
 @compiled
 def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -> tuple[int, int, int]:
-    """Note where each script is; return the number of outputs, their value, and where they end or FAIL."""
+    """Write begin and end of each script to `scripts`, from index `at` on.
+
+    Returns the number of outputs, their value in satoshi, and where they end, or FAIL.
+    """
     count, pos = _size(data, pos, end)
     if pos == FAIL or count == 0 or count * OUTPUT_BYTES > end - pos:
         return 0, 0, FAIL
@@ -221,7 +230,7 @@ def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -
 
 @compiled
 def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
-    """Step over the witness stacks; return where they end, FAIL when they are cut off or all empty."""
+    """Return where the witness stacks of n_inputs inputs end; FAIL when they are cut off or all empty."""
     begin = pos
     for _ in range(n_inputs):
         count, pos = _size(data, pos, end)
