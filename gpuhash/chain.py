@@ -49,5 +49,5 @@ def _work_fault(header: bytes, block_hash: bytes) -> str:
 def split_headers(data: Bytes) -> Bytes:
     """View bytes uint8[80 n] as headers uint8[n, 80]; raise InvalidInputError if the last is cut off."""
     if len(data) % HEADER_BYTES:
-        raise InvalidInputError(f"{len(data)} bytes are not a whole number of {HEADER_BYTES}-byte headers")
+        raise InvalidInputError(f"{len(data)} bytes are no whole number of {HEADER_BYTES}-byte headers")
     return data.reshape(-1, HEADER_BYTES)

@@ -126,14 +126,12 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     words = np.empty((BLOCK_ROWS * ROW_WORDS, LANES), np.uint64)
     lane_table = np.empty((3, LANES), np.int64)
     spare = np.empty(32, np.uint8)
-    state_address, words_address, discard_address = state.ctypes.data, words.ctypes.data, spare.ctypes.data
+    state_address, words_address, discard = state.ctypes.data, words.ctypes.data, spare.ctypes.data
     starts = lane_table.ctypes.data
     lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
     row_size = 8 * LANES * ROW_WORDS
     for group in range(first_group, last_group):
-        longest = assign_lanes(
-            lane_table, flat, offsets, length, order, group, digests, count, discard_address
-        )
+        longest = assign_lanes(lane_table, flat, offsets, length, order, group, digests, count, discard)
         shortest = shortest_length(lane_table)
         state[:] = 0
         for offset in range(0, longest + 1, RATE_BYTES):
@@ -149,7 +147,7 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
             _absorb(state_address, words_address)
             if some_end_before(lane_table, offset + RATE_BYTES):
                 _store_digests(state_address, targets)
-                retire_lanes(lane_table, offset + RATE_BYTES, discard_address)
+                retire_lanes(lane_table, offset + RATE_BYTES, discard)
 
 
 @compiled

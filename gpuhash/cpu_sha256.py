@@ -203,13 +203,11 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     words = np.empty((2, 16, LANES), np.uint32)  # a block, and the next one, which is loaded meanwhile
     lane_table = np.empty((3, LANES), np.int64)
     spare = np.empty(32, np.uint8)
-    state_address, discard_address, starts = state.ctypes.data, spare.ctypes.data, lane_table.ctypes.data
+    state_address, discard, starts = state.ctypes.data, spare.ctypes.data, lane_table.ctypes.data
     lengths, targets = starts + 8 * LANES * LENGTHS, starts + 8 * LANES * TARGETS
     words_address, slot_bytes = words.ctypes.data, 4 * LANES * 16
     for group in range(first_group, last_group):
-        longest = assign_lanes(
-            lane_table, flat, offsets, length, order, group, digests, count, discard_address
-        )
+        longest = assign_lanes(lane_table, flat, offsets, length, order, group, digests, count, discard)
         shortest = shortest_length(lane_table)
         for i in range(8):
             for lane in range(LANES):
@@ -232,7 +230,7 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
                     _store_rehashed(state_address, targets)
                 else:
                     _store_digests(state_address, targets)
-                retire_lanes(lane_table, limit, discard_address)
+                retire_lanes(lane_table, limit, discard)
 
 
 @njit(nogil=True)

@@ -59,11 +59,11 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
     group: Any,
     digests: int,
     count: int,
-    discard_address: int,
+    discard: int,
 ) -> Any:
     """Write into lane_table which message each lane of a group hashes; return the greatest message length.
 
-    flat, digests and discard_address are addresses. discard_address is that of 32 bytes to which lanes
+    flat, digests and discard are addresses. discard is that of 32 bytes to which lanes
     without a message write. The other arguments are those of `cpu_sha256.hash_groups`.
     """
     lane_count = lane_table.shape[1]
@@ -80,7 +80,7 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
         else:
             lane_table[STARTS, lane] = flat
             lane_table[LENGTHS, lane] = IDLE
-            lane_table[TARGETS, lane] = discard_address
+            lane_table[TARGETS, lane] = discard
     return longest
 
 
@@ -103,9 +103,9 @@ def some_end_before(lane_table: Any, limit: Any) -> Any:
 
 
 @njit(nogil=True)
-def retire_lanes(lane_table: Any, limit: Any, discard_address: int) -> Any:
+def retire_lanes(lane_table: Any, limit: Any, discard: int) -> Any:
     """Make every lane idle whose message is shorter than limit: its digest has been written."""
     for lane in range(lane_table.shape[1]):
         if lane_table[LENGTHS, lane] < limit:
             lane_table[LENGTHS, lane] = IDLE
-            lane_table[TARGETS, lane] = discard_address
+            lane_table[TARGETS, lane] = discard

@@ -146,7 +146,7 @@ def sweep(
 def _compare(before: Path, after: Path) -> None:
     lines = report.compare(report.load(before), report.load(after))
     if not lines:
-        raise InvalidInputError(f"{before} and {after} have no measurement in common")
+        raise InvalidInputError(f"{before} and {after} measured nothing in common")
     Console(width=WIDTH).print(tables.of_comparison(lines))
 
 
