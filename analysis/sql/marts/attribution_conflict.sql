@@ -9,13 +9,13 @@ grain = ["pool", "other", "method", "other_method"]
 [columns]
 pool = "VARCHAR  slug of the pool that was named"
 other = "VARCHAR  slug of the other pool"
-method = "VARCHAR  payout or tag: what named the pool"
-other_method = "VARCHAR  payout or tag: what speaks for the other"
-block_count = "BIGINT  blocks"
-first_height = "INTEGER  first of them"
-last_height = "INTEGER  last of them"
-example_rule_id = "VARCHAR  rule that decided the last of them"
-other_example_rule_id = "VARCHAR  rule that spoke for the other there"
+method = "VARCHAR  payout or tag: method of the rule that named the pool"
+other_method = "VARCHAR  payout or tag: method of the other pool's strongest rule"
+block_count = "BIGINT  number of blocks"
+first_height = "INTEGER  height of the first of these blocks"
+last_height = "INTEGER  height of the last of these blocks"
+example_rule_id = "VARCHAR  id of the rule that decided the last of these blocks"
+other_example_rule_id = "VARCHAR  id of the other pool's strongest rule in that block"
 */
 with
 

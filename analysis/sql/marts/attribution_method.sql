@@ -16,8 +16,8 @@ total_block_count = "BIGINT  blocks of the period, all methods"
 block_ratio = "DOUBLE  0..1, block_count / total_block_count"
 block_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 block_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
-conflict_count = "BIGINT  those of them for which another pool's rule matches as well"
-mean_candidates = "DOUBLE  rules that match, mean over the blocks"
+conflict_count = "BIGINT  blocks of this method for which another pool's rule matches as well"
+mean_candidates = "DOUBLE  mean number of rules that match a block"
 */
 with
 

@@ -7,14 +7,14 @@ that matches nothing in this dataset has no row.
 """
 grain = ["rule_id"]
 [columns]
-rule_id = "VARCHAR  the rule"
+rule_id = "VARCHAR  id of the rule"
 pool = "VARCHAR  slug of the pool that it names"
 method = "VARCHAR  payout or tag"
 match_count = "BIGINT  blocks that it matches"
-decided_count = "BIGINT  those of them that it decided"
-overruled_count = "BIGINT  those that a rule of another pool decided"
-first_height = "INTEGER  first block that it matches"
-last_height = "INTEGER  last block that it matches"
+decided_count = "BIGINT  blocks that it decided"
+overruled_count = "BIGINT  blocks that it matches and that a rule of another pool decided"
+first_height = "INTEGER  height of the first block that it matches"
+last_height = "INTEGER  height of the last block that it matches"
 */
 select
     pool_candidates.rule_id,

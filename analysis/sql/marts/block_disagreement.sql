@@ -1,5 +1,5 @@
 /*
-summary = "Blocks of which two sources tell different things."
+summary = "Facts about a block on which two sources disagree."
 method = """
 For each block that our dataset or a block table has, each fact is compared with the same fact in every block table,
 by block hash. A height at which a block table or a list of arrivals names a block that block_facts does not have is
@@ -9,10 +9,10 @@ grain = ["height", "fact", "source", "value"]
 [columns]
 height = "INTEGER  height of the block"
 fact = "VARCHAR  block_hash, header_time, bits, n_tx, size_bytes, weight_wu, fees_sat or subsidy_sat"
-told_by = "VARCHAR  the source that block_facts follows: observed, backfilled, or its name"
-told_value = "VARCHAR  what that source says"
-source = "VARCHAR  the source that says otherwise"
-value = "VARCHAR  what it says"
+told_by = "VARCHAR  source that block_facts uses: observed, backfilled, or the name of an imported source"
+told_value = "VARCHAR  value of that source"
+source = "VARCHAR  imported source that disagrees"
+value = "VARCHAR  value of the imported source"
 */
 with
 

@@ -1,5 +1,5 @@
 /*
-summary = "Every block that any source tells of, with the best source of each fact."
+summary = "Every block that any source has, with each fact from the best source."
 method = """
 Sources stand in a fixed order. First comes our own dataset: blocks that a node sent us ('observed'), then blocks
 from a node's block files ('backfilled'). Then come the block tables of others, then lists of pool labels, then lists
@@ -14,23 +14,23 @@ height (label_block_key), which no real hash can equal.
 """
 grain = ["block_hash"]
 [columns]
-block_hash = "BLOB  header hash, internal byte order; a key made of the height where nobody gives the hash"
-height = "INTEGER  blocks between this one and genesis"
+block_hash = "BLOB  header hash, internal byte order; a key made of the height where no source gives the hash"
+height = "INTEGER  height of the block; 0 is the genesis block"
 prev_hash = "BLOB  hash of the parent, internal byte order; null where it is not known"
-header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner; null where nobody gives it"
-bits = "BIGINT  compact target; null where nobody gives it"
-n_tx = "INTEGER  transactions, coinbase included; null where nobody gives it"
-size_bytes = "BIGINT  serialised size; null where nobody gives it"
-weight_wu = "BIGINT  BIP141 weight; null where nobody gives it"
-fees_sat = "BIGINT  sum of the fees; null where nobody gives it"
-subsidy_sat = "BIGINT  new coins this height allows; null where nobody gives it"
-coinbase_value_sat = "BIGINT  value of the coinbase's outputs; null where nobody gives it"
-coinbase_script = "BLOB  the coinbase's scriptSig, raw; null where nobody gives it"
-coinbase_outputs = "STRUCT(value_sat BIGINT, script BLOB)[]  the coinbase's outputs; null where nobody gives them"
-label = "VARCHAR  a label list's name of the pool, where only such lists have the block"
-verdict = "VARCHAR  what our verification gave; 'not verified' for a block that others tell of"
-told_by = "VARCHAR  observed, backfilled, or the source that tells of the block"
-fees_told_by = "VARCHAR  the same of its fees; null while they are unknown"
+header_time = "TIMESTAMP WITH TIME ZONE  time that the miner wrote into the header; null where no source gives it"
+bits = "BIGINT  compact target; null where no source gives it"
+n_tx = "INTEGER  transactions, coinbase included; null where no source gives it"
+size_bytes = "BIGINT  serialised size; null where no source gives it"
+weight_wu = "BIGINT  BIP141 weight; null where no source gives it"
+fees_sat = "BIGINT  sum of the fees; null where no source gives it"
+subsidy_sat = "BIGINT  new coins this height allows; null where no source gives it"
+coinbase_value_sat = "BIGINT  value of the coinbase's outputs; null where no source gives it"
+coinbase_script = "BLOB  the coinbase's scriptSig, raw; null where no source gives it"
+coinbase_outputs = "STRUCT(value_sat BIGINT, script BLOB)[]  the coinbase's outputs; null where no source gives them"
+label = "VARCHAR  name of the pool in a label list; only for a block that only label lists have"
+verdict = "VARCHAR  result of our verification; 'not verified' for a block from an imported source"
+told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
+fees_told_by = "VARCHAR  source of the fees: observed, backfilled, or the name of an imported source; null while they are unknown"
 */
 with
 

@@ -9,19 +9,19 @@ Miners choose header times, so it may be negative, and it never replaces interva
 grain = ["block_hash"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
 parent_pool = "VARCHAR  pool of the parent; null when the dataset lacks it"
 is_active = "BOOLEAN  on the active chain; false: stale"
 is_empty = "BOOLEAN  has a coinbase and nothing else"
-header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner"
-arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us; null when we only fetched it"
+header_time = "TIMESTAMP WITH TIME ZONE  time that the miner wrote into the header"
+arrived_at = "TIMESTAMP WITH TIME ZONE  time on our clock when a node first pushed the block to us; null when we only fetched it"
 interval_s = "DOUBLE  s since the parent's arrival; null where no clock has both"
-clock = "VARCHAR  whose arrivals interval_s is between: own, or the source; null without an interval"
+clock = "VARCHAR  whose clock gives interval_s: own, or the name of an imported source; null without an interval"
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
-n_mempool = "BIGINT  transactions waiting as it arrived, most of any node; null where not measured"
-told_by = "VARCHAR  who tells of the block: observed, backfilled, or the source"
+n_mempool = "BIGINT  transactions waiting when the block arrived, at the node with most; null where not measured"
+told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
 */
 with
 

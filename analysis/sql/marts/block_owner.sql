@@ -1,10 +1,10 @@
 /*
-summary = "Who stands behind each block of the active chain: its pool, the pool's owner, the group it shares templates with."
+summary = "The owner of each block of the active chain, in three groupings: its pool, the pool's company, and the group it shares templates with."
 method = """
 Each block appears once per grouping. 'pool' uses the pools of block_pool. 'owner' merges the pools of one company, and
 'proxy' merges pools that send out the templates of one of them. Memberships are dated, in data/pools/entities.toml,
 and the UTC day of the block's header time decides. A pool without an entity on that day stands for itself. 'unknown'
-is nobody in every grouping. An epoch is the 2,016 blocks of one difficulty.
+stays 'unknown' in every grouping. An epoch is the 2,016 blocks of one difficulty.
 """
 grain = ["grouped_by", "block_hash"]
 [parameters]
@@ -12,14 +12,14 @@ epoch_blocks = {value = 2016, doc = "blocks of one difficulty"}
 [columns]
 grouped_by = "VARCHAR  pool, owner or proxy"
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
-header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner"
+height = "INTEGER  height of the block; 0 is the genesis block"
+header_time = "TIMESTAMP WITH TIME ZONE  time that the miner wrote into the header"
 day = "DATE  UTC day of the header time"
 epoch = "INTEGER  height / 2,016, rounded down"
 owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches"
-owner_name = "VARCHAR  its name"
-is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
-told_by = "VARCHAR  who tells of the block: observed, backfilled, or the source"
+owner_name = "VARCHAR  name of the owner"
+is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not an owner"
+told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
 */
 with
 

@@ -10,18 +10,18 @@ method is 'label'.
 grain = ["block_hash"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug in data/pools; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
-is_unknown = "BOOLEAN  no rule matches"
-is_attributable = "BOOLEAN  there is a coinbase or a label to judge by; false: the block counts in no share"
+is_unknown = "BOOLEAN  true: no rule matches"
+is_attributable = "BOOLEAN  there is a coinbase or a label from which to find the pool; false: the block counts in no share"
 method = "VARCHAR  payout, tag or label; null when unknown"
-rule_id = "VARCHAR  the rule that decided; null when unknown, and for a label"
+rule_id = "VARCHAR  id of the rule that decided; null when unknown, and for a label"
 n_candidates = "BIGINT  rules that match"
 conflicts = "VARCHAR[]  slugs of the other pools that match, sorted"
 coinbase_text = "VARCHAR  the coinbase script; bytes that are not printable ASCII as \\\\xNN"
 rules_hash = "VARCHAR  SHA-256 of the rule set"
-told_by = "VARCHAR  whose coinbase or label this rests on: observed, backfilled, or the source"
+told_by = "VARCHAR  source of the coinbase or the label: observed, backfilled, or the name of an imported source"
 */
 with
 

@@ -9,11 +9,11 @@ grain = ["block_hash", "node"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 is_active = "BOOLEAN  on the active chain; false: stale"
 n_nodes = "BIGINT  nodes that pushed this block"
-seen_at = "TIMESTAMP WITH TIME ZONE  our clock"
+seen_at = "TIMESTAMP WITH TIME ZONE  time on our clock when the node first pushed the block to us"
 lag_s = "DOUBLE  s after the first node; 0 for the first"
 spread_s = "DOUBLE  s from the first to the last node; null when only one pushed it"
 connect_s = "DOUBLE  s until the node had connected it; null when the node did not report that, or reported it earlier"

@@ -8,16 +8,16 @@ of the header time (price_day) and are null without a price of that day.
 grain = ["block_hash"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 day = "DATE  UTC day of the header time"
 subsidy_sat = "BIGINT  new coins this height allows"
 fees_sat = "BIGINT  sum of the fees; null while unknown"
 revenue_sat = "BIGINT  subsidy and fees; null while the fees are unknown"
-claimed_sat = "BIGINT  value of the coinbase's outputs; null where nobody gives it"
+claimed_sat = "BIGINT  value of the coinbase's outputs; null where no source gives it"
 price_usd = "DOUBLE  USD per bitcoin on that day; null without one"
 revenue_usd = "DOUBLE  USD, revenue at that price"
-expected_hashes = "DOUBLE  hashes, mean number of tries at the block's difficulty"
-told_by = "VARCHAR  whose fees these are: observed, backfilled, or the source; who tells of the block while they are unknown"
+expected_hashes = "DOUBLE  hashes that a block of this difficulty takes on average"
+told_by = "VARCHAR  source of the fees: observed, backfilled, or the name of an imported source; source of the block while the fees are unknown"
 */
 with
 

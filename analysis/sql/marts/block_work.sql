@@ -9,9 +9,9 @@ each wrong by minutes. It is null where the dataset lacks the parent.
 grain = ["block_hash"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
-difficulty = "DOUBLE  1 is the target of the first blocks; null for a header without a target"
-expected_hashes = "DOUBLE  hashes, mean number of tries"
+height = "INTEGER  height of the block; 0 is the genesis block"
+difficulty = "DOUBLE  difficulty, 1 for the target of the first blocks; null for a header without a target"
+expected_hashes = "DOUBLE  hashes that a block of this difficulty takes on average"
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent or the target"
 */
 with

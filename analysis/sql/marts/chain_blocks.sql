@@ -14,18 +14,18 @@ grain = ["block_hash"]
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 prev_hash = "BLOB  hash of the parent, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 is_active = "BOOLEAN  on the active chain; false: stale"
 is_empty = "BOOLEAN  has a coinbase and nothing else"
-header_time = "TIMESTAMP WITH TIME ZONE  chosen by the miner"
-arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us; null when we only fetched it"
+header_time = "TIMESTAMP WITH TIME ZONE  time that the miner wrote into the header"
+arrived_at = "TIMESTAMP WITH TIME ZONE  time on our clock when a node first pushed the block to us; null when we only fetched it"
 n_tx = "INTEGER  transactions, coinbase included"
 size_bytes = "BIGINT  serialised size"
 weight_wu = "BIGINT  BIP141 weight"
 fees_sat = "BIGINT  sum of the fees; null while unknown"
-subsidy_sat = "BIGINT  new coins this height allows; null where nobody gives it"
-told_by = "VARCHAR  observed, backfilled, or the source that tells of the block, as in block_facts"
-fees_told_by = "VARCHAR  the same of its fees; null while they are unknown"
+subsidy_sat = "BIGINT  new coins this height allows; null where no source gives it"
+told_by = "VARCHAR  source of the block, as in block_facts: observed, backfilled, or the name of an imported source"
+fees_told_by = "VARCHAR  source of the fees: observed, backfilled, or the name of an imported source; null while they are unknown"
 */
 with recursive
 

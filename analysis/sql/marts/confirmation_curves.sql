@@ -16,7 +16,7 @@ grain = ["decile"]
 delay_grid_s = {value = "0 1 2 5 10 30 60 120 300 600 1200 1800 3600 7200 14400 43200 86400 259200 604800 1209600", doc = "s after entry"}
 [columns]
 decile = "BIGINT  1 pays least, 10 most; 0 for all, those of unknown feerate included"
-curves = "STRUCT(at_s DOUBLE[], n_at_risk DOUBLE[], waiting DOUBLE[], waiting_low DOUBLE[], waiting_high DOUBLE[], mined DOUBLE[], mined_low DOUBLE[], mined_high DOUBLE[], replaced DOUBLE[], replaced_low DOUBLE[], replaced_high DOUBLE[], expired DOUBLE[], expired_low DOUBLE[], expired_high DOUBLE[], other DOUBLE[], half_mined_s DOUBLE)  lists of equal length"
+curves = "STRUCT(at_s DOUBLE[], n_at_risk DOUBLE[], waiting DOUBLE[], waiting_low DOUBLE[], waiting_high DOUBLE[], mined DOUBLE[], mined_low DOUBLE[], mined_high DOUBLE[], replaced DOUBLE[], replaced_low DOUBLE[], replaced_high DOUBLE[], expired DOUBLE[], expired_low DOUBLE[], expired_high DOUBLE[], other DOUBLE[], half_mined_s DOUBLE)  curves at the times of the grid, as lists of equal length"
 */
 with
 

@@ -11,19 +11,19 @@ grain = ["decile"]
 min_intervals = {value = 5, doc = "block intervals; fewer give no interval"}
 [columns]
 decile = "BIGINT  1 pays least, 10 most; 0 for all, those of unknown feerate included"
-n_entered = "BIGINT  spells"
-n_mined = "BIGINT  mined"
-n_replaced = "BIGINT  replaced, or in conflict with what was mined"
-n_expired = "BIGINT  expired or evicted"
-n_other = "BIGINT  gone for another reason"
-n_censored = "BIGINT  end not seen"
-feerate_low_sat_vb = "DOUBLE  sat/vB, lowest"
+n_entered = "BIGINT  number of spells"
+n_mined = "BIGINT  spells that ended mined"
+n_replaced = "BIGINT  spells that ended replaced, or in conflict with what was mined"
+n_expired = "BIGINT  spells that ended expired or evicted"
+n_other = "BIGINT  spells that ended for another reason"
+n_censored = "BIGINT  transactions whose end was not seen"
+feerate_low_sat_vb = "DOUBLE  sat/vB, lowest of the decile"
 feerate_median_sat_vb = "DOUBLE  sat/vB, median"
-feerate_high_sat_vb = "DOUBLE  sat/vB, highest"
+feerate_high_sat_vb = "DOUBLE  sat/vB, highest of the decile"
 accepted_ratio = "DOUBLE  0..1, n_mined / (n_entered - n_censored)"
 accepted_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 accepted_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
-half_mined_s = "DOUBLE  s, half were mined by then; null when fewer were"
+half_mined_s = "DOUBLE  s after entry by which half were mined; null when fewer were"
 */
 with
 

@@ -15,15 +15,15 @@ Deciles within a day sort all stays by feerate; a plain scan sorts nothing.
 """
 grain = ["stay_no"]
 [columns]
-stay_no = "BIGINT  names a row of mempool_residence"
+stay_no = "BIGINT  number of the stay in mempool_residence"
 node = "VARCHAR  name of the watched node"
 day = "DATE  UTC day of entry, our clock"
 feerate_sat_vb = "DOUBLE  sat/vB, own fee / vsize; null when never learnt"
 decile = "BIGINT  1 (pays least) to 10, of its node and day; null without a feerate"
 delay_s = "DOUBLE  s from entry to the end of the spell"
 outcome = "VARCHAR  mined, replaced, expired, other or censored"
-wait_no = "BIGINT  block interval of entry: cut_no of the node's next block; spells of one share its fate"
-is_counted = "BOOLEAN  at the node that saw the transaction first; curves and sums are of these"
+wait_no = "BIGINT  block interval of entry: cut_no of the node's next block; spells of one interval are not independent"
+is_counted = "BOOLEAN  true at the node that saw the transaction first; curves and sums use only these spells"
 */
 with
 

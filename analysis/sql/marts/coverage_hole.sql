@@ -8,11 +8,11 @@ grain = ["node", "topic", "from_at"]
 [columns]
 node = "VARCHAR  name of the watched node"
 topic = "VARCHAR  a ZMQ topic, or `mempool`"
-from_at = "TIMESTAMP WITH TIME ZONE  our clock"
-to_at = "TIMESTAMP WITH TIME ZONE  our clock"
-hole_s = "DOUBLE  s, how long nothing was observed"
-end_reason = "VARCHAR  why the interval before it ended"
-detail = "VARCHAR  what was seen then, for people"
+from_at = "TIMESTAMP WITH TIME ZONE  start, on our clock"
+to_at = "TIMESTAMP WITH TIME ZONE  end, on our clock"
+hole_s = "DOUBLE  s, length of the hole"
+end_reason = "VARCHAR  why the interval before the hole ended"
+detail = "VARCHAR  details of that end, as text for people"
 */
 with
 

@@ -7,13 +7,13 @@ joined here. Every other end is a real end of observation.
 grain = ["node", "topic", "session", "from_at"]
 [columns]
 node = "VARCHAR  name of the watched node"
-topic = "VARCHAR  a ZMQ topic, or `mempool`: our copy of it was in step"
-session = "VARCHAR  names a row of stg_nodes"
-from_at = "TIMESTAMP WITH TIME ZONE  our clock"
-to_at = "TIMESTAMP WITH TIME ZONE  our clock"
+topic = "VARCHAR  a ZMQ topic; or `mempool`, for times at which our copy of the mempool equalled the node's"
+session = "VARCHAR  the session's key in stg_nodes"
+from_at = "TIMESTAMP WITH TIME ZONE  start, on our clock"
+to_at = "TIMESTAMP WITH TIME ZONE  end, on our clock"
 n_messages = "BIGINT  messages received"
-end_reason = "VARCHAR  why it ended"
-detail = "VARCHAR  what was seen at its end, for people"
+end_reason = "VARCHAR  why the interval ended"
+detail = "VARCHAR  details of the end, as text for people"
 */
 with
 

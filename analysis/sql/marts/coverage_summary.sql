@@ -7,12 +7,12 @@ is a time between two of them that was not observed, whatever the reason.
 grain = ["node", "topic"]
 [columns]
 node = "VARCHAR  name of the watched node"
-topic = "VARCHAR  a ZMQ topic, or `mempool`: our copy of it was in step"
+topic = "VARCHAR  a ZMQ topic; or `mempool`, for times at which our copy of the mempool equalled the node's"
 from_at = "TIMESTAMP WITH TIME ZONE  our clock, first moment observed"
 to_at = "TIMESTAMP WITH TIME ZONE  our clock, last moment observed"
-observed_s = "DOUBLE  s, really observed"
-window_s = "DOUBLE  s, from first to last"
-observed_ratio = "DOUBLE  0..1; null for a window of no length"
+observed_s = "DOUBLE  s that were really observed"
+window_s = "DOUBLE  s from the first to the last moment observed"
+observed_ratio = "DOUBLE  0..1, observed_s / window_s; null for a window of no length"
 n_gaps = "BIGINT  holes inside the window"
 n_messages = "BIGINT  messages received"
 */

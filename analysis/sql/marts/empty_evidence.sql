@@ -14,13 +14,13 @@ grain = ["block_hash"]
 fast_s = {value = 30, doc = "s after the parent; about how often pools give out new work"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 parent_pool = "VARCHAR  pool of the parent; null when the dataset lacks it"
 is_same_pool = "BOOLEAN  the parent is of the same pool; null when either is unknown"
 interval_s = "DOUBLE  s since the parent's arrival; null where either arrival is unknown"
 header_interval_s = "DOUBLE  s since the parent's header time"
-n_mempool = "BIGINT  transactions waiting as it arrived, most of any node; null where not measured"
+n_mempool = "BIGINT  transactions waiting when the block arrived, at the node with most; null where not measured"
 template_ready_s = "DOUBLE  s after the parent's arrival until a node of ours had a filled template on it"
 evidence = "VARCHAR  mempool_empty, unknown, validationless or idle"
 */

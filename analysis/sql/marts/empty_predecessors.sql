@@ -15,7 +15,7 @@ grain = ["grouped_by", "owner"]
 [columns]
 grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
 owner = "VARCHAR  slug of the pool or entity; 'all' for every block"
-owner_name = "VARCHAR  its name"
+owner_name = "VARCHAR  name of the owner"
 n_after_same = "BIGINT  blocks after one of the same owner"
 n_empty_after_same = "BIGINT  those of them that are empty"
 same_ratio = "DOUBLE  0..1, n_empty_after_same / n_after_same"

@@ -21,7 +21,7 @@ max_block_wu = {value = 4000000, doc = "consensus limit of a block, BIP141"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 is_active = "BOOLEAN  on the active chain; false: stale"
 weight_wu = "BIGINT  weight of the block's transactions, coinbase excluded"

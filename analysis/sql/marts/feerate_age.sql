@@ -12,12 +12,12 @@ grain = ["pool", "age_s", "feerate_kind"]
 min_age_blocks = {value = 5, doc = "measured blocks; fewer give no interval"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
-age_s = "DOUBLE  s before the block, as asked"
+age_s = "DOUBLE  s before the block, as one of the parameter ages_s"
 feerate_kind = "VARCHAR  plain, package or cluster"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks measured: not empty, mempool known and not empty"
 n_clamped = "BIGINT  those of them whose parent came less than age_s before"
-real_age_s = "DOUBLE  s, mean age that was possible"
+real_age_s = "DOUBLE  s, mean age as clamped at the parent's cut"
 n_top = "BIGINT  transactions among the X best of their mempools"
 n_top_taken = "BIGINT  those of them that were taken"
 top_x_ratio = "DOUBLE  0..1; null when nothing was measured"

@@ -11,7 +11,7 @@ grain = ["block_hash", "node", "feerate_kind"]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 feerate_kind = "VARCHAR  plain, package or cluster"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 is_active = "BOOLEAN  on the active chain; false: stale"
 x = "BIGINT  transactions of the block, coinbase excluded"
@@ -24,7 +24,7 @@ top_x_ratio = "DOUBLE  0..1, n_top_taken / n_top; null when there is nothing to 
 n_outside = "BIGINT  those ranked behind 2 X; null for an empty block"
 n_outside_taken = "BIGINT  those of them that the block took; null for an empty block"
 outside_2x_ratio = "DOUBLE  0..1, n_outside_taken / n_outside; null when there are none"
-is_counted = "BOOLEAN  speaks for the block: one row per block and kind of feerate, none where n_top is 0 everywhere"
+is_counted = "BOOLEAN  true for the one row per block and kind of feerate that counts; none counts where n_top is 0 at every node"
 */
 select
     ranks.block_hash,

@@ -21,7 +21,7 @@ placebo_low_ratio = "DOUBLE  the same at placebo dates, 2.5 % quantile; 0..1 is 
 placebo_high_ratio = "DOUBLE  the same at placebo dates, 97.5 % quantile; 0..1 is a fall, above 1 a rise"
 n_placebos = "BIGINT  placebo dates"
 p_value = "DOUBLE  0..1, small: a change like this is rare at other dates"
-told_by = "VARCHAR[]  who tells of the blocks behind the series: observed, backfilled, or names of sources; empty for a price"
+told_by = "VARCHAR[]  sources of the blocks behind the series: observed, backfilled, or names of imported sources; empty for a price"
 */
 with
 

@@ -13,7 +13,7 @@ min_days = {value = 30, doc = "days with a block; fewer give no fit"}
 [columns]
 grouped_by = "VARCHAR  network, or pool, owner, proxy as in block_owner"
 owner = "VARCHAR  slug of the pool or entity; 'all' for the network"
-owner_name = "VARCHAR  its name"
+owner_name = "VARCHAR  name of the owner"
 first_day = "DATE  first day with a block"
 last_day = "DATE  last day with a block"
 n_days = "BIGINT  days fitted"
@@ -27,7 +27,7 @@ adjusted_r_squared = "DOUBLE  the same, allowing for the number of parameters"
 residual_sd = "DOUBLE  standard deviation of the residuals of ln H"
 durbin_watson = "DOUBLE  0..4, 2 for independent residuals, 0 when neighbours are alike"
 normality_p_value = "DOUBLE  0..1, small: residuals are not normal"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -16,13 +16,13 @@ owner = "VARCHAR  slug of the pool or entity; 'all' for the network"
 segment = "BIGINT  1, 2, ... in order of time"
 first_day_low = "DATE  lower bound of the 95 % interval of the break at which it begins; null for the first"
 first_day = "DATE  first day of the segment"
-first_day_high = "DATE  upper bound"
+first_day_high = "DATE  upper bound of that interval"
 last_day = "DATE  last day of the segment"
 n_days = "BIGINT  days fitted"
 lambda_per_day = "DOUBLE  1/day, growth rate within the segment"
 intercept = "DOUBLE  c, ln of hashes/s on 1970-01-01"
 r_squared = "DOUBLE  0..1, part of the variance of ln H that the line explains"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

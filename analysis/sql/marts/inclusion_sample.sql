@@ -15,11 +15,11 @@ grain = ["stay_no", "cut_no"]
 [parameters]
 max_pairs = {value = 1000000, doc = "pairs that are kept, about"}
 [columns]
-stay_no = "BIGINT  names a row of mempool_residence"
-cut_no = "BIGINT  names a row of mempool_cuts, with node"
+stay_no = "BIGINT  number of the stay in mempool_residence"
+cut_no = "BIGINT  with node, the number of the block's cut in mempool_cuts"
 node = "VARCHAR  name of the watched node"
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 is_taken = "BOOLEAN  the block took it"
 n_pairs = "BIGINT  pairs of the block in this sample"

@@ -1,23 +1,23 @@
 /*
-summary = "Whom third parties name as the miner of each block, beside the pool that our rules name."
+summary = "The pool that third parties name for each block, beside the pool that our rules name."
 method = """
 Imported labels (pool-collector import): label sets by height, block tables of other providers by block hash. A label is
 read through the names and aliases of data/pools, in any capitals; 'unknown' or an empty label is unknown. verdict is
-agree, disagree, only_here (they do not know), only_there (our rules do not know), neither, or unmapped (their label is
-none of our names). Label sets share public tag lists with each other and with us, so agreement is no proof;
+agree, disagree, only_here (only our rules name a pool), only_there (only they name one), neither, or unmapped (their
+label is none of our names). Label sets share public tag lists with each other and with us, so agreement is no proof;
 disagreement is worth a look. Blocks of the active chain.
 """
 grain = ["source", "kind", "label", "pool"]
 [columns]
-source = "VARCHAR  who says so; names rows of stg_external_sources"
-kind = "VARCHAR  labels: by height; blocks: by block hash"
+source = "VARCHAR  name of the source, as in stg_external_sources"
+kind = "VARCHAR  labels: compared by height; blocks: compared by block hash"
 label = "VARCHAR  the source's name of the pool, as it writes it"
-label_pool = "VARCHAR  the slug that it means; null when it is none of our names"
+label_pool = "VARCHAR  slug of the pool that the label means; null when the label is none of our names"
 pool = "VARCHAR  slug by our rules; 'unknown' when no rule matches"
 verdict = "VARCHAR  agree, disagree, only_here, only_there, neither or unmapped"
-block_count = "BIGINT  blocks"
-first_height = "INTEGER  first of them"
-last_height = "INTEGER  last of them"
+block_count = "BIGINT  number of blocks"
+first_height = "INTEGER  height of the first of these blocks"
+last_height = "INTEGER  height of the last of these blocks"
 */
 with
 

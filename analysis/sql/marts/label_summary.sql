@@ -7,8 +7,8 @@ Wilson's 95 % interval. Cohen's kappa subtracts the agreement that two parties w
 """
 grain = ["source", "kind"]
 [columns]
-source = "VARCHAR  who says so; names rows of stg_external_sources"
-kind = "VARCHAR  labels: by height; blocks: by block hash"
+source = "VARCHAR  name of the source, as in stg_external_sources"
+kind = "VARCHAR  labels: compared by height; blocks: compared by block hash"
 block_count = "BIGINT  blocks of the active chain that the source has"
 agree_count = "BIGINT  both name the same pool"
 disagree_count = "BIGINT  both name a pool, and not the same"

@@ -16,7 +16,7 @@ SQL has no minimum cut.
 """
 grain = ["stay_no", "first_cut_no"]
 [columns]
-stay_no = "BIGINT  names a row of mempool_residence"
+stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
 last_cut_no = "BIGINT  last cut of the run"
 cluster_feerate_sat_vb = "DOUBLE  sat/vB, feerate of its chunk during the run"

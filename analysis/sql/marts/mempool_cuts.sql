@@ -1,5 +1,5 @@
 /*
-summary = "Every block that a node connected: the points at which its mempool is looked at."
+summary = "Every block that a node connected: the moments (cuts) at which the marts look at its mempool."
 method = """
 A node announces a connected block with C in its `sequence` stream. The node knew everything that stands before that C
 in the stream before the block, and learnt everything behind it later; rawblock and rawtx use other topics and may be a
@@ -12,9 +12,9 @@ grain = ["node", "cut_no"]
 [columns]
 node = "VARCHAR  name of the watched node"
 cut_no = "BIGINT  1, 2, ... in the order in which the node connected blocks"
-session = "VARCHAR  names a row of stg_nodes"
+session = "VARCHAR  the session's key in stg_nodes"
 block_hash = "BLOB  header hash, internal byte order"
-connected_at = "TIMESTAMP WITH TIME ZONE  our clock when we learnt of it"
+connected_at = "TIMESTAMP WITH TIME ZONE  time on our clock when we learnt that the node had connected the block"
 position = "HUGEINT  place in the node's stream (macro stream_position)"
 is_measured = "BOOLEAN  the mempool just before this block is known"
 */

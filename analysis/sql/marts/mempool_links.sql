@@ -7,8 +7,8 @@ with them.
 """
 grain = ["child_no", "parent_no"]
 [columns]
-child_no = "BIGINT  names the child's row of mempool_residence"
-parent_no = "BIGINT  names the parent's row of mempool_residence"
+child_no = "BIGINT  stay_no of the child in mempool_residence"
+parent_no = "BIGINT  stay_no of the parent in mempool_residence"
 node = "VARCHAR  name of the watched node"
 */
 with

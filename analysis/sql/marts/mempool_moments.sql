@@ -12,12 +12,12 @@ grain = ["node", "cut_no", "age_s"]
 ages_s = {value = "0 0.5 2 5 15 30 60 120", doc = "s before the block's arrival"}
 [columns]
 node = "VARCHAR  name of the watched node"
-cut_no = "BIGINT  names a row of mempool_cuts"
-age_s = "DOUBLE  s before the block, as asked"
+cut_no = "BIGINT  number of the block's cut in mempool_cuts"
+age_s = "DOUBLE  s before the block, as one of the parameter ages_s"
 block_hash = "BLOB  header hash, internal byte order"
 moment_no = "BIGINT  1, 2, ... per node in the order of the stream"
 position = "HUGEINT  place in the node's stream (macro stream_position)"
-real_age_s = "DOUBLE  s before the block, as far as the parent allows"
+real_age_s = "DOUBLE  s before the block, but not before the parent's cut"
 is_clamped = "BOOLEAN  real_age_s is below age_s because the parent came later than that"
 */
 with

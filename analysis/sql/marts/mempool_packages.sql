@@ -16,7 +16,7 @@ from links to runs there are eight joins and sorts.
 """
 grain = ["stay_no", "first_cut_no"]
 [columns]
-stay_no = "BIGINT  names a row of mempool_residence"
+stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
 last_cut_no = "BIGINT  last cut of the run"
 package_feerate_sat_vb = "DOUBLE  sat/vB, package feerate during the run"

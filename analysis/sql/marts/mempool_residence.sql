@@ -12,20 +12,20 @@ grain = ["stay_no"]
 [columns]
 stay_no = "BIGINT  1, 2, ... in order of entry, then txid; names a stay within this database"
 node = "VARCHAR  name of the watched node"
-session = "VARCHAR  names a row of stg_nodes"
+session = "VARCHAR  the session's key in stg_nodes"
 txid = "BLOB  transaction id, internal byte order"
-entered_at = "TIMESTAMP WITH TIME ZONE  our clock, as in mempool_txs"
+entered_at = "TIMESTAMP WITH TIME ZONE  time of entry on our clock, as in mempool_txs"
 first_seen_kind = "VARCHAR  pushed, pulled or at_start; only pushed is a time of entry"
 fee_sat = "BIGINT  base fee; null when never learnt"
 vsize_vb = "BIGINT  virtual size as the mempool counts it; null when never learnt"
-weight_wu = "BIGINT  BIP141 weight; null when the mempool did not tell"
+weight_wu = "BIGINT  BIP141 weight; null when the mempool did not give it"
 parents = "BLOB[]  txids of its parents in the mempool at entry; null when it has none"
 left_reason = "VARCHAR  mined, or the removal_reason of its R; null while it waits or when the session ended"
 first_cut_no = "BIGINT  first cut at which it waited; above last_cut_no when it left before any block"
 last_cut_no = "BIGINT  last cut at which it waited"
 mined_cut_no = "BIGINT  cut of the block that took it; null when none did"
 position = "HUGEINT  place of its entry in the node's stream (macro stream_position)"
-left_position = "HUGEINT  place at which it left; null where left_reason is"
+left_position = "HUGEINT  place in the node's stream at which it left; null where left_reason is null"
 */
 with
 

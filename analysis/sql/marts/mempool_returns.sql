@@ -10,9 +10,9 @@ transaction is `undone`: it was not seen after that stale block.
 """
 grain = ["stay_no"]
 [columns]
-stay_no = "BIGINT  names a row of mempool_residence"
-first_stay_no = "BIGINT  the stay with which the transaction's waiting began; the same for all that belong together"
-left_reason = "VARCHAR  how the last of them ended, mined or undone where a block took it; null while it waits"
+stay_no = "BIGINT  number of the stay in mempool_residence"
+first_stay_no = "BIGINT  stay_no of the first of the stays that belong together"
+left_reason = "VARCHAR  how the last of these stays ended, mined or undone where a block took it; null while it waits"
 left_position = "HUGEINT  place in the node's stream of that end; null while it waits"
 */
 with

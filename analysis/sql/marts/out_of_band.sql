@@ -1,5 +1,5 @@
 /*
-summary = "How many of each pool's transactions look as if they were paid for elsewhere."
+summary = "How many of each pool's transactions look as if they were paid for outside the transaction fee."
 method = """
 Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template. Where several
 nodes can judge a block, a candidate must be one at each of them. The interval is a jackknife over blocks as in
@@ -13,10 +13,10 @@ min_candidate_blocks = {value = 5, doc = "blocks; fewer give no interval"}
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks compared with a template, not empty"
-n_blocks_with = "BIGINT  those of them that have candidates"
-n_txs = "BIGINT  their transactions"
-n_candidates = "BIGINT  candidates"
-n_unseen_candidates = "BIGINT  those of them that never lay in our mempool"
+n_blocks_with = "BIGINT  compared blocks with candidates"
+n_txs = "BIGINT  transactions of the compared blocks"
+n_candidates = "BIGINT  candidates among these transactions"
+n_unseen_candidates = "BIGINT  candidates that were never in our mempool"
 candidate_ratio = "DOUBLE  0..1, n_candidates / n_txs"
 candidate_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 candidate_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"

@@ -1,5 +1,5 @@
 /*
-summary = "Transactions of a block that pay far less than what the block left behind: paid for elsewhere?"
+summary = "Transactions of a block that pay far less than transactions the block left out, as if paid for elsewhere."
 method = """
 The yardstick is the part of the newest template of the node on the block's parent (template_audit_block) that weighs no
 more than the block. margin_sat_vb is the margin_quantile of the own feerates of its transactions, so it lies above the
@@ -20,13 +20,13 @@ low_factor = {value = 0.7, doc = "part of the margin below which a transaction i
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 txid = "BLOB  transaction id, internal byte order"
-kind = "VARCHAR  prioritised: lay in our mempool; unseen: never did"
-height = "INTEGER  blocks between this one and genesis"
+kind = "VARCHAR  prioritised: was in our mempool; unseen: never was"
+height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
-fee_sat = "BIGINT  its fee"
-vsize_vb = "BIGINT  its virtual size"
-package_feerate_sat_vb = "DOUBLE  sat/vB, with the descendants that pay for it"
-margin_sat_vb = "DOUBLE  sat/vB, what a stock node would have asked for"
+fee_sat = "BIGINT  fee of the transaction"
+vsize_vb = "BIGINT  virtual size of the transaction"
+package_feerate_sat_vb = "DOUBLE  sat/vB, feerate together with the descendants that pay for it"
+margin_sat_vb = "DOUBLE  sat/vB, feerate that a stock node would have required"
 waited_s = "DOUBLE  s in our mempool before the block; null when its entry was not pushed"
 */
 with

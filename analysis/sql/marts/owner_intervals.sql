@@ -1,5 +1,5 @@
 /*
-summary = "Each block of the active chain with its interval, under whoever stands behind it and under 'all'."
+summary = "Each block of the active chain with its interval, once under its owner and once under 'all'."
 method = """
 block_intervals with the owners of block_owner, so that pools, their owners and groups that share templates are measured
 in the same way. Every block appears twice in each grouping: under its owner, and under 'all'. A pool knows its own
@@ -9,7 +9,7 @@ grain = ["grouped_by", "owner", "block_hash"]
 [columns]
 grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
 owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for every block"
-owner_name = "VARCHAR  its name"
+owner_name = "VARCHAR  name of the owner"
 block_hash = "BLOB  header hash, internal byte order"
 is_empty = "BOOLEAN  has a coinbase and nothing else"
 is_nothing_waiting = "BOOLEAN  the mempool is known to have had nothing waiting"

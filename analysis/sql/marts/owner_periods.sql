@@ -1,5 +1,5 @@
 /*
-summary = "Which periods and which owners each block of the active chain counts for: what marts per period and owner group by."
+summary = "The periods and owners for which each block of the active chain counts; other marts group by them."
 method = """
 Each block appears once per grouping and kind of period: under its pool, its owner and its proxy group (block_owner),
 and in the grouping 'network' under 'all'; in its UTC day, in its difficulty epoch and in the whole window. This is a
@@ -12,11 +12,11 @@ grouped_by = "VARCHAR  network, or pool, owner, proxy as in block_owner"
 period_kind = "VARCHAR  day, epoch or all"
 period = "VARCHAR  UTC day of the header time, number of the difficulty epoch, or all"
 owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for the network"
-owner_name = "VARCHAR  its name"
-is_unknown = "BOOLEAN  blocks of nobody we know; not an owner"
+owner_name = "VARCHAR  name of the owner"
+is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not an owner"
 block_hash = "BLOB  header hash, internal byte order"
-height = "INTEGER  blocks between this one and genesis"
-told_by = "VARCHAR  who tells of the block: observed, backfilled, or the source"
+height = "INTEGER  height of the block; 0 is the genesis block"
+told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
 */
 with
 

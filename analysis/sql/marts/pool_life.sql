@@ -28,7 +28,7 @@ silent_after_count = "BIGINT  blocks of the window after its last"
 silent_after_p_value = "DOUBLE  0..1, chance of such a silence for a pool of constant share"
 silent_after_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_death = "BOOLEAN  it ended inside the window"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -17,7 +17,7 @@ n_blocks = "BIGINT  blocks of both that pay such a script; declared: blocks unde
 first_height = "INTEGER  first of these blocks"
 last_height = "INTEGER  last of these blocks"
 is_succession = "BOOLEAN  the first pool ends before the other begins; null for declared"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

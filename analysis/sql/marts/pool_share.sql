@@ -10,7 +10,7 @@ grain = ["pool"]
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
-is_unknown = "BOOLEAN  blocks of nobody we know; not a pool"
+is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not a pool"
 rank = "BIGINT  1 is the largest, equals share a rank; null for unknown"
 block_count = "BIGINT  blocks on the active chain"
 total_block_count = "BIGINT  blocks on the active chain, all pools and unknown"
@@ -18,7 +18,7 @@ share_ratio = "DOUBLE  0..1"
 share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 share_if_theirs_ratio = "DOUBLE  0..1, share if all unknown blocks were its own; null for unknown"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -11,7 +11,7 @@ grain = ["day", "pool"]
 day = "DATE  UTC day of the header time"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
-is_unknown = "BOOLEAN  blocks of nobody we know; not a pool"
+is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not a pool"
 rank = "BIGINT  1 is the largest of the day, equals share a rank; null for unknown"
 block_count = "BIGINT  blocks on the active chain"
 total_block_count = "BIGINT  blocks of the day on the active chain, all pools and unknown"
@@ -19,7 +19,7 @@ share_ratio = "DOUBLE  0..1"
 share_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 share_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 share_if_theirs_ratio = "DOUBLE  0..1, share if all unknown blocks were its own; null for unknown"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

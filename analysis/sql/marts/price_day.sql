@@ -8,7 +8,7 @@ grain = ["day"]
 [columns]
 day = "DATE  UTC day"
 price_usd = "DOUBLE  USD per bitcoin"
-n_sources = "BIGINT  sources that have the day"
+n_sources = "BIGINT  sources with a price of the day"
 */
 select
     cast(day_at as date) as day,

@@ -12,7 +12,7 @@ the blocks of the active chain that were pushed to us; its interval is Garwood's
 """
 grain = ["depth"]
 [columns]
-depth = "BIGINT  blocks"
+depth = "BIGINT  depth in blocks"
 n_branches = "BIGINT  branches of this many heights that lost"
 n_reorgs = "BIGINT  reorganisations in which a node of ours left this many blocks"
 n_undone = "BIGINT  those of them whose blocks are on the active chain again"

@@ -20,7 +20,7 @@ lambda_per_day = "DOUBLE  1/day, growth rate"
 lambda_low_per_day = "DOUBLE  1/day, lower bound of the 95 % interval"
 lambda_high_per_day = "DOUBLE  1/day, upper bound of the 95 % interval"
 r_squared = "DOUBLE  0..1, part of the variance of the logarithm that the line explains"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -25,7 +25,7 @@ later_threshold_per_ph_day = "DOUBLE  threshold of the growth one epoch later; n
 later_below_growth = "DOUBLE  mean of that growth, ln, at or below its threshold"
 later_above_growth = "DOUBLE  mean of that growth, ln, above it"
 later_p_value = "DOUBLE  0..1, small: that growth has a threshold"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -6,7 +6,7 @@ Facts of the build, then a row per node and session of the collector, then the w
 grain = ["key"]
 [columns]
 key = "VARCHAR  name of the fact; unique"
-value = "VARCHAR  as text; times in UTC"
+value = "VARCHAR  value of the fact as text; times in UTC"
 */
 with
 

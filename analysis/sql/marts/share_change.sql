@@ -16,17 +16,17 @@ period = "VARCHAR  UTC day of the header time, or number of the difficulty epoch
 previous_period = "VARCHAR  the period before it in the dataset"
 first_height = "INTEGER  first block of the period that the dataset has"
 block_count = "BIGINT  blocks of the period"
-previous_block_count = "BIGINT  blocks of the period before"
+previous_block_count = "BIGINT  blocks of the previous period"
 chi_square = "DOUBLE  Pearson's statistic; null where the blocks are too few for two groups"
 degrees_of_freedom = "DOUBLE  groups minus one"
 p_value = "DOUBLE  0..1, small: the shares have changed"
 adjusted_p_value = "DOUBLE  0..1, corrected for the number of periods"
 cramers_v = "DOUBLE  0..1, size of the change"
-most_gained_owner = "VARCHAR  whose share rose most"
-most_gained_share = "DOUBLE  -1..1, by how much"
-most_lost_owner = "VARCHAR  whose share fell most"
-most_lost_share = "DOUBLE  -1..1, by how much, negative"
-told_by = "VARCHAR[]  who tells of these blocks, each once: observed, backfilled, or names of sources"
+most_gained_owner = "VARCHAR  owner whose share rose most"
+most_gained_share = "DOUBLE  -1..1, change of that owner's share"
+most_lost_owner = "VARCHAR  owner whose share fell most"
+most_lost_share = "DOUBLE  -1..1, change of that owner's share"
+told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -10,19 +10,19 @@ active chain, below 0 when it came later; both must have been pushed.
 """
 grain = ["first_hash"]
 [columns]
-first_hash = "BLOB  its lowest block, internal byte order"
-from_height = "INTEGER  height of its lowest block"
-depth = "BIGINT  heights it spans"
-n_blocks = "BIGINT  its blocks, forks of its own included"
-pools = "VARCHAR[]  slugs of its blocks by height"
+first_hash = "BLOB  hash of the branch's lowest block, internal byte order"
+from_height = "INTEGER  height of the branch's lowest block"
+depth = "BIGINT  heights that the branch spans"
+n_blocks = "BIGINT  blocks of the branch, with those of its own forks"
+pools = "VARCHAR[]  slugs of the pools of its blocks, by height"
 rival_hash = "BLOB  the active block at from_height; null when the dataset lacks it"
 rival_pool = "VARCHAR  slug of that block's pool"
-first_arrived_at = "TIMESTAMP WITH TIME ZONE  first pushed to us, our clock; null when only fetched"
-lead_s = "DOUBLE  s before the rival; null where either arrival is unknown"
+first_arrived_at = "TIMESTAMP WITH TIME ZONE  time on our clock when its first block was first pushed to us; null when only fetched"
+lead_s = "DOUBLE  s by which its first block arrived before the rival; null where either arrival is unknown"
 was_active = "BOOLEAN  a node of ours had connected a block of it"
 followed_depth = "BIGINT  most blocks of it that one node of ours had connected; 0 for none"
 is_open = "BOOLEAN  as high as the active chain, so that it may still win"
-n_disconnected = "BIGINT  disconnections of its blocks, node by node"
+n_disconnected = "BIGINT  disconnections of its blocks that nodes reported, summed over nodes"
 */
 with recursive
 
