@@ -114,7 +114,7 @@ class CollectorProcess:
         return found
 
     def wait_receiver_ended(self) -> None:
-        """Wait until the receiver of a killed collector has ended: it lets go of its ring then."""
+        """Wait until the receiver process of a killed collector has ended and released its ring's lock."""
         (ring,) = self.dataset.glob("journal/*/*/*.ring")
         with ring.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
