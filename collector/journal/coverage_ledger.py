@@ -1,9 +1,11 @@
 """Record which time spans were observed: an open interval per topic, and a `coverage` row when it ends.
 
-An interval begins when the subscription is confirmed, or when the stream is whole again after a loss. It ends
-at its last message: only the counter of the next message, or a check of the node (`extend_until`), can show
-that nothing was lost after it. A seal ends an interval before the first message whose rows are not committed,
-and the next interval begins there. So no claim has to be withdrawn later.
+An interval begins when the subscription is confirmed, or when the stream is whole again after a loss. We
+may learn of that moment late, after messages were received. So an older first message or notice moves the
+beginning back, and an interval contains its messages. It ends at its last message: only the counter of the
+next message, or a check of the node (`extend_until`), can show that nothing was lost after it. A seal ends
+an interval before the first message whose rows are not committed, and the next interval begins there. So no
+claim has to be withdrawn later.
 
 A `coverage` row claims that the messages of its interval are in the dataset. So the ledger holds a row back
 until the rows of those messages are committed.
@@ -36,6 +38,7 @@ class _Interval:
     last_sequence: int | None = None
     n_messages: int = 0
     before_sequence: int | None = None  # counter of the last message before, when it continues an interval
+    is_exact: bool = False  # nothing older moves its beginning: see `begin_by`
 
     @property
     def newest_sequence(self) -> int | None:
@@ -45,8 +48,17 @@ class _Interval:
         """
         return self.before_sequence if self.last_sequence is None else self.last_sequence
 
+    def begin_by(self, at_us: int) -> None:
+        """Move the beginning back to this moment, unless it is exact or a message is counted already."""
+        if self.n_messages or self.is_exact or at_us >= self.from_us:
+            return
+        if self.to_us == self.from_us:  # what was known of the moment of its opening is not proven any more
+            self.to_us = at_us
+        self.from_us = at_us
+
     def count(self, sequence: int, received_us: int) -> None:
         """Count one message, and extend the interval to its time of receipt."""
+        self.begin_by(received_us)
         if self.first_sequence is None:
             self.first_sequence = sequence
         self.last_sequence = sequence
@@ -66,7 +78,8 @@ class _Interval:
                 at_us = min(max(before.received_ns // 1000, self.from_us), self.to_us)
         if self.n_messages > n_later:  # stamps are cut to microseconds; an interval contains its messages
             at_us = max(at_us, self.from_us + 1)
-        done, rest = _Interval(self.from_us, at_us), _Interval(at_us, max(at_us, self.to_us))
+        done = _Interval(self.from_us, at_us)
+        rest = _Interval(at_us, max(at_us, self.to_us), is_exact=True)
         done.before_sequence = self.before_sequence
         done.n_messages, rest.n_messages = self.n_messages - n_later, n_later
         if self.last_sequence is not None and done.n_messages:
@@ -88,9 +101,12 @@ class CoverageLedger:
         self._open: dict[str, _Interval] = {}
         self._held: list[CoverageRow] = []  # rows of ended intervals that are held back
 
-    def open(self, topic: str, at_us: int) -> None:
-        """Begin an interval of the topic at `at_us` (wall clock), unless one is open."""
-        self._open.setdefault(topic, _Interval(at_us, at_us))
+    def open(self, topic: str, at_us: int, *, is_exact: bool = False) -> None:
+        """Begin an interval of the topic at `at_us` (wall clock), unless one is open.
+
+        A first message that was received before `at_us` moves the beginning back, unless it is exact.
+        """
+        self._open.setdefault(topic, _Interval(at_us, at_us, is_exact=is_exact))
 
     def is_open(self, topic: str) -> bool:
         """Return whether the topic has an open interval."""
@@ -109,13 +125,20 @@ class CoverageLedger:
         if interval is not None:
             interval.to_us = max(interval.to_us, until_us)
 
-    def close(self, topic: str, reason: str, detail: str | None = None) -> list[CoverageRow]:
+    def close(
+        self, topic: str, reason: str, detail: str | None = None, *, broke_at_us: int | None = None
+    ) -> list[CoverageRow]:
         """End the topic's interval at the last moment at which it is known to be whole.
 
+        An interval without a message does not begin later than `broke_at_us`, when the stream broke.
         Returns its row, or nothing when the topic has no open interval.
         """
         interval = self._open.pop(topic, None)
-        return [] if interval is None else [self._row(topic, interval, reason, detail)]
+        if interval is None:
+            return []
+        if broke_at_us is not None:
+            interval.begin_by(broke_at_us)
+        return [self._row(topic, interval, reason, detail)]
 
     def close_all(self, reason: str, detail: str | None = None) -> list[CoverageRow]:
         """End the open intervals of all topics; return their rows."""
@@ -217,7 +240,7 @@ class CoverageLedger:
             elif item.topic is not None and item.reason == "connected":
                 self.open(item.topic, at_us)
             elif item.topic is not None:
-                rows += self.close(item.topic, item.reason, item.detail)
+                rows += self.close(item.topic, item.reason, item.detail, broke_at_us=broke_at_us(item))
         return rows
 
     def _follows(self, message: Message) -> bool:
@@ -241,6 +264,12 @@ class CoverageLedger:
             "end_reason": reason,
             "detail": detail,
         }
+
+
+def broke_at_us(notice: Notice) -> int | None:
+    """Return when the stream broke; None when a counter shows it: the next message has the same stamp."""
+    is_of_counter = notice.reason in ("gap", "node_restart")
+    return None if is_of_counter else notice.received_ns // 1000
 
 
 def _is_before(row: CoverageRow, uncommitted: Mapping[str, Message]) -> bool:

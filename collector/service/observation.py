@@ -17,7 +17,7 @@ from collector.dataset.rows import CoverageRow
 from collector.dataset.schema import ZMQ_TOPICS
 from collector.errors import CollectorError
 from collector.journal.batches import Batches
-from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
+from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger, broke_at_us
 from collector.journal.journal import Journal
 from collector.monitor.metrics import Metrics
 from collector.node.request_threads import FinishedRequest, NodeRequests
@@ -156,7 +156,7 @@ class Observation:
         if step is not None:
             rows += self._close_for_step(step)
         for topic in self._to_open:
-            self._ledger.open(topic, wall_us())
+            self._ledger.open(topic, wall_us(), is_exact=True)  # an older stamp may be of the clock before
         self._to_open = []
         messages = [item for item in items if type(item) is Message]
         self._watchdog.count(messages)
@@ -252,7 +252,7 @@ class Observation:
         """End a topic's interval and return its row; return none if the same gap has already ended it."""
         node, _ = self._origin
         assert notice.topic is not None  # noqa: S101 - the callers have checked it
-        rows = self._ledger.close(notice.topic, notice.reason, notice.detail)
+        rows = self._ledger.close(notice.topic, notice.reason, notice.detail, broke_at_us=broke_at_us(notice))
         if rows:
             log.warning("zmq.lost", node=node, topic=notice.topic, reason=notice.reason, detail=notice.detail)
             self._metrics.lost(node, notice.topic, notice.reason)

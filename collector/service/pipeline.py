@@ -327,7 +327,7 @@ class Pipeline:
     def _cover_mempool(self, at_us: int) -> None:
         """Start a coverage interval of `mempool` if our copy is in step and `sequence` itself is covered."""
         if self._is_followed and self._ledger.is_open("sequence"):
-            self._ledger.open("mempool", at_us)
+            self._ledger.open("mempool", at_us, is_exact=True)
 
     def _happened(self, event: Event) -> None:
         """Make the row of an event, and record the block that it connects or disconnects."""

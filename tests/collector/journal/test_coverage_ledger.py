@@ -1,5 +1,8 @@
 """Test the coverage ledger: no interval claims more than was received, and no interval is lost."""
 
+import random
+from itertools import pairwise
+
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.receive.records import COUNTER_RANGE, Message, Notice
 
@@ -168,3 +171,80 @@ def test_a_state_of_an_older_version_is_read() -> None:
     """A state of an older version, which has only the open intervals, is restored."""
     (row,) = CoverageLedger("alpha", "s").close_after_kill(b'{"rawtx": [10, 30, 7, 8, 2, null]}')
     assert [row[name] for name in SPAN] == [10, 30, 7, 8, 2]
+
+
+def test_an_interval_contains_the_messages_that_came_before_the_subscription_was_known() -> None:
+    """A gap among them leaves two intervals that do not overlap, also in what a kill left."""
+    ledger = CoverageLedger("alpha", "s")
+    ledger.open("rawblock", 100)
+    began = ledger.state()
+    ledger.count("rawblock", 0, 20)
+    rows = ledger.close("rawblock", "gap", "counter is 141, expected 1")
+    ledger.count("rawblock", 141, 40)
+    ledger.count("rawblock", 142, 170)
+    rows += ledger.seal({})
+    spans = [tuple(row[name] for name in SPAN) for row in rows]
+    assert spans == [(20, 20, 0, 0, 1), (40, 170, 141, 142, 2)]
+    left = [
+        Message("alpha", "s", "rawblock", 0, 20_000, b""),
+        Notice("gap", "rawblock", 40_000, "counter is 141, expected 1"),
+        Message("alpha", "s", "rawblock", 141, 40_000, b""),
+        Message("alpha", "s", "rawblock", 142, 170_000, b""),
+    ]
+    killed = CoverageLedger("alpha", "s").close_after_kill(began, left)
+    assert [tuple(row[name] for name in SPAN) for row in killed] == spans
+
+
+def test_a_break_before_the_subscription_was_known_ends_the_interval_when_it_came() -> None:
+    """Else the interval of the new connection would begin before the row of the old one ends."""
+    ledger = CoverageLedger("alpha", "s")
+    ledger.open("rawtx", 100)
+    late = [
+        Notice("reconnect", "rawtx", 30_000, "lost"),
+        Notice("connected", "rawtx", 50_000, "back"),
+        Message("alpha", "s", "rawtx", 9, 60_000, b""),
+    ]
+    rows = CoverageLedger("alpha", "s").close_after_kill(ledger.state(), late)
+    assert [(row["from_at"], row["to_at"], row["n_messages"]) for row in rows] == [(30, 30, 0), (50, 60, 1)]
+
+
+def test_an_exact_beginning_stays() -> None:
+    """It is one that a seal or another clock sets: no stamp before it moves it back."""
+    ledger = CoverageLedger("alpha", "s")
+    ledger.open("sequence", 100)
+    ledger.extend_until("sequence", 200)
+    ledger.open("rawtx", 100, is_exact=True)
+    (sealed,) = ledger.seal({})
+    for topic in ("sequence", "rawtx"):
+        ledger.count(topic, 7, 90)
+    rows = [sealed, *ledger.close_all("shutdown")]
+    assert [tuple(row[name] for name in ("topic", *SPAN)) for row in rows] == [
+        ("sequence", 100, 200, None, None, 0),
+        ("sequence", 200, 200, 7, 7, 1),
+        ("rawtx", 100, 100, 7, 7, 1),
+    ]
+
+
+def test_no_two_intervals_of_a_topic_overlap() -> None:
+    """Drawn: messages, gaps and seals, before and after the moment from which the subscription is known."""
+    for seed in range(300):
+        draw = random.Random(seed)  # noqa: S311 - a test wants repeatable chance
+        ledger = CoverageLedger("alpha", "s")
+        ledger.open("rawblock", 500)
+        rows, counter, stamps_us = [], draw.randrange(COUNTER_RANGE), sorted(draw.sample(range(1, 1000), 20))
+        messages: list[Message] = []
+        for at_us in stamps_us:
+            if draw.random() < 0.3 and messages:
+                counter += draw.randrange(1, COUNTER_RANGE // 2)
+                ledger.hold_back(ledger.close("rawblock", "gap"))
+            counter = (counter + 1) % COUNTER_RANGE
+            ledger.count("rawblock", counter, at_us)
+            messages.append(Message("alpha", "s", "rawblock", counter, at_us * 1000, b""))
+            if draw.random() < 0.2:
+                rows += ledger.seal({})
+        rows += ledger.release_committed({}) + ledger.close_all("shutdown")
+        rows.sort(key=lambda row: row["from_at"])
+        assert all(row["to_at"] <= following["from_at"] for row, following in pairwise(rows)), seed
+        for message in messages:
+            at_us = message.received_ns // 1000
+            assert any(row["from_at"] <= at_us <= row["to_at"] for row in rows), seed
