@@ -45,6 +45,14 @@ RUNS: Final = f"""
 """  # noqa: S608 - a query of ours
 
 
+COUNTER_RANGE: Final = 1 << 32  # a node counts each topic's messages in 32 bits
+# The messages from counter `first_sequence` to `last_sequence`, where 0 follows the highest counter.
+_CLAIMED: Final = f"((last_sequence - first_sequence) & {COUNTER_RANGE - 1}) + 1"
+# How far the first counter is ahead of the last one before: 1 when they follow. As in the receiver, a counter
+# that is half the range ahead or more is a step back.
+_AHEAD: Final = f"((first_sequence - newest) & {COUNTER_RANGE - 1})"
+
+
 def check_intervals(view: DatasetView) -> CheckResult:
     """Find coverage intervals of a node and topic that overlap, end too early, or contradict the next one.
 
@@ -53,9 +61,9 @@ def check_intervals(view: DatasetView) -> CheckResult:
     query = f"""
         SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
             WHEN to_at < from_at THEN 'it ends before it begins'
-            WHEN (first_sequence IS NULL) <> (last_sequence IS NULL) OR last_sequence < first_sequence
+            WHEN (first_sequence IS NULL) <> (last_sequence IS NULL) OR {_CLAIMED} > {COUNTER_RANGE // 2}
                 OR n_messages < 0 OR (first_sequence IS NULL AND n_messages > 0)
-                OR (topic <> 'mempool' AND n_messages <> last_sequence - first_sequence + 1)
+                OR (topic <> 'mempool' AND n_messages <> {_CLAIMED})
                 THEN 'its counters and its number of messages do not agree'
             WHEN NOT is_steady THEN NULL
             WHEN next_from_at < to_at THEN 'the next one begins before it ends'
@@ -63,16 +71,17 @@ def check_intervals(view: DatasetView) -> CheckResult:
                 THEN 'it says that the next one goes on where it ends, and none does'
             WHEN end_reason IN ('shutdown', 'node_restart') AND next_session = session
                 THEN 'it says that its session ended, and the next one is of the same'
-            WHEN first_sequence <= newest OR (topic <> 'mempool' AND first_sequence <> newest_of_run + 1)
+            WHEN {_AHEAD} NOT BETWEEN 1 AND {COUNTER_RANGE // 2}
+                OR (topic <> 'mempool' AND newest_of_run IS NOT NULL AND {_AHEAD} <> 1)
                 THEN 'its counters do not go on from those of the one before'
             END AS wrong
         FROM (
             SELECT *,
                 lead(from_at) OVER following AS next_from_at, lead(session) OVER following AS next_session,
-                max(last_sequence) OVER (
+                last_value(last_sequence IGNORE NULLS) OVER (
                     PARTITION BY node, session, topic {_BEFORE}
                 ) AS newest,
-                max(last_sequence) OVER (
+                last_value(last_sequence IGNORE NULLS) OVER (
                     PARTITION BY node, session, topic, run {_BEFORE}
                 ) AS newest_of_run,
                 bool_and(end_reason <> 'clock_step') OVER (PARTITION BY node) AS is_steady

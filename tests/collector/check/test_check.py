@@ -21,7 +21,7 @@ from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
 from collector.errors import DatasetError
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
-from collector.receive.records import Message
+from collector.receive.records import COUNTER_RANGE, Message
 from tests.collector.check.made_dataset import (
     ORIGIN,
     Rows,
@@ -299,6 +299,31 @@ def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path
 def run_check(*arguments: Path | str) -> Result:
     """Run `pool-collector check` in this process."""
     return CliRunner().invoke(app, ["check", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "end_reason", "is_fault"),
+    [
+        ((COUNTER_RANGE - 2, COUNTER_RANGE - 1), (0, 1), "sealed", False),
+        ((COUNTER_RANGE - 2, 1), (2, 2), "sealed", False),
+        ((COUNTER_RANGE - 2, COUNTER_RANGE - 1), (141, 142), "gap", False),
+        ((COUNTER_RANGE - 2, COUNTER_RANGE - 1), (1, 1), "sealed", True),
+        ((141, 142), (COUNTER_RANGE - 1, COUNTER_RANGE - 1), "gap", True),
+        ((141, 142), (142, 143), "gap", True),
+        ((7, 6), (7, 8), "gap", True),
+    ],
+)
+def test_a_counter_wraps_at_32_bits(
+    tmp_path: Path, first: tuple[int, int], following: tuple[int, int], end_reason: str, *, is_fault: bool
+) -> None:
+    """0 follows the highest counter, and a counter half the range ahead or more is a step back."""
+    rows = make_rows()
+    for number, ((low, high), reason) in enumerate(((first, end_reason), (following, "shutdown"))):
+        counters = {"first_sequence": low, "last_sequence": high, "end_reason": reason}
+        n_messages = {"n_messages": (high - low) % COUNTER_RANGE + 1}
+        span = {"from_at": at_us(number), "to_at": at_us(number + 1)}
+        rows["coverage"].append({**rows["coverage"][0], "topic": "rawblock"} | counters | n_messages | span)
+    assert ("coverage" in breaches(write(tmp_path / "d", rows))) == is_fault
 
 
 @pytest.mark.parametrize("topic", ["sequence", "mempool"])

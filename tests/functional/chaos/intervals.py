@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+COUNTER_RANGE = 1 << 32  # a node counts a topic's messages in 32 bits: 0 follows 4294967295
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
@@ -17,6 +19,11 @@ class Interval:
     last: int
     n_messages: int
     reason: str
+
+    @property
+    def n_claimed(self) -> int:
+        """Return how many messages there are from its first counter to its last."""
+        return 0 if self.first is None else (self.last - self.first) % COUNTER_RANGE + 1
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> "Interval":
@@ -69,14 +76,14 @@ def holes(intervals: Sequence[Interval], *, by_time: bool = True) -> list[str]:
     for span in joined(intervals):
         counters = [each for each in span.parts if each.first is not None]
         for each, following in pairwise(counters):
-            if following.first != each.last + 1:
+            if following.first != (each.last + 1) % COUNTER_RANGE:
                 wrong.append(f"counter {following.first} follows {each.last} across `sealed`")
     return wrong
 
 
 def _inside(each: Interval) -> Iterator[str]:
     """Yield what is wrong within one interval: a wrong number of messages, or an end before its beginning."""
-    if each.n_messages != (0 if each.first is None else each.last - each.first + 1):
+    if each.n_messages != each.n_claimed:
         yield f"{each.n_messages} messages from counter {each.first} to {each.last}"
     if each.to_us < each.from_us:
         yield f"it ends {each.from_us - each.to_us} us before it begins ({each.reason})"

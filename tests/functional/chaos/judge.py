@@ -21,7 +21,7 @@ from collector.dataset.schema import TABLES, hash_bytes
 from collector.errors import RpcError
 from collector.node.rpc import RpcClient
 from tests.functional.chaos import nodelog, recorder
-from tests.functional.chaos.intervals import Interval, holes, in_order, joined
+from tests.functional.chaos.intervals import COUNTER_RANGE, Interval, holes, in_order, joined
 
 Row = dict[str, Any]
 SLACK_US = 1_500_000  # so long may a message be under way from the node's log to the collector's stamp
@@ -203,8 +203,10 @@ def _numbers(
 
 def _claims(session: str, intervals: list[Interval], there: set[int], verdict: Verdict) -> None:
     """Every message an interval claims is there, and every message that is there is claimed."""
-    claims = [each for each in intervals if each.first is not None and each.last - each.first < MOST_MESSAGES]
-    claimed = {counter for each in claims for counter in range(each.first or 0, each.last + 1)}
+    claims = [each for each in intervals if each.n_claimed <= MOST_MESSAGES]
+    claimed = {
+        ((each.first or 0) + number) % COUNTER_RANGE for each in claims for number in range(each.n_claimed)
+    }
     verdict.wrong(
         f"session {session}: claimed by coverage, not in the dataset, by counter", sorted(claimed - there)
     )
