@@ -25,7 +25,6 @@ from analysis.row_output import inert_field
 
 MAX_CSV_BYTES: Final = 400_000
 PNG_SCALE: Final = 3  # times 96 dpi: fit for print
-ENDLESS: Final = 1_000_000
 # Characters that need no escape in a data URI inside an HTML attribute.
 SAFE_IN_DATA: Final = " ,:;/()[]{}|=+-@!*$?~^`."
 _MARGIN: Final = 20
@@ -47,7 +46,7 @@ class Download(NamedTuple):
     label: str
 
 
-def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int = ENDLESS) -> tuple[str, int]:
+def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int | None = None) -> tuple[str, int]:
     """Write rows as CSV and stop before `max_bytes` would be exceeded; return the text and the row count.
 
     Values are exact. `row_output.inert_field` writes each field, as it does for `pool-analysis show`.

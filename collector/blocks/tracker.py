@@ -20,14 +20,13 @@ import structlog
 from collector.blocks.arrivals import Arrivals
 from collector.blocks.recent import ParsedBlocks, RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
-from collector.codec.amounts import satoshi
 from collector.codec.coinbase import bip34_height
 from collector.codec.decode import MAX_MONEY_SAT, Block
 from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.rows import RejectRow
-from collector.dataset.schema import hash_hex
+from collector.dataset.schema import hash_hex, satoshi
 from collector.errors import DecodeError
 from collector.journal.batches import Batch
 

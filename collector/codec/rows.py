@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.codec.amounts import satoshi
 from collector.codec.arrays import Bytes, Integers
 from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, complete_chunk
 from collector.codec.coinbase import subsidy_sat, witness_commitment
@@ -20,7 +19,7 @@ from collector.codec.feerates import UNKNOWN
 from collector.codec.timing import StageTimes
 from collector.codec.verify import warm_up_hashing
 from collector.dataset.rows import BlockRow, CoinbaseOutputItem
-from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex
+from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex, satoshi
 from collector.dataset.schema.model import HASH
 from collector.dataset.writer import to_batch
 from collector.errors import DecodeError

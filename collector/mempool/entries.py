@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from collector.codec.amounts import satoshi
 from collector.codec.decode import Transaction, decode_transaction
 from collector.dataset.rows import MempoolTxRow
+from collector.dataset.schema import satoshi
 from collector.errors import DecodeError, RpcError
 from collector.journal.batches import Batch
 from collector.mempool.contents import MempoolContents

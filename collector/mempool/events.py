@@ -1,15 +1,166 @@
-"""Make the rows of `mempool_events`. Only a removal's row waits, until we know why the transaction left."""
+"""Make the rows of `mempool_events`, and find out why each transaction left the mempool.
 
-from collections.abc import Iterable
+The node does not say why a transaction left: `Removals` derives it from the events that follow. Only the row
+of a removal waits for that; every other row is made at once.
+
+Events are named by the node's letters: A a transaction was added, R one was removed, C a block was connected,
+D a block was disconnected. The node sends an R before the event that caused it: the A of a replacing
+transaction follows the R of what it replaces, and the C of a block follows the R of what conflicts with it.
+So an R waits until the events after it explain it, or until nothing has come for a second. In a
+reorganisation the order is D, R, A, then C. When an operator invalidates the tip, no C may follow; a removal
+that comes more than a minute after the D then has another cause.
+
+Nothing here has a socket or a clock. `Removals` takes events, the outpoints that their transactions spend and
+the present monotonic time, and returns the removals that it could explain.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
+from collector.codec.decode import TXID_BYTES
 from collector.dataset.rows import MempoolEventRow
 from collector.journal.batches import Batch, Batches
-from collector.mempool.contents import MempoolContents
-from collector.mempool.recent_txs import RecentTransactions
-from collector.mempool.removals import Outpoints, Removals, Settled
+from collector.mempool.contents import MempoolContents, RecentTransactions
 from collector.mempool.sync import Event
+
+QUIET_US: Final = 1_000_000
+REORGANISATION_US: Final = 60_000_000  # by then after a D, the other branch is connected or there is none
+ADDITIONS_SEEN: Final = 2  # a replacing package has two transactions, and either may conflict
+
+Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, index little-endian
+
+
+class Settled(NamedTuple):
+    """Holds a removal (R), its reason (one of schema.REMOVAL_REASONS) and the replacing txid, if any."""
+
+    event: Event
+    reason: str
+    replaced_by: bytes | None = None
+
+
+@dataclass(slots=True)
+class _OpenRemoval:
+    """Holds a removal (R) whose reason is not known yet."""
+
+    event: Event
+    spent: Outpoints | None  # None: we never had the bytes of this transaction
+    since_us: int
+    n_additions: int = 0
+
+
+class Removals:
+    """Finds the reasons of one node's removals; it must be given every event of the node, in order."""
+
+    def __init__(self) -> None:
+        self._open: list[_OpenRemoval] = []
+        self._reorganising = False
+        self._disconnected_us = 0  # when the last D was received
+        self._connecting = False  # a C was the last event: the next block may explain what is still open
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def removed(self, event: Event, spent: Outpoints | None, now_us: int) -> list[Settled]:
+        """Take a removal (R) and the outpoints its transaction spends (None when unknown).
+
+        Its reason comes later. Returns the earlier removals that are explained now.
+        """
+        settled = self._end_of_blocks()
+        if self._reorganising and event.received_us - self._disconnected_us > REORGANISATION_US:
+            settled += self._settle(lambda _: True)
+            self._reorganising = False
+        self._open.append(_OpenRemoval(event, spent, now_us))
+        return settled
+
+    def added(self, event: Event, spent: Outpoints | None) -> list[Settled]:
+        """Take an addition (A): it replaced the open removals that spend its outpoints and their descendants.
+
+        `spent` are the outpoints that the added transaction spends, None when unknown. Returns the removals
+        that are explained now.
+        """
+        settled = self._end_of_blocks()
+        if not self._open:
+            return settled
+        settled += [Settled(gone.event, "replaced", event.hash) for gone in self._take(spent or frozenset())]
+        for gone in self._open:
+            gone.n_additions += 1
+        if self._reorganising:  # the additions are then transactions of the disconnected block
+            return settled
+        return settled + self._settle(lambda gone: gone.n_additions >= ADDITIONS_SEEN)
+
+    def connected(self, spent_in_block: Callable[[], Collection[bytes]]) -> list[Settled]:
+        """Take a connected block (C): open removals that spend the same outpoints as the block are conflicts.
+
+        `spent_in_block` returns the outpoints that the block spends. Returns the removals that are explained
+        now. When a node connects several blocks in one step, their Cs come after the Rs of all conflicts.
+        """
+        self._connecting = True
+        if not self._open:
+            return []
+        return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
+
+    def disconnected(self, event: Event) -> list[Settled]:
+        """Take a disconnected block (D): explain all open removals, and count later ones to a reorganisation.
+
+        Returns the removals that are explained now.
+        """
+        settled = self._end_of_blocks() + self._settle(lambda _: True)
+        self._reorganising = True
+        self._disconnected_us = event.received_us
+        return settled
+
+    def tick(self, now_us: int) -> list[Settled]:
+        """Return, with a reason, the removals that nothing has explained for a second before `now_us`."""
+        return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
+
+    def flush(self) -> list[Settled]:
+        """Return every open removal with the best reason found so far, because no more events come."""
+        return self._settle(lambda _: True)
+
+    def _take(self, spent: Outpoints) -> list[_OpenRemoval]:
+        """Remove and return the open removals that spend an outpoint of `spent`, and their descendants."""
+        taken: list[_OpenRemoval] = []
+        txids: set[bytes] = set()
+        while True:
+            found = [
+                gone
+                for gone in self._open
+                if gone.spent is not None
+                and (
+                    not gone.spent.isdisjoint(spent)
+                    or any(spent_[:TXID_BYTES] in txids for spent_ in gone.spent)
+                )
+            ]
+            if not found:
+                return taken
+            taken += found
+            txids.update(gone.event.hash for gone in found)
+            self._open = [gone for gone in self._open if gone.event.hash not in txids]
+
+    def _end_of_blocks(self) -> list[Settled]:
+        """Explain the removals that connected blocks left open, when the last event was such a block (C)."""
+        if not self._connecting:
+            return []
+        settled = self._settle(lambda _: True)
+        self._connecting = self._reorganising = False
+        return settled
+
+    def _settle(self, ready: Callable[[_OpenRemoval], bool]) -> list[Settled]:
+        """Remove the open removals for which `ready` is true, and return them with the reason that remains.
+
+        It is `unknown` without the transaction's bytes, `reorged` in a reorganisation, else
+        `expired_or_evicted`.
+        """
+        settled = []
+        for gone in self._open:
+            if ready(gone):
+                reason = "reorged" if self._reorganising else "expired_or_evicted"
+                settled.append(Settled(gone.event, "unknown" if gone.spent is None else reason))
+        if settled:
+            self._open = [gone for gone in self._open if not ready(gone)]
+        return settled
 
 
 class SpendingBlocks(Protocol):

@@ -28,11 +28,10 @@ from collector.dataset.rows import CoverageRow
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import CoverageLedger
-from collector.mempool.contents import MempoolContents
+from collector.mempool.contents import MempoolContents, RecentTransactions
 from collector.mempool.entries import PendingEntry
 from collector.mempool.events import PendingEvents
 from collector.mempool.fee_lookup import FeeLookup
-from collector.mempool.recent_txs import RecentTransactions
 from collector.mempool.snapshot import SnapshotAnswer, ask_snapshot
 from collector.mempool.sync import (
     Event,

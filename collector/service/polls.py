@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from collector.clock import wall_us
-from collector.codec.amounts import satoshi
 from collector.config import Settings
 from collector.dataset.rows import HistogramItem, MempoolStatsRow, TemplateRow, TemplateTxRow
-from collector.dataset.schema import hash_bytes
+from collector.dataset.schema import hash_bytes, satoshi
 from collector.errors import NodeError
 from collector.journal.batches import Batches
 from collector.mempool.contents import MempoolContents

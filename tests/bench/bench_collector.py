@@ -52,8 +52,8 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS, ZMQ_TOPICS
 from collector.errors import DecodeError
 from collector.journal.journal import Journal
+from collector.mempool.contents import RecentTransactions
 from collector.mempool.entries import PendingEntry, mempool_tx_row
-from collector.mempool.recent_txs import RecentTransactions
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from collector.codec.amounts import satoshi
 from collector.dataset.open import Dataset
-from collector.dataset.schema import TABLES, hash_bytes, hash_hex
+from collector.dataset.schema import TABLES, hash_bytes, hash_hex, satoshi
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import Payment, Wallet, pay

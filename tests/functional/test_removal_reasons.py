@@ -9,7 +9,7 @@ import pytest
 
 from collector.config import NodeSettings, Settings
 from collector.dataset.schema import hash_bytes
-from collector.mempool.removals import QUIET_US
+from collector.mempool.events import QUIET_US
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay

@@ -48,7 +48,7 @@ table_votes as (
         count(*) as n_sources,
         min(source) as first_source
     from stg_external_blocks
-    where not exists (select 1 from own where own.height = stg_external_blocks.height and own.verdict = 'valid')
+    where height not in (select own.height from own where own.verdict = 'valid')
     group by height, block_hash
 ),
 
@@ -93,7 +93,7 @@ labels as (
         label,
         header_time
     from stg_external_pool_labels
-    where not exists (select 1 from held_heights where held_heights.height = stg_external_pool_labels.height)
+    where height not in (select held_heights.height from held_heights)
     qualify row_number() over (partition by height order by source) = 1
 ),
 
@@ -103,7 +103,7 @@ arrivals as (
         block_hash,
         min(source) as source
     from stg_external_arrivals
-    where not exists (select 1 from held_heights where held_heights.height = stg_external_arrivals.height)
+    where height not in (select held_heights.height from held_heights)
     group by height, block_hash
     qualify row_number() over (partition by height order by count(*) desc, min(source), block_hash) = 1
 ),
@@ -141,7 +141,7 @@ single_blocks as (
             height,
             block_hash
         from listed_blocks
-    )
+    ) as all_blocks
     group by height
     having count(*) = 1
 ),

@@ -45,6 +45,7 @@ from collector.dataset.schema.model import (
     Table,
     hash_bytes,
     hash_hex,
+    satoshi,
 )
 from collector.dataset.schema.node import BACKFILL_NODE, COVERAGE, NODES, REJECTS, UNKNOWN_PARENT
 
@@ -108,4 +109,5 @@ __all__ = [
     "Table",
     "hash_bytes",
     "hash_hex",
+    "satoshi",
 ]

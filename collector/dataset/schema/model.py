@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Final
 
@@ -137,6 +138,15 @@ def hash_bytes(text: str) -> bytes:
     value = bytes.fromhex(text)[::-1]
     if len(value) != HASH.byte_width:
         raise ValueError(f"{text!r} is not a hash: expected 64 hex digits")
+    return value
+
+
+def satoshi(amount: Decimal | int) -> int:
+    """Convert an amount in BTC, as RPC gives it, to satoshi; raise ValueError if that is no whole number."""
+    scaled = Decimal(amount).scaleb(8)
+    value = int(scaled)
+    if value != scaled:
+        raise ValueError(f"{amount} BTC is not a whole number of satoshi")
     return value
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from collector.codec.amounts import satoshi
-from collector.dataset.schema import hash_bytes
+from collector.dataset.schema import hash_bytes, satoshi
 
 
 def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collector.codec.rows import block_rows
 from collector.dataset.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
 from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
-from collector.mempool.recent_txs import RecentTransactions
+from collector.mempool.contents import RecentTransactions
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.plain_rows import plain_block_rows
 from tests.collector.codec.test_decode import transactions

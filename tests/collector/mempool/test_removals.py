@@ -1,6 +1,6 @@
 """Test Removals: it derives the reason of an R from the events after it."""
 
-from collector.mempool.removals import QUIET_US, REORGANISATION_US, Outpoints, Removals, Settled
+from collector.mempool.events import QUIET_US, REORGANISATION_US, Outpoints, Removals, Settled
 from collector.mempool.sync import Event
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collector.journal.coverage_ledger import CoverageLedger
-from collector.mempool.removals import Removals, Settled
+from collector.mempool.events import Removals, Settled
 from collector.mempool.sync import (
     CATCH_UP_US,
     Event,

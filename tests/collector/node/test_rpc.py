@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.codec.amounts import satoshi
+from collector.dataset.schema import satoshi
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
 from collector.log import configure_logging
 from collector.node.rpc import RpcClient

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis.attribution.rules import load_rules
-from collector.codec.amounts import satoshi
+from collector.dataset.schema import satoshi
 from collector.errors import CollectorError, RegtestError
 from collector.regtest import RegtestNode, Scenario, Truth, prepare, run_scenario
 from collector.regtest.run import RULES_FOLDER, SENDER_THREAD, TRUTH_FILE
