@@ -12,7 +12,7 @@ from collector.journal.journal import Journal
 from collector.mempool import sync
 from collector.receive.records import Message
 from collector.service.session import Outcome, Unfinished
-from tests.collector.service.planted import NOT_FOUND, PlantedNode
+from tests.collector.service.planted import MEMPOOL_INFO, NOT_FOUND, TIP, PlantedNode
 from tests.collector.service.test_session import Collecting, entered, wait_until
 
 POISONED = {3, 7, 8}
@@ -20,9 +20,11 @@ POISONED = {3, 7, 8}
 
 @pytest.fixture
 def node() -> Iterator[PlantedNode]:
-    """Start a node that does not find its tip's block and answers nothing else."""
+    """Start a node that finds no block or transaction and, until a test plants one, gives no snapshot."""
     made = PlantedNode()
-    made.errors["getblock"] = NOT_FOUND
+    made.errors |= dict.fromkeys(("getblock", "getmempoolentry", "getrawtransaction"), NOT_FOUND)
+    made.results |= {"getbestblockhash": TIP, "getblockchaininfo": {"headers": 100, "blocks": 100}}
+    made.results["getmempoolinfo"] = MEMPOOL_INFO
     yield made
     made.close()
 
@@ -71,6 +73,9 @@ def test_a_running_session_goes_on_after_a_poisoned_message(tmp_path: Path, node
     with collecting.running():
         collecting.put(*messages())
         wait_until(lambda: collecting.sample("waiting_messages") == 12)
+        txids = [bytes(each.body[:32]).hex() for each in messages() if each.sequence not in POISONED]
+        node.results |= {"uptime": 1, "getrawmempool": {"txids": txids, "mempool_sequence": 12}}
+        wait_until(lambda: collecting.sample("waiting_messages") == 0)
     rejects = collecting.dataset.read(REJECTS).to_pylist()
     assert {row["sequence"] for row in rejects} == POISONED
     assert all("above" in row["reason"] for row in rejects)
