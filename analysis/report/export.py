@@ -47,7 +47,7 @@ class Download(NamedTuple):
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int | None = None) -> tuple[str, int]:
-    """Write rows as CSV and stop before `max_bytes` would be exceeded; return the text and the row count.
+    """Write rows as CSV, all of them or as many as fit into `max_bytes`; return the text and the row count.
 
     Values are exact. `row_output.inert_field` writes each field, as it does for `pool-analysis show`.
     """
@@ -59,7 +59,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int | None = None)
             writer.writerow(row)
         before = out.tell()
         writer.writerow([inert_field(value) for value in row.values()])
-        if out.tell() > max_bytes:
+        if max_bytes is not None and out.tell() > max_bytes:
             return out.getvalue()[:before], n_rows
         n_rows += 1
     return out.getvalue(), n_rows

@@ -48,7 +48,11 @@ table_votes as (
         count(*) as n_sources,
         min(source) as first_source
     from stg_external_blocks
-    where height not in (select own.height from own where own.verdict = 'valid')
+    where
+        height not in (
+            select own.height from own
+            where own.verdict = 'valid'
+        )
     group by height, block_hash
 ),
 
