@@ -137,7 +137,7 @@ def standard_error(
     cell = batch * n_columns + np.searchsorted(grid, table.times)[place]
 
     def over(values: Numbers | None = None) -> Numbers:
-        """Sum values over the spells that have ended by each time of the grid, per batch; None counts."""
+        """Sum `values` over each batch's spells that ended by each time; count them without values."""
         sums = np.bincount(cell, values, minlength=n_batches * n_columns)
         total: Numbers = sums.reshape(n_batches, n_columns)[:, :-1].cumsum(axis=1)
         return total

@@ -221,7 +221,7 @@ def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
 
 @compiled
 def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
-    """Rate every transaction of one cluster, best package first; return the last stamp used."""
+    """Rate one group of relatives in a block, best package first; return the last visit mark."""
     for m in range(n_members):
         stamp += 1
         _sum_package(graph, graph.members[m], stamp)

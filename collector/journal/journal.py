@@ -383,8 +383,8 @@ class Journal:
     def _seal_segments(self, dataset: Dataset, *, is_recovery: bool = False) -> list[Path]:
         """Write the rows of every older segment to Parquet and remove it, the oldest first; return the files.
 
-        In a recovery the rows of `coverage` are left out, because the settled states hold them; but not when
-        the seal of an earlier run had already reached them.
+        In a recovery a segment's rows of `coverage` are left out, because the settled states hold them too.
+        They are written again only if an earlier run had already begun to write them to Parquet.
         """
         if not self._is_carried:
             self._carry_over()

@@ -250,7 +250,7 @@ class PendingEvents:
             self._give_out(event, reason, replaced_by)
 
     def _give_out(self, event: Event, reason: str | None = None, replaced_by: bytes | None = None) -> None:
-        """Make the row of an event and add it to the batch that waits for it."""
+        """Make the row of an event and add it to the event's batch, which then waits for one row fewer."""
         batch = self._owners.pop(event.sequence)
         batch.add("mempool_events", [self._row(event, "pushed", reason, replaced_by)])
         batch.n_pending_rows -= 1

@@ -126,7 +126,7 @@ class Observation:
         self._give_out(self._ledger.release_committed({}))
 
     def drop_states(self) -> None:
-        """Remove this session's saved states from the journal: the next run has no interval to end."""
+        """Remove from the journal the states that the next start would need to end this session."""
         for state in (COVERAGE_STATE, MALFORMED_STATE):
             self._journal.set_state(state + self._origin[1], None)
 

@@ -19,7 +19,7 @@ class Ceiling:
 
 
 def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
-    """Return the most that a backend can do on this machine; None if there is no model for this case.
+    """Return the most hashes per second that a backend can do here, and the formula; None without a model.
 
     `which` is the algorithm, or None for a header search.
     """

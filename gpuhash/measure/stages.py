@@ -103,7 +103,10 @@ def _repeat(tasks: list[Callable[[], None]]) -> None:
 
 
 def of_search(backend: str, header: bytes, count: int) -> list[Stage]:
-    """Return the stages of a search over `count` nonces of a header for a target that no hash meets."""
+    """Return the work of a header search that a benchmark times, not yet run: kernel alone and end to end.
+
+    Each tries `count` nonces for a target that no hash meets.
+    """
     whole = Stage(
         backend=backend,
         name="end-to-end",
