@@ -26,10 +26,10 @@ demo: $(READY)  ## Run two nodes and five scripted pools through collector, anal
 	@$(BIN)/pool-analysis build --dataset data/demo/dataset --pools data/demo/pools --database data/demo/demo.duckdb
 	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
 
-# Half of the tests wait for a node most of the time, so there are two processes to a core.
-test: $(READY)  ## Run all tests, two files per core at a time
+# Many tests wait for a node most of the time, so there is one process more than there are cores.
+test: $(READY)  ## Run all tests, some files at a time
 	@$(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder \
-	    --numprocesses $$($(BIN)/python -c 'import os; print(2 * len(os.sched_getaffinity(0)))')
+	    --numprocesses $$($(BIN)/python -c 'import os; print(1 + len(os.sched_getaffinity(0)))')
 
 lint: $(READY)  ## Check style, types, SQL, and the pinned packages for known vulnerabilities
 	@$(BIN)/ruff check .
