@@ -10,6 +10,7 @@ from tests.functional.chaos import (
     fault_node,
     fault_wire,
     flood,
+    steady,
 )
 from tests.functional.chaos.registry import FAULTS
 
@@ -23,6 +24,7 @@ ORDER = (
     fault_wire,
     fault_load,
     flood,
+    steady,
 )
 MODULES = [module.__name__ for module in ORDER]
 FAULTS = dict(sorted(FAULTS.items(), key=lambda item: MODULES.index(item[1].play.__module__)))

@@ -6,11 +6,8 @@ transactions stay in the mempool and are in every template. The node writes no d
 is compared with the recorder alone, as arrays.
 """
 
-import os
 import time
 from array import array
-from pathlib import Path
-from statistics import linear_regression, median
 from typing import Any
 
 import numpy as np
@@ -20,6 +17,7 @@ import pyarrow.parquet as pq
 
 from collector.dataset.schema import TABLES
 from tests.functional.chaos.judge import Verdict, check_command
+from tests.functional.chaos.memory_use import SAMPLE_S, judge_memory, resident_bytes
 from tests.functional.chaos.registry import fault
 from tests.functional.chaos.world import World
 
@@ -29,11 +27,7 @@ SHORTEST_S = 20.0
 N_TRANSACTIONS = 2_500  # in the block
 N_STANDING = 3_000  # in the mempool all the time
 CYCLES_PER_S = 2.1  # of which each makes an event and an entry for every transaction of the block
-SAMPLE_S = 1.0
-GROWTH_RATIO = 1.05  # of resident memory, from the middle third to the last
-GROWTH_BYTES = 10_000_000
 MESSAGE_BYTES = 33  # of a message: the hash and the letter, before the mempool's number
-JUDGED_S = 120.0  # a shorter flood ends before memory has settled
 
 
 @fault(
@@ -52,7 +46,7 @@ def flood(world: World) -> Verdict:
     world.traffic.send(N_STANDING)
     world.settle()
     duration_s = max(SHORTEST_S, DURATION_S * world.scale)
-    weights = _pour(world, block, duration_s)
+    samples = _pour(world, block, duration_s)
     began_s = time.monotonic()
     world.settle()
     world.facts["s until in step again"] = round(time.monotonic() - began_s, 1)
@@ -68,7 +62,7 @@ def flood(world: World) -> Verdict:
         verdict.faults.append(
             f"{rows_per_s:.0f} events and entries a second were made, {ROWS_PER_S} are wanted"
         )
-    _weigh(weights, duration_s, verdict)
+    judge_memory(samples, duration_s, verdict)
     _compare(world, rows, verdict)
     check_command(collector.dataset, verdict)
     return verdict
@@ -78,11 +72,11 @@ def _pour(world: World, block: str, duration_s: float) -> list[int]:
     """Disconnect and connect the block again at a steady rate; return the memory in bytes, each second."""
     processes = world.collector.processes  # not the compaction that begins ten minutes later
     began_s = time.monotonic()
-    weights: list[int] = []
+    samples: list[int] = []
     n_cycles = 0
     while (now_s := time.monotonic() - began_s) < duration_s:
-        if now_s >= len(weights) * SAMPLE_S:
-            weights.append(sum(map(_resident_bytes, processes)))
+        if now_s >= len(samples) * SAMPLE_S:
+            samples.append(resident_bytes(processes))
         if n_cycles < CYCLES_PER_S * now_s:
             world.rpc.call("invalidateblock", block)
             world.rpc.call("reconsiderblock", block)
@@ -90,26 +84,7 @@ def _pour(world: World, block: str, duration_s: float) -> list[int]:
         else:
             time.sleep(0.02)
     world.facts["blocks taken away and put back"] = n_cycles
-    return weights
-
-
-def _resident_bytes(process: int) -> int:
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _weigh(weights: list[int], duration_s: float, verdict: Verdict) -> None:
-    third = len(weights) // 3
-    middle, last = median(weights[third : 2 * third]), median(weights[2 * third :])
-    late = weights[len(weights) // 2 :]
-    slope = linear_regression(range(len(late)), late).slope / SAMPLE_S
-    verdict.figures |= {
-        "resident MB, median of the middle third": round(middle / 1e6),
-        "resident MB, median of the last third": round(last / 1e6),
-        "resident MB, most": round(max(weights) / 1e6),
-        "resident MB, growth per minute in the second half": round(60 * slope / 1e6, 1),
-    }
-    if duration_s >= JUDGED_S and last > middle * GROWTH_RATIO + GROWTH_BYTES:
-        verdict.faults.append(f"memory grows: {middle / 1e6:.0f} MB, then {last / 1e6:.0f} MB")
+    return samples
 
 
 def _compare(world: World, rows: dict[str, int], verdict: Verdict) -> None:
