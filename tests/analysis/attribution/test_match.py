@@ -37,6 +37,30 @@ def rules() -> RuleSet:
     return load_rules(default_rules_dir())
 
 
+@pytest.mark.parametrize(
+    ("text", "height", "slug"),
+    [
+        ("/letsmine.it/", 936_100, "letsmineit"),
+        ("Zulu Pool", 790_413, "zulupool"),
+        ("Public Pool", 943_466, "publicpool"),
+        ("Public Pool", 888_988, None),
+        ("Public Pool on Umbrel", 888_989, "publicpool"),
+        ("SoloPool.Com", 928_956, "solopoolcom"),
+        ("0x783c3f003f172c6Ac5AC700218a357d2D66Ee2a2", 890_245, "miningsquared"),
+        ("This block was mined with a carbon negative power source  hz", 690_688, "carbonnegative"),
+        (bytes.fromhex("012012090909200909200904"), 777_000, "carbonnegative"),
+        (bytes.fromhex("012013090909200909200910"), 886_047, "carbonnegative"),
+    ],
+)
+def test_tags_of_small_and_late_pools_name_them_alone(
+    rules: RuleSet, text: str | bytes, height: int, slug: str | None
+) -> None:
+    """Each tag names its pool without a conflict; plain words do so only from the pool's first block on."""
+    result = verdict(rules, text, height=height)
+
+    assert (result.pool, result.conflicts) == (slug, ())
+
+
 def rules_of(folder: Path, **tags: Sequence[str]) -> RuleSet:
     """Make rules of invented pools: one tag rule for each text."""
     folder.mkdir(exist_ok=True)

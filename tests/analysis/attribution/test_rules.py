@@ -22,7 +22,8 @@ SHORT_TAG_BYTES = 6
 
 # What a source of the repository's rules may be, beside an https link: data/pools/README.md lists them.
 NAMED_SOURCE = re.compile(
-    r"mining-pools|brk|consensus-decentralization|paper-labels|labels-610683|(signet )?block \d+|https://\S+"
+    r"mining-pools|brk|consensus-decentralization|pools-supplement|paper-labels|labels-610683"
+    r"|(signet )?block \d+|https://\S+"
 )
 
 
@@ -112,6 +113,31 @@ def test_aliases_of_one_pool_lead_to_one_slug(repository_rules: RuleSet) -> None
     assert slug_of["bw.com"] == slug_of["bwpool"] == "bwpool"
     assert slug_of["canoe"] == slug_of["canoepool"] == "canoepool"
     assert slug_of["easy2mine"] == slug_of["wayi.cn"] == "wayicn"
+
+
+@pytest.mark.parametrize(
+    ("label", "slug"),
+    [
+        ("oceanxyz", "ocean"),
+        ("Huobi", "huobipool"),
+        ("OKEX", "okexpool"),
+        ("SigmaPool", "sigmapoolcom"),
+        ("Solo CKPool", "solock"),
+        ("Slush", "braiinspool"),
+        ("Kano CKPool", "kanopool"),
+        ("BitClub Network", "bitclub"),
+        ("btcpool(unidentified)", "btcpool-unidentified"),
+        ("carbonnegative(unidentified)", "carbonnegative"),
+        ("LetsMine.it", "letsmineit"),
+        ("Zulu Pool", "zulupool"),
+        ("Clean Incentive", "cleanincentive"),
+        ("Titan (Lumerin)", "titan"),
+        ("tricky'sbtcpool", "trickysbtcpool"),
+    ],
+)
+def test_names_in_label_lists_lead_to_the_pool(repository_rules: RuleSet, label: str, slug: str) -> None:
+    """A name that a list of labels to 2026 uses is a name or an alias of the pool."""
+    assert repository_rules.slug_of_name[label.casefold()] == slug
 
 
 def test_entities_are_dated(repository_rules: RuleSet) -> None:
