@@ -25,7 +25,7 @@ from analysis.checks import CheckResult, run_checks
 from analysis.database import connect
 from analysis.errors import DatabaseError
 from analysis.raw_views import create_views, find_unreadable_file, open_dataset
-from collector.dataset.atomic_write import replaced_atomically
+from collector.dataset.files import replaced_atomically
 from collector.dataset.open import Dataset
 
 DISTRIBUTION: Final = "pool-measurement"

@@ -59,6 +59,6 @@ def configure_logging(log_format: str = "auto", log_level: str = "info") -> None
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[log_level.upper()]
         ),
-        logger_factory=lambda *_: structlog.PrintLogger(cast("TextIO", Stderr())),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", Stderr())),
         cache_logger_on_first_use=False,
     )

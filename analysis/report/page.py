@@ -19,7 +19,7 @@ from analysis.report.findings import findings
 from analysis.report.model import Page
 from analysis.report.sections import TOPICS, read_marts
 from analysis.report.text import count, listed, plural, printable, span
-from collector.dataset.atomic_write import USER_FILE_MODE, write_atomically
+from collector.dataset.files import USER_FILE_MODE, write_atomically
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 CHAINS: Final[Mapping[str, str]] = MappingProxyType(

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.codec.arrays import Bytes
-from collector.codec.decode import HEADER_BYTES, Block, decode_header
+from collector.codec.block import Block, decode_header
+from collector.codec.format import HEADER_BYTES
 from collector.codec.verify import has_work
 from collector.errors import SettingsError
 

@@ -14,8 +14,9 @@ import gpuhash
 from collector.backfill.blockfiles import BlockFolder, BlockRecord, Debris
 from collector.backfill.headertree import NO_PARENT, HeaderTree, build_tree
 from collector.codec.arrays import Bytes, Integers
+from collector.codec.block import decode_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode import HEADER_BYTES, decode_block
+from collector.codec.format import HEADER_BYTES
 from collector.errors import DecodeError
 
 TIME_AT: Final = 68  # where a header has its time

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from collector.backfill.store import WorkResult
-from collector.codec.decode_many import transaction_ids
 from collector.codec.feerates import effective_feerates
 from collector.codec.parents import in_block_parents
 from collector.codec.scripts import output_types
+from collector.codec.transaction import transaction_ids
 from collector.codec.undo import input_values
 from collector.codec.walk import walk_blocks
 from collector.errors import CollectorError

@@ -14,7 +14,7 @@ from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker, reject_row
 from collector.clock import monotonic_us, wall_us
-from collector.codec.decode import Block
+from collector.codec.block import Block
 from collector.dataset.schema import UNKNOWN_PARENT, hash_hex
 from collector.errors import NodeError, RpcError
 from collector.journal.batches import Batch, Batches

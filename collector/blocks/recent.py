@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from collector.codec.decode import outpoint
-from collector.codec.decode_many import ParsedBlock
+from collector.codec.block import ParsedBlock
+from collector.codec.transaction import outpoint
 
 MOST_RECENT: Final = 12  # enough for a reorganisation that brings back transactions of so many blocks
 # The C of a block follows its body within moments. A parsed block takes ten times its size in memory.

@@ -20,9 +20,9 @@ import structlog
 from collector.blocks.arrivals import Arrivals
 from collector.blocks.recent import ParsedBlocks, RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
+from collector.codec.block import Block, ParsedBlock, parse_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode import MAX_MONEY_SAT, Block
-from collector.codec.decode_many import ParsedBlock, parse_block
+from collector.codec.format import MAX_MONEY_SAT
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.rows import RejectRow

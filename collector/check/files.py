@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from collector.check.dataset_view import DatasetFiles
 from collector.check.model import CheckResult
 from collector.dataset.footer import UNREADABLE, ColumnChunk, read_footer, read_through
-from collector.dataset.open import what_it_is
+from collector.dataset.open import COMPRESSION, ROW_GROUP_ROWS, check_values, what_it_is
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
-from collector.dataset.writer import COMPRESSION, ROW_GROUP_ROWS, check_values
 from collector.errors import DatasetError
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"

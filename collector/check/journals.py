@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from collector.dataset import locks
+from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.rows import CoverageRow
 from collector.dataset.schema import TABLES
 from collector.journal.recovery import CoverageClaims
@@ -39,7 +39,7 @@ def read_journals(root: Path, chain: str) -> Journals:
     """Read every journal of a chain; a segment that is sealed meanwhile is left out."""
     found = Journals()
     for folder in journal_folders(root, chain):
-        if locks.is_held(folder / locks.FOLDER_LOCK):
+        if is_lock_held(folder / FOLDER_LOCK):
             found.running.add(folder.name)
         claims = CoverageClaims(folder.name)
         for segment, contents in _readable(folder):

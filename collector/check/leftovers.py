@@ -6,8 +6,7 @@ from typing import Final
 
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult
-from collector.dataset import locks
-from collector.dataset.atomic_write import is_temporary
+from collector.dataset.files import FOLDER_LOCK, is_lock_held, is_temporary
 from collector.journal.segment import journal_folders
 
 YOUNG_S: Final = 3600.0  # a file that is being written is younger
@@ -66,7 +65,7 @@ def _journals(view: DatasetView, result: CheckResult) -> None:
 def _compaction(view: DatasetView, result: CheckResult) -> None:
     work = view.dataset.root / ".compaction" / view.dataset.chain
     left = [path for path in work.glob("*") if path.is_dir()]
-    if left and not locks.is_held(work / locks.FOLDER_LOCK):
+    if left and not is_lock_held(work / FOLDER_LOCK):
         result.note(
             f"a killed compaction left {len(left)} folders in {work}",
             "the next `pool-collector compact` removes them",

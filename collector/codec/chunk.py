@@ -12,19 +12,13 @@ import numpy as np
 
 from collector.codec import undo
 from collector.codec.arrays import Bytes, Floats, Integers
-from collector.codec.decode import (
-    HEADER_BYTES,
-    NO_HASH,
-    Block,
-    decode_block,
-    decode_header,
-    decode_transaction,
-)
-from collector.codec.decode_many import stripped_bytes, transaction_ids
+from collector.codec.block import Block, decode_block, decode_header
 from collector.codec.feerates import UNKNOWN, effective_feerates
+from collector.codec.format import HEADER_BYTES, NO_HASH
 from collector.codec.parents import in_block_parents
 from collector.codec.scripts import output_types
 from collector.codec.timing import StageTimes
+from collector.codec.transaction import decode_transaction, stripped_bytes, transaction_ids
 from collector.codec.verify import invalid_blocks, verify_block
 from collector.codec.walk import Layout, walk_blocks
 from collector.dataset.schema import hash_hex

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from collector.codec.decode import Block, TxOut
+from collector.codec.block import Block
+from collector.codec.transaction import TxOut
 
 _COIN_SAT: Final = 100_000_000
 _FIRST_SUBSIDY_SAT: Final = 50 * _COIN_SAT

@@ -11,17 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from collector.codec.arrays import Bytes, Integers
+from collector.codec.block import Block, ParsedBlock, parse_block
 from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, complete_chunk
 from collector.codec.coinbase import subsidy_sat, witness_commitment
-from collector.codec.decode import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH, Block, TxOut
-from collector.codec.decode_many import FEW, ParsedBlock, decode_transactions, parse_block
 from collector.codec.feerates import UNKNOWN
+from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH
 from collector.codec.timing import StageTimes
+from collector.codec.transaction import FEW, TxOut, decode_transactions
 from collector.codec.verify import warm_up_hashing
+from collector.dataset.open import to_batch
 from collector.dataset.rows import BlockRow, CoinbaseOutputItem
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex, satoshi
 from collector.dataset.schema.model import HASH
-from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
 
 Fees = Sequence[int | None]

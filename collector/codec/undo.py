@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from collector.codec.arrays import FAIL, Bytes, Integers, Records
-from collector.codec.decode import MAX_MONEY_SAT
 from collector.codec.feerates import UNKNOWN
+from collector.codec.format import MAX_MONEY_SAT
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)

@@ -13,8 +13,9 @@ import numpy as np
 
 import gpuhash
 from collector.codec.arrays import Bytes, Flags
+from collector.codec.block import Block
 from collector.codec.coinbase import bip34_height, witness_commitment
-from collector.codec.decode import NO_HASH, Block
+from collector.codec.format import NO_HASH
 from collector.codec.walk import Layout
 from gpuhash.backend import choose
 

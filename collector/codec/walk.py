@@ -1,7 +1,7 @@
 """Walk over the bytes of many blocks or transactions at once and record the position of each part.
 
-The walk accepts exactly what `collector.codec.decode` accepts. It only marks a block or transaction as
-faulty; the decoder says why. All positions are in the one byte array that holds all the blocks or
+The walk accepts exactly what `decode_transaction` and `decode_block` accept. It only marks a block or
+transaction as faulty; they say why. All positions are in the one byte array that holds all the blocks or
 transactions.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.codec.arrays import FAIL, Bytes, Integers, Record, Records
-from collector.codec.decode import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
+from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)

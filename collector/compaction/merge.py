@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from collector.dataset.atomic_write import FILE_MODE
+from collector.dataset.files import FILE_MODE
 from collector.dataset.footer import UNREADABLE
+from collector.dataset.open import ROW_GROUP_ROWS, parquet_options
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import Table
-from collector.dataset.writer import ROW_GROUP_ROWS, parquet_options
 from collector.errors import DatasetError
 
 

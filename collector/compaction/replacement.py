@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from collector.dataset import locks
-from collector.dataset.atomic_write import is_temporary, make_folder, sync_folder
+from collector.dataset.files import FOLDER_LOCK, is_temporary, make_folder, sync_folder, take_lock
 from collector.dataset.open import Dataset
 from collector.errors import DatasetError
 from collector.journal.segment import unsealed_segments
@@ -119,7 +118,7 @@ def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
     refusal = f"another compaction or mend of {dataset.root} is running; wait until it has ended"
     try:
         make_folder(work)
-        handle = locks.take(work / locks.FOLDER_LOCK, refusal)
+        handle = take_lock(work / FOLDER_LOCK, refusal)
     except OSError as error:
         raise DatasetError(f"cannot use {work}: {error.strerror or error}; free space or rights") from None
     try:

@@ -9,11 +9,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, to_batch
 from collector.dataset.rows import ExternalSourceRow
 from collector.dataset.schema import Table
 from collector.dataset.schema.external import EXTERNAL_SOURCES
-from collector.dataset.writer import to_batch
 from collector.errors import DatasetError, DecodeError, SettingsError
 from collector.external.readers import KINDS, Value, Values, read_rows
 

@@ -17,6 +17,7 @@ What is lost when:
   before their segment is removed.
 - A full disk loses nothing: `flush` tries again until there is space or `stop` is set. Meanwhile the ring
   fills, and when it is full the receiver notes each loss. `seal` leaves in the journal what it cannot write.
+  The same holds for a folder that is read-only and for a process without a free descriptor.
 - Damage to a segment loses the frames that it hits. `Journal.lost_bytes` and the log name them, the file is
   kept as `.damaged`, and `collector.journal.recovery` works out which coverage can still be claimed.
 
@@ -28,22 +29,21 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 import structlog
 
-from collector.dataset.atomic_write import sync_folder
-from collector.dataset.open import Dataset
+from collector.backoff import Backoff
+from collector.dataset.files import sync_folder
+from collector.dataset.open import Dataset, RefusedRow, conform, split_refused, to_batch
 from collector.dataset.rows import CoverageRow, Row
 from collector.dataset.schema import COVERAGE, REJECTS, TABLES, Table
-from collector.dataset.writer import conform, to_batch
-from collector.errors import DatasetError, RowRefused
+from collector.errors import DatasetError, NotWritable, RowRefused
 from collector.journal.coverage_ledger import COVERAGE_STATE
-from collector.journal.disk_space import DiskSpace
 from collector.journal.recovery import (
     CoverageClaims,
     end_lost_intervals,
@@ -51,7 +51,7 @@ from collector.journal.recovery import (
     read_earlier_runs,
     settled_state,
 )
-from collector.journal.refused_rows import RefusedRow, reject_rows, split_refused
+from collector.journal.refused_rows import reject_rows
 from collector.journal.segment import (
     CONSUMED,
     MESSAGES,
@@ -72,9 +72,11 @@ from collector.receive.records import Message
 from collector.receive.ring import CAPACITY_BYTES, SUFFIX, Item, Ring
 
 DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
+RETRY_S: Final = (0.1, 5.0)  # the first and the longest pause before a refused write is tried again
 # Tables that are sealed last: a reader who finds one of their rows expects the rows of other tables there.
 SEALED_LAST: Final = {"blocks", "coverage"}
 _RING_STATE: Final = "_ring/"  # + session: the number of the last message of its ring that is in a segment
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -474,3 +476,53 @@ def _table(name: str) -> Table:
     if name not in TABLES:
         raise DatasetError(f"no table {name!r} in the contract of this version: {', '.join(TABLES)}")
     return TABLES[name]
+
+
+class DiskSpace:
+    """Repeats writes of a journal and its dataset that the system refused, and knows which are refused now.
+
+    The pauses between two tries grow. The log gets the first refusal and the end of the trouble. Setting
+    `stop` ends the repetition. Without `stop`, a refused write raises NotWritable at once.
+    """
+
+    def __init__(self, stop: threading.Event | None) -> None:
+        self._stop = stop
+        self._full: dict[str, str] = {}  # by what cannot be written now: why
+
+    @property
+    def blocked(self) -> str:
+        """Return why something cannot be written now; an empty text when everything can."""
+        return "; ".join(self._full.values())
+
+    def retry_until_done(self, what: str, act: Callable[[], T]) -> T:
+        """Call `act` until its write succeeds, and return its result. Raises NotWritable once `stop` is set.
+
+        `what` names in the log what cannot be written. `act` must not return None.
+        """
+        done = self.try_once(what, act)
+        if done is None:
+            pauses = Backoff(*RETRY_S)
+            while done is None:
+                assert self._stop is not None  # noqa: S101 - else `try_once` raises
+                pauses.wait(self._stop)
+                done = self.try_once(what, act)
+        return done
+
+    def try_once(self, what: str, act: Callable[[], T]) -> T | None:
+        """Call `act` once; return its result, or None when its write was refused.
+
+        `what` names in the log what cannot be written. Raises NotWritable when there is no `stop` or it is
+        set.
+        """
+        try:
+            done = act()
+        except NotWritable as error:
+            if self._stop is None or self._stop.is_set():
+                raise
+            if what not in self._full:
+                log.error("disk.full", what=what, reason=str(error))  # noqa: TRY400 - no mistake of the program
+            self._full[what] = str(error)
+            return None
+        if self._full.pop(what, None) is not None:
+            log.info("disk.goes_on", what=what)
+        return done

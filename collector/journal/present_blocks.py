@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.dataset import locks
+from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, NODES, TRANSACTIONS, Table
@@ -98,7 +98,7 @@ def running_collector_tip(dataset: Dataset) -> int | None:
     running = [
         folder
         for folder in journal_folders(dataset.root, dataset.chain)
-        if locks.is_held(folder / locks.FOLDER_LOCK)
+        if is_lock_held(folder / FOLDER_LOCK)
     ]
     if not running:
         return None

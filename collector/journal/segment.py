@@ -31,8 +31,7 @@ from typing import Final, NamedTuple, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from collector.dataset import locks
-from collector.dataset.atomic_write import FILE_MODE, make_folder, sync_folder
+from collector.dataset.files import FILE_MODE, FOLDER_LOCK, make_folder, sync_folder, take_lock
 from collector.errors import NOT_WRITABLE, DatasetError, NotWritable
 from collector.receive.records import Message
 
@@ -347,8 +346,8 @@ def lock_folder(folder: Path) -> int:
     """
     with explain_os_errors(folder):
         make_folder(folder)
-        return locks.take(
-            folder / locks.FOLDER_LOCK,
+        return take_lock(
+            folder / FOLDER_LOCK,
             f"the journal {folder} is in use by another process; stop that one first",
         )
 

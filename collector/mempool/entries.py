@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from collector.codec.decode import Transaction, decode_transaction
+from collector.codec.transaction import Transaction, decode_transaction
 from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import satoshi
 from collector.errors import DecodeError, RpcError
 from collector.journal.batches import Batch
-from collector.mempool.contents import MempoolContents
-from collector.mempool.sync import TxLeft
+from collector.mempool.sync import MempoolContents, TxLeft
 from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 
 Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from collector.codec.decode import TXID_BYTES
+from collector.codec.format import TXID_BYTES
+from collector.codec.transaction import RecentTransactions
 from collector.dataset.rows import MempoolEventRow
 from collector.journal.batches import Batch, Batches
-from collector.mempool.contents import MempoolContents, RecentTransactions
-from collector.mempool.sync import Event
+from collector.mempool.sync import Event, MempoolContents
 
 QUIET_US: Final = 1_000_000
 REORGANISATION_US: Final = 60_000_000  # by then after a D, the other branch is connected or there is none

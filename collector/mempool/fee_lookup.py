@@ -6,11 +6,10 @@ from typing import Any, Final, Protocol
 
 from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.clock import monotonic_us
-from collector.codec.decode import Transaction
+from collector.codec.transaction import Transaction
 from collector.dataset.schema import hash_hex
 from collector.errors import NodeError
 from collector.journal.batches import Batch, Batches
-from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import (
     MOST_PER_STATE,
     EntryAnswer,
@@ -24,7 +23,7 @@ from collector.mempool.entries import (
     output_values,
     state_name,
 )
-from collector.mempool.sync import TxLeft
+from collector.mempool.sync import MempoolContents, TxLeft
 from collector.node.request_threads import RequestThread, raise_unless_stopped
 from collector.node.rpc import RpcClient
 

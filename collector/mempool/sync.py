@@ -1,6 +1,7 @@
-"""Follow one node's mempool by its ZMQ `sequence` topic: a state machine without sockets or clocks.
+"""Follow one node's mempool by its ZMQ `sequence` topic, and keep our copy of it.
 
-Its methods take events, RPC answers and the present time, and return a list of what happened and what is
+`MempoolSync` knows which txids are in the mempool. It is a state machine without sockets or clocks. Its
+methods take events, RPC answers and the present time, and return a list of what happened and what is
 needed. Each `now_us` is of the monotonic clock, so that setting the wall clock changes no wait. An event is
 one of the node's letters: A a transaction was added, R one was removed, C a block was connected, D one was
 disconnected. The rules are Bitcoin Core's own (`interface_zmq.py`, test_mempool_sync; `doc/zmq.md`):
@@ -15,19 +16,168 @@ disconnected. The rules are Bitcoin Core's own (`interface_zmq.py`, test_mempool
   until the next snapshot.
 
 Every event comes out again, in order, whether our copy is in step or not.
+
+`MempoolContents` keeps what each transaction spends, its output values, its fee and its size. This is enough
+to explain removals and to compute fees. A transaction that left is kept for half a minute more, because the
+fees of its children may need the values of its outputs.
 """
 
-from collections import deque
+from bisect import bisect_right
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
+from struct import Struct
 from typing import Final, NamedTuple
 
+from collector.codec.format import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES
+from collector.codec.transaction import Transaction
+from collector.dataset.rows import HistogramItem
 from collector.errors import DecodeError
 
+KEEP_DEPARTED_US: Final = 30_000_000
+MOST_DEPARTED: Final = 50_000  # as many as in several blocks; bounds the memory when even more leave
+FEERATE_BOUNDS: Final = (
+    *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 17.0, 20.0, 25.0, 30.0, 40.0, 50.0),
+    *(60.0, 70.0, 80.0, 100.0, 120.0, 140.0, 170.0, 200.0, 250.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0),
+    *(1000.0, 1200.0, 1400.0, 1700.0, 2000.0, 5000.0, 10000.0),
+)
 CATCH_UP_US: Final = 500_000  # after so long without an event, nothing older than a snapshot comes
 DEBT_LIMIT_US: Final = 5_000_000  # a block's C follows its evictions within milliseconds
 BLOCK_BODY_BYTES: Final = 33
 TX_BODY_BYTES: Final = 41
 MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # the most that the column can hold; a message can have more
+
+# A record begins with the fee (-1 while unknown), the virtual size and the number of bytes of outpoints. The
+# outpoints that the transaction spends and the values of its outputs follow. A Python object with the same
+# content would take twice the memory.
+_head = Struct("<qII")
+_UNKNOWN: Final = _head.pack(-1, 0, 0)
+
+
+class MempoolContents:
+    """Holds the transactions in one node's mempool by txid, and a histogram of their feerates.
+
+    Each transaction is packed into one `bytes` object, so that 200,000 of them fit in memory.
+    """
+
+    def __init__(self) -> None:
+        self._records: dict[bytes, bytes] = {}
+        self._departed: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()  # when it left, and its record
+        self._bins = [[0, 0, 0] for _ in FEERATE_BOUNDS]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, txid: bytes) -> bool:
+        return txid in self._records
+
+    def enter(self, txid: bytes, body: Transaction | None) -> None:
+        """Add a transaction by its txid.
+
+        `body` is the decoded transaction, or None while we lack its bytes.
+        """
+        self._records.setdefault(txid, _UNKNOWN)
+        if body is not None:
+            self.learn_body(txid, body)
+
+    def learn_body(self, txid: bytes, body: Transaction) -> None:
+        """Store the outpoints that a transaction spends and the values of its outputs.
+
+        Does nothing when the transaction is not in the mempool, or when both are stored already.
+        """
+        record = self._records.get(txid)
+        if record is not None and len(record) == _head.size:
+            fee_sat, vsize_vb, _ = _head.unpack(record)
+            head = _head.pack(fee_sat, vsize_vb, len(body.spent))
+            self._records[txid] = b"".join((head, body.spent, body.values_sat))
+
+    def learn_fee(self, txid: bytes, fee_sat: int, vsize_vb: int) -> None:
+        """Store a transaction's fee and virtual size, and count it in the histogram of feerates.
+
+        Does nothing when the transaction is not in the mempool, or when its fee is stored already.
+        """
+        record = self._records.get(txid)
+        if record is None:
+            return
+        known_fee_sat, _, spent_bytes = _head.unpack_from(record)
+        if known_fee_sat < 0:
+            self._records[txid] = _head.pack(fee_sat, vsize_vb, spent_bytes) + record[_head.size :]
+            self._add_to_bin(fee_sat, vsize_vb, 1)
+
+    def leave(self, txid: bytes, at_us: int) -> None:
+        """Move a transaction from the mempool to those that left lately.
+
+        Do nothing when it is not in the mempool. `at_us` is the present time in microseconds on the monotonic
+        clock; `forget` needs it.
+        """
+        record = self._records.pop(txid, None)
+        if record is None:
+            return
+        fee_sat, vsize_vb, _ = _head.unpack_from(record)
+        if fee_sat >= 0:
+            self._add_to_bin(fee_sat, vsize_vb, -1)
+        self._departed[txid] = at_us, record
+        self._departed.move_to_end(txid)
+        if len(self._departed) > MOST_DEPARTED:
+            self._departed.popitem(last=False)
+
+    def forget(self, now_us: int) -> None:
+        """Drop the transactions that left more than half a minute before `now_us` (monotonic clock)."""
+        while self._departed and now_us - next(iter(self._departed.values()))[0] > KEEP_DEPARTED_US:
+            self._departed.popitem(last=False)
+
+    def outpoints(self, txid: bytes) -> frozenset[bytes] | None:
+        """Return the outpoints that a transaction spends, also when it left lately.
+
+        None when we do not know them.
+        """
+        record = self._record(txid)
+        if len(record) == _head.size:
+            return None
+        end = _head.size + _head.unpack_from(record)[2]
+        return frozenset(record[at : at + OUTPOINT_BYTES] for at in range(_head.size, end, OUTPOINT_BYTES))
+
+    def value_sat(self, txid: bytes, index: int) -> int | None:
+        """Return the value of one output of a transaction, also when it left lately.
+
+        None when we do not know it.
+        """
+        record = self._record(txid)
+        at = _head.size + _head.unpack_from(record)[2] + index * VALUE_BYTES
+        value = record[at : at + VALUE_BYTES]
+        return int.from_bytes(value, "little") if value else None
+
+    def _record(self, txid: bytes) -> bytes:
+        """Return the packed bytes of a transaction in the mempool or of one that left lately.
+
+        For any other txid it returns a record without fee, outpoints and values.
+        """
+        record = self._records.get(txid)
+        return self._departed.get(txid, (0, _UNKNOWN))[1] if record is None else record
+
+    def parents(self, body: Transaction) -> list[bytes]:
+        """Return the txids of those parents of a transaction that are in the mempool, each once."""
+        records = self._records
+        parents = (spent[:TXID_BYTES] for spent in body.outpoints)
+        return list(dict.fromkeys(parent for parent in parents if parent in records))
+
+    def histogram(self) -> list[HistogramItem]:
+        """Return the feerate bins that are not empty, as values of the column `mempool_stats.histogram`."""
+        return [
+            {"from_feerate_sat_vb": bound, "n_tx": n_tx, "vsize_vb": vsize_vb, "fees_sat": fees_sat}
+            for bound, (n_tx, vsize_vb, fees_sat) in zip(FEERATE_BOUNDS, self._bins, strict=True)
+            if n_tx
+        ]
+
+    def _add_to_bin(self, fee_sat: int, vsize_vb: int, sign: int) -> None:
+        """Count a transaction in the histogram bin of its feerate.
+
+        A `sign` of -1 takes it out of the bin again.
+        """
+        bin_ = self._bins[bisect_right(FEERATE_BOUNDS, fee_sat / max(vsize_vb, 1)) - 1]
+        bin_[0] += sign
+        bin_[1] += sign * vsize_vb
+        bin_[2] += sign * fee_sat
 
 
 class Event(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from collector import backoff
+from collector.backoff import Backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable
 from collector.node.rpc import RpcClient
 
@@ -92,19 +92,19 @@ class RequestThread:
 
         After `end`, the last error of a node that is away is raised instead.
         """
-
-        def attempt() -> T:
-            with self._client.reading():
-                return request(self._client)
-
-        answer = backoff.retry(
-            attempt,
-            on=(NodeUnavailable, NodeRefused),
-            first_s=FIRST_RETRY_S,
-            longest_s=LONGEST_RETRY_S,
-            stop=self._stopping,
-            before_pause=self._say_away,
-        )
+        pauses: Backoff | None = None
+        while True:
+            try:
+                with self._client.reading():
+                    answer = request(self._client)
+                break
+            except (NodeUnavailable, NodeRefused) as error:
+                if self._stopping.is_set():
+                    raise
+                self._say_away(error)
+                pauses = pauses or Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
+                if pauses.wait(self._stopping):
+                    raise
         if self.away:
             log.info("node.back", thread=self._name)
         self.away = False

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.codec.decode_many import copy_outpoints
 from collector.codec.feerates import rate_blocks
 from collector.codec.rows import warm_up
+from collector.codec.transaction import copy_outpoints
 from gpuhash.cpu_sha256 import hash_groups
 
 # Options of glibc's mallopt (malloc.h), and the values that we give them.

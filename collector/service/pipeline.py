@@ -23,12 +23,12 @@ from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import reject_row
 from collector.clock import monotonic_us
+from collector.codec.transaction import RecentTransactions
 from collector.config import Settings
 from collector.dataset.rows import CoverageRow
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import CoverageLedger
-from collector.mempool.contents import MempoolContents, RecentTransactions
 from collector.mempool.entries import PendingEntry
 from collector.mempool.events import PendingEvents
 from collector.mempool.fee_lookup import FeeLookup
@@ -36,6 +36,7 @@ from collector.mempool.snapshot import SnapshotAnswer, ask_snapshot
 from collector.mempool.sync import (
     Event,
     InStep,
+    MempoolContents,
     MempoolSnapshot,
     MempoolSync,
     OutOfStep,

@@ -17,7 +17,7 @@ from collector.dataset.rows import HistogramItem, MempoolStatsRow, TemplateRow, 
 from collector.dataset.schema import hash_bytes, satoshi
 from collector.errors import NodeError
 from collector.journal.batches import Batches
-from collector.mempool.contents import MempoolContents
+from collector.mempool.sync import MempoolContents
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 

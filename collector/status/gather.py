@@ -12,7 +12,7 @@ import duckdb
 
 from collector.check.cross_table import OF_A_NODE
 from collector.check.dataset_view import DatasetFiles, DatasetView, list_files, open_dataset_view
-from collector.dataset import locks
+from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.footer import read_footer
 from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
@@ -104,7 +104,7 @@ def _nodes(view: DatasetView, now_us: int) -> list[NodeStatus]:
     nodes = []
     for name, session, n_sessions, started_us, software, settings, tip_height in rows:
         status = NodeStatus(name, session, n_sessions, _moment(started_us), software, is_running=False)
-        status.is_running = locks.is_held(_journal(view.dataset, name) / locks.FOLDER_LOCK)
+        status.is_running = is_lock_held(_journal(view.dataset, name) / FOLDER_LOCK)
         status.tip_height = max(tips.get(name) or 0, tip_height)
         status.stored_height = stored
         _add_gaps(view, status, now_us)

@@ -18,7 +18,7 @@ from analysis.database import open_database
 from analysis.engine import BuildResult, build
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
 from collector.compaction.run import PartitionResult, compact
-from collector.dataset.locks import WRITE_LOCK
+from collector.dataset.files import WRITE_LOCK
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
 from tests.analysis.world import label_bytes, write_table, write_world

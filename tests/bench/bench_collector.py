@@ -44,15 +44,15 @@ from bench_sizes import bytes_per_row
 from bench_stamps import stamps
 from bench_traffic import Node, Traffic, make_traffic, write_traffic
 
+from collector.codec.block import parse_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, warm_up
+from collector.codec.transaction import RecentTransactions
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, TABLES, TRANSACTIONS, ZMQ_TOPICS
 from collector.errors import DecodeError
 from collector.journal.journal import Journal
-from collector.mempool.contents import RecentTransactions
 from collector.mempool.entries import PendingEntry, mempool_tx_row
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message

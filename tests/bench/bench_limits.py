@@ -16,11 +16,11 @@ from collector.backfill.selection import BlockSelection
 from collector.backfill.undofiles import UndoFinder
 from collector.backfill.workers import WorkerPool
 from collector.codec.chunk import make_chunk
-from collector.codec.decode_many import stripped_bytes
 from collector.codec.rows import transactions_table
 from collector.codec.timing import StageTimes
+from collector.codec.transaction import stripped_bytes
 from collector.codec.walk import walk_blocks
-from collector.dataset.writer import COMPRESSION, COMPRESSION_LEVEL
+from collector.dataset.open import COMPRESSION, COMPRESSION_LEVEL
 
 ROUNDS = 5
 HASH_BYTES = 32

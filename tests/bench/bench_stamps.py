@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 from bench_traffic import make_traffic
 
-from collector.codec.decode_many import parse_block
+from collector.codec.block import parse_block
 from collector.codec.rows import warm_up
 from collector.codec.verify import verify_block
 from collector.journal.journal import Journal

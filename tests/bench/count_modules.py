@@ -3,10 +3,12 @@
     python tests/bench/count_modules.py [--root FOLDER] [--json]
 
 A regtest node and `pool-collector run` start as they are; a profile function in each process of the collector
-notes which functions run. The node gets one transaction, and the count ends when its row is sealed. A module
-counts when one of its functions runs because of the transaction: it runs on the way, and does not run while
-the collector is idle. Imports do not count. The polls on a timer are set to an hour. FOLDER is the
-checkout to count in: this script also runs on checkouts that have the modules elsewhere.
+notes which functions run. In each of three rounds the collector is first left idle; then the node gets one
+transaction, and the round ends when its row is sealed. A module counts when one of its functions runs because
+of the transaction: it runs on the way in every round, and never in the idle collector. Imports do not count.
+The polls on a timer are set to an hour, and the log to warnings: a line that says that files were sealed is
+not on the way of a transaction. FOLDER is the checkout to count in: this script also runs on checkouts that
+have the modules elsewhere.
 """
 
 import argparse
@@ -21,7 +23,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-IDLE, ON_THE_WAY = b"1", b"2"
+PAUSED: Final = b"0"  # the profile function notes nothing
+IDLE: Final = "abc"  # what the collector does in each round, one letter each
+ON_THE_WAY: Final = "ABC"
 SEAL_INTERVAL_S: Final = 1.0
 IDLE_S: Final = 4.0
 DEADLINE_S: Final = 60.0
@@ -33,6 +37,7 @@ template_interval_s = 3600
 stats_interval_s = 3600
 watchdog_interval_s = 3600
 log_format = "json"
+log_level = "warning"
 
 [[node]]
 name = "counted"
@@ -86,14 +91,14 @@ def count(root: Path) -> dict[str, list[str]]:
     with tempfile.TemporaryDirectory() as folder, RegtestNode(find_bitcoind()) as node:
         traced = Traced(root, Path(folder), node)
         rpc = node.client()
-        wallet = make_wallet(node, 4, seed=1)
+        wallet = make_wallet(node, 2 * len(IDLE), seed=1)
         try:
-            traced.wait_until_in_step()
-            traced.wait_until_sealed(send(rpc, wallet))  # what runs only once in a process runs now
-            traced.set_phase(IDLE)
-            time.sleep(IDLE_S)
-            traced.set_phase(ON_THE_WAY)
-            traced.wait_until_sealed(send(rpc, wallet))
+            traced.wait_until_sealed(send(rpc, wallet))  # it is in step now; what runs only once has run
+            for idle, on_the_way in zip(IDLE, ON_THE_WAY, strict=True):
+                traced.set_phase(idle.encode())
+                time.sleep(IDLE_S)
+                traced.set_phase(on_the_way.encode())
+                traced.wait_until_sealed(send(rpc, wallet))
         finally:
             traced.stop()
         return traced.functions()
@@ -115,7 +120,7 @@ class Traced:
         self._log = folder / "collector.log"
         self._notes = folder / "notes"
         (folder / "sitecustomize.py").write_text(PROFILER)
-        (folder / "phase").write_bytes(b"0")
+        (folder / "phase").write_bytes(PAUSED)
         with (folder / "phase").open("r+b") as file:
             self._phase = mmap.mmap(file.fileno(), 1)
         config = folder / "collector.toml"
@@ -135,10 +140,6 @@ class Traced:
                 stderr=log,
             )
 
-    def wait_until_in_step(self) -> None:
-        """Return when our copy of the mempool equals the node's."""
-        self._wait_for(lambda: "mempool.in_step" in self._log.read_text())
-
     def wait_until_sealed(self, txid: bytes) -> None:
         """Return when a Parquet file holds the row of a transaction that entered the mempool."""
         import pyarrow.parquet as pq
@@ -155,15 +156,16 @@ class Traced:
 
     def stop(self) -> None:
         """End the collector; what its end calls does not count."""
-        self.set_phase(b"0")
+        self.set_phase(PAUSED)
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(DEADLINE_S)
 
     def functions(self) -> dict[str, list[str]]:
-        """Return, by module, the functions that ran on the way and not in the idle collector."""
+        """Return, by module, the functions that ran on the way in every round and never while idle."""
         notes = {tuple(line.split(" ")) for line in self._notes.read_text().splitlines()}
-        idle = {note[1:] for note in notes if note[0] == IDLE.decode()}
-        because = sorted({note[1:] for note in notes if note[0] == ON_THE_WAY.decode()} - idle)
+        by_phase = {phase: {note[1:] for note in notes if note[0] == phase} for phase in IDLE + ON_THE_WAY}
+        on_the_way = set.intersection(*(by_phase[phase] for phase in ON_THE_WAY))
+        because = sorted(on_the_way.difference(*(by_phase[phase] for phase in IDLE)))
         found: dict[str, list[str]] = {}
         for module, name in because:
             found.setdefault(module, []).append(name)

@@ -17,12 +17,12 @@ from bitcoin.core import CTransaction
 from bitcoin.core.serialize import SerializationError
 
 from collector.blocks.tracker import reject_row
+from collector.codec.block import ParsedBlock, decode_block, parse_block
 from collector.codec.coinbase import bip34_height, witness_commitment
-from collector.codec.decode import Transaction, TxOut, decode_block, decode_transaction
-from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows
+from collector.codec.transaction import Transaction, TxOut, decode_transaction
 from collector.codec.verify import verify_block
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, to_batch
 from collector.dataset.schema import (
     BLOCKS,
     MEMPOOL_EVENTS,
@@ -32,7 +32,6 @@ from collector.dataset.schema import (
     VERDICTS,
     ZMQ_TOPICS,
 )
-from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal

@@ -16,7 +16,7 @@ from collector.backfill.catalogue import read_catalogue
 from collector.backfill.file_work import FileWork, cut_units
 from collector.backfill.report import Report
 from collector.backfill.selection import BlockSelection
-from collector.codec.decode import decode_block
+from collector.codec.block import decode_block
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
 from collector.errors import SettingsError

@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from collector.codec.block import decode_block
 from collector.codec.chunk import BlockRef, RawBlocks
-from collector.codec.decode import NO_HASH, NO_INDEX, decode_block
 from collector.codec.feerates import UNKNOWN
+from collector.codec.format import NO_HASH, NO_INDEX
 from collector.codec.verify import backend_name, verify_block
+from collector.dataset.open import to_batch
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
-from collector.dataset.writer import to_batch
 from collector.regtest.mining import solve
 from collector.regtest.scripts import PAYMENT_KINDS, payment_script
 from collector.regtest.transaction import (

@@ -6,8 +6,10 @@ Of what the collector makes its rows with, only the decoder's records and what a
 from collections.abc import Sequence
 from typing import Any
 
+from collector.codec.block import Block
 from collector.codec.coinbase import subsidy_sat, witness_commitment
-from collector.codec.decode import TXID_BYTES, Block, Transaction
+from collector.codec.format import TXID_BYTES
+from collector.codec.transaction import Transaction
 from tests.collector.codec.plain_feerate import plain_feerates
 from tests.collector.codec.plain_scripts import plain_output_type
 

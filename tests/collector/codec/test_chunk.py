@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.codec.block import decode_block
 from collector.codec.chunk import make_chunk
-from collector.codec.decode import decode_block
 from collector.codec.feerates import UNKNOWN, effective_feerates
 from collector.codec.rows import blocks_table, transactions_table
 from collector.codec.scripts import output_type

@@ -5,8 +5,9 @@ from bitcoin.core import COutPoint, CScript, CTransaction, CTxIn, CTxOut
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.codec.block import Block, Header
 from collector.codec.coinbase import bip34_height, subsidy_sat, witness_commitment
-from collector.codec.decode import Block, Header, TxOut, decode_transaction
+from collector.codec.transaction import TxOut, decode_transaction
 
 
 def block(script: bytes, version: int = 2) -> Block:

@@ -21,7 +21,9 @@ from bitcoin.core.script import CScriptWitness
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.codec.decode import MAX_MONEY_SAT, decode_block, decode_header, decode_transaction
+from collector.codec.block import decode_block, decode_header
+from collector.codec.format import MAX_MONEY_SAT
+from collector.codec.transaction import decode_transaction
 from collector.errors import DecodeError
 
 U32 = st.integers(0, 0xFFFFFFFF)

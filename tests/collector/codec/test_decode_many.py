@@ -6,13 +6,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.codec.decode import Block, Transaction, decode_block, decode_transaction
-from collector.codec.decode_many import FEW, decode_transactions, parse_block
+from collector.codec.block import Block, decode_block, parse_block
 from collector.codec.rows import block_rows
+from collector.codec.transaction import (
+    FEW,
+    RecentTransactions,
+    Transaction,
+    decode_transaction,
+    decode_transactions,
+)
+from collector.dataset.open import to_batch
 from collector.dataset.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
-from collector.dataset.writer import to_batch
 from collector.errors import DecodeError
-from collector.mempool.contents import RecentTransactions
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.plain_rows import plain_block_rows
 from tests.collector.codec.test_decode import transactions

@@ -12,9 +12,8 @@ import duckdb
 import pytest
 import zstandard
 
+from collector.codec.block import Block, decode_block, parse_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode import Block, decode_block
-from collector.codec.decode_many import parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.open import Dataset

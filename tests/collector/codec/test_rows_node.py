@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.codec.block import ParsedBlock, parse_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.decode import decode_transaction
-from collector.codec.decode_many import ParsedBlock, parse_block
 from collector.codec.rows import block_rows, fees_from_getblock
+from collector.codec.transaction import decode_transaction
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_bytes, hash_hex

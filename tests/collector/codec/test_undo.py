@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.codec.decode import MAX_MONEY_SAT
 from collector.codec.feerates import UNKNOWN
+from collector.codec.format import MAX_MONEY_SAT
 from collector.codec.undo import decompress_amount, input_values, skip_script, varint
 from collector.codec.walk import walk_blocks
 from tests.collector.codec import made_blocks as made

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.codec.decode import Block, decode_block
+from collector.codec.block import Block, decode_block
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.schema import VERDICTS
 

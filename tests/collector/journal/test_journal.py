@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, to_batch
 from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
-from collector.dataset.writer import to_batch
 from collector.errors import DatasetError
 from collector.journal.journal import Journal
 from collector.journal.segment import Segment

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, to_batch
 from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS, TABLES, TRANSACTIONS, Column, Table
-from collector.dataset.writer import to_batch
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
 from collector.journal.segment import Segment

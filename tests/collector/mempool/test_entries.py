@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from collector.codec.decode import Transaction, decode_transaction
+from collector.codec.transaction import Transaction, decode_transaction
 from collector.errors import RpcError
 from collector.journal.batches import Batch
-from collector.mempool.contents import KEEP_DEPARTED_US, MempoolContents
 from collector.mempool.entries import (
     GIVE_UP_US,
     EntryAnswer,
@@ -18,7 +17,7 @@ from collector.mempool.entries import (
     PendingEntry,
     output_values,
 )
-from collector.mempool.sync import TxLeft
+from collector.mempool.sync import KEEP_DEPARTED_US, MempoolContents, TxLeft
 from collector.regtest.transaction import FINAL, TxInput, TxOutput
 from collector.regtest.transaction import Transaction as Made
 
@@ -296,7 +295,7 @@ def test_what_left_is_remembered_for_its_children() -> None:
 
 def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many transactions that left the mempool, only the latest are remembered."""
-    monkeypatch.setattr("collector.mempool.contents.MOST_DEPARTED", 3)
+    monkeypatch.setattr("collector.mempool.sync.MOST_DEPARTED", 3)
     contents = MempoolContents()
     made = [body((COIN, number), value_sat=number) for number in range(5)]
     for transaction in made:

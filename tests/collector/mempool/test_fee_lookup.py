@@ -13,9 +13,9 @@ from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
-from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import GIVE_UP_BLOCK_US, PendingEntry
 from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeLookup
+from collector.mempool.sync import MempoolContents
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 from tests.collector.blocks.noted_requests import NotedRequests

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.open import to_batch
 from collector.dataset.schema import MEMPOOL_TXS
-from collector.dataset.writer import to_batch
 from collector.errors import NodeError
-from collector.mempool.contents import MempoolContents
 from collector.mempool.entries import OutputRequest, PendingEntries, PendingEntry, output_values
 from collector.mempool.fee_lookup import ask_mempool_entries, ask_outputs
 from collector.mempool.snapshot import ask_snapshot
-from collector.mempool.sync import MempoolSync
+from collector.mempool.sync import MempoolContents, MempoolSync
 from collector.node.rpc import RpcClient
 from tests.collector.hostile import HOSTILE, changed
 from tests.collector.service.planted import MEMPOOL_ENTRY, PlantedNode

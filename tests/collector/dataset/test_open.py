@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, to_batch
 from collector.dataset.schema import BLOCKS, COVERAGE, MEMPOOL_EVENTS, TABLES, TRANSACTIONS, Table
-from collector.dataset.writer import to_batch
 from collector.errors import DatasetError
 
 DAY_US = 86_400_000_000

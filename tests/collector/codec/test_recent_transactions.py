@@ -2,8 +2,7 @@
 
 import pytest
 
-from collector.codec.decode import Transaction
-from collector.mempool.contents import KEEP_US, RecentTransactions
+from collector.codec.transaction import KEEP_US, RecentTransactions, Transaction
 from collector.regtest.transaction import Transaction as Made
 from collector.regtest.transaction import TxInput, TxOutput
 
@@ -27,7 +26,7 @@ def test_a_body_that_nobody_asks_for_is_dropped_after_a_time() -> None:
 
 def test_no_more_than_a_number_of_bodies_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above a number of kept transactions the oldest are dropped, so that memory has a bound."""
-    monkeypatch.setattr("collector.mempool.contents.MOST_KEPT", 3)
+    monkeypatch.setattr("collector.codec.transaction.MOST_KEPT", 3)
     recent = RecentTransactions()
     made = decode(recent, 5)
     assert len(made) == 5

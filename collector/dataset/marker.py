@@ -1,0 +1,59 @@
+"""Check and make the marker: the file that says that a folder is a dataset of ours, and of which version."""
+
+import json
+from pathlib import Path
+
+from collector.dataset.files import make_folder, temporary_path, write_atomically
+from collector.dataset.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION
+from collector.errors import DatasetError
+
+
+def check_marker(root: Path) -> None:
+    """Raise DatasetError unless `root` is a dataset of ours, in a version that this software reads."""
+    marker = root / DATASET_MARKER
+    if not root.is_dir():
+        raise DatasetError(f"{root} is no folder; name the dataset that pool-collector writes")
+    try:
+        found = json.loads(marker.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DatasetError(
+            f"{root} is not a dataset: it has no {DATASET_MARKER}; choose another folder"
+        ) from None
+    except (ValueError, RecursionError):
+        raise DatasetError(
+            f"{marker} cannot be read as the marker of a dataset; restore it, or choose another folder"
+        ) from None
+    except OSError as error:
+        raise DatasetError(
+            f"cannot read {marker}: {error.strerror or error}; check its rights, or choose another folder"
+        ) from None
+    if not isinstance(found, dict) or found.get("format") != DATASET_FORMAT:
+        raise DatasetError(f"{marker} marks the data of another program; choose another folder")
+    if found.get("version") != DATASET_VERSION:
+        raise DatasetError(
+            f"{root} has version {found.get('version')!r}, this software reads {DATASET_VERSION}; "
+            "use the release that wrote it"
+        )
+
+
+def make_marker(root: Path) -> None:
+    """Make a dataset in the missing or empty folder `root`; leave an existing dataset as it is.
+
+    Raises DatasetError if the folder holds other files or cannot be written.
+    """
+    marker = root / DATASET_MARKER
+    text = json.dumps({"format": DATASET_FORMAT, "version": DATASET_VERSION}) + "\n"
+    try:
+        if marker.exists():
+            return
+        left_by_a_kill = temporary_path(marker)
+        if root.is_dir() and any(path != left_by_a_kill for path in root.iterdir()):
+            raise DatasetError(f"{root} is neither empty nor a dataset; choose another folder")
+        make_folder(root)
+        write_atomically(marker, lambda sink: sink.write(text.encode()))
+    except FileExistsError as error:
+        raise DatasetError(f"{error.filename} is no folder; choose another for the dataset") from None
+    except OSError as error:
+        raise DatasetError(
+            f"cannot make the dataset {root}: {error.strerror or error}; choose a folder that can be written"
+        ) from None
