@@ -1,6 +1,7 @@
 """Define the verbs of `pool-analysis`: build the database, show its relations, write the report."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -185,14 +186,17 @@ def report(
 @app.command()
 def replicate(
     study: Annotated[Study, typer.Argument(help="Which study: `paper` is arXiv:1902.07549.")],
-    data: Annotated[Path, typer.Option(help="Folder with the files that its authors published.")],
+    data: Annotated[Path, typer.Option(help="Folder or clone with the files of its authors.")],
     format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
     from analysis.replication import paper, statement  # noqa: PLC0415 - fits take a second to import
 
     found = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
-    _write(statement.COLUMNS, [checked.row for checked in found], format_)
+    if format_ is Format.TABLE:
+        statement.write_statements(found, sys.stdout, shutil.get_terminal_size().columns)
+    else:
+        _write(statement.COLUMNS, [checked.row for checked in found], format_)
 
 
 @app.command("diff-rules")

@@ -6,9 +6,9 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from analysis.replication.statement import SIGNIFICANCE, CheckedStatement, change, series
+from analysis.replication.statement import SIGNIFICANCE, CheckedStatement, change, rate_per_day, series
 from analysis.stats.event_study import event_effect
-from analysis.stats.growth import GrowthFit, fit_growth, growth_segments
+from analysis.stats.growth import fit_growth, growth_segments
 from analysis.stats.sql_functions import Numbers
 from analysis.stats.threshold import threshold_fit
 
@@ -50,7 +50,7 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
             statement=f"Hashrate of {name} grows exponentially",
             paper=f"R2 = {published} (conference version)" if published else "exponential",
             ours=f"R2 = {fit.r_squared:.3f}, adjusted {fit.adjusted_r_squared:.3f},"
-            f" lambda = {_rate(fit)}, {fit.n_days:,.0f} days",
+            f" lambda = {rate_per_day(fit)}, {fit.n_days:,.0f} days",
             verdict="replicated" if holds else "differs",
             reason="ln H = lambda t + c on days above 0. The trend exists, but residuals depend on each other"
             f" (Durbin-Watson {fit.durbin_watson:.2f}) and the series breaks into {len(segments)} pieces"
@@ -68,10 +68,10 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
         return
     falls = unit.lambda_high_per_day < 0
     yield CheckedStatement(
-        statement="Hashrate outgrows what it earns (Malthusian trap)",
+        statement="Hashrate outgrows what it earns",
         paper="revenue per unit of hashrate falls while hashrate grows",
-        ours=f"lambda of hashrate {_rate(network)}; of revenue in USD {_rate(whole)}; of revenue per unit"
-        f" {_rate(unit)}; {unit.n_days:,.0f} days",
+        ours=f"lambda of hashrate {rate_per_day(network)}; of revenue in USD {rate_per_day(whole)};"
+        f" of revenue per unit {rate_per_day(unit)}; {unit.n_days:,.0f} days",
         verdict="replicated" if falls and network.lambda_low_per_day > 0 else "differs",
         reason="ln y = lambda t + c on days that both files have. The price rose and fell by far more than"
         f" this trend (R2 of revenue per unit {unit.r_squared:.2f}), and one halving is part of it.",
@@ -81,7 +81,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
         statement="Each pool grows although a unit earns less (prisoner's dilemma)",
         paper="pools keep adding hashrate",
         ours=f"lambda above 0 for {len(growing)} of {len(grown)} pools:"
-        f" {'; '.join(f'{name} {_rate(fit)}' for name, fit in grown.items())}",
+        f" {'; '.join(f'{name} {rate_per_day(fit)}' for name, fit in grown.items())}",
         verdict="replicated" if falls and len(growing) == len(grown) else "differs",
         reason="These figures agree with the dilemma. They do not show that a pool would earn more if all"
         " pools stopped growing; that needs costs, which no file has.",
@@ -156,9 +156,3 @@ def _periods(days: Numbers, values: Numbers) -> Numbers:
     means = np.bincount(places, weights=values) / np.maximum(counts, 1)
     whole: Numbers = np.where(counts > LEAST_PRESENT_RATIO * PERIOD_DAYS, means, np.nan)
     return whole
-
-
-def _rate(fit: GrowthFit) -> str:
-    """Write the rate of a fitted growth per day, with its 95 % interval."""
-    low, high = fit.lambda_low_per_day, fit.lambda_high_per_day
-    return f"{fit.lambda_per_day:.5f} per day (95 % interval {low:.5f} to {high:.5f})"

@@ -11,7 +11,7 @@ import duckdb
 
 from analysis.attribution.rules import RuleSet
 from analysis.database import connect
-from analysis.replication import economy
+from analysis.replication import conference, economy
 from analysis.replication.published import load
 from analysis.replication.statement import CheckedStatement, interval, one_row, percent
 
@@ -20,8 +20,6 @@ LABELLED: Final = 0.9818
 TOP_25: Final = 0.94
 TOP_3: Final = 1 / 3
 RUN_BLOCKS: Final = 144
-# Columns of the hashrate file that are not one pool.
-NO_POOL: Final = ("ALL", "Unknown", "others")
 
 # Counts runs of $1 heights without a missing one, and runs with a part above $2 for three labels.
 TOP_3_OF_RUNS: Final = """
@@ -155,7 +153,7 @@ def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
             sum(ranked.hashes_per_s) / any_value(networks.hashes_per_s) AS share
         FROM ranked INNER JOIN networks USING (day) WHERE position <= 3 GROUP BY day ORDER BY share
         """,
-        [list(NO_POOL)],
+        [list(conference.NO_POOL)],
     ).fetchall()
     n_runs, n_over = one_row(connection, TOP_3_OF_RUNS, RUN_BLOCKS, TOP_3)
     below = [day for day, share in days if share <= TOP_3]
@@ -212,9 +210,15 @@ STATEMENTS: Final[tuple[Callable[[duckdb.DuckDBPyConnection], Iterator[CheckedSt
     _blocks_of_pools,
     _top_25,
     _top_3,
+    conference.top_five,
     economy.growth,
+    conference.growth_rates,
+    conference.two_stages,
     economy.unit_revenue,
+    conference.falling_shares,
+    conference.shares_at_end,
     economy.threshold,
+    conference.unit_cost,
     economy.halving,
     _empty,
     _feerates,

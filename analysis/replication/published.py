@@ -6,7 +6,8 @@
     paper_revenues   day, revenue_usd                    what all miners earned
     paper_prices     day, price_usd
 
-Files are those of the authors' repository, github.com/Canhui/Bitcoin_Mining_Pools. Their names are kept.
+Files are those of the authors' repository, github.com/Canhui/Bitcoin_Mining_Pools. Their names are kept. They
+may lie in one folder, or in subfolders as in a clone of that repository.
 """
 
 from pathlib import Path
@@ -19,6 +20,8 @@ from analysis.errors import PublishedDataError
 from analysis.replication.spreadsheet import read_rows
 
 LABELS: Final = "miningpool.csv"
+# How deep below the given folder a file may lie; a clone has "Data Set/Block Size/".
+PATTERNS: Final = ("{}", "*/{}", "*/*/{}")
 HASHRATES: Final = "hash_rate.csv"
 REVENUES: Final = "mining_revenue.csv"
 PRICES: Final = "bitcoin_price.csv"
@@ -66,28 +69,49 @@ QUERIES: Final = {
 
 
 def load(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Make the five tables from the authors' files in `folder`.
+    """Make the five tables from the authors' files in `folder` or its subfolders.
 
-    Raises PublishedDataError if a file is missing or is not the published one.
+    Raises PublishedDataError if a file is missing, there twice, or not the published one.
     """
-    files = [file for file, _ in QUERIES.values()] + [_size_file(pool) for pool in SIZES]
-    missing = [file for file in files if not (folder / file).is_file()]
+    paths = _find(folder, [file for file, _ in QUERIES.values()] + [_size_file(pool) for pool in SIZES])
+    for table, (file, query) in QUERIES.items():
+        try:
+            connection.execute(f"CREATE TABLE {table} AS {query}", [str(paths[file])])
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise PublishedDataError(
+                f"{paths[file]} is not the file that was published ({reason}); fetch it anew"
+            ) from None
+    sizes = pa.concat_tables(_read_sizes(paths[_size_file(pool)]) for pool in SIZES)
+    connection.register("sizes", sizes)
+    connection.execute("CREATE TABLE paper_sizes AS SELECT * FROM sizes")
+    connection.unregister("sizes")
+
+
+def _find(folder: Path, files: list[str]) -> dict[str, Path]:
+    """Map each file name to its path in `folder`, or else in a subfolder at most two levels below.
+
+    Raises PublishedDataError if a file is nowhere, or twice at one depth.
+    """
+    paths = {}
+    for file in files:
+        depths = (
+            [path for path in sorted(folder.glob(pattern.format(file))) if path.is_file()]
+            for pattern in PATTERNS
+        )
+        found = next((there for there in depths if there), [])
+        if len(found) > 1:
+            raise PublishedDataError(
+                f"{folder} has {file} twice, as {found[0]} and {found[1]}; name the folder of one with --data"
+            )
+        if found:
+            paths[file] = found[0]
+    missing = [file for file in files if file not in paths]
     if missing:
         raise PublishedDataError(
             f"{folder} has no {', '.join(missing)}; name the folder of the authors' files with --data"
         )
-    for table, (file, query) in QUERIES.items():
-        try:
-            connection.execute(f"CREATE TABLE {table} AS {query}", [str(folder / file)])
-        except duckdb.Error as error:
-            reason = str(error).splitlines()[0]
-            raise PublishedDataError(
-                f"{folder / file} is not the file that was published ({reason}); fetch it anew"
-            ) from None
-    sizes = pa.concat_tables(_read_sizes(folder / _size_file(pool)) for pool in SIZES)
-    connection.register("sizes", sizes)
-    connection.execute("CREATE TABLE paper_sizes AS SELECT * FROM sizes")
-    connection.unregister("sizes")
+    return paths
 
 
 def _size_file(pool: str) -> str:

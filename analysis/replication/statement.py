@@ -1,11 +1,16 @@
 """Defines a checked statement of a paper, and writes the figures in it as text."""
 
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO, get_args
 
 import duckdb
 import numpy as np
 
+from analysis.row_output import inert
+from analysis.stats.growth import GrowthFit
 from analysis.stats.intervals import wilson_intervals
 from analysis.stats.sql_functions import Numbers
 
@@ -13,6 +18,7 @@ Verdict = Literal["replicated", "differs", "cannot be replicated"]
 
 COLUMNS: Final = ("statement", "paper", "ours", "verdict", "reason")
 SIGNIFICANCE: Final = 0.05
+MOST_WIDTH: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,36 @@ class CheckedStatement:
     def row(self) -> tuple[str, ...]:
         """Return the values in the order of COLUMNS."""
         return tuple(getattr(self, column) for column in COLUMNS)
+
+
+def write_statements(found: Sequence[CheckedStatement], out: TextIO, width: int) -> None:
+    """Write each statement as a paragraph of at most `width` characters a line, then count the verdicts.
+
+    Lines are never longer than 100 characters, because longer ones are hard to read.
+    """
+    names = {"paper": "the paper", "ours": "the data", "reason": "why"}
+    indent = max(map(len, names.values())) + 4
+    for checked in found:
+        out.write(_wrapped(f"{checked.verdict.upper()}: {checked.statement}", width, "", "  "))
+        for column, name in names.items():
+            first = f"  {name}".ljust(indent)
+            out.write(_wrapped(getattr(checked, column), width, first, " " * indent))
+        out.write("\n")
+    counts = Counter(checked.verdict for checked in found)
+    verdicts = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in get_args(Verdict))
+    out.write(_wrapped(f"{len(found)} statements; {verdicts}", width, "", "  "))
+
+
+def _wrapped(text: str, width: int, first: str, rest: str) -> str:
+    """Break a text into lines with a beginning for the first line and one for the others."""
+    lines = textwrap.wrap(
+        inert(text),
+        min(width, MOST_WIDTH),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines) + "\n"
 
 
 def one_row(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Any, ...]:
@@ -62,3 +98,9 @@ def interval(successes: int, trials: int) -> str:
     """Write the 95 % Wilson interval of the share `successes` / `trials` as text."""
     low, high = wilson_intervals(np.array([float(successes)]), np.array([float(trials)]))
     return f"95 % interval {percent(low[0])} to {percent(high[0])}"
+
+
+def rate_per_day(fit: GrowthFit) -> str:
+    """Write the rate of a fitted growth per day, with its 95 % interval."""
+    low, high = fit.lambda_low_per_day, fit.lambda_high_per_day
+    return f"{fit.lambda_per_day:.5f} per day (95 % interval {low:.5f} to {high:.5f})"

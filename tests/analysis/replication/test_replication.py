@@ -8,6 +8,7 @@ import math
 import random
 import zipfile
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from analysis.attribution.rules import RuleSet, default_rules_dir, load_rules
 from analysis.errors import PublishedDataError
 from analysis.replication.paper import replicate
 from analysis.replication.spreadsheet import read_rows
-from analysis.replication.statement import CheckedStatement
+from analysis.replication.statement import CheckedStatement, write_statements
 from tests.analysis.test_cli import run
 
 NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -228,6 +229,23 @@ def test_figures_follow_the_files(folder: Path, rules: RuleSet) -> None:
     assert [finding for finding in findings if "exponentially" in finding.statement] == []
 
 
+def test_files_are_found_in_a_clone_too(folder: Path, rules: RuleSet, tmp_path: Path) -> None:
+    """Files two levels down, as in a clone, give the same; two copies are an error."""
+    flat = replicate(folder, rules)
+    for number, file in enumerate(sorted(folder.glob("*.*"))):
+        place = tmp_path / "clone" / "Data Set" / f"Part {number}"
+        place.mkdir(parents=True)
+        file.rename(place / file.name)
+
+    assert replicate(tmp_path / "clone", rules) == flat
+
+    copy = tmp_path / "clone" / "Data Set" / "Copy"
+    copy.mkdir()
+    (copy / "miningpool.csv").write_text("")
+    with pytest.raises(PublishedDataError, match=r"has miningpool\.csv twice, as "):
+        replicate(tmp_path / "clone", rules)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -266,14 +284,30 @@ def test_cells_are_read_by_column_and_empty_ones_left_out(tmp_path: Path) -> Non
     assert list(read_rows(tmp_path / "a.xlsx")) == [{"A": "1", "B": "Ant & Pool", "C": "2", "D": "3"}]
 
 
-def test_the_command_writes_table_csv_and_json(folder: Path) -> None:
+@pytest.mark.parametrize(("width", "longest"), [(80, 80), (40, 40), (500, 100)])
+def test_statements_fit_the_terminal(folder: Path, rules: RuleSet, width: int, longest: int) -> None:
+    """No line is longer than the terminal or 100 characters, no word is lost, no control character left."""
+    found = [*replicate(folder, rules), replace(replicate(folder, rules)[0], ours="\x1b[2J clear")]
+    out = io.StringIO()
+
+    write_statements(found, out, width)
+
+    lines = out.getvalue().splitlines()
+    assert longest - 15 < max(map(len, lines)) <= longest
+    words = out.getvalue().split()
+    assert all(set(each.reason.split()) <= set(words) for each in found)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_the_command_writes_text_csv_and_json(folder: Path) -> None:
     """All three formats hold the same rows; a folder without the files gives one sentence and exit 1."""
     replicated = partial(run, "replicate", "paper", "--data")
 
     rows = json.loads(replicated(folder, "--format", "json").stdout)
     assert list(csv.DictReader(io.StringIO(replicated(folder, "--format", "csv").stdout))) == rows
-    table = replicated(folder).stdout
-    assert all(row["statement"] in table and row["verdict"] in table for row in rows)
+    text = replicated(folder).stdout
+    assert all(f"{row['verdict'].upper()}: {row['statement']}" in text for row in rows)
+    assert text.splitlines()[-1].startswith(f"{len(rows)} statements; replicated: ")
     failed = replicated(folder / "nowhere")
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
     assert "--data" in failed.stderr
