@@ -1,17 +1,10 @@
 """Reads the values of the first sheet of a spreadsheet file (.xlsx), row by row."""
 
-import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
-from xml.etree import ElementTree as ET
 
 from analysis.errors import PublishedDataError
-
-MAIN: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-SHEET: Final = "xl/worksheets/sheet1.xml"
-STRINGS: Final = "xl/sharedStrings.xml"
+from collector.dataset.spreadsheet import read_sheet
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
@@ -20,30 +13,6 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
     Raises PublishedDataError, which names the file, if the file cannot be read as a spreadsheet.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            strings = _shared_strings(archive)
-            with archive.open(SHEET) as sheet:
-                for _event, element in ET.iterparse(sheet):  # noqa: S314 - expat 2.4.1 on stops entity bombs
-                    if element.tag == f"{MAIN}row":
-                        yield dict(_cells(element, strings))
-                        element.clear()
-    except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile, ET.ParseError) as error:
+        yield from read_sheet(path)
+    except ValueError as error:
         raise PublishedDataError(f"{path} cannot be read as a spreadsheet ({error}); fetch it anew") from None
-
-
-def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
-    """Read the spreadsheet's table of texts, to which cells refer by number; an empty list without one."""
-    if STRINGS not in archive.namelist():
-        return []
-    root = ET.fromstring(archive.read(STRINGS))  # noqa: S314 - expat 2.4.1 on stops entity bombs
-    return ["".join(text.text or "" for text in item.iter(f"{MAIN}t")) for item in root.iter(f"{MAIN}si")]
-
-
-def _cells(row: ET.Element, strings: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the column letter and the text of each cell of a row that has a value."""
-    for cell in row.iter(f"{MAIN}c"):
-        value = cell.findtext(f"{MAIN}v")
-        if value is None:
-            continue
-        column = re.sub(r"[0-9]+", "", cell.get("r", ""))
-        yield column, strings[int(value)] if cell.get("t") == "s" else value

@@ -4,7 +4,7 @@ from typing import Final
 
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
-from collector.dataset.schema import BACKFILL_NODE
+from collector.dataset.schema import BACKFILL_NODE, IMPORT_TABLES
 
 OF_A_NODE: Final = (
     "mempool_txs",
@@ -16,10 +16,6 @@ OF_A_NODE: Final = (
     "coverage",
     "rejects",
 )
-# Kinds of imports, and what the name of their table ends in.
-IMPORTED: Final = {"arrivals": "arrivals", "blocks": "blocks", "labels": "pool_labels", "prices": "prices"}
-
-
 # Bytes of a block besides its transactions: the header and the number of transactions.
 HEADER_BYTES: Final = "(81 + CASE WHEN count(*) < 253 THEN 0 WHEN count(*) < 65536 THEN 2 ELSE 4 END)"
 # Columns of a block that its transactions determine, and how to compute them.
@@ -185,8 +181,8 @@ def check_sources(view: DatasetView) -> CheckResult:
     """Compare the number of imported rows with the number that `external_sources` records."""
     result = CheckResult("sources", "imported rows have their source, and none is missing")
     said = " UNION ALL ".join(
-        f"SELECT source, '{kind}' AS kind, count(*) AS n_rows FROM external_{name} GROUP BY source"  # noqa: S608 - names are the contract's
-        for kind, name in IMPORTED.items()
+        f"SELECT source, '{kind}' AS kind, count(*) AS n_rows FROM {name} GROUP BY source"  # noqa: S608 - names are the contract's
+        for kind, name in IMPORT_TABLES.items()
     )
     query = f"""
         SELECT source, kind, s.n_rows, coalesce(x.n_rows, 0)

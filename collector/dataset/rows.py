@@ -269,22 +269,22 @@ class ExternalBlockRow(TypedDict):
     source: str
     block_hash: bytes
     height: int
-    header_time: int
-    version: int
-    merkle_root: bytes
-    bits: int
-    nonce: int
-    size_bytes: int
-    stripped_bytes: int
-    weight_wu: int
-    n_tx: int
-    n_segwit_tx: int
-    n_inputs: int
-    n_outputs: int
-    fees_sat: int
-    subsidy_sat: int
-    coinbase_script: bytes
-    pool_label: str
+    header_time: NotRequired[int | None]
+    version: NotRequired[int | None]
+    merkle_root: NotRequired[bytes | None]
+    bits: NotRequired[int | None]
+    nonce: NotRequired[int | None]
+    size_bytes: NotRequired[int | None]
+    stripped_bytes: NotRequired[int | None]
+    weight_wu: NotRequired[int | None]
+    n_tx: NotRequired[int | None]
+    n_segwit_tx: NotRequired[int | None]
+    n_inputs: NotRequired[int | None]
+    n_outputs: NotRequired[int | None]
+    fees_sat: NotRequired[int | None]
+    subsidy_sat: NotRequired[int | None]
+    coinbase_script: NotRequired[bytes | None]
+    pool_label: NotRequired[str | None]
 
 
 class ExternalPoolLabelRow(TypedDict):
@@ -309,6 +309,54 @@ class ExternalPriceRow(TypedDict):
     imported_at: int
 
 
+class ExternalBlockSizeRow(TypedDict):
+    """A row of `external_block_sizes`."""
+
+    source: str
+    height: int
+    size_bytes: int
+    n_tx: int
+    label: NotRequired[str | None]
+
+
+class ExternalPoolHashrateRow(TypedDict):
+    """A row of `external_pool_hashrate`."""
+
+    source: str
+    label: str
+    day_at: int
+    hashrate_hashes_per_s: float
+    imported_at: int
+
+
+class ExternalHeaderRow(TypedDict):
+    """A row of `external_headers`."""
+
+    source: str
+    block_hash: bytes
+    height: int
+    prev_hash: bytes
+    header_time: int
+    version: int
+    merkle_root: bytes
+    bits: int
+    nonce: int
+
+
+class ExternalStaleBlockRow(TypedDict):
+    """A row of `external_stale_blocks`."""
+
+    source: str
+    block_hash: bytes
+    height: int
+    prev_hash: bytes
+    header_time: int
+    version: int
+    merkle_root: bytes
+    bits: int
+    nonce: int
+
+
 ROW_TYPES: dict[str, type] = {
     "nodes": NodeRow,
     "blocks": BlockRow,
@@ -326,5 +374,9 @@ ROW_TYPES: dict[str, type] = {
     "external_blocks": ExternalBlockRow,
     "external_pool_labels": ExternalPoolLabelRow,
     "external_prices": ExternalPriceRow,
+    "external_block_sizes": ExternalBlockSizeRow,
+    "external_pool_hashrate": ExternalPoolHashrateRow,
+    "external_headers": ExternalHeaderRow,
+    "external_stale_blocks": ExternalStaleBlockRow,
 }
 # [[[end]]]

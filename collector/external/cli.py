@@ -1,6 +1,6 @@
 """The command `pool-collector import`."""
 
-from enum import StrEnum
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -8,24 +8,37 @@ import typer
 
 from collector.config import load_settings
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, read_import, store_import
-
-
-class Kind(StrEnum):
-    """Lists what an imported file can hold."""
-
-    ARRIVALS = "arrivals"
-    BLOCKS = "blocks"
-    LABELS = "labels"
-    PRICES = "prices"
+from collector.dataset.schema import IMPORT_TABLES
+from collector.errors import SettingsError
+from collector.external.kinds import KINDS, column_names
+from collector.external.providers import PROVIDERS, read_files
+from collector.external.store import ImportFile, Origin, read_import, store_import
+from collector.log import printable
 
 
 def import_external(  # noqa: PLR0917 - typer passes every option by name
-    kind: Annotated[Kind, typer.Argument(help="What the file holds.")],
-    file: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet with named columns; prices also JSON.")],
-    source: Annotated[str, typer.Option(help="Short name of who says so, e.g. blockchair.")],
-    licence: Annotated[str, typer.Option(help="Terms under which the file is given.")],
-    url: Annotated[str, typer.Option(help="Where the file was taken from.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[KIND] FILE",
+            help="What the files hold, which --from finds by itself, and the files. "
+            f"KIND is one of {', '.join(KINDS)}.",
+        ),
+    ],
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help=f"Publisher: {', '.join(PROVIDERS)}. Sets the form of the files, source, licence and url.",
+        ),
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Short name of who says so, e.g. my-node.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Terms under which the files are given.")] = None,
+    url: Annotated[str | None, typer.Option(help="Where the files were taken from.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Names of columns in the files, e.g. height=block_height,hash=id."),
+    ] = None,
     dataset: Annotated[
         Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
     ] = None,
@@ -33,9 +46,38 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
-    """Import arrival times, blocks, pool labels or prices from a file that somebody else published."""
+    """Import files that others published: arrival times, blocks, pool labels, prices and more."""
+    kind = words[0] if words[0] in IMPORT_TABLES else None
+    paths = [Path(word) for word in words[kind is not None :]]
+    _refuse_missing(kind, paths, provider, {"--source": source, "--licence": licence, "--url": url})
     settings = load_settings(config, dataset=dataset, chain=chain)
-    read = read_import(kind.value, file, Origin(source, licence, url), currency=currency)
-    # Only now: a file that is refused leaves nothing behind.
-    result = store_import(Dataset.open(settings.dataset, settings.chain, create=True), read)
-    print(f"{result.table}: {result.n_rows:,} rows in the file, {result.n_new:,} of them new")
+    if provider is not None:
+        if columns is not None:
+            raise SettingsError("--columns and --from exclude each other: --from knows the columns")
+        files = read_files(paths, provider, kind=kind, source=source, licence=licence, url=url)
+    else:
+        origin = Origin(source or "", licence or "", url or "")
+        theirs = column_names(kind or "", columns) if columns else {}
+        files = [read_import(kind or "", path, origin, currency=currency, theirs=theirs) for path in paths]
+    # Only now: if a file is refused, none leaves anything behind.
+    _store(Dataset.open(settings.dataset, settings.chain, create=True), paths, files)
+
+
+def _refuse_missing(
+    kind: str | None, paths: list[Path], provider: str | None, origin: Mapping[str, str | None]
+) -> None:
+    """Raise typer.BadParameter that names everything that was not given and cannot be found out."""
+    missing = [] if paths else ["FILE"]
+    if provider is None:
+        missing += [] if kind else [f"KIND (one of {', '.join(KINDS)})"]
+        missing += [option for option, value in origin.items() if value is None]
+    if missing:
+        hint = "" if provider else f"; or name the publisher instead: --from {', '.join(PROVIDERS)}"
+        raise typer.BadParameter(f"missing: {', '.join(missing)}{hint}")
+
+
+def _store(dataset: Dataset, paths: list[Path], files: list[ImportFile]) -> None:
+    for path, file in zip(paths, files, strict=True):
+        result = store_import(dataset, file)
+        name = f"{printable(path.name)}: " if len(paths) > 1 else ""
+        print(f"{name}{result.table}: {result.n_rows:,} rows in the file, {result.n_new:,} of them new")

@@ -46,7 +46,13 @@ def time_us(text: str) -> int:
 
 
 def time_s(text: str) -> int:
-    """Return a date and time in ISO format as seconds since 1970; without a time zone it is UTC."""
+    """Return seconds since 1970 for such a number, or for a date and time in ISO format.
+
+    A time without a zone is UTC.
+    """
+    if re.fullmatch(r"[0-9]{9,10}", text):
+        check_time(int(text))
+        return int(text)
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -56,11 +62,6 @@ def time_s(text: str) -> int:
     value_s = int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())
     check_time(value_s)
     return value_s
-
-
-def time_s_or_none(text: str) -> int | None:
-    """Return a date and time as `time_s` does; return None for an empty text."""
-    return time_s(text) if text else None
 
 
 def day_s(text: str) -> int:

@@ -5,12 +5,11 @@ hold anything: limits on its bytes, lines and rows bound the time and the memory
 """
 
 import csv
+import gzip
 import itertools
-import json
-import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -18,19 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.dataset.schema import Table
-from collector.dataset.schema.external import (
-    EXTERNAL_ARRIVALS,
-    EXTERNAL_BLOCKS,
-    EXTERNAL_POOL_LABELS,
-    EXTERNAL_PRICES,
-)
 from collector.errors import DecodeError
-from collector.external import fields
-
-Value = bytes | str | int | float | None
-Values = dict[str, Value]  # of a row, by column
-Read = Callable[[str], Value]
+from collector.external.json_files import rows_from_json
+from collector.external.kinds import KINDS, Kind, Values, row_of
 
 MAX_FILE_BYTES: Final = 1 << 30
 MAX_JSON_BYTES: Final = 1 << 24
@@ -38,116 +27,53 @@ MAX_ROWS: Final = 2_000_000  # twice the blocks of the main chain
 MAX_TEXT_CHARACTERS: Final = csv.field_size_limit()  # of a value
 MAX_LINE_CHARACTERS: Final = 1 << 20
 BATCH_ROWS: Final = 10_000
-
-DAY_S: Final = 86_400
-# bitcoinresearchkit/brk: index 0 is 2009-01-03, index i from 1 on is 2009-01-08 + i days.
-OHLC_FIRST_S: Final = fields.FIRST_DAY_S
-OHLC_SECOND_S: Final = OHLC_FIRST_S + 5 * DAY_S
-I32: Final = (1 << 31) - 1
-U32: Final = (1 << 32) - 1
-# bitcoin-data/block-arrival-times has no line of names: height, hash, milliseconds since 1970.
-HEADLESS_ARRIVAL: Final = re.compile(r"\d+,[0-9a-f]{64},\d+")
+NO_NAMES: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Describes a column to look for in a file: the names it may have and how its text is read.
+def read_rows(
+    kind: str,
+    path: Path,
+    *,
+    theirs: Mapping[str, str] = NO_NAMES,
+    read: Callable[[Path], Iterable[Values]] | None = None,
+) -> list[Values]:
+    """Return the rows of a CSV, TSV, Parquet or JSON file of kind `kind`; text may be packed (.gz).
 
-    `may_lack` allows files without the column.
+    `theirs` gives, for columns of ours, the name that the file has for it; the other columns are found by
+    the names that publishers use. `read` reads a file of another form. Raises only DecodeError, whatever the
+    file holds; its text names the file and, for a bad value, the line.
     """
-
-    names: tuple[str, ...]
-    read: Read
-    may_lack: bool = False
-
-
-def u32(text: str) -> int:
-    """Return the whole number in `text`, from 0 to 2^32 - 1; raise ValueError otherwise."""
-    return fields.whole(text, high=U32)
-
-
-def count(text: str) -> int:
-    """Return the whole number in `text`, from 0 to 2^31 - 1; raise ValueError otherwise."""
-    return fields.whole(text, high=I32)
-
-
-def version(text: str) -> int:
-    """Return a block version as a signed 32-bit number; some publishers write it unsigned."""
-    value = fields.whole(text, low=-I32 - 1, high=U32)
-    return value - (1 << 32) if value > I32 else value
-
-
-ARRIVALS: Final = {
-    "block_hash": Field(("hash", "block_hash", "header_hash"), fields.block_hash),
-    "height": Field(("height",), fields.height),
-    "arrived_at": Field(("timestamp_ms", "timestamp"), fields.time_us),
-}
-LABELS: Final = {
-    "height": Field(("height", "blockid", "block_height", "id"), fields.height),
-    "label": Field(("label", "pool", "pool_slug", "miningpool", "guessed_miner"), fields.label),
-    "header_time": Field(("date", "time", "block_time", "header_time"), fields.time_s_or_none, may_lack=True),
-}
-PRICES: Final = {
-    "day_at": Field(("day", "date", "date_UTC"), fields.day_s),
-    "open": Field(("open",), fields.price, may_lack=True),
-    "high": Field(("high",), fields.price, may_lack=True),
-    "low": Field(("low",), fields.price, may_lack=True),
-    "close": Field(("close", "price", "price_USD"), fields.price),
-}
-BLOCKCHAIR: Final = {
-    "block_hash": Field(("hash",), fields.block_hash),
-    "height": Field(("id",), fields.height),
-    "header_time": Field(("time",), fields.time_s),
-    "version": Field(("version",), version),
-    "merkle_root": Field(("merkle_root",), fields.block_hash),
-    "bits": Field(("bits",), u32),
-    "nonce": Field(("nonce",), u32),
-    "size_bytes": Field(("size",), count),
-    "stripped_bytes": Field(("stripped_size",), count),
-    "weight_wu": Field(("weight",), count),
-    "n_tx": Field(("transaction_count",), count),
-    "n_segwit_tx": Field(("witness_count",), count),
-    "n_inputs": Field(("input_count",), count),
-    "n_outputs": Field(("output_count",), count),
-    "fees_sat": Field(("fee_total",), fields.whole),
-    "subsidy_sat": Field(("generation",), fields.whole),
-    "coinbase_script": Field(("coinbase_data_hex",), fields.script),
-    "pool_label": Field(("guessed_miner",), fields.label),
-}
-# By kind: the table, and the columns of a file.
-KINDS: Final[dict[str, tuple[Table, Mapping[str, Field]]]] = {
-    "arrivals": (EXTERNAL_ARRIVALS, ARRIVALS),
-    "blocks": (EXTERNAL_BLOCKS, BLOCKCHAIR),
-    "labels": (EXTERNAL_POOL_LABELS, LABELS),
-    "prices": (EXTERNAL_PRICES, PRICES),
-}
-
-
-def read_rows(kind: str, path: Path) -> list[Values]:
-    """Return the rows of a file of kind `kind` (arrivals, blocks, labels or prices).
-
-    Raises only DecodeError, whatever the file holds; its text names the file and, for a bad value, the line.
-    """
-    wanted = KINDS[kind][1]
     try:
-        _check_size(path, MAX_JSON_BYTES if path.suffix == ".json" else MAX_FILE_BYTES)
+        if read is not None:
+            return _limited(path, read(path))
+        check_size(path, MAX_JSON_BYTES if path.suffix == ".json" else MAX_FILE_BYTES)
         if path.suffix == ".parquet":
-            return _limited(path, _from_parquet(path, wanted))
+            return _limited(path, _from_parquet(path, kind, theirs))
         if path.suffix == ".json":
-            if kind != "prices":
-                raise DecodeError(f"{path}: JSON is read for prices only; convert it to CSV")
-            return _limited(path, _from_ohlc(path))
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            return _limited(path, _from_text(path, lines, wanted))
+            return _limited(path, rows_from_json(kind, path))
+        with open_text(path) as lines:
+            return _limited(path, _from_text(path, lines, kind, theirs))
     except UnicodeDecodeError:
         raise DecodeError(f"{path} is not text in UTF-8") from None
     except (csv.Error, RecursionError) as error:
         raise DecodeError(f"{path} is no table: {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DecodeError(f"{path} cannot be unpacked: {error}; fetch it anew") from None
     except OSError as error:
         raise DecodeError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _check_size(path: Path, max_bytes: int) -> None:
+def open_text(path: Path, errors: str = "strict") -> TextIO:
+    """Open a text file for reading; a file whose name ends in .gz is unpacked on the way.
+
+    `errors` says what is done with bytes that are no text, as for `open`.
+    """
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
+    return path.open(encoding="utf-8-sig", errors=errors, newline="")
+
+
+def check_size(path: Path, max_bytes: int) -> None:
     """Raise DecodeError if `path` is no regular file, such as a device, or has more than `max_bytes`."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
@@ -156,7 +82,7 @@ def _check_size(path: Path, max_bytes: int) -> None:
         raise DecodeError(f"{path} has {about.st_size:,} bytes, more than {max_bytes:,}; split it")
 
 
-def _limited(path: Path, rows: Iterator[Values]) -> list[Values]:
+def _limited(path: Path, rows: Iterable[Values]) -> list[Values]:
     """Return `rows` as a list; raise DecodeError if there are more than MAX_ROWS."""
     found: list[Values] = []
     for row in rows:
@@ -167,17 +93,21 @@ def _limited(path: Path, rows: Iterator[Values]) -> list[Values]:
 
 
 def _lines(path: Path, lines: TextIO) -> Iterator[str]:
-    """Yield the lines of a text file; raise DecodeError at a line too long to be a row."""
+    """Yield the lines of a text file; raise DecodeError at a line too long to be a row, or after too many."""
+    n_characters = 0
     while line := lines.readline(MAX_LINE_CHARACTERS):
+        n_characters += len(line)
         if len(line) == MAX_LINE_CHARACTERS:
             raise DecodeError(
                 f"{path} has a line of {MAX_LINE_CHARACTERS:,} characters or more: it is no table"
             )
+        if n_characters > MAX_FILE_BYTES:
+            raise DecodeError(f"{path} unfolds to more than {MAX_FILE_BYTES:,} characters; split it")
         yield line
 
 
-def _from_text(path: Path, file: TextIO, wanted: Mapping[str, Field]) -> Iterator[Values]:
-    """Yield the rows of a CSV or TSV file whose first line names the columns."""
+def _from_text(path: Path, file: TextIO, kind: str, theirs: Mapping[str, str]) -> Iterator[Values]:
+    """Yield the rows of a CSV or TSV file whose first line names the columns, unless its kind needs none."""
     lines = _lines(path, file)
     first = next(lines, "")
     if not first.strip():
@@ -185,19 +115,20 @@ def _from_text(path: Path, file: TextIO, wanted: Mapping[str, Field]) -> Iterato
     delimiter = "\t" if "\t" in first else ","
     header = next(csv.reader([first], delimiter=delimiter))
     n_header_lines = 1
-    if wanted is ARRIVALS and HEADLESS_ARRIVAL.fullmatch(first.strip()):
-        header, n_header_lines = ["height", "hash", "timestamp_ms"], 0
+    first_row = KINDS[kind].first_row
+    if first_row is not None and first_row.fullmatch(first.strip()):
+        header, n_header_lines = list(KINDS[kind].unnamed), 0
         lines = itertools.chain([first], lines)
-    places = _places(path, header, wanted)
+    places = _places(path, header, KINDS[kind], theirs)
     rows = csv.reader(lines, delimiter=delimiter)
     for values in rows:
         line = rows.line_num + n_header_lines
         if len(values) != len(header):
             raise DecodeError(f"{path}:{line} has {len(values)} fields, the header {len(header)}")
-        yield _row(f"{path}:{line}", {name: values[at] for name, at in places.items()}, wanted)
+        yield row_of(f"{path}:{line}", {name: values[at] for name, at in places.items()}, kind)
 
 
-def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Values]:
+def _from_parquet(path: Path, kind: str, theirs: Mapping[str, str]) -> Iterator[Values]:
     """Yield the rows of a Parquet file.
 
     It is read batch by batch, because a small file may unfold to more than fits into memory.
@@ -205,7 +136,7 @@ def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Values]:
     n_read = 0
     try:
         with pq.ParquetFile(path) as whole:
-            places = _places(path, whole.schema_arrow.names, wanted)
+            places = _places(path, whole.schema_arrow.names, KINDS[kind], theirs)
             names = {name: whole.schema_arrow.names[at] for name, at in places.items()}
             _check_unfolded(path, whole, names.values())
         # A text that repeats stays in memory once.
@@ -214,7 +145,7 @@ def _from_parquet(path: Path, wanted: Mapping[str, Field]) -> Iterator[Values]:
                 columns = {name: _texts(path, batch.column(theirs)) for name, theirs in names.items()}
                 for number in range(len(batch)):
                     texts = {name: values[number] for name, values in columns.items()}
-                    yield _row(f"{path}, row {n_read + number + 1}", texts, wanted)
+                    yield row_of(f"{path}, row {n_read + number + 1}", texts, kind)
                 n_read += len(batch)
     except pa.ArrowException as error:
         raise DecodeError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from None
@@ -248,70 +179,22 @@ def _texts(path: Path, column: pa.Array) -> list[str]:
     return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
-def _from_ohlc(path: Path) -> Iterator[Values]:
-    """Yield daily prices from a JSON list of [open, high, low, close]; days of zeros are left out."""
-    try:
-        days = json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise
-    except ValueError as error:  # also for a number of thousands of digits
-        raise DecodeError(f"{path} is no JSON: {error}") from None
-    if not isinstance(days, list):
-        raise DecodeError(f"{path} is no list of [open, high, low, close] by day")
-    for index, prices in enumerate(days):
-        if not isinstance(prices, list) or len(prices) != 4:  # noqa: PLR2004 - open, high, low, close
-            raise DecodeError(f"{path}, day {index}: {prices!r:.60} is not [open, high, low, close]")
-        if any(prices):
-            texts = dict(zip(("open", "high", "low", "close"), map(str, prices), strict=True))
-            row = _row(f"{path}, day {index}", texts, {name: PRICES[name] for name in texts})
-            day_s = OHLC_FIRST_S if index == 0 else OHLC_SECOND_S + index * DAY_S
-            try:
-                fields.check_time(day_s)
-            except ValueError as error:
-                raise DecodeError(f"{path}, day {index}: {error}") from None
-            yield row | {"day_at": day_s}
+def _places(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[str, str]) -> dict[str, int]:
+    """Return the position in `header` of each column of `kind` that the file has.
 
-
-def _places(path: Path, header: Sequence[str], wanted: Mapping[str, Field]) -> dict[str, int]:
-    """Return the position in `header` of each wanted column that the file has.
-
-    Raises DecodeError if a column is missing that must not be.
+    `theirs` gives the file's names of some columns. Raises DecodeError if a column is missing that must not
+    be.
     """
     names = [name.strip() for name in header]
     places = {}
-    for column, field in wanted.items():
-        found = [name for name in field.names if name in names]
+    for column, field in kind.columns.items():
+        wanted = (theirs[column],) if column in theirs else field.names
+        found = [name for name in wanted if name in names]
         if found:
             places[column] = names.index(found[0])
-        elif not field.may_lack:
+        elif column in theirs or not field.may_lack:
             raise DecodeError(
-                f"{path} has no column {' or '.join(field.names)}; its first line names {', '.join(names)}"
+                f"{path} has no column {' or '.join(wanted)}; its first line names {', '.join(names)}; "
+                "say what it is called with --columns"
             )
     return places
-
-
-def _row(where: str, texts: Mapping[str, str], wanted: Mapping[str, Field]) -> Values:
-    """Return the values of one row, read from its `texts`; `where` names the row in an error.
-
-    Raises DecodeError if a text is no value of its column, or prices contradict each other.
-    """
-    row: Values = {}
-    for name, text in texts.items():
-        try:
-            row[name] = wanted[name].read(text.strip())
-        except ValueError as error:
-            raise DecodeError(f"{where}: {name}: {error}") from None
-    if "close" in row:
-        _check_prices(where, {name: value for name, value in row.items() if isinstance(value, float)})
-    return row
-
-
-def _check_prices(where: str, row: Mapping[str, float]) -> None:
-    """Raise DecodeError if open or close of a day is not between its low and its high."""
-    inner = [row[name] for name in ("open", "close") if name in row]
-    low, high = row.get("low", min(inner)), row.get("high", max(inner))
-    if not low <= min(inner) <= max(inner) <= high:
-        prices = ", ".join(
-            f"{name} {row[name]:g}" for name in ("open", "high", "low", "close") if name in row
-        )
-        raise DecodeError(f"{where}: {prices}: first and last must lie between lowest and highest")

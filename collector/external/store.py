@@ -4,17 +4,21 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.dataset.open import Dataset, to_batch
 from collector.dataset.rows import ExternalSourceRow
 from collector.dataset.schema import Table
 from collector.dataset.schema.external import EXTERNAL_SOURCES
 from collector.errors import DatasetError, DecodeError, SettingsError
-from collector.external.readers import KINDS, Value, Values, read_rows
+from collector.external.kinds import KINDS, Value, Values
+from collector.external.readers import NO_NAMES, read_rows
 
 STEM_DIGITS: Final = 16
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -46,19 +50,29 @@ class ImportFile(NamedTuple):
     about: ExternalSourceRow
 
 
-def read_import(kind: str, path: Path, origin: Origin, *, currency: str = "USD") -> ImportFile:
-    """Read and check a file of kind `kind`; store nothing.
+def read_import(
+    kind: str,
+    path: Path,
+    origin: Origin,
+    *,
+    currency: str = "USD",
+    theirs: Mapping[str, str] = NO_NAMES,
+    read: Callable[[Path], Iterable[Values]] | None = None,
+) -> ImportFile:
+    """Read and check a file of kind `kind`; store nothing. `theirs` and `read` are those of `read_rows`.
 
     Raises DecodeError when the file cannot be read or has two rows for the same thing, SettingsError for an
     incomplete origin.
     """
     _check_origin(origin)
-    table = KINDS[kind][0]
+    table = KINDS[kind].table
     now_us = time.time_ns() // 1000
     added: Values = {"source": origin.source}
     if kind == "prices":
-        added |= {"currency": currency, "imported_at": now_us}
-    rows = [added | row for row in read_rows(kind, path)]
+        added["currency"] = currency
+    if table.day_column == "imported_at":
+        added["imported_at"] = now_us
+    rows = [added | row for row in read_rows(kind, path, theirs=theirs, read=read)]
     if kind == "arrivals":
         rows = _earliest(rows)
     _refuse_repetitions(path, table, rows)
@@ -148,8 +162,11 @@ def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> Non
 def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Values]:
     """Return the rows that the dataset lacks; raise DatasetError if one contradicts a stored row."""
     # Through Arrow, so that both sides have the same types.
-    stored = {_key(table, row): row for row in dataset.read(table).to_pylist()}
     given = to_batch(table, rows).to_pylist()
+    sources = pa.array(sorted({row["source"] for row in given}), pa.string())
+    earlier_rows = dataset.read(table)
+    same_sources = earlier_rows.filter(pc.is_in(earlier_rows["source"], sources))
+    stored = {_key(table, row): row for row in same_sources.to_pylist()}
     new = []
     for row, typed in zip(rows, given, strict=True):
         earlier = stored.get(_key(table, typed))

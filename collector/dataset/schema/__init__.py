@@ -14,10 +14,15 @@ from typing import Final
 from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, TRANSACTIONS
 from collector.dataset.schema.external import (
     EXTERNAL_ARRIVALS,
+    EXTERNAL_BLOCK_SIZES,
     EXTERNAL_BLOCKS,
+    EXTERNAL_HEADERS,
+    EXTERNAL_POOL_HASHRATE,
     EXTERNAL_POOL_LABELS,
     EXTERNAL_PRICES,
     EXTERNAL_SOURCES,
+    EXTERNAL_STALE_BLOCKS,
+    IMPORT_TABLES,
 )
 from collector.dataset.schema.mempool import (
     MEMPOOL_EVENTS,
@@ -68,6 +73,10 @@ TABLES: Final[dict[str, Table]] = {
         EXTERNAL_BLOCKS,
         EXTERNAL_POOL_LABELS,
         EXTERNAL_PRICES,
+        EXTERNAL_BLOCK_SIZES,
+        EXTERNAL_POOL_HASHRATE,
+        EXTERNAL_HEADERS,
+        EXTERNAL_STALE_BLOCKS,
     )
 }
 
@@ -86,10 +95,15 @@ __all__ = [
     "EVENTS",
     "EXTERNAL_ARRIVALS",
     "EXTERNAL_BLOCKS",
+    "EXTERNAL_BLOCK_SIZES",
+    "EXTERNAL_HEADERS",
+    "EXTERNAL_POOL_HASHRATE",
     "EXTERNAL_POOL_LABELS",
     "EXTERNAL_PRICES",
     "EXTERNAL_SOURCES",
+    "EXTERNAL_STALE_BLOCKS",
     "HEIGHT_SPAN",
+    "IMPORT_TABLES",
     "MEMPOOL_EVENTS",
     "MEMPOOL_STATS",
     "MEMPOOL_TXS",

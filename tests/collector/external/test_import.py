@@ -29,7 +29,8 @@ from collector.dataset.schema import (
 )
 from collector.errors import DatasetError, DecodeError, SettingsError
 from collector.external import readers
-from collector.external.readers import KINDS, read_rows
+from collector.external.kinds import KINDS
+from collector.external.readers import read_rows
 from collector.external.store import Origin, import_file
 
 ORIGIN = Origin("somebody", "CC0", "https://example.org/file")

@@ -1,0 +1,222 @@
+"""List the publishers whose files can be imported by one word, and import their files.
+
+`PROVIDERS` says, for each word after `--from`, which forms of file the publisher has, what each one holds,
+under which licence and at which address it is given. `import_files` finds the form of each file by its
+beginning, reads all files, and stores their rows only when every file could be read.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from collector.dataset.open import Dataset
+from collector.errors import DecodeError, SettingsError
+from collector.external.kinds import Values
+from collector.external.paper_files import read_block_sizes, read_hashrates
+from collector.external.readers import check_size, open_text
+from collector.external.store import Imported, ImportFile, Origin, read_import, store_import
+
+BEGINNING_CHARACTERS: Final = 4096
+MAX_FILE_BYTES: Final = 1 << 30
+SPREADSHEET: Final = "PK\x03\x04"  # a zip archive begins so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileForm:
+    """Describes one form of file: what it holds (`kind`), and how it is recognised by its `beginning`.
+
+    With `source_per_file` each file is a source of its own, because each was made on another clock.
+    `read` reads a file that is no table with a line of names.
+    """
+
+    kind: str
+    about: str
+    licence: str
+    url: str
+    beginning: re.Pattern[str]
+    source_per_file: bool = False
+    currency: str = "USD"
+    read: Callable[[Path], Iterable[Values]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """Describes a publisher: the word after `--from`, who it is, and the forms of its files."""
+
+    name: str
+    about: str
+    forms: tuple[FileForm, ...]
+
+
+ARRIVAL_LINE: Final = re.compile(r"\d+,[0-9a-f]{64},\d{12,14}\s")
+
+PROVIDERS: Final = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            name="blockchair",
+            about="Blockchair, daily dumps of blocks",
+            forms=(
+                FileForm(
+                    kind="blocks",
+                    about="blockchair_bitcoin_blocks_YYYYMMDD.tsv, packed (.gz) or not",
+                    licence="Blockchair's terms of service; no licence is stated",
+                    url="https://gz.blockchair.com/bitcoin/blocks/",
+                    beginning=re.compile(r"id\thash\ttime\t"),
+                ),
+            ),
+        ),
+        Provider(
+            name="bitcoin-data",
+            about="github.com/bitcoin-data, data sets of node operators",
+            forms=(
+                FileForm(
+                    kind="arrivals",
+                    about="a file of block-arrival-times/data, lines of height,hash,timestamp_ms",
+                    licence="CC0-1.0",
+                    url="https://github.com/bitcoin-data/block-arrival-times",
+                    beginning=ARRIVAL_LINE,
+                    source_per_file=True,
+                ),
+            ),
+        ),
+        Provider(
+            name="kit",
+            about="KIT, research group DSN, monitoring of the Bitcoin network",
+            forms=(
+                FileForm(
+                    kind="arrivals",
+                    about="KIT_monitor*.csv of bitcoin-data/block-arrival-times",
+                    licence="CC0-1.0",
+                    url="https://github.com/bitcoin-data/block-arrival-times",
+                    beginning=ARRIVAL_LINE,
+                    source_per_file=True,
+                ),
+            ),
+        ),
+        Provider(
+            name="mempool-space",
+            about="mempool.space, answers of its API",
+            forms=(
+                FileForm(
+                    kind="blocks",
+                    about="an answer of /api/v1/blocks or /api/v1/mining/pool/SLUG/blocks, saved as .json",
+                    licence="mempool.space's terms of service; no licence is stated",
+                    url="https://mempool.space/api/v1/blocks",
+                    beginning=re.compile(r'\s*\[\s*(?:\]|\{[^}]*"(?:id|extras)"\s*:)'),
+                ),
+            ),
+        ),
+        Provider(
+            name="paper",
+            about="the authors of arXiv:1902.07549, their published data",
+            forms=tuple(
+                FileForm(
+                    kind=kind,
+                    about=about,
+                    licence="Apache-2.0",
+                    url="https://github.com/Canhui/Bitcoin_Mining_Pools",
+                    beginning=re.compile(beginning),
+                    read=read,
+                )
+                for kind, about, beginning, read in (
+                    ("labels", "miningpool.csv: the pool of each block", r"blockid,miningpool\s", None),
+                    ("prices", "bitcoin_price.csv: price by day", r"currency,date_UTC,price_USD\s", None),
+                    ("sizes", "blocksize_*.xlsx: blocks of four pools", SPREADSHEET, read_block_sizes),
+                    (
+                        "hashrate",
+                        "hash_rate.csv: hashrate by pool and day",
+                        r"Time,50BTC\.com,",
+                        read_hashrates,
+                    ),
+                )
+            ),
+        ),
+    )
+}
+
+
+def import_files(
+    dataset: Dataset,
+    paths: Sequence[Path],
+    provider: str,
+    *,
+    kind: str | None = None,
+    source: str | None = None,
+    licence: str | None = None,
+    url: str | None = None,
+) -> list[Imported]:
+    """Import files of one provider; return the counts in the order of `paths`.
+
+    `kind` refuses files of another kind; `source`, `licence` and `url` replace what the registry says.
+    Nothing is stored unless every file could be read. Raises DecodeError for a file that is not of the
+    provider, SettingsError for an unknown provider, DatasetError when rows contradict stored ones.
+    """
+    files = read_files(paths, provider, kind=kind, source=source, licence=licence, url=url)
+    return [store_import(dataset, file) for file in files]
+
+
+def read_files(
+    paths: Sequence[Path],
+    provider: str,
+    *,
+    kind: str | None = None,
+    source: str | None = None,
+    licence: str | None = None,
+    url: str | None = None,
+) -> list[ImportFile]:
+    """Read and check files of one provider, and store nothing; raise what `import_files` raises."""
+    chosen = provider_of(provider)
+    files = []
+    for path in paths:
+        form = form_of(path, chosen, kind)
+        origin = Origin(source or source_of(path, chosen, form), licence or form.licence, url or form.url)
+        files.append(read_import(form.kind, path, origin, currency=form.currency, read=form.read))
+    return files
+
+
+def provider_of(name: str) -> Provider:
+    """Return the provider called `name`; raise SettingsError if there is none."""
+    if name not in PROVIDERS:
+        raise SettingsError(f"no provider {name!r}; there are {', '.join(PROVIDERS)}")
+    return PROVIDERS[name]
+
+
+def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm:
+    """Find the form of a file by its beginning; raise DecodeError if the provider has no such file."""
+    text = _beginning(path)
+    forms = [form for form in provider.forms if kind in {None, form.kind}]
+    if not forms:
+        raise SettingsError(
+            f"{provider.name} has no {kind}, only {', '.join(form.kind for form in provider.forms)}"
+        )
+    for form in forms:
+        if form.beginning.match(text):
+            return form
+    raise DecodeError(
+        f"{path} is no file of {provider.name}, which begins otherwise: "
+        + "; ".join(f"{form.kind}: {form.about}" for form in forms)
+    )
+
+
+def source_of(path: Path, provider: Provider, form: FileForm) -> str:
+    """Return the short name of who says so: the provider, and the file where each file is a source."""
+    if not form.source_per_file:
+        return provider.name
+    stem = re.sub(r"[^a-z0-9._-]", "-", path.name.removesuffix(".gz").removesuffix(".csv").lower())
+    return f"{provider.name}.{stem.removeprefix(f'{provider.name}_')}"
+
+
+def _beginning(path: Path) -> str:
+    """Return the first characters of a file, unpacked; bytes that are no text are replaced."""
+    try:
+        check_size(path, MAX_FILE_BYTES)
+        with open_text(path, errors="replace") as file:
+            return file.read(BEGINNING_CHARACTERS)
+    except (EOFError, zlib.error) as error:
+        raise DecodeError(f"{path} cannot be unpacked: {error}; fetch it anew") from None
+    except OSError as error:
+        raise DecodeError(f"cannot read {path}: {error.strerror or error}") from None
