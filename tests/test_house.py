@@ -58,7 +58,8 @@ ROOMS = {
     "analysis.stats": "",
     "analysis.attribution": "analysis.base",
     "analysis.core": "analysis.base analysis.stats analysis.attribution collector.dataset",
-    "analysis.replication": "analysis.base analysis.stats analysis.attribution analysis.core",
+    "analysis.replication": "analysis.base analysis.stats analysis.attribution analysis.core "
+    "collector.dataset",
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.report",
     "gpuhash.core": "",
