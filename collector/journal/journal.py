@@ -216,6 +216,14 @@ class Journal:
         """Keep bytes for the next run under a name, in place of earlier ones; None removes the state."""
         self._new_states[name] = value
 
+    def save_state(self, name: str, value: bytes) -> None:
+        """Write one named state to disk at once, and nothing else of what was added since the last flush.
+
+        For a run that an error ends: what it has added may be incomplete, and `close` drops it.
+        """
+        self._write({STATES: state_batch({name: value})})
+        self._states[name] = value
+
     def flush(self) -> None:
         """Write all that was added since the last flush as one frame. After that, SIGKILL cannot lose it.
 

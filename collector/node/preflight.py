@@ -143,7 +143,7 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
         "started_at": 0,
         "chain": chain["chain"],
         "node_version": _count(network["version"]),
-        "subversion": str(network["subversion"]),
+        "subversion": _encodable(str(network["subversion"])),
         "tip_height": _count(chain["blocks"]),
         "tip_hash": hash_bytes(chain["bestblockhash"]),
         "n_mempool_at_start": _count(mempool["size"]),
@@ -166,6 +166,11 @@ def _count(value: Any) -> int:
     if not 0 <= value <= MOST:
         raise ValueError(f"{value} is out of range")
     return value
+
+
+def _encodable(text: str) -> str:
+    """Replace what UTF-8 cannot encode by escape sequences, because JSON can name half of a character."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _refuse_forbidden(client: RpcClient) -> None:

@@ -12,7 +12,7 @@ The wall clock only stamps rows; every wait is measured on the monotonic clock.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import reject_row
 from collector.clock import monotonic_us
-from collector.codec.transaction import RecentTransactions
+from collector.codec.transaction import RecentTransactions, Transaction
 from collector.config import Settings
 from collector.dataset.rows import CoverageRow
 from collector.errors import DecodeError
@@ -56,6 +56,13 @@ Item = Message | Notice | FinishedRequest
 HOLD_US: Final = 50_000  # how long an event waits for its transaction, which another topic brings
 FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for missed blocks to be fetched
 log = structlog.get_logger(__name__)
+
+
+class MessageName(NamedTuple):
+    """Names one message of a session, by its topic and the counter of that topic."""
+
+    topic: str
+    sequence: int
 
 
 class _Held(NamedTuple):
@@ -99,6 +106,7 @@ class Pipeline:
             recent=self._recent_blocks,
             on_resolved=self._block_resolved,
         )
+        self.processed: MessageName | None = None  # the message that rows are being made of now
         self.restarted = ""  # what showed that the node has restarted; empty while it has not
         self._coverage_rows: list[CoverageRow] = []
         self._requests = requests
@@ -203,6 +211,19 @@ class Pipeline:
             elif item.topic == "rawblock":
                 self._take_block(item, batch)
 
+    def set_aside(
+        self, messages: Iterable[Message], reasons: Mapping[MessageName, str], batch: Batch
+    ) -> list[Message]:
+        """Make rows of `rejects` of the messages that `reasons` names, and return the others."""
+        others = []
+        for message in messages:
+            reason = reasons.get(MessageName(message.topic, message.sequence))
+            if reason is None:
+                others.append(message)
+            else:
+                self._reject(message, reason, batch)
+        return others
+
     def notice(self, notice: Notice) -> None:
         """Handle a notice about the stream; one about `sequence` waits in line with that topic's events."""
         if notice.topic == "sequence":
@@ -288,20 +309,25 @@ class Pipeline:
 
         A message that cannot be decoded becomes a row of `rejects`.
         """
+        self.processed = MessageName(message.topic, message.sequence)
         try:
             event = parse_event(message.body, message.sequence, message.received_ns // 1000)
         except DecodeError as error:
             self._reject(message, str(error), batch)
             batch.n_pending_rows -= 1
+            self.processed = None
             return
         self._events.expect(event.sequence, batch)
         self._apply(self._sync.event(event, now_us))
+        self.processed = None
 
     def _apply(self, outputs: Iterable[Output]) -> None:
         """Carry out the outputs of the mempool sync in order: each event comes before its consequences."""
+        before = self.processed
         for output in outputs:
             match output:
                 case Event():
+                    self.processed = MessageName("sequence", output.sequence)
                     self._happened(output)
                 case TxEntered():
                     self._entered(output)
@@ -323,6 +349,7 @@ class Pipeline:
                     self._is_followed = False
                     self._coverage_rows += self._ledger.close("mempool", output.reason, output.detail)
                     log.warning("mempool.out_of_step", node=self.origin[0], **output._asdict())
+        self.processed = before
 
     def _cover_mempool(self, at_us: int) -> None:
         """Start a coverage interval of `mempool` if our copy is in step and `sequence` itself is covered."""
@@ -408,21 +435,34 @@ class Pipeline:
 
     def _take_transactions(self, messages: Sequence[Message], batch: Batch) -> None:
         """Decode messages of `rawtx`, and give each transaction to the mempool entry that still lacks it."""
-        found = self._recent_txs.decode_new([message.body for message in messages], monotonic_us())
+        now_us = monotonic_us()
+        try:
+            found = self._recent_txs.decode_new([message.body for message in messages], now_us)
+        except Exception:  # noqa: BLE001 - raised again for the message that causes it, if there is one
+            found = [self._decode_alone(message, now_us) for message in messages]
         for message, transaction in zip(messages, found, strict=True):
             if isinstance(transaction, DecodeError):
                 self._reject(message, str(transaction), batch)
             elif transaction is not None:
                 self._fees.learn_body(transaction.txid, transaction)
 
+    def _decode_alone(self, message: Message, now_us: int) -> Transaction | DecodeError | None:
+        """Decode one message of `rawtx`, as `RecentTransactions.decode_new` decodes many."""
+        self.processed = MessageName(message.topic, message.sequence)
+        (found,) = self._recent_txs.decode_new([message.body], now_us)
+        self.processed = None
+        return found
+
     def _take_block(self, message: Message, batch: Batch) -> None:
         """Decode a message of `rawblock`, and record when the block was first seen."""
+        self.processed = MessageName(message.topic, message.sequence)
         try:
             block = self._blocks.take_raw(message.body, message.received_ns // 1000, batch)
         except DecodeError as error:
             self._reject(message, str(error), batch)
-            return
-        self._offer_block(block.block_hash, self._blocks.txids_of(block.block_hash))
+        else:
+            self._offer_block(block.block_hash, self._blocks.txids_of(block.block_hash))
+        self.processed = None
 
     def _reject(self, message: Message, reason: str, batch: Batch) -> None:
         """Keep a message that cannot be decoded as a row of the table `rejects`, with the reason."""

@@ -9,7 +9,8 @@ import json
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum, auto
 from threading import Event as Flag
 from typing import Any, Final, NamedTuple, Protocol
@@ -21,6 +22,7 @@ from collector.blocks.stored import StoredBlocks
 from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
 from collector.dataset.open import Dataset
+from collector.errors import CollectorError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
@@ -33,7 +35,7 @@ from collector.receive.records import Message
 from collector.receive.ring import Ring
 from collector.service.memory import return_freed_memory
 from collector.service.observation import Observation, Subscription
-from collector.service.pipeline import HOLD_US, Pipeline
+from collector.service.pipeline import HOLD_US, MessageName, Pipeline
 from collector.service.polls import Polls
 
 IDLE_S: Final = 0.25  # the longest wait for something to happen
@@ -44,6 +46,9 @@ RECOVER_S: Final = 120.0  # how long rows of a killed run wait for the blocks th
 SETTLE_S: Final = 0.3  # with no request open for so long, nothing more will come
 OVERDUE_S: Final = 60.0  # a row that takes so long holds up the sealing of all that came after it
 START_HEIGHT_STATE: Final = "began/"  # + session: height of the node's tip when the session began
+FAILED_STATE: Final = (
+    "failed/"  # + session: the messages on which it ended by an error of ours, and the error
+)
 log = structlog.get_logger(__name__)
 
 
@@ -73,6 +78,7 @@ class Unfinished(NamedTuple):
     listed: dict[str, bytes]  # states of the journal: entries of the mempool that a snapshot listed
     start_height: bytes | None = None  # its state in the journal: the height as JSON
     coverage: bytes | None = None  # the ledger's state
+    failed: bytes | None = None  # the messages that ended it by an error, and the error, as JSON
 
 
 class Source(Subscription, Protocol):
@@ -117,6 +123,9 @@ def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]
         elif name.startswith(COVERAGE_STATE):
             session = name.removeprefix(COVERAGE_STATE)
             found[session] = of(session)._replace(coverage=state)
+        elif name.startswith(FAILED_STATE):
+            session = name.removeprefix(FAILED_STATE)
+            found[session] = of(session)._replace(failed=state)
     return dict(sorted(found.items()))
 
 
@@ -165,6 +174,7 @@ class Session:
         )
         self._source: Source | None = None
         self._tip_hash: bytes | None = None
+        self._failed: dict[MessageName, str] = {}  # messages that become rejects, each with the reason
         self._is_overdue = False
         self._is_ending = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
@@ -178,11 +188,12 @@ class Session:
         """
         self._source = source
         try:
-            self._begin(facts, source)
-            source.start_forwarding(self._journal.make_ring(*self.origin, source.topics))
-            while not stop.is_set() and not self._observation.restarted:
-                self._turn(self._take(IDLE_S))
-            outcome = self._drain(source)
+            with self._naming_the_message():
+                self._begin(facts, source)
+                source.start_forwarding(self._journal.make_ring(*self.origin, source.topics))
+                while not stop.is_set() and not self._observation.restarted:
+                    self._turn(self._take(IDLE_S))
+                outcome = self._drain(source)
         except BaseException:
             self._requests.stop()
             raise
@@ -199,6 +210,12 @@ class Session:
         Returns LEFT when `stop` is set meanwhile; what has no rows yet then stays in the journal and the
         ring.
         """
+        with self._naming_the_message():
+            return self._recover(unfinished, stop)
+
+    def _recover(self, unfinished: Unfinished, stop: Flag) -> Outcome:
+        if unfinished.failed is not None:
+            self._failed = {MessageName(*name): reason for *name, reason in json.loads(unfinished.failed)}
         if unfinished.start_height is not None:  # a block that nobody saw may explain what left the mempool
             self._pipeline.begin_behind(json.loads(unfinished.start_height))
         self._observation.restore(unfinished.coverage)
@@ -221,6 +238,26 @@ class Session:
         self._complete_and_seal()
         return Outcome.COMPLETE
 
+    @contextmanager
+    def _naming_the_message(self) -> Iterator[None]:
+        """Name in the journal the message that is being processed when an error of ours ends the session.
+
+        The next start makes a row of `rejects` of it instead, so that no message can end a session twice.
+        """
+        try:
+            yield
+        except (CollectorError, OSError, MemoryError):
+            raise  # it is not what the message holds
+        except Exception as error:
+            name = self._pipeline.processed
+            if name is not None:
+                reason = f"it ended the session: {type(error).__name__}: {error}"
+                self._failed[name] = reason
+                log.error("message.failed", node=self.origin[0], **name._asdict(), reason=reason)  # noqa: TRY400 - the caller logs the traceback
+                state = json.dumps([[*name, reason] for name, reason in self._failed.items()]).encode()
+                self._journal.save_state(FAILED_STATE + self.origin[1], state)
+            raise
+
     def _leave(self, advice: str) -> None:
         """Stop the requests and log that journal and ring keep messages for a later `recover`."""
         self._requests.stop()
@@ -233,7 +270,7 @@ class Session:
         these.
         """
         now_us = monotonic_us()
-        self._pipeline.take(messages, batch)
+        self._pipeline.take(self._pipeline.set_aside(messages, self._failed, batch), batch)
         self._pipeline.release(hold_us=HOLD_US)
 
         def go_on() -> None:
@@ -402,7 +439,8 @@ class Session:
         self._pipeline.release()
         self._pipeline.finish()
         self._observation.drop_states()
-        self._journal.set_state(START_HEIGHT_STATE + self.origin[1], None)
+        for state in (START_HEIGHT_STATE, FAILED_STATE):
+            self._journal.set_state(state + self.origin[1], None)
         self._metrics.wrote(self._batches.commit())
         self._requests.stop()
         self._seal()

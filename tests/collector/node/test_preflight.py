@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from collector.config import load_settings
+from collector.config import NodeSettings, Settings, load_settings
+from collector.dataset.open import to_batch
+from collector.dataset.schema import NODES
 from collector.errors import SettingsError
-from collector.node.preflight import reachable, refuse_same_node_twice, warn_of_settings
+from collector.node.preflight import examine, reachable, refuse_same_node_twice, warn_of_settings
+from tests.collector.service.planted import TIP, PlantedNode
 
 
 def notifiers(**limits: int) -> list[dict[str, Any]]:
@@ -60,3 +63,28 @@ def test_what_a_node_binds_to_is_reached_where_its_rpc_is(wildcard: str, host: s
     """A wildcard ZMQ address gets the RPC's host; an IPv6 host keeps its brackets."""
     assert reachable(f"tcp://{wildcard}:5", f"http://{host}:8332") == f"tcp://{host}:5"
     assert reachable("tcp://192.0.2.1:5", f"http://{host}:8332") == "tcp://192.0.2.1:5"
+
+
+def test_what_utf8_cannot_encode_costs_no_session_its_row(tmp_path: Path) -> None:
+    """Half of a character in the node's name of itself is written as an escape sequence."""
+    node = PlantedNode()
+    topics = notifiers(sequence=0, rawtx=0, rawblock=0)
+    node.results = {
+        "getblockchaininfo": {
+            "chain": "regtest",
+            "blocks": 1,
+            "bestblockhash": TIP,
+            "initialblockdownload": False,
+        },
+        "getnetworkinfo": {"version": 290000, "subversion": "/half \ud800/"},
+        "getzmqnotifications": topics,
+        "getmempoolinfo": {"size": 0, "policy of strangers": "\udfff"},
+        "uptime": 1,
+    }
+    settings = Settings(chain="regtest", dataset=tmp_path)
+    try:
+        row = examine(node.client(), NodeSettings(name="alpha"), settings, is_first=False).row
+    finally:
+        node.close()
+    (written,) = to_batch(NODES, [row]).to_pylist()
+    assert written["subversion"] == "/half \\ud800/"

@@ -1,9 +1,11 @@
-"""Test that no message can end a session: one from which no row can be made becomes a row of `rejects`."""
+"""Test that no message ends a session twice: one from which no row can be made becomes a row of `rejects`."""
 
+import pkgutil
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,8 @@ from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
 from collector.journal.journal import Journal
 from collector.mempool import sync
 from collector.receive.records import Message
-from collector.service.session import Outcome, Unfinished
-from tests.collector.service.planted import MEMPOOL_INFO, NOT_FOUND, TIP, PlantedNode
+from collector.service.session import Outcome, Unfinished, unfinished_sessions
+from tests.collector.service.planted import MEMPOOL_ENTRY, MEMPOOL_INFO, NOT_FOUND, TIP, PlantedNode
 from tests.collector.service.test_session import Collecting, entered, wait_until
 
 POISONED = {3, 7, 8}
@@ -69,6 +71,8 @@ def test_a_number_that_no_column_holds_ends_no_session(
 
 def test_a_running_session_goes_on_after_a_poisoned_message(tmp_path: Path, node: PlantedNode) -> None:
     """Messages before and after an unusable one get their rows, and the session ends normally."""
+    del node.errors["getmempoolentry"]
+    node.results["getmempoolentry"] = MEMPOOL_ENTRY
     collecting = Collecting(tmp_path, node)
     with collecting.running():
         collecting.put(*messages())
@@ -79,3 +83,60 @@ def test_a_running_session_goes_on_after_a_poisoned_message(tmp_path: Path, node
     rejects = collecting.dataset.read(REJECTS).to_pylist()
     assert {row["sequence"] for row in rejects} == POISONED
     assert all("above" in row["reason"] for row in rejects)
+
+
+def failing(function: Callable[..., Any], poison: bytes) -> Callable[..., Any]:
+    """Return a function that raises KeyError when an argument is `poison`, and else does as `function`."""
+
+    def fail_or_do(*arguments: Any) -> Any:
+        if poison in arguments:
+            raise KeyError("a mistake of ours")
+        return function(*arguments)
+
+    return fail_or_do
+
+
+@pytest.mark.parametrize(
+    ("topic", "function"),
+    [
+        ("sequence", "collector.service.pipeline.parse_event"),
+        ("sequence", "collector.mempool.sync.MempoolContents.enter"),
+        ("rawtx", "collector.codec.transaction.decode_transaction"),
+        ("rawblock", "collector.blocks.tracker.parse_block"),
+    ],
+)
+def test_an_error_of_ours_ends_a_session_once(
+    tmp_path: Path, node: PlantedNode, monkeypatch: pytest.MonkeyPatch, topic: str, function: str
+) -> None:
+    """A message that ends a session by a Python error is named in the journal, and the next start rejects it.
+
+    Every other message gets its row, and the journal is empty after that start.
+    """
+    del node.errors["getmempoolentry"]
+    node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 0}}
+    node.results["getmempoolentry"] = MEMPOOL_ENTRY
+    sent = [entered(number) for number in range(12)]
+    poisoned = sent[5] if topic == "sequence" else Message("alpha", "s", topic, 0, 5500, b"poison")
+    sent = [each for each in sent if each != poisoned]
+    sent.insert(5, poisoned)
+    poison = bytes(poisoned.body[31::-1]) if function.endswith("enter") else poisoned.body
+    monkeypatch.setattr(function, failing(pkgutil.resolve_name(function), poison))
+
+    collecting = Collecting(tmp_path, node)
+    collecting.put(*sent)
+    with pytest.raises(KeyError, match="a mistake of ours"), collecting.running():
+        wait_until(lambda: collecting.source.is_drained)  # the session has ended
+    with Journal(collecting.journal_folder) as journal:
+        left = journal.recover(collecting.dataset)
+        assert poisoned._replace(number=0) in [each._replace(number=0) for each in left]
+        (unfinished,) = unfinished_sessions(left, journal.states).values()
+        assert collecting.session(journal).recover(unfinished, threading.Event()) is Outcome.COMPLETE
+        assert journal.states == {}
+    with Journal(collecting.journal_folder) as journal:
+        assert journal.recover(collecting.dataset) == []
+
+    (reject,) = collecting.dataset.read(REJECTS).to_pylist()
+    assert (reject["topic"], reject["sequence"], reject["body"]) == (topic, poisoned.sequence, poisoned.body)
+    assert reject["reason"] == "it ended the session: KeyError: 'a mistake of ours'"
+    events = collecting.dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist()
+    assert sorted(events) == [each.sequence for each in sent if each.topic == "sequence" and each != poisoned]
