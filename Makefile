@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint audit format bench chaos fuzz gpu docs lock clean
+.PHONY: help setup demo history test lint audit format bench chaos fuzz gpu docs lock clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,14 @@ demo: $(READY)  ## Run two nodes and five scripted pools through collector, anal
 	@$(BIN)/pool-collector demo --out data/demo
 	@$(BIN)/pool-analysis build --dataset data/demo/dataset --pools data/demo/pools --database data/demo/demo.duckdb
 	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
+
+# What cannot be fetched is named, and the rest goes on. A second call fetches only what is missing.
+HISTORY := data/history
+history: $(READY)  ## Fetch what others publish about the main chain, build and report; no node needed (LIST=file.toml)
+	@$(BIN)/pool-collector fetch --history --keep $(if $(LIST),--list $(LIST)) \
+	    --dataset $(HISTORY)/dataset --cache $(HISTORY)/fetched
+	@$(BIN)/pool-analysis build --dataset $(HISTORY)/dataset --database $(HISTORY)/history.duckdb
+	@$(BIN)/pool-analysis report --database $(HISTORY)/history.duckdb --out $(HISTORY)/report.html
 
 # Many tests wait for a node most of the time, so there is one process more than there are cores.
 test: $(READY)  ## Run all tests, some files at a time

@@ -24,6 +24,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table
 from collector.errors import CollectorError, NodeUnavailable
 from collector.external.cli import import_external
+from collector.fetch.cli import fetch
 from collector.journal.segment import journal_folder
 from collector.log import configure_logging, printable
 from collector.node.preflight import client_for, examine, refuse_same_node_twice
@@ -188,6 +189,7 @@ def demo(
 
 app.command()(backfill)
 app.command("import")(import_external)
+app.command()(fetch)
 app.command("compact")(compact_dataset)
 app.command("mend")(mend_dataset)
 app.command("check")(check_dataset)

@@ -12,6 +12,8 @@ CollectorError
 ├── DatasetError        a dataset folder or file cannot be used
 │   ├── RowRefused          a row does not fit its table
 │   └── NotWritable         nothing can be written now; the data is kept and can be written later
+├── FetchError          data of others cannot be downloaded, or is not what its list says
+│   └── ServerUnavailable   a server may answer later; only after this error a download is tried again
 └── RegtestError        there is no bitcoind, or a scenario is wrong
 """
 
@@ -75,6 +77,18 @@ class RowRefused(DatasetError):  # noqa: N818 - says what happened to the row
 
 class NotWritable(DatasetError):  # noqa: N818 - a state of the system, not a mistake
     """The disk is full or read-only, or no descriptor is free. The data is kept and can be written later."""
+
+
+class FetchError(CollectorError):
+    """Data of others cannot be downloaded, or is not what the list of data sets says."""
+
+
+class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not a mistake
+    """A server may answer later. `retry_after_s` is the pause that it asks for."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class RegtestError(CollectorError):

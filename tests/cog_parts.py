@@ -8,6 +8,7 @@ from pathlib import Path
 import cog
 
 from collector.config import NodeSettings, Settings
+from collector.fetch.data_sets import load_lists
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = {"pool-collector": "collector", "pool-analysis": "analysis", "gpuhash": "gpuhash"}
@@ -32,6 +33,22 @@ def make_targets() -> None:
         ["make", "--no-print-directory", "help"], capture_output=True, text=True, check=True
     )
     cog.out(f"```text\n{result.stdout.rstrip()}\n```\n")
+
+
+def data_sets() -> None:
+    """Put a table of the public data sets here that `pool-collector fetch` has in its list."""
+    cog.out(
+        "| name | what | publisher | licence | size | checked by | compared |\n"
+        "|---|---|---|---|---|---|---|\n"
+    )
+    for each in load_lists([]).values():
+        how = "digest" if all(file.is_pinned or file.sums_url for file in each.file) else "read"
+        name = f"`{each.name}`" + (" *" if each.history else "")
+        cog.out(
+            f"| {name} | {each.what} | [{each.publisher}]({each.homepage}) | {each.licence} | {each.size} "
+            f"| {how} | {each.checked or ''} |\n"
+        )
+    cog.out("\n`make history` takes those with a star.\n")
 
 
 def collector_settings() -> None:

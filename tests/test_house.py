@@ -50,10 +50,11 @@ ROOMS = {
     "collector.check": "collector.base collector.dataset collector.codec collector.journal gpuhash.core",
     "collector.status": "collector.base collector.dataset collector.journal collector.check",
     "collector.external": "collector.base collector.dataset",
+    "collector.fetch": "collector.base collector.dataset collector.external",
     "collector.regtest": "collector.base collector.dataset collector.node gpuhash.core",
     "collector.cli": "collector.base collector.dataset collector.node collector.journal collector.service "
     "collector.monitor collector.backfill collector.check collector.compaction collector.external "
-    "collector.regtest collector.status",
+    "collector.fetch collector.regtest collector.status",
     "analysis.base": "",
     "analysis.stats": "",
     "analysis.attribution": "analysis.base",

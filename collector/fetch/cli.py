@@ -1,0 +1,187 @@
+"""The command `pool-collector fetch`."""
+
+import datetime as dt
+import difflib
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+from collector.config import load_settings
+from collector.dataset.open import Dataset
+from collector.errors import FetchError, SettingsError
+from collector.fetch.data_sets import DataSet, load_lists
+from collector.log import printable
+
+if TYPE_CHECKING:
+    from collector.fetch.run import Outcome
+
+CACHE: Final = Path("data/fetched")
+
+
+def fetch(  # noqa: PLR0917 - typer passes every option by name
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of data sets; without a name, all are listed.")
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Take every data set that `make history` uses.")
+    ] = False,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Folder of the dataset; by default data/dataset.")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Folder for what is downloaded.")] = CACHE,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the files after the import, and do not download them again.")
+    ] = False,
+    download_only: Annotated[
+        bool, typer.Option("--download-only", help="Download and check, but import nothing.")
+    ] = False,
+    first: Annotated[
+        str | None, typer.Option("--from", help="First day (YYYY-MM-DD) of data sets with a file per day.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last day, which is included.")] = None,
+    lists: Annotated[
+        list[Path] | None,
+        typer.Option("--list", help="List of your own (TOML), in place of the built-in one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="List the data sets as one JSON array.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+) -> None:
+    """Download public data sets, check them, and import them. It can be stopped and run again."""
+    from collector.fetch.run import Fetch  # noqa: PLC0415 - loads requests, which the start of other commands need not
+
+    known = load_lists(lists or [])
+    chosen = _chosen(known, names or [], is_history=history)
+    if not chosen:
+        _show(known, as_json=as_json)
+        return
+    days = _day(first, "--from"), _day(last, "--to")
+    if days[0] and days[1] and days[0] > days[1]:
+        raise typer.BadParameter(f"--from {first} is after --to {last}")
+    settings = load_settings(config, dataset=dataset, chain="main")
+    into = None if download_only else Dataset.open(settings.dataset, "main", create=True)
+    with _ctrl_c_in_one_line(), DownloadView(Console(stderr=True)) as view:
+        outcomes = Fetch(cache, into, is_kept=keep, watch=view).fetch(chosen, *days)
+    _tell(outcomes, is_history=history)
+
+
+class DownloadView:
+    """Shows a bar for each file in a terminal; elsewhere a line per file, or nothing for very many."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def begin(self, name: str, number: int, total: int) -> None:
+        """Show that file `number` of `total` begins."""
+        shown = f"{name} ({number} of {total})" if total > 1 else name
+        if not self._console.is_terminal:
+            self._console.print(f"fetching {shown}", highlight=False, markup=False, soft_wrap=True)
+            return
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(shown, total=None)
+
+    def arrived(self, n_bytes: int, total: int | None) -> None:
+        """Show how many bytes of the file are here."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=n_bytes, total=total)
+
+
+def _tell(outcomes: "Sequence[Outcome]", *, is_history: bool) -> None:
+    """Print what came of each data set; raise FetchError if nothing came, or not all that was named."""
+    for outcome in outcomes:
+        for line in outcome.lines():
+            print(printable(line), file=sys.stderr if ": " in line and not outcome.is_fetched else sys.stdout)
+    n_failed = sum(not outcome.is_fetched for outcome in outcomes)
+    n_incomplete = sum(bool(outcome.problems) for outcome in outcomes)
+    if n_failed == len(outcomes):
+        raise FetchError("nothing could be fetched; is this machine connected, and are the addresses right?")
+    if n_incomplete and not is_history:
+        raise FetchError(f"{n_incomplete} of {len(outcomes)} data sets are not complete; run it again later")
+
+
+@contextmanager
+def _ctrl_c_in_one_line() -> Iterator[None]:
+    """End the command with one line of text and status 130 when the user presses Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped; what has arrived stays: run the same command to go on", file=sys.stderr)
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def _chosen(known: Mapping[str, DataSet], names: list[str], *, is_history: bool) -> list[DataSet]:
+    """Return the data sets that a call asks for; raise SettingsError for a name that no list has."""
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; do you mean {close[0]}?" if close else ""
+            raise SettingsError(
+                f"no data set {printable(name)!r}{hint} `pool-collector fetch` lists them all"
+            )
+    wanted = dict.fromkeys(names)
+    if is_history:
+        wanted |= dict.fromkeys(name for name, each in known.items() if each.history)
+        if not wanted:
+            raise SettingsError("no data set of the list has `history = true`")
+    return [known[name] for name in wanted]
+
+
+def _day(text: str | None, option: str) -> dt.date | None:
+    if text is None:
+        return None
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} {text!r} is no day like 2025-03-01") from None
+
+
+def _show(known: Mapping[str, DataSet], *, as_json: bool) -> None:
+    """Print the list of data sets."""
+    if as_json:
+        print(json.dumps([each.model_dump(mode="json") for each in known.values()], indent=1))
+        return
+    for each in known.values():
+        mark = " (in `make history`)" if each.history else ""
+        print(f"{each.name}{mark}: {printable(each.what)}")
+        print(f"  by {printable(each.publisher)}, {printable(each.homepage)}")
+        print(f"  licence: {printable(each.licence)}")
+        print(f"  size: {printable(each.size)}; {_how_checked(each)}")
+        print(f"  feeds: {printable(each.feeds)}")
+        if each.note:
+            print(f"  note: {printable(each.note)}")
+    print("\nfetch one with: pool-collector fetch NAME --dataset FOLDER")
+
+
+def _how_checked(data_set: DataSet) -> str:
+    """Say how a download of this data set is checked, and when its content was last compared."""
+    if all(file.is_pinned or file.sums_url for file in data_set.file):
+        how = "the content is checked against the publisher's digest"
+    else:
+        how = "the publisher has no digest: the content is checked by reading it"
+    return how + (f" (compared on {data_set.checked})" if data_set.checked else "")

@@ -1,0 +1,88 @@
+"""Unpack a downloaded file within bounds, and refuse a web page that stands where the data should be."""
+
+import gzip
+import lzma
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from collector.errors import FetchError
+from collector.fetch.data_sets import RemoteFile, form_of
+
+MOST_UNPACKED_BYTES: Final = 1 << 30  # what an import reads at most
+MOST_MEMBERS: Final = 100_000
+CHUNK_BYTES: Final = 1 << 20
+START_BYTES: Final = 512
+WEB_PAGE: Final = (b"<!doctype html", b"<html", b"<head", b"<script")
+
+
+class Readable(Protocol):
+    """Is read in pieces of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes, and none at the end."""
+
+
+@contextmanager
+def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BYTES) -> Iterator[Path]:
+    """Yield the path of the data in a downloaded file during the `with` block.
+
+    A `.gz` or `.tar.gz` is unpacked into a folder beside it, which is removed afterwards. Raises FetchError
+    for a web page, for a damaged archive, and for one that unfolds to more than `most_bytes`.
+    """
+    form = form_of(file)
+    if form == "plain":
+        _refuse_web_page(file, path)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=path.parent) as folder:
+        name = file.member.rpartition("/")[2] if form == "tar" else path.name.removesuffix(".gz")
+        target = Path(folder) / name
+        try:
+            if form == "tar":
+                _unpack_member(file, path, target, most_bytes)
+            else:
+                with gzip.open(path) as content:
+                    _copy(file, content, target, most_bytes)
+        except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+            _refuse_web_page(file, path)
+            raise FetchError(f"{file.url} cannot be unpacked: {error}") from None
+        _refuse_web_page(file, target)
+        yield target
+
+
+def _unpack_member(file: RemoteFile, path: Path, target: Path, most_bytes: int) -> None:
+    """Copy the one member of a .tar.gz whose path ends in `file.member`; nothing else is unpacked."""
+    with tarfile.open(path, mode="r|gz") as archive:
+        for number, member in enumerate(archive):
+            if number == MOST_MEMBERS:
+                raise FetchError(f"{file.url} holds more than {MOST_MEMBERS:,} files; it is not used")
+            if member.isfile() and f"/{member.name}".endswith(f"/{file.member}"):
+                content = archive.extractfile(member)
+                assert content is not None  # noqa: S101 - it is a file
+                _copy(file, content, target, most_bytes)
+                return
+    raise FetchError(f"{file.url} holds no file {file.member}")
+
+
+def _copy(file: RemoteFile, content: Readable, target: Path, most_bytes: int) -> None:
+    n_bytes = 0
+    with target.open("wb") as out:
+        while chunk := content.read(CHUNK_BYTES):
+            n_bytes += len(chunk)
+            if n_bytes > most_bytes:
+                raise FetchError(f"{file.url} unfolds to more than {most_bytes:,} bytes; it is not used")
+            out.write(chunk)
+
+
+def _refuse_web_page(file: RemoteFile, path: Path) -> None:
+    with path.open("rb") as content:
+        start = content.read(START_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith(WEB_PAGE):
+        raise FetchError(
+            f"{file.url} is a web page, not the data: a login, an error page, or the file has moved"
+        )

@@ -1,0 +1,147 @@
+"""Download data sets into the cache, check them, and import them; one that fails does not stop the others."""
+
+import datetime as dt
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder
+from collector.dataset.open import Dataset
+from collector.errors import CollectorError, DecodeError, FetchError, NotWritable
+from collector.external.providers import read_files
+from collector.external.store import ImportFile, Origin, read_import, store_import
+from collector.fetch.contents import unpacked
+from collector.fetch.data_sets import FILES, DataSet, RemoteFile
+from collector.fetch.download import Downloader
+
+MOST_TOLD: Final = 3  # problems of one data set that are told; the rest are counted
+
+
+class Watch(Protocol):
+    """Is told how far a download is."""
+
+    def begin(self, name: str, number: int, total: int) -> None:
+        """Hear that file `number` of `total` begins; it is called `name`."""
+
+    def arrived(self, n_bytes: int, total: int | None) -> None:
+        """Hear how many bytes of the file are here, and its size if it is stated."""
+
+
+@dataclass
+class Outcome:
+    """Says what came of one data set."""
+
+    name: str
+    n_files: int = 0  # that are here and right
+    n_bytes: int = 0
+    n_rows: int = 0  # in those files
+    n_new: int = 0  # rows that the dataset did not have
+    folder: Path | None = None  # of files that another command reads
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_fetched(self) -> bool:
+        """Return whether at least one file was fetched and, where it can be, imported."""
+        return self.n_files > 0
+
+    def lines(self) -> list[str]:
+        """Return what happened as lines of text."""
+        done = f"{self.name}: {_n(self.n_files, 'file')}, {self.n_bytes:,} bytes"
+        if self.folder is None:
+            done += f"; {_n(self.n_rows, 'row')}, {self.n_new:,} of them new"
+        else:
+            done += f"; in {self.folder}"
+        lines = [done] if self.is_fetched else []
+        lines += [f"{self.name}: {problem}" for problem in self.problems[:MOST_TOLD]]
+        if len(self.problems) > MOST_TOLD:
+            lines.append(f"{self.name}: and {len(self.problems) - MOST_TOLD} more files that failed")
+        return lines
+
+
+@dataclass
+class Fetch:
+    """Fetches data sets into one cache and one dataset; `dataset` is None if nothing is to be imported."""
+
+    cache: Path
+    dataset: Dataset | None
+    is_kept: bool  # files stay in the cache after their import
+    watch: Watch
+    downloader: Downloader = field(default_factory=Downloader)
+
+    def fetch(
+        self, data_sets: Sequence[DataSet], first: dt.date | None, last: dt.date | None
+    ) -> list[Outcome]:
+        """Fetch the data sets one after the other, and return what came of each.
+
+        `first` and `last` are the days to take of those that have a file for each day. Raises NotWritable if
+        the cache cannot be written, and DatasetError while another fetch uses it.
+        """
+        try:
+            make_folder(self.cache)
+        except OSError as error:
+            raise NotWritable(f"cannot make the folder {self.cache}: {error.strerror}") from None
+        with lock_taken(
+            self.cache / FOLDER_LOCK, f"another fetch is using {self.cache}; wait until it has ended"
+        ):
+            return [self._fetch_one(each, each.days(first, last)) for each in data_sets]
+
+    def _fetch_one(self, data_set: DataSet, days: Sequence[dt.date]) -> Outcome:
+        outcome = Outcome(data_set.name)
+        folder = self.cache / data_set.name
+        make_folder(folder)
+        if data_set.kind == FILES or self.dataset is None:
+            outcome.folder = folder
+        files = list(data_set.files_of(days))
+        pause = threading.Event()
+        for number, file in enumerate(files, start=1):
+            if number > 1 and data_set.pause_s:
+                pause.wait(data_set.pause_s)
+            self.watch.begin(f"{data_set.name}/{file.file_name}", number, len(files))
+            try:
+                self._fetch_file(data_set, file, folder, outcome)
+            except NotWritable:
+                raise
+            except CollectorError as error:
+                outcome.problems.append(str(error))
+        if not any(folder.iterdir()):
+            folder.rmdir()
+        return outcome
+
+    def _fetch_file(self, data_set: DataSet, file: RemoteFile, folder: Path, outcome: Outcome) -> None:
+        """Download one file and import it; a file whose content is refused is removed from the cache."""
+        got = self.downloader.download(file, folder, self.watch.arrived)
+        try:
+            with unpacked(file, got.path) as content:
+                if self.dataset is not None and data_set.kind != FILES:
+                    stored = store_import(self.dataset, _read(data_set, file, content))
+                    outcome.n_rows += stored.n_rows
+                    outcome.n_new += stored.n_new
+        except (FetchError, DecodeError):
+            got.path.unlink()  # the server may send better next time
+            raise
+        outcome.n_files += 1
+        outcome.n_bytes += got.size_bytes
+        if not self.is_kept and outcome.folder is None:
+            got.path.unlink()
+
+
+def _read(data_set: DataSet, file: RemoteFile, content: Path) -> ImportFile:
+    """Read a downloaded file into rows, with its address and licence; raise what the import raises."""
+    if data_set.provider:
+        [read] = read_files(
+            [content],
+            data_set.provider,
+            kind=data_set.kind or None,
+            source=file.source or data_set.source,
+            licence=data_set.licence,
+            url=file.url,
+        )
+        return read
+    origin = Origin(file.source or data_set.source or "", data_set.licence, file.url)
+    return read_import(data_set.kind, content, origin, currency=data_set.currency)
+
+
+def _n(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
