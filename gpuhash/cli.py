@@ -1,9 +1,11 @@
 """Define the gpuhash command, which hashes files, checks backends and measures speed and energy."""
 
 import logging
+import math
 import os
 import sys
 from dataclasses import asdict
+from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +17,7 @@ from rich.console import Console
 from gpuhash import chain, hashing
 from gpuhash import check as checks
 from gpuhash.backend import choose
+from gpuhash.chain_rules import CHAINS, PERIOD
 from gpuhash.cuda_device import devices
 from gpuhash.errors import BackendUnavailableError, GpuhashError, WrongHashError
 from gpuhash.measure import cli as cli_bench
@@ -40,6 +43,16 @@ def _show_version(wanted: bool) -> None:
             version = "of unknown version: run from a folder, not installed"
         typer.echo(f"gpuhash {version}")
         raise typer.Exit
+
+
+class ChainName(StrEnum):
+    """Lists the chains whose rules for headers are known."""
+
+    MAIN = "main"
+    TESTNET = "testnet"
+    TESTNET4 = "testnet4"
+    SIGNET = "signet"
+    REGTEST = "regtest"
 
 
 BackendOption = Annotated[str, typer.Option(help="auto, cuda, cpu or reference.")]
@@ -80,18 +93,31 @@ def info() -> None:
 
 
 @app.command()
-def verify(
+def verify(  # noqa: PLR0917 - typer passes every option by name
     file: Annotated[Path, typer.Argument(help="File to read, or - for standard input.")],
     algorithm: Annotated[str, typer.Option(help="sha256d, sha256, keccak256 or sha3-256.")] = "sha256d",
     headers: Annotated[
         bool, typer.Option("--headers", help="Read 80-byte block headers; check work and links.")
     ] = False,
+    chain_name: Annotated[
+        ChainName | None,
+        typer.Option(
+            "--chain",
+            help="With --headers: check limit, retargets, times and first block by the rules of this chain.",
+        ),
+    ] = None,
+    first_height: Annotated[int, typer.Option(min=0, help="With --chain: height of the first header.")] = 0,
     backend: BackendOption = "auto",
 ) -> None:
     """Print the digest of FILE, or check that its block headers carry their work and form a chain."""
+    if not headers and (chain_name is not None or first_height):
+        raise typer.BadParameter("--chain and --first-height are about headers: add --headers")
+    if first_height and chain_name is None:
+        raise typer.BadParameter("--first-height is of use only with --chain")
     data = np.frombuffer(_read(file), np.uint8)
     if headers:
-        _verify_headers(data, backend)
+        at = chain.Position(rules=CHAINS[chain_name], first_height=first_height) if chain_name else None
+        _verify_headers(data, at, backend)
         return
     limits_of_one = np.array([0, len(data)])
     digest = hashing.hash_batch(algorithm, (data, limits_of_one), backend=backend)[0].tobytes()
@@ -135,16 +161,22 @@ def show_limits(
     Console(width=160).print(tables.of_limits(rows, sm, mhz))
 
 
-def _verify_headers(data: Bytes, backend: str) -> None:
+def _verify_headers(data: Bytes, at: chain.Position | None, backend: str) -> None:
     matrix = chain.split_headers(data)
     if len(matrix) == 0:
         raise GpuhashError("there is no header: the input is empty")
-    faults = chain.header_faults(matrix, backend=backend)
+    faults = chain.header_faults(matrix, at=at, backend=backend)
     for fault in faults:
-        typer.echo(f"header {fault.index}: {fault.reason}", err=True)
+        name = f"header {fault.index}" if at is None else f"height {at.first_height + fault.index}"
+        typer.echo(f"{name}: {fault.reason}", err=True)
     if faults:
         raise GpuhashError(f"{len(faults)} faults in {len(matrix)} headers")
-    typer.echo(f"{len(matrix)} headers: every hash is at most its target, every link holds")
+    said = f"{len(matrix)} headers: every hash is at most its target, every link holds"
+    if at is not None:
+        last = at.first_height + len(matrix) - 1
+        n_retargets = max(0, last // PERIOD - math.ceil(at.first_height / PERIOD))
+        said += f", every target and time follows the rules of {at.rules.name} ({n_retargets} retargets)"
+    typer.echo(said)
 
 
 def _read(file: Path) -> bytes:

@@ -84,6 +84,22 @@ def test_headers_that_form_a_chain_pass(run: Run, tmp_path: Path) -> None:
     assert (status, out) == (0, "2 headers: every hash is at most its target, every link holds\n")
 
 
+def test_headers_are_held_to_the_rules_of_a_chain(run: Run, tmp_path: Path) -> None:
+    """Blocks 0 and 1 belong to main, and to no other chain; the options need each other."""
+    path = tmp_path / "headers"
+    path.write_bytes(bytes.fromhex(GENESIS + BLOCK_1))
+
+    status, out, _ = run("verify", "--headers", str(path), "--chain", "main")
+    assert (status, "every target and time follows the rules of main (0 retargets)" in out) == (0, True)
+    status, _, err = run("verify", "--headers", str(path), "--chain", "signet")
+    assert (status, "height 0: hash 000000000019d6689c" in err) == (1, True)
+    status, _, err = run("verify", "--headers", str(path), "--chain", "regtest", "--first-height", "9")
+    assert (status, "height 10: target 0x1d00ffff is stated, 0x207fffff is required" in err) == (1, True)
+    assert run("verify", str(path), "--chain", "main")[0] == 2
+    assert run("verify", "--headers", str(path), "--first-height", "9")[0] == 2
+    assert run("verify", "--headers", str(path), "--chain", "moon")[0] == 2
+
+
 def test_headers_that_are_wrong_fail_one_by_one(run: Run, tmp_path: Path) -> None:
     """A flipped bit breaks the work of its header and the link from the next."""
     data = bytearray.fromhex(GENESIS + BLOCK_1)
