@@ -12,7 +12,9 @@ says so.
 
 A frame larger than any block is refused. libzmq then closes the connection, as it does for anything that is
 not ZMTP, and never opens it again. So the receiver notes why the connection ended and opens a new one; the
-pauses grow while this repeats.
+pauses grow while this repeats. libzmq bounds a frame and not the number of frames of a message, and gives us
+a message only when it is complete. So when this process uses too much memory, a message that never ends is
+the cause: the receiver closes its connections, which drops that message, and opens them again after a pause.
 
 `collector.receive.source` starts it as `python -m collector.receive.process SETUP`, with SETUP in JSON. It
 answers with one line: `connected`, or `silent` and the addresses that did not answer. Then it reads commands
@@ -22,7 +24,9 @@ the collector waits for that. It ends when its input ends, which is when the col
 what has reached this machine by then still goes into the ring.
 """
 
+import ctypes
 import json
+import mmap
 import os
 import signal
 import sys
@@ -49,6 +53,7 @@ RECONNECT_MS: Final = (100, 5000)  # the first and the longest wait between atte
 # A block has at most 4,000,000 bytes: MAX_BLOCK_SERIALIZED_SIZE in Bitcoin Core's consensus.h. Twice as much
 # leaves a margin, and bounds what one frame can take of our memory.
 MAX_FRAME_BYTES: Final = 2 * 4_000_000
+MAX_MEMORY_BYTES: Final = 256 << 20  # of this process without the ring; it usually has some 30 MB
 ABANDON_S: Final = 0.5  # libzmq reports at once that it will reconnect; after so long it will not
 RENEW_S: Final = (1.0, 60.0)  # the first and the longest wait before we open such a connection again
 DRAIN_S: Final = 2.0  # the longest time it goes on receiving after the end of its input
@@ -62,6 +67,7 @@ class Setup(NamedTuple):
     endpoints: dict[str, str]  # topic -> address
     queue_limit: int  # the most records that may wait in the ring
     timeout_s: float  # the time in which every endpoint must shake hands
+    memory_bytes: int = MAX_MEMORY_BYTES  # above this, all connections are closed and opened again
 
 
 class Receiver:
@@ -71,6 +77,7 @@ class Receiver:
         self._endpoints = setup.endpoints
         self._queue_limit = setup.queue_limit
         self._timeout_s = setup.timeout_s
+        self._memory_bytes = setup.memory_bytes
         self._topics = {topic.encode(): topic for topic in setup.endpoints}
         self._expected: dict[str, int] = {}
         self._reconnected: set[str] = set()  # topics without a message since we renewed their connection
@@ -139,6 +146,7 @@ class Receiver:
                 event = recv_monitor_message(self._monitor)
                 self._follow_connection(event["event"], event["endpoint"].decode())
             self._renew_abandoned()
+            self._limit_memory()
             if _INPUT in ready:
                 commands = os.read(_INPUT, 1 << 16).decode()
                 if not commands:
@@ -222,13 +230,33 @@ class Receiver:
         for endpoint in [each for each, at_s in self._abandoned_at_s.items() if at_s <= now_s]:
             del self._abandoned_at_s[endpoint]
             detail = f"{endpoint} sent a frame above {MAX_FRAME_BYTES} bytes, or what is not ZMTP"
-            self._note_connection("reconnect", endpoint, detail)
-            if now_s - self._connected_at_s.get(endpoint, now_s) > RENEW_S[1]:
-                self._pauses[endpoint].reset()
-            self._renew_at_s[endpoint] = now_s + self._pauses[endpoint].next_s()
-            self._wake()
+            self._renew_later(endpoint, detail)
         for endpoint in [each for each, at_s in self._renew_at_s.items() if at_s <= now_s]:
             self._open_again(endpoint)
+
+    def _renew_later(self, endpoint: str, detail: str) -> None:
+        """Note why a connection has ended, and choose when to open it again: the pauses grow."""
+        now_s = time.monotonic()
+        self._note_connection("reconnect", endpoint, detail)
+        if now_s - self._connected_at_s.get(endpoint, now_s) > RENEW_S[1]:
+            self._pauses[endpoint].reset()
+        self._renew_at_s[endpoint] = now_s + self._pauses[endpoint].next_s()
+        self._wake()
+
+    def _limit_memory(self) -> None:
+        """Close every connection when this process uses too much memory; they are opened again later."""
+        if own_memory_bytes() <= self._memory_bytes:
+            return
+        trim_memory()  # of connections that were closed before
+        used_bytes = own_memory_bytes()
+        if used_bytes <= self._memory_bytes:
+            return
+        for endpoint in set(self._endpoints.values()) - self._renew_at_s.keys():
+            self._abandoned_at_s.pop(endpoint, None)
+            with suppress(zmq.ZMQError):
+                self._socket.disconnect(endpoint)
+            detail = f"{endpoint}: the receiver used {used_bytes >> 20} MiB; a message of the node had no end"
+            self._renew_later(endpoint, detail)
 
     def _begin_ring(self, path: Path) -> None:
         """Open the ring at `path`, and put into it what was received before."""
@@ -325,6 +353,22 @@ class Receiver:
         """
         detail = f"{self._dropped.pop(topic)} messages found our queue full"
         self._note(Notice("overflow", topic, now_ns, detail))
+
+
+def own_memory_bytes() -> int:
+    """Return how much memory this process uses that it shares with no other; 0 where there is no /proc."""
+    try:
+        _, resident, shared, *_ = Path("/proc/self/statm").read_bytes().split()
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * mmap.PAGESIZE
+
+
+def trim_memory() -> None:
+    """Give the memory that the C library has freed and kept back to the system; only glibc can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def main(arguments: Sequence[str]) -> int:

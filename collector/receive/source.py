@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from collector.errors import NodeUnavailable
-from collector.receive.process import Setup
+from collector.receive.process import MAX_MEMORY_BYTES, Setup
 from collector.receive.records import Notice
 from collector.receive.ring import MAX_TAKEN, Ring
 
@@ -52,6 +52,7 @@ class MessageSource:
         *,
         inbox: "queue.SimpleQueue[Any]",
         queue_limit: int = 200_000,
+        memory_bytes: int = MAX_MEMORY_BYTES,
     ) -> None:
         self.subscribed_at_us = 0  # wall clock: when the node certainly had our subscription
         # The owner of the inbox sets these two.
@@ -63,6 +64,7 @@ class MessageSource:
         self._endpoints = dict(endpoints)
         self._inbox = inbox
         self._queue_limit = queue_limit
+        self._memory_bytes = memory_bytes  # of the receiver
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._is_ending = False  # `end` was called: receive no more
@@ -73,7 +75,7 @@ class MessageSource:
 
         Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`.
         """
-        setup = json.dumps(Setup(self._endpoints, self._queue_limit, timeout_s)._asdict())
+        setup = json.dumps(Setup(self._endpoints, self._queue_limit, timeout_s, self._memory_bytes)._asdict())
         # -P: do not import a folder named `collector` from the user's working directory.
         command = [sys.executable, "-P", "-m", "collector.receive.process", setup]
         self._process = subprocess.Popen(  # noqa: S603 - our own module; the addresses are data, no shell

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,65 @@ def test_a_frame_too_large_ends_the_connection_with_a_reason(
     assert f"a frame above {MAX_FRAME_BYTES} bytes" in items[1].detail
     (peak_kib,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
     assert peak_kib < 150 << 10
+
+
+class EndlessPublisher:
+    """Speaks ZMTP 3.0 as a publisher, and sends a message of empty frames until the connection ends."""
+
+    GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+    MORE_TO_COME = b"\x01\x00"
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        self.n_connections = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening; the connections end with their clients."""
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._server.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            self.n_connections += 1
+            with connection, suppress(OSError):
+                connection.sendall(self.GREETING + b"\x04" + bytes([len(self.READY)]) + self.READY)
+                # The subscription comes after the handshake, and may be cut by the end of the connection.
+                received = connection.recv(1 << 10)
+                while b"rawtx" not in received and (more := connection.recv(1 << 10)):
+                    received += more
+                while True:
+                    connection.sendall(self.MORE_TO_COME * 10_000)
+
+
+def test_a_message_that_never_ends_does_not_take_the_memory(tmp_path: Path) -> None:
+    """A receiver above its limit of memory closes the connection with a reason, and opens it again."""
+    limit_bytes = 100 << 20
+    endless = EndlessPublisher()
+    inbox: Inbox = queue.SimpleQueue()
+    source = MessageSource("alpha", "s1", {"rawtx": endless.endpoint}, inbox=inbox, memory_bytes=limit_bytes)
+    try:
+        source.connect()
+        source.start_forwarding(ring_for(source, tmp_path))
+        lost, back, lost_again = take(inbox, 3)
+        assert source._process is not None
+        status = Path(f"/proc/{source._process.pid}/status").read_text()
+    finally:
+        source.stop()
+        endless.close()
+    assert [lost.reason, back.reason, lost_again.reason] == ["reconnect", "connected", "reconnect"]
+    assert "a message of the node had no end" in lost.detail
+    assert endless.n_connections >= 2
+    (peak_kib,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
+    assert peak_kib << 10 < 4 * limit_bytes
 
 
 def test_a_peer_that_is_no_publisher_is_named(tmp_path: Path) -> None:
