@@ -187,12 +187,18 @@ def report(
 def replicate(
     study: Annotated[Study, typer.Argument(help="Which study: `paper` is arXiv:1902.07549.")],
     data: Annotated[Path, typer.Option(help="Folder or clone with the files of its authors.")],
+    arrivals: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File of block arrivals (height, hash, ms) in the paper's window; may be repeated."
+        ),
+    ] = None,
     format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
     from analysis.replication import paper, statement  # noqa: PLC0415 - fits take a second to import
 
-    found = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()))
+    found = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()), arrivals or ())
     if format_ is Format.TABLE:
         statement.write_statements(found, sys.stdout, shutil.get_terminal_size().columns)
     else:

@@ -3,7 +3,7 @@
 Each statement gets the paper's figure, our figure for the same thing, and a verdict.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,8 @@ import duckdb
 from analysis.attribution.rules import RuleSet
 from analysis.database import connect
 from analysis.replication import conference, economy
+from analysis.replication.arrivals import load_arrivals
+from analysis.replication.empty_blocks import empty_intervals
 from analysis.replication.published import load
 from analysis.replication.statement import CheckedStatement, interval, one_row, percent
 
@@ -36,14 +38,16 @@ TOP_3_OF_RUNS: Final = """
 """
 
 
-def replicate(folder: Path, rules: RuleSet) -> list[CheckedStatement]:
+def replicate(folder: Path, rules: RuleSet, arrivals: Sequence[Path] = ()) -> list[CheckedStatement]:
     """Check every statement of the paper on the authors' files in `folder`.
 
-    The rules serve only to merge labels that are names of one pool. Raises PublishedDataError if a file is
-    missing or is not the published one.
+    The rules serve only to merge labels that are names of one pool. `arrivals` are files of block arrivals,
+    which the statement on empty blocks needs; the first of them counts most. Raises PublishedDataError if a
+    file is missing or is not the published one.
     """
     with connect() as connection:
         load(connection, folder)
+        load_arrivals(connection, arrivals)
         connection.execute("CREATE TABLE slugs (name VARCHAR, slug VARCHAR)")
         connection.executemany("INSERT INTO slugs VALUES (?, ?)", list(rules.slug_of_name.items()))
         return [finding for statement in STATEMENTS for finding in statement(connection)]
@@ -170,26 +174,6 @@ def _top_3(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     )
 
 
-def _empty(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    rows = connection.execute(
-        """
-        SELECT label, count(*) FILTER (WHERE n_tx = 1) AS n_empty, count(*)
-        FROM paper_sizes GROUP BY label ORDER BY n_empty DESC, label
-        """
-    ).fetchall()
-    n_empty, n_blocks = (sum(row[place] for row in rows) for place in (1, 2))
-    pools = ", ".join(f"{label} {empty:,} of {blocks:,}" for label, empty, blocks in rows)
-    yield CheckedStatement(
-        statement="Intervals before empty blocks are significantly shorter",
-        paper="significantly lower",
-        ours=f"none; {n_empty:,} of {n_blocks:,} blocks of four pools are empty"
-        f" ({percent(n_empty / n_blocks)}, {interval(n_empty, n_blocks)}): {pools}",
-        verdict="cannot be replicated",
-        reason="The files have no block times, neither of arrival nor of the header. The mart"
-        " empty_intervals measures it on your own dataset.",
-    )
-
-
 def _feerates(_connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     for statement, figure in (
         ("Of the X best-paying transactions, a block takes", "about 90 %"),
@@ -220,6 +204,6 @@ STATEMENTS: Final[tuple[Callable[[duckdb.DuckDBPyConnection], Iterator[CheckedSt
     economy.threshold,
     conference.unit_cost,
     economy.halving,
-    _empty,
+    empty_intervals,
     _feerates,
 )

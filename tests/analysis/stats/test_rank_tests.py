@@ -89,3 +89,28 @@ def test_corrected_p_values_rarely_name_anybody_where_nobody_differs() -> None:
         tests = [rank_tests.rank_test(values[pools == pool], values[pools != pool]) for pool in range(12)]
         n_named += min(rank_tests.holm([test.p_value for test in tests if test])) < 0.05
     assert n_named <= 30
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 0.1])
+def test_the_interval_of_the_effect_holds_it(factor: float) -> None:
+    """In 95 % of samples with many ties the interval holds the effect that a huge sample shows."""
+    draw = np.random.default_rng(11)
+
+    def sample(mean: float, n: int) -> Any:
+        return np.floor(draw.exponential(mean, n))
+
+    whole = rank_tests.rank_test(sample(20 * factor, 200_000), sample(20, 200_000))
+    assert whole is not None
+    n_held = 0
+    for _ in range(400):
+        bounds = rank_tests.rank_biserial_interval(sample(20 * factor, 40), sample(20, 200))
+        assert bounds is not None
+        n_held += bounds.low <= whole.rank_biserial <= bounds.high
+
+    assert 0.91 <= n_held / 400 <= 0.98
+
+
+def test_the_effect_of_samples_apart_has_no_interval() -> None:
+    """Samples that do not overlap, or have one value, do not tell the width of an interval."""
+    assert rank_tests.rank_biserial_interval(np.array([1.0, 2.0]), np.array([3.0, 4.0])) is None
+    assert rank_tests.rank_biserial_interval(np.array([1.0]), np.array([3.0, 0.0])) is None
