@@ -24,13 +24,9 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Annotated, Any, Final, Literal
 
-import sqlglot
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
 
 from analysis.errors import CatalogError
-from collector.dataset.schema import TABLES
 
 Layer = Literal["staging", "marts", "checks"]
 Severity = Literal["fail", "warn"]
@@ -80,7 +76,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """Describes one SQL file: what its head says, its query, and the relations that the query reads."""
+    """Describes one SQL file: what its head says, and its query."""
 
     name: str
     layer: Layer
@@ -93,7 +89,14 @@ class Model:
     parameters: Mapping[str, Parameter]
     columns: tuple[Column, ...]
     sql: str
-    references: frozenset[str]
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Return the names of the relations that the query reads.
+
+        Raises CatalogError where it is not exactly one SELECT.
+        """
+        return _references(f"sql/{self.layer}/{self.name}.sql", self.sql)
 
 
 @dataclass(frozen=True)
@@ -140,18 +143,27 @@ class Catalog:
 
 @cache
 def load_catalog() -> Catalog:
-    """Read every SQL file of this package, once per process.
+    """Read every SQL file of this package and find the order of a build, once per process.
 
     Raises CatalogError with the name of a faulty file.
     """
+    macros = resources.files("analysis") / "sql" / MACROS
+    return Catalog(models=tuple(_ordered(read_models())), macros=macros.read_text(encoding="utf-8"))
+
+
+@cache
+def read_models() -> tuple[Model, ...]:
+    """Read every SQL file of this package, sorted by layer and name; their queries are not looked into.
+
+    Raises CatalogError with the name of a file whose head is faulty.
+    """
     root = resources.files("analysis") / "sql"
-    texts = {
-        (layer, file.name): file.read_text(encoding="utf-8")
+    return tuple(
+        read_model(layer, file.name, file.read_text(encoding="utf-8"))
         for layer in LAYERS
         for file in sorted((root / layer).iterdir(), key=lambda entry: entry.name)
         if file.name.endswith(".sql")
-    }
-    return catalog_of(texts, (root / MACROS).read_text(encoding="utf-8"))
+    )
 
 
 def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
@@ -164,7 +176,7 @@ def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Cata
 
 
 def read_model(layer: Layer, file_name: str, text: str) -> Model:
-    """Read the text of one SQL file. Raises CatalogError where its head or its query breaks a rule."""
+    """Read the text of one SQL file. Raises CatalogError where its head breaks a rule."""
     where = f"sql/{layer}/{file_name}"
     head_text, sql = _split(where, text)
     try:
@@ -189,7 +201,6 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         parameters=head.parameters,
         columns=columns,
         sql=sql,
-        references=_references(where, sql),
     )
 
 
@@ -226,8 +237,13 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
         raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")
 
 
+@cache
 def _references(where: str, sql: str) -> frozenset[str]:
     """Return the names of the relations that a query reads, without its common table expressions."""
+    import sqlglot  # noqa: PLC0415 - loads slowly, and only a build needs the order of the models
+    from sqlglot import exp  # noqa: PLC0415 - as above
+    from sqlglot.optimizer.scope import traverse_scope  # noqa: PLC0415 - as above
+
     try:
         statements: list[Any] = sqlglot.parse(sql, dialect=DIALECT)
     except sqlglot.ParseError as error:
@@ -248,6 +264,8 @@ def _ordered(models: Iterable[Model]) -> list[Model]:
     Raises CatalogError for two relations of one name, for a relation that is read but does not exist, and for
     models that read each other in a circle.
     """
+    from collector.dataset.schema import TABLES  # noqa: PLC0415 - loads pyarrow, and only a build needs it
+
     by_name: dict[str, Model] = {}
     for model in models:
         if model.name in by_name or model.name in TABLES or model.name in INPUTS:

@@ -6,33 +6,34 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from importlib import metadata
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import duckdb
-import pyarrow as pa
 import typer
-from rich.console import Console
 
-from analysis import duckdb_client, engine, row_output
-from analysis.attribution.rules import default_rules_dir, load_rules
-from analysis.catalog import Layer, load_catalog
-from analysis.checks import CheckResult, read_results
-from analysis.database import ask, open_database
+from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database
 from analysis.errors import AnalysisError, DatabaseError
-from analysis.marts import check_relation
-from analysis.raw_views import raw_files_locked
+from analysis.relations import check_relation, relation_names
+from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from gpuhash.command_group import CommandGroup
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from analysis import engine
+    from analysis.checks import CheckResult
+    from analysis.row_output import Row
 
 TABLE_ROWS = 40
-LISTED_LAYERS: tuple[Layer, ...] = ("marts", "staging", "checks")
+LISTED_LAYERS = ("marts", "staging", "checks")
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Answer questions about mining pools in SQL over the collector's dataset.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -51,18 +52,21 @@ class Study(StrEnum):
     PAPER = "paper"
 
 
-DatasetOption = Annotated[Path, typer.Option(help="Folder that pool-collector writes.")]
-DatabaseOption = Annotated[Path, typer.Option(help="DuckDB file of the results.")]
-DATASET = Path("data/dataset")
-DATABASE = Path("data/build/analysis.duckdb")
 REPORT = Path("data/reports/report.html")
 
 
 def _print_version(wanted: bool) -> None:
     """Print the version and exit when --version was given."""
     if wanted:
-        typer.echo(f"pool-analysis {metadata.version(engine.DISTRIBUTION)}")
+        from importlib import metadata
+
+        typer.echo(f"pool-analysis {metadata.version('pool-measurement')}")
         raise typer.Exit
+
+
+def _relations(begun: str) -> list[str]:
+    """Return the names of relations that begin so, for the completion of a shell."""
+    return [name for name in relation_names() if name.startswith(begun)]
 
 
 @app.callback()
@@ -75,19 +79,24 @@ def options(
 
 
 @app.command()
-def build(
-    dataset: DatasetOption = DATASET,
-    database: DatabaseOption = DATABASE,
+def build(  # noqa: PLR0917 - typer passes every option by name
+    dataset: DatasetArgument = None,
+    database: DatabaseArgument = None,
+    dataset_option: DatasetOption = None,
+    database_option: DatabaseOption = None,
     pools: Annotated[
         Path | None, typer.Option(help="Folder of pool rules. Default: the project's own.")
     ] = None,
-    chain: Annotated[
-        str | None, typer.Option(help="Chain to read; needed where the dataset has several.")
-    ] = None,
+    chain: ChainOption = None,
 ) -> None:
     """Build every mart from the dataset and check it. Exit 1 when a check fails."""
+    from analysis import engine
+    from analysis.attribution.rules import default_rules_dir
+
+    source = chosen_dataset(dataset, dataset_option)
+    target = chosen_database(database, database_option)
     with _progress() as progress:
-        result = engine.build(dataset, pools or default_rules_dir(), database, chain, progress=progress)
+        result = engine.build(source, pools or default_rules_dir(), target, chain, progress=progress)
     _print_checks(result.checks)
     typer.echo(
         f"{result.database}: {len(result.n_rows)} marts of chain {result.chain} in {result.wall_s:.1f} s,"
@@ -99,19 +108,27 @@ def build(
 @app.command("list")
 def list_models() -> None:
     """List every relation: name, layer, grain and what it is."""
-    catalog = load_catalog()
+    from rich.console import Console
+
+    from analysis import row_output
+    from analysis.catalog import read_models
+
     rows = [
         (model.name, model.layer, ", ".join(model.grain), model.summary)
         for layer in LISTED_LAYERS
-        for model in sorted(catalog.layer(layer), key=attrgetter("name"))
+        for model in sorted(read_models(), key=attrgetter("name"))
+        if model.layer == layer
     ]
     row_output.write_table(["name", "layer", "grain", "summary"], rows, Console(), folding="summary")
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Name of a relation; `list` shows them.")],
-    database: DatabaseOption = DATABASE,
+    name: Annotated[
+        str, typer.Argument(help="Name of a relation; `list` shows them.", autocompletion=_relations)
+    ],
+    database: DatabaseArgument = None,
+    database_option: DatabaseOption = None,
     format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
     limit: Annotated[
         int | None,
@@ -120,8 +137,13 @@ def show(
 ) -> None:
     """Show the rows of one relation as a table, CSV or JSON."""
     check_relation(name)
+    import duckdb
+
+    from analysis.database import open_database
+    from analysis.raw_views import raw_files_locked
+
     most = TABLE_ROWS if limit is None and format_ is Format.TABLE else limit
-    with open_database(database) as connection:
+    with open_database(chosen_database(database, database_option)) as connection:
         try:
             with raw_files_locked(connection):
                 complete = _write_rows(connection, name, format_, most)
@@ -135,11 +157,19 @@ def show(
 @app.command()
 def sql(
     query: Annotated[str | None, typer.Argument(help="One query. Without it the shell opens.")] = None,
-    database: DatabaseOption = DATABASE,
+    database: DatabaseArgument = None,
+    database_option: DatabaseOption = None,
     format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Answer one query, or open the duckdb shell on the marts. Nothing can be changed."""
-    with open_database(database) as connection:
+    import duckdb
+
+    from analysis import duckdb_client
+    from analysis.database import open_database
+    from analysis.raw_views import raw_files_locked
+
+    path = chosen_database(database, database_option)
+    with open_database(path) as connection:
         if query is not None:
             try:
                 with raw_files_locked(connection):
@@ -150,14 +180,17 @@ def sql(
                     f"the query failed: {reason}; pool-analysis list names relations"
                 ) from None
             return
-    if not duckdb_client.open_shell(database):
-        typer.echo(duckdb_client.how_to(database))
+    if not duckdb_client.open_shell(path):
+        typer.echo(duckdb_client.how_to(path))
 
 
 @app.command()
-def check(database: DatabaseOption = DATABASE) -> None:
+def check(database: DatabaseArgument = None, database_option: DatabaseOption = None) -> None:
     """Print what the checks of the last build found. Exit 1 when one failed."""
-    with open_database(database) as connection:
+    from analysis.checks import read_results
+    from analysis.database import open_database
+
+    with open_database(chosen_database(database, database_option)) as connection:
         results = read_results(connection)
     _print_checks(results)
     typer.echo(f"{len(results)} checks: {sum(not result.n_offending for result in results)} passed")
@@ -166,20 +199,26 @@ def check(database: DatabaseOption = DATABASE) -> None:
 
 @app.command()
 def report(
-    database: DatabaseOption = DATABASE,
+    database: DatabaseArgument = None,
+    database_option: DatabaseOption = None,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = REPORT,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for figures as SVG and PNG and tables as CSV.")
     ] = None,
 ) -> None:
     """Write the report, one HTML file that needs no network, and print its summary."""
-    from analysis.report import write  # noqa: PLC0415 - charts take a second to import
-    from analysis.terminal_summary import print_summary  # noqa: PLC0415 - the same
+    from rich.console import Console
 
-    with open_database(database) as connection:
+    from analysis.checks import read_results
+    from analysis.database import open_database
+    from analysis.report import write
+    from analysis.terminal_summary import print_summary
+
+    source = chosen_database(database, database_option)
+    with open_database(source) as connection:
         _stop_on_failure(read_results(connection))
-    path = write(database, out, figures=figures)
-    print_summary(database, Console())
+    path = write(source, out, figures=figures)
+    print_summary(source, Console())
     typer.echo(f"report: {path}")
 
 
@@ -196,7 +235,8 @@ def replicate(
     format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
-    from analysis.replication import paper, statement  # noqa: PLC0415 - fits take a second to import
+    from analysis.attribution.rules import default_rules_dir, load_rules
+    from analysis.replication import paper, statement
 
     found = {Study.PAPER: paper.replicate}[study](data, load_rules(default_rules_dir()), arrivals or ())
     if format_ is Format.TABLE:
@@ -206,21 +246,22 @@ def replicate(
 
 
 @app.command("diff-rules")
-def diff_rules(
+def diff_rules(  # noqa: PLR0917 - typer passes every option by name
     before: Annotated[Path, typer.Argument(help="Folder of the older pool rules.")],
     after: Annotated[
         Path | None, typer.Argument(help="Folder of the newer pool rules. Default: the project's own.")
     ] = None,
-    dataset: DatasetOption = DATASET,
-    chain: Annotated[
-        str | None, typer.Option(help="Chain to read; needed where the dataset has several.")
-    ] = None,
+    dataset: DatasetArgument = None,
+    dataset_option: DatasetOption = None,
+    chain: ChainOption = None,
     format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
     """Show which blocks change their pool when the rules change."""
-    from analysis import rule_diff  # noqa: PLC0415 - only this verb needs it
+    from analysis import rule_diff
+    from analysis.attribution.rules import default_rules_dir, load_rules
 
-    found = rule_diff.diff_rules(dataset, load_rules(before), load_rules(after or default_rules_dir()), chain)
+    source = chosen_dataset(dataset, dataset_option)
+    found = rule_diff.diff_rules(source, load_rules(before), load_rules(after or default_rules_dir()), chain)
     _write(rule_diff.COLUMNS, found.changes, format_)
     typer.echo(
         f"{found.n_changed} of {found.n_blocks} blocks change; rules {found.before_hash[:12]} to"
@@ -229,19 +270,25 @@ def diff_rules(
     )
 
 
-def _write(columns: Sequence[str], rows: Iterable[row_output.Row], format_: Format) -> None:
+def _write(columns: Sequence[str], rows: "Iterable[Row]", format_: Format) -> None:
     """Write rows to standard output in the chosen format."""
+    from analysis import row_output
+
     if format_ is Format.CSV:
         row_output.write_csv(columns, rows, sys.stdout)
     elif format_ is Format.JSON:
         row_output.write_json(columns, rows, sys.stdout)
     else:
+        from rich.console import Console
+
         row_output.write_table(columns, rows, Console())
 
 
 @contextmanager
-def _progress() -> Iterator[engine.Progress]:
+def _progress() -> Iterator["engine.Progress"]:
     """Return a callback that shows on a terminal which model is being built; elsewhere it does nothing."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _name: None
@@ -250,7 +297,9 @@ def _progress() -> Iterator[engine.Progress]:
         yield lambda name: status.update(f"building {name}")
 
 
-def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Format, most: int | None) -> bool:
+def _write_rows(
+    connection: "duckdb.DuckDBPyConnection", name: str, format_: Format, most: int | None
+) -> bool:
     """Write the first `most` rows of a relation, or all if None; return whether the relation has no more."""
     reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
     every_row = _rows(reader)
@@ -258,19 +307,21 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, name: str, format_: Forma
     return next(every_row, None) is None
 
 
-def _write_query(connection: duckdb.DuckDBPyConnection, query: str, format_: Format) -> None:
+def _write_query(connection: "duckdb.DuckDBPyConnection", query: str, format_: Format) -> None:
     """Run one query and write all its rows to standard output."""
+    from analysis.database import ask
+
     reader = ask(connection, query).to_arrow_reader()
     _write(reader.schema.names, _rows(reader), format_)
 
 
-def _rows(reader: pa.RecordBatchReader) -> Iterator[row_output.Row]:
+def _rows(reader: "pa.RecordBatchReader") -> "Iterator[Row]":
     """Yield the rows of an Arrow reader one by one, as tuples, because two columns may have one name."""
     for batch in reader:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _print_checks(results: tuple[CheckResult, ...]) -> None:
+def _print_checks(results: "tuple[CheckResult, ...]") -> None:
     """Print to standard error each check that found offending rows."""
     for result in results:
         if result.n_offending:
@@ -279,7 +330,7 @@ def _print_checks(results: tuple[CheckResult, ...]) -> None:
             )
 
 
-def _stop_on_failure(results: tuple[CheckResult, ...]) -> None:
+def _stop_on_failure(results: "tuple[CheckResult, ...]") -> None:
     """Raise DatabaseError where a check of severity `fail` found offending rows."""
     failed = [result.name for result in results if result.is_failure]
     if failed:
@@ -291,6 +342,8 @@ def main() -> None:
     try:
         app(prog_name="pool-analysis")
     except AnalysisError as error:
+        from analysis import row_output
+
         typer.echo(f"pool-analysis: {row_output.inert(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:

@@ -1,6 +1,5 @@
 """Open the marts of a dataset in Python: as pandas DataFrames, or as DuckDB relations."""
 
-import difflib
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -9,9 +8,8 @@ import duckdb
 
 from analysis import engine
 from analysis.attribution.rules import default_rules_dir
-from analysis.catalog import load_catalog
 from analysis.database import ask, open_database
-from analysis.errors import UnknownRelationError
+from analysis.relations import check_relation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,13 +69,3 @@ def open_marts(
     """
     result = engine.build(Path(dataset), Path(rules) if rules else default_rules_dir(), Path(database), chain)
     return OpenMarts(result.database)
-
-
-def check_relation(name: str) -> None:
-    """Raise UnknownRelationError where no mart and no staging view has this name."""
-    names = [model.name for model in load_catalog().models if model.layer != "checks"]
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")

@@ -7,50 +7,35 @@ import signal
 import sys
 import threading
 from enum import StrEnum
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from collector.backfill.cli import backfill
 from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset, mend_dataset
-from collector.config import Settings, load_settings
-from collector.dataset import dictionary
-from collector.dataset.open import Dataset
-from collector.dataset.schema import TABLES, Table
+from collector.dataset.chains import Chain
+from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
 from collector.errors import CollectorError, NodeUnavailable
 from collector.external.cli import import_external
 from collector.fetch.cli import fetch
-from collector.journal.segment import journal_folder
 from collector.log import configure_logging, printable
-from collector.node.preflight import client_for, examine, refuse_same_node_twice
-from collector.regtest import find_bitcoind, load_scenario
-from collector.regtest.demo import DATASET, claim_folder, run_demo
-from collector.regtest.progress_display import ScenarioProgress
-from collector.service import service
 from collector.status.cli import show_status
+from gpuhash.command_group import CommandGroup
+
+if TYPE_CHECKING:
+    from collector.config import Settings
+    from collector.dataset.schema import Table
 
 app = typer.Typer(
     name="pool-collector",
+    cls=CommandGroup,
     help="Record the mempool, blocks and block templates of Bitcoin nodes as Parquet files.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-class Chain(StrEnum):
-    """Lists the chains by the names that the node's RPC gives them."""
-
-    MAIN = "main"
-    TEST = "test"
-    TESTNET4 = "testnet4"
-    SIGNET = "signet"
-    REGTEST = "regtest"
 
 
 class LogFormat(StrEnum):
@@ -80,6 +65,8 @@ class SchemaFormat(StrEnum):
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         print(f"pool-collector {metadata.version('pool-measurement')}")
         raise typer.Exit
 
@@ -96,11 +83,10 @@ def common(
 
 @app.command()
 def run(  # noqa: PLR0917 - typer passes every option by name
+    dataset: DatasetArgument = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
     chain: Annotated[Chain | None, typer.Option(help="Chain of the node; default: main.")] = None,
-    dataset: Annotated[
-        Path | None, typer.Option(help="Folder of the dataset; default: data/dataset.")
-    ] = None,
+    dataset_option: DatasetOption = None,
     datadir: Annotated[Path | None, typer.Option(help="The node's datadir; default: ~/.bitcoin.")] = None,
     conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
     rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
@@ -115,10 +101,14 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     ] = False,
 ) -> None:
     """Record until SIGTERM or Ctrl-C. The exit status is 0 after a clean stop and 1 after a failure."""
+    from collector.config import load_settings
+    from collector.node.preflight import refuse_same_node_twice
+    from collector.service import service
+
     settings = load_settings(
         config,
         chain=chain,
-        dataset=dataset,
+        dataset=chosen_path(dataset, dataset_option, "dataset"),
         datadir=datadir,
         conf=conf,
         rpc_url=rpc_url,
@@ -151,6 +141,9 @@ def schema(
     ] = SchemaFormat.TABLE,
 ) -> None:
     """Print the dataset contract: its tables and columns, with types and meaning."""
+    from collector.dataset import dictionary
+    from collector.dataset.schema import TABLES
+
     if output is SchemaFormat.MARKDOWN:
         print(dictionary.markdown(), end="")
     elif output is SchemaFormat.JSON:
@@ -173,6 +166,12 @@ def demo(
     ] = None,
 ) -> None:
     """Play a scenario on private nodes while the collector records them."""
+    from rich.console import Console
+
+    from collector.regtest import find_bitcoind, load_scenario
+    from collector.regtest.demo import DATASET, claim_folder, run_demo
+    from collector.regtest.progress_display import ScenarioProgress
+
     configure_logging("auto", "warning")
     plan = load_scenario(scenario)
     claim_folder(out)  # before the search for a node, which may end in a download
@@ -224,7 +223,11 @@ def _stop_on_signals(stop: threading.Event) -> None:
             signal.signal(number, handle)
 
 
-def _describe(settings: Settings) -> None:
+def _describe(settings: "Settings") -> None:
+    from collector.dataset.open import Dataset
+    from collector.journal.segment import journal_folder
+    from collector.node.preflight import client_for, examine
+
     for node in settings.node:
         client = client_for(node, settings.chain)
         facts = examine(client, node, settings)
@@ -246,7 +249,7 @@ def _describe(settings: Settings) -> None:
             print(f"would first seal what an earlier run left in {journal}")
     print(f"would seal Parquet files every {settings.seal_interval_s:g} s")
     if settings.metrics:
-        from collector.monitor.http import try_address  # noqa: PLC0415 - loads uvicorn, which is slow
+        from collector.monitor.http import try_address
 
         try_address(settings.metrics, allow_remote=settings.allow_remote_metrics)
     print(
@@ -254,7 +257,7 @@ def _describe(settings: Settings) -> None:
     )
 
 
-def _table_as_data(table: Table) -> dict[str, object]:
+def _table_as_data(table: "Table") -> dict[str, object]:
     return {
         "name": table.name,
         "version": table.version,
@@ -275,7 +278,7 @@ def _table_as_data(table: Table) -> dict[str, object]:
     }
 
 
-def _print_table(table: Table) -> None:
+def _print_table(table: "Table") -> None:
     print(f"{table.name}: {table.doc}")
     print(f"  one row per {', '.join(table.grain)}; sorted by {', '.join(table.sort)}")
     width = max(len(column.name) for column in table.columns)

@@ -6,8 +6,6 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-import structlog
-
 
 def printable(text: str) -> str:
     """Return text on one line without the characters that control a terminal, because strangers wrote it."""
@@ -41,6 +39,8 @@ class Stderr:
 
 def configure_logging(log_format: str = "auto", log_level: str = "info") -> None:
     """Set up logging for a command. `log_format` is auto, console or json."""
+    import structlog  # noqa: PLC0415 - loads slowly, and many commands log nothing
+
     is_console = sys.stderr.isatty() if log_format == "auto" else log_format == "console"
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -6,29 +6,24 @@ import os
 import sys
 from dataclasses import asdict
 from enum import StrEnum
-from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
 
-from gpuhash import chain, hashing
-from gpuhash import check as checks
-from gpuhash.backend import choose
-from gpuhash.chain_rules import CHAINS, PERIOD
-from gpuhash.cuda_device import devices
+from gpuhash.command_group import CommandGroup
 from gpuhash.errors import BackendUnavailableError, GpuhashError, WrongHashError
 from gpuhash.measure import cli as cli_bench
-from gpuhash.measure import limits, machine, machine_code, tables
-from gpuhash.packing import Bytes
 from gpuhash.sharing import MOST_THREADS, THREADS_VARIABLE
 
+if TYPE_CHECKING:
+    from gpuhash import chain
+    from gpuhash.packing import Bytes
+
 app = typer.Typer(
+    cls=CommandGroup,
     help="Batch double SHA-256 and Keccak on a GPU or the CPU.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(cli_bench.bench)
@@ -37,6 +32,8 @@ app.command()(cli_bench.sweep)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         try:
             version = metadata.version("pool-measurement")
         except metadata.PackageNotFoundError:  # a folder copied to a bare machine
@@ -82,6 +79,9 @@ def configure(
 @app.command()
 def info() -> None:
     """Say what this machine is and what hashes on it."""
+    from gpuhash.backend import choose
+    from gpuhash.measure import machine
+
     facts = asdict(machine.describe())
     gpus, memory_bytes = facts.pop("gpus"), facts.pop("memory_bytes")
     rows = [(name.replace("_", " "), _plain(value)) for name, value in facts.items()]
@@ -110,6 +110,11 @@ def verify(  # noqa: PLR0917 - typer passes every option by name
     backend: BackendOption = "auto",
 ) -> None:
     """Print the digest of FILE, or check that its block headers carry their work and form a chain."""
+    import numpy as np
+
+    from gpuhash import chain, hashing
+    from gpuhash.chain_rules import CHAINS
+
     if not headers and (chain_name is not None or first_height):
         raise typer.BadParameter("--chain and --first-height are about headers: add --headers")
     if first_height and chain_name is None:
@@ -132,6 +137,9 @@ def check(
     messages: Annotated[int, typer.Option(min=1, help="Random messages per algorithm.")] = 10_000,
 ) -> None:
     """Compare a backend with the reference on this machine; on a GPU every variant of every kernel."""
+    from gpuhash import check as checks
+    from gpuhash.backend import choose
+
     name = choose(backend).name
     faults = 0
     for result in checks.run_cuda(messages) if name == "cuda" else checks.run(choose(name), messages):
@@ -151,6 +159,10 @@ def show_limits(
     ] = False,
 ) -> None:
     """Print the most hashes a GPU can do, from the machine code of the kernels: a model, not a speed."""
+    from rich.console import Console
+
+    from gpuhash.measure import limits, machine_code, tables
+
     if recount:
         typer.echo(machine_code.HEADER)
         for limit in machine_code.recount():
@@ -161,7 +173,10 @@ def show_limits(
     Console(width=160).print(tables.of_limits(rows, sm, mhz))
 
 
-def _verify_headers(data: Bytes, at: chain.Position | None, backend: str) -> None:
+def _verify_headers(data: "Bytes", at: "chain.Position | None", backend: str) -> None:
+    from gpuhash import chain
+    from gpuhash.chain_rules import PERIOD
+
     matrix = chain.split_headers(data)
     if len(matrix) == 0:
         raise GpuhashError("there is no header: the input is empty")
@@ -189,6 +204,8 @@ def _read(file: Path) -> bytes:
 
 
 def _missing_gpu() -> str:
+    from gpuhash.cuda_device import devices
+
     try:
         devices()
     except BackendUnavailableError as missing:

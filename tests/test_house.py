@@ -54,7 +54,7 @@ ROOMS = {
     "collector.regtest": "collector.base collector.dataset collector.node gpuhash.core",
     "collector.cli": "collector.base collector.dataset collector.node collector.journal collector.service "
     "collector.monitor collector.backfill collector.check collector.compaction collector.external "
-    "collector.fetch collector.regtest collector.status",
+    "collector.fetch collector.regtest collector.status gpuhash.core",
     "analysis.base": "",
     "analysis.stats": "",
     "analysis.attribution": "analysis.base",
@@ -62,7 +62,8 @@ ROOMS = {
     "analysis.replication": "analysis.base analysis.stats analysis.attribution analysis.core "
     "collector.dataset",
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
-    "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.report",
+    "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.report "
+    "collector.dataset gpuhash.core",
     "gpuhash.core": "",
     "gpuhash.measure": "gpuhash.core",
     "gpuhash.cli": "gpuhash.core gpuhash.measure",

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy import stats
+import scipy  # loads its parts when it is first used
 
 from analysis.stats.intervals import CONFIDENCE, INTERVAL, Interval, wilson_intervals
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
@@ -195,7 +195,7 @@ def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest 
     table = np.hstack([table[:, ~is_small], rest]) if rest.any() else table[:, ~is_small]
     if table.shape[1] < 2:  # noqa: PLR2004 - one group has nothing to differ from
         return None
-    result = stats.chi2_contingency(table, correction=False)
+    result = scipy.stats.chi2_contingency(table, correction=False)
     cramers_v = float(np.sqrt(result.statistic / table.sum()))
     return HomogeneityTest(float(result.statistic), float(result.dof), float(result.pvalue), cramers_v)
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy import special, stats
+import scipy  # loads its parts when it is first used
 
 from analysis.stats.intervals import CONFIDENCE, INTERVAL, interval_column
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
@@ -121,8 +121,10 @@ def gamma_intervals(low_shapes: Numbers, high_shapes: Numbers) -> tuple[Numbers,
     n = 0 the lower bound is 0.
     """
     tail = (1 - CONFIDENCE) / 2
-    low = np.where(low_shapes == 0, 0.0, special.gammaincinv(np.maximum(low_shapes, 1e-300), tail))
-    high = np.where(high_shapes > 0, special.gammaincinv(np.maximum(high_shapes, 1e-300), 1 - tail), np.nan)
+    low = np.where(low_shapes == 0, 0.0, scipy.special.gammaincinv(np.maximum(low_shapes, 1e-300), tail))
+    high = np.where(
+        high_shapes > 0, scipy.special.gammaincinv(np.maximum(high_shapes, 1e-300), 1 - tail), np.nan
+    )
     unknown = np.isnan(low_shapes) | np.isnan(high_shapes)
     return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
 
@@ -141,7 +143,7 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     t, y = _positive(days, values)
     if len(t) < MIN_DAYS or np.ptp(y) == 0:
         return None
-    fit = stats.linregress(t, y)
+    fit = scipy.stats.linregress(t, y)
     residuals = y - (fit.slope * t + fit.intercept)
     square_sum = float(residuals @ residuals)
     n = len(t)
@@ -150,7 +152,7 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     correlation = _residual_correlation(float(residuals[1:] @ residuals[:-1]), square_sum, n)
     n_apart = max(n * (1 - correlation) / (1 + correlation), MIN_APART)
     widening = 0.0 if is_exact else np.sqrt((n - 2) / (n_apart - 2))
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_apart - 2) * fit.stderr * widening
+    half = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, n_apart - 2) * fit.stderr * widening
     return GrowthFit(
         n_days=n,
         lambda_per_day=float(fit.slope),
@@ -161,7 +163,7 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
         adjusted_r_squared=1 - (1 - r_squared) * (n - 1) / (n - 2),
         residual_sd=float(np.sqrt(square_sum / (n - 2))),
         durbin_watson=np.nan if is_exact else float((np.diff(residuals) ** 2).sum() / square_sum),
-        normality_p_value=np.nan if is_exact else float(stats.jarque_bera(residuals).pvalue),
+        normality_p_value=np.nan if is_exact else float(scipy.stats.jarque_bera(residuals).pvalue),
     )
 
 
@@ -230,7 +232,7 @@ def _correlation_within(t: Numbers, y: Numbers, edges: list[int]) -> float:
     """Estimate the correlation of neighbouring residuals of pieces between edges, each fitted with a line."""
     neighbours = square_sum = 0.0
     for first, last in itertools.pairwise(edges):
-        fit = stats.linregress(t[first:last], y[first:last])
+        fit = scipy.stats.linregress(t[first:last], y[first:last])
         residuals = y[first:last] - (fit.slope * t[first:last] + fit.intercept)
         neighbours += float(residuals[1:] @ residuals[:-1])
         square_sum += float(residuals @ residuals)
@@ -274,7 +276,7 @@ def _break_bounds(sums: _Sums, edges: tuple[int, int, int], variance: float) -> 
 
 def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, int] | None) -> Segment:
     """Fit the piece [first, last) of a series; `bounds` are the indices between which it may begin."""
-    fit = stats.linregress(t[first:last], y[first:last])
+    fit = scipy.stats.linregress(t[first:last], y[first:last])
     low, high = (None, None) if bounds is None else (float(t[place]) for place in bounds)
     return Segment(
         first_low_t=low,

@@ -10,22 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
-from collector.backfill.blockfiles import MAGIC, BlockFolder
-from collector.backfill.progress import ProgressView
-from collector.backfill.report import Report
-from collector.backfill.run import default_report_path, from_files, from_node
-from collector.backfill.selection import BlockSelection
-from collector.config import Settings, load_settings
-from collector.dataset.open import Dataset
+from collector.dataset.chains import CHAINS
+from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
 from collector.errors import SettingsError
 from collector.log import configure_logging
-from collector.node.access import Access, find_access
-from collector.node.rpc import checked_url
+
+if TYPE_CHECKING:
+    from collector.backfill.blockfiles import BlockFolder
+    from collector.backfill.report import Report
+    from collector.backfill.selection import BlockSelection
+    from collector.config import Settings
+    from collector.node.access import Access
 
 DAY_S: Final = 86_400
 MAX_WORKERS: Final = 16  # each worker takes one place in the node's work queue, which has 16 by default
@@ -34,11 +33,18 @@ ConfigOption = Annotated[Path | None, typer.Option(help="Settings file (TOML).")
 DatadirOption = Annotated[Path | None, typer.Option(help="The node's datadir; by default ~/.bitcoin.")]
 ConfOption = Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")]
 RpcUrlOption = Annotated[str | None, typer.Option(help="Address of the node's RPC.")]
+FileChainOption = Annotated[
+    str | None,
+    typer.Option(metavar=f"<{'|'.join(CHAINS)}>", help="Chain of the blocks; by default that of the files."),
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(help="File for the JSON report; by default in the dataset.")
+]
 CookieFileOption = Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")]
-DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; by default data/dataset.")]
 
 
 def backfill(  # noqa: PLR0917 - typer passes every option by name
+    dataset: DatasetArgument = None,
     blocks_dir: Annotated[
         Path | None, typer.Option(help="The folder `blocks` in a node's datadir; the node may be running.")
     ] = None,
@@ -53,13 +59,9 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     workers: Annotated[
         int | None, typer.Option(min=1, max=MAX_WORKERS, help="Worker processes; by default one per core.")
     ] = None,
-    dataset: DatasetOption = None,
-    chain: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(MAGIC)}; by default the chain of the files.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="File for the JSON report; by default in the dataset.")
-    ] = None,
+    dataset_option: DatasetOption = None,
+    chain: FileChainOption = None,
+    report: ReportOption = None,
     config: ConfigOption = None,
     datadir: DatadirOption = None,
     conf: ConfOption = None,
@@ -67,16 +69,19 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     cookie_file: CookieFileOption = None,
 ) -> None:
     """Fill `blocks` and `transactions` from block files or a node. It can be stopped and run again."""
+    from collector.backfill.blockfiles import BlockFolder
+    from collector.backfill.run import default_report_path
+    from collector.config import load_settings
+
     if blocks_dir is None and not node:
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
-    if report is not None and (report.is_dir() or not report.parent.is_dir()):
-        raise typer.BadParameter(f"--report {report} is a folder, or its folder does not exist")
+    _refuse_report(report)
     selection = parse_selection(first, last)
     folder = BlockFolder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
     settings = load_settings(
         config,
         chain=folder.chain if folder else chain,
-        dataset=dataset,
+        dataset=chosen_path(dataset, dataset_option, "dataset"),
         datadir=datadir,
         conf=conf,
         rpc_url=rpc_url,
@@ -88,6 +93,12 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
     result.write(target)
+
+
+def _refuse_report(report: Path | None) -> None:
+    """Raise typer.BadParameter when the report cannot be written at the path that was given."""
+    if report is not None and (report.is_dir() or not report.parent.is_dir()):
+        raise typer.BadParameter(f"--report {report} is a folder, or its folder does not exist")
 
 
 @contextmanager
@@ -102,13 +113,19 @@ def _ctrl_c_in_one_line() -> Iterator[None]:
 
 @_ctrl_c_in_one_line()
 def _run(
-    settings: Settings,
-    folder: BlockFolder | None,
-    selection: BlockSelection,
+    settings: "Settings",
+    folder: "BlockFolder | None",
+    selection: "BlockSelection",
     workers: int,
     *,
     is_node_asked: bool,
-) -> Report:
+) -> "Report":
+    from rich.console import Console
+
+    from collector.backfill.progress import ProgressView
+    from collector.backfill.run import from_files, from_node
+    from collector.dataset.open import Dataset
+
     access = _access(settings) if is_node_asked else None
     into = Dataset.open(settings.dataset, settings.chain, create=True)
     _end_in_order_on_sigterm()
@@ -119,8 +136,10 @@ def _run(
         return from_node(access, into, selection, workers=workers, progress=progress)
 
 
-def parse_selection(first: str | None, last: str | None) -> BlockSelection:
+def parse_selection(first: str | None, last: str | None) -> "BlockSelection":
     """Read --from and --to, each a height or a date; raise typer.BadParameter when one is neither."""
+    from collector.backfill.selection import BlockSelection
+
     first_height, from_time_s = _height_or_time(first, "--from")
     last_height, to_time_s = _height_or_time(last, "--to")
     for low, high in ((first_height, last_height), (from_time_s, to_time_s)):
@@ -147,13 +166,16 @@ def _height_or_time(text: str | None, option: str) -> tuple[int | None, int | No
 
 
 def _checked_chain(chain: str | None) -> str | None:
-    if chain is not None and chain not in MAGIC:
-        raise SettingsError(f"there is no chain {chain!r}; choose one of {', '.join(MAGIC)}")
+    if chain is not None and chain not in CHAINS:
+        raise SettingsError(f"there is no chain {chain!r}; choose one of {', '.join(CHAINS)}")
     return chain
 
 
-def _access(settings: Settings) -> Access:
+def _access(settings: "Settings") -> "Access":
     """Return how to reach the RPC of the first node in the settings."""
+    from collector.node.access import find_access
+    from collector.node.rpc import checked_url
+
     access = find_access(settings.node[0], settings.chain)
     checked_url(access.rpc_url, allow_remote=settings.node[0].allow_remote_rpc)
     return access

@@ -2,21 +2,18 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table as Grid
 
 from collector.check.model import BREACH, OK, CheckResult
-from collector.check.run import check
-from collector.dataset.open import ChainOption, DatasetArgument, open_existing
+from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from collector.log import printable
 
 
 def check_dataset(
-    dataset: DatasetArgument = Path("data/dataset"),
+    dataset: DatasetArgument = None,
+    dataset_option: DatasetOption = None,
     chain: ChainOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> None:
@@ -24,7 +21,12 @@ def check_dataset(
 
     Reads everything and changes nothing; a collector may be running.
     """
-    opened = open_existing(dataset, chain)
+    from rich.console import Console
+
+    from collector.check.run import check
+    from collector.dataset.open import open_existing
+
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
     with Console(stderr=True).status("checking") as status:
         results = check(opened, progress=lambda what: status.update(f"checking {printable(what)}"))
     n_breached = sum(result.status == BREACH for result in results)
@@ -37,6 +39,9 @@ def check_dataset(
 
 
 def _print(results: list[CheckResult]) -> None:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
     grid = Grid("check", "result", "looked at", "found", "what holds when it is ok", box=None)
     for result in results:
         found = str(result.n_found) if result.n_found else ""

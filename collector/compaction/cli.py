@@ -2,18 +2,20 @@
 
 import datetime as dt
 import json
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.compaction.mend import Mended, mend
-from collector.compaction.run import PartitionResult, compact
-from collector.dataset.open import ChainOption, DatasetArgument, open_existing
+from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+
+if TYPE_CHECKING:
+    from collector.compaction.mend import Mended
+    from collector.compaction.run import PartitionResult
 
 
 def compact_dataset(
-    dataset: DatasetArgument = Path("data/dataset"),
+    dataset: DatasetArgument = None,
+    dataset_option: DatasetOption = None,
     chain: ChainOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
@@ -23,7 +25,10 @@ def compact_dataset(
 
     Safe while a collector writes and others read. Of rows that are equal in every column, one stays.
     """
-    opened = open_existing(dataset, chain)
+    from collector.compaction.run import compact
+    from collector.dataset.open import open_existing
+
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
     n_merged = n_failed = 0
     for result in compact(opened, today=dt.datetime.now(dt.UTC).date()):
         print(_as_json(result) if as_json else _as_text(result), flush=True)
@@ -34,7 +39,7 @@ def compact_dataset(
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _as_text(result: PartitionResult) -> str:
+def _as_text(result: "PartitionResult") -> str:
     if result.merged is None:
         return f"{result.partition}: left as it is: {result.error}"
     merged = result.merged
@@ -49,7 +54,7 @@ def _as_text(result: PartitionResult) -> str:
     return text
 
 
-def _as_json(result: PartitionResult) -> str:
+def _as_json(result: "PartitionResult") -> str:
     merged = {} if result.merged is None else result.merged._asdict()
     return json.dumps(
         {"partition": result.partition, "n_files": result.n_files, **merged, "error": result.error or None}
@@ -57,7 +62,8 @@ def _as_json(result: PartitionResult) -> str:
 
 
 def mend_dataset(
-    dataset: DatasetArgument = Path("data/dataset"),
+    dataset: DatasetArgument = None,
+    dataset_option: DatasetOption = None,
     chain: ChainOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
@@ -67,7 +73,10 @@ def mend_dataset(
 
     Safe while a collector writes and others read. A second run finds nothing to do.
     """
-    opened = open_existing(dataset, chain)
+    from collector.compaction.mend import mend
+    from collector.dataset.open import open_existing
+
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
     n_filled = n_failed = 0
     for result in mend(opened):
         print(json.dumps(_mended_data(result)) if as_json else _mended_text(result), flush=True)
@@ -78,11 +87,11 @@ def mend_dataset(
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _mended_text(result: Mended) -> str:
+def _mended_text(result: "Mended") -> str:
     if result.error:
         return f"{result.partition}: left as it is: {result.error}"
     return f"{result.partition}: {result.n_filled} fees filled from transactions"
 
 
-def _mended_data(result: Mended) -> dict[str, str | int | None]:
+def _mended_data(result: "Mended") -> dict[str, str | int | None]:
     return {"partition": result.partition, "n_filled": result.n_filled, "error": result.error or None}

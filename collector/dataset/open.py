@@ -1,8 +1,7 @@
 """Open a dataset: choose its chain, list the files of its tables, read them, and write rows as Parquet files.
 
 A folder with a marker file (`dataset.json`) is a dataset. Each chain has a folder of its own in it, so that
-the rows of two chains never mix. Commands take the dataset and the chain through the options
-`DatasetArgument` and `ChainOption`.
+the rows of two chains never mix.
 
 Rows are checked against their table, split by partition and sorted before they are written. A file appears
 under its name only when it is complete (`collector.dataset.files`). The caller chooses the name (`stem`):
@@ -23,13 +22,12 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, NamedTuple, Self, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
-import typer
 
 from collector.dataset.files import (
     BACKFILL_LOCK,
@@ -64,14 +62,6 @@ _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 log = structlog.get_logger(__name__)
 Rows = TypeVar("Rows", Sequence[Row], pa.RecordBatch, pa.Table, Sequence[Row] | pa.RecordBatch)
 Made = TypeVar("Made")
-
-DatasetArgument = Annotated[
-    Path, typer.Argument(envvar="POOL_COLLECTOR_DATASET", help="Folder of the dataset.", show_default=True)
-]
-ChainOption = Annotated[
-    str | None,
-    typer.Option(help=f"One of {', '.join(CHAINS)}; needed only where the dataset has several."),
-]
 
 
 class Dataset:

@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.config import load_settings
-from collector.dataset.open import Dataset
-from collector.dataset.schema import IMPORT_TABLES
 from collector.errors import SettingsError
-from collector.external.kinds import KINDS, column_names
-from collector.external.providers import PROVIDERS, read_files
-from collector.external.store import ImportFile, Origin, read_import, store_import
+from collector.external.names import KIND_NAMES, PROVIDER_NAMES
 from collector.log import printable
+
+if TYPE_CHECKING:
+    from collector.dataset.open import Dataset
+    from collector.external.store import ImportFile
+
+ProviderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help=f"Publisher: {', '.join(PROVIDER_NAMES)}. Sets the form of the files, source, licence and url.",
+    ),
+]
 
 
 def import_external(  # noqa: PLR0917 - typer passes every option by name
@@ -22,16 +29,10 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
         typer.Argument(
             metavar="[KIND] FILE",
             help="What the files hold, which --from finds by itself, and the files. "
-            f"KIND is one of {', '.join(KINDS)}.",
+            f"KIND is one of {', '.join(KIND_NAMES)}.",
         ),
     ],
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help=f"Publisher: {', '.join(PROVIDERS)}. Sets the form of the files, source, licence and url.",
-        ),
-    ] = None,
+    provider: ProviderOption = None,
     source: Annotated[str | None, typer.Option(help="Short name of who says so, e.g. my-node.")] = None,
     licence: Annotated[str | None, typer.Option(help="Terms under which the files are given.")] = None,
     url: Annotated[str | None, typer.Option(help="Where the files were taken from.")] = None,
@@ -47,7 +48,13 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
     """Import files that others published: arrival times, blocks, pool labels, prices and more."""
-    kind = words[0] if words[0] in IMPORT_TABLES else None
+    from collector.config import load_settings
+    from collector.dataset.open import Dataset
+    from collector.external.kinds import column_names
+    from collector.external.providers import read_files
+    from collector.external.store import Origin, read_import
+
+    kind = words[0] if words[0] in KIND_NAMES else None
     paths = [Path(word) for word in words[kind is not None :]]
     _refuse_missing(kind, paths, provider, {"--source": source, "--licence": licence, "--url": url})
     settings = load_settings(config, dataset=dataset, chain=chain)
@@ -69,14 +76,16 @@ def _refuse_missing(
     """Raise typer.BadParameter that names everything that was not given and cannot be found out."""
     missing = [] if paths else ["FILE"]
     if provider is None:
-        missing += [] if kind else [f"KIND (one of {', '.join(KINDS)})"]
+        missing += [] if kind else [f"KIND (one of {', '.join(KIND_NAMES)})"]
         missing += [option for option, value in origin.items() if value is None]
     if missing:
-        hint = "" if provider else f"; or name the publisher instead: --from {', '.join(PROVIDERS)}"
+        hint = "" if provider else f"; or name the publisher instead: --from {', '.join(PROVIDER_NAMES)}"
         raise typer.BadParameter(f"missing: {', '.join(missing)}{hint}")
 
 
-def _store(dataset: Dataset, paths: list[Path], files: list[ImportFile]) -> None:
+def _store(dataset: "Dataset", paths: list[Path], files: "list[ImportFile]") -> None:
+    from collector.external.store import store_import
+
     for path, file in zip(paths, files, strict=True):
         result = store_import(dataset, file)
         name = f"{printable(path.name)}: " if len(paths) > 1 else ""

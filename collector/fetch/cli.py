@@ -8,19 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-from collector.config import load_settings
-from collector.dataset.open import Dataset
 from collector.errors import FetchError, SettingsError
-from collector.fetch.data_sets import DataSet, load_lists
 from collector.log import printable
 
 if TYPE_CHECKING:
+    from collector.fetch.data_sets import DataSet
     from collector.fetch.run import Outcome
 
 CACHE: Final = Path("data/fetched")
@@ -55,7 +51,13 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
     """Download public data sets, check them, and import them. It can be stopped and run again."""
-    from collector.fetch.run import Fetch  # noqa: PLC0415 - loads requests, which the start of other commands need not
+    from rich.console import Console
+
+    from collector.config import load_settings
+    from collector.dataset.open import Dataset
+    from collector.fetch.data_sets import load_lists
+    from collector.fetch.download_view import DownloadView
+    from collector.fetch.run import Fetch
 
     known = load_lists(lists or [])
     chosen = _chosen(known, names or [], is_history=history)
@@ -70,46 +72,6 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     with _ctrl_c_in_one_line(), DownloadView(Console(stderr=True)) as view:
         outcomes = Fetch(cache, into, is_kept=keep, watch=view).fetch(chosen, *days)
     _tell(outcomes, is_history=history)
-
-
-class DownloadView:
-    """Shows a bar for each file in a terminal; elsewhere a line per file, or nothing for very many."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
-
-    def begin(self, name: str, number: int, total: int) -> None:
-        """Show that file `number` of `total` begins."""
-        shown = f"{name} ({number} of {total})" if total > 1 else name
-        if not self._console.is_terminal:
-            self._console.print(f"fetching {shown}", highlight=False, markup=False, soft_wrap=True)
-            return
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(shown, total=None)
-
-    def arrived(self, n_bytes: int, total: int | None) -> None:
-        """Show how many bytes of the file are here."""
-        if self._task is not None:
-            self._bar.update(self._task, completed=n_bytes, total=total)
 
 
 def _tell(outcomes: "Sequence[Outcome]", *, is_history: bool) -> None:
@@ -135,7 +97,7 @@ def _ctrl_c_in_one_line() -> Iterator[None]:
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
-def _chosen(known: Mapping[str, DataSet], names: list[str], *, is_history: bool) -> list[DataSet]:
+def _chosen(known: "Mapping[str, DataSet]", names: list[str], *, is_history: bool) -> "list[DataSet]":
     """Return the data sets that a call asks for; raise SettingsError for a name that no list has."""
     for name in names:
         if name not in known:
@@ -161,7 +123,7 @@ def _day(text: str | None, option: str) -> dt.date | None:
         raise typer.BadParameter(f"{option} {text!r} is no day like 2025-03-01") from None
 
 
-def _show(known: Mapping[str, DataSet], *, as_json: bool) -> None:
+def _show(known: "Mapping[str, DataSet]", *, as_json: bool) -> None:
     """Print the list of data sets."""
     if as_json:
         print(json.dumps([each.model_dump(mode="json") for each in known.values()], indent=1))
@@ -178,7 +140,7 @@ def _show(known: Mapping[str, DataSet], *, as_json: bool) -> None:
     print("\nfetch one with: pool-collector fetch NAME --dataset FOLDER")
 
 
-def _how_checked(data_set: DataSet) -> str:
+def _how_checked(data_set: "DataSet") -> str:
     """Say how a download of this data set is checked, and when its content was last compared."""
     if all(file.is_pinned or file.sums_url for file in data_set.file):
         how = "the content is checked against the publisher's digest"

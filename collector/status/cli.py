@@ -2,17 +2,12 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table as Grid
 
-from collector.check.dataset_view import retry_while_files_move
-from collector.dataset.open import ChainOption, DatasetArgument, open_existing
+from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from collector.log import printable
-from collector.status.gather import gather
 from collector.status.model import NodeStatus, Status, TableStatus
 
 MOST_GAPS: Final = 20  # printed for one node
@@ -21,12 +16,17 @@ UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def show_status(
-    dataset: DatasetArgument = Path("data/dataset"),
+    dataset: DatasetArgument = None,
+    dataset_option: DatasetOption = None,
     chain: ChainOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show what a dataset holds, until when, its gaps and rates, and whether a collector runs."""
-    opened = open_existing(dataset, chain)
+    from collector.check.dataset_view import retry_while_files_move
+    from collector.dataset.open import open_existing
+    from collector.status.gather import gather
+
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
     status = retry_while_files_move(opened, lambda: gather(opened))
     if as_json:
         print(json.dumps(asdict(status), indent=1))
@@ -35,6 +35,9 @@ def show_status(
 
 
 def _print(status: Status) -> None:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
     state = "a collector is running" if status.is_running else "no collector is running"
     print(f"{status.dataset}, chain {status.chain}: {state}\n")
     grid = Grid("table", box=None)

@@ -11,6 +11,7 @@ Layout: `<dataset>/chain=<chain>/<table>/date=YYYY-MM-DD/*.parquet` (UTC day of 
 
 from typing import Final
 
+from collector.dataset.chains import CHAINS
 from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, TRANSACTIONS
 from collector.dataset.schema.external import (
     EXTERNAL_ARRIVALS,
@@ -33,7 +34,6 @@ from collector.dataset.schema.mempool import (
 )
 from collector.dataset.schema.model import (
     BLOCK_EVENTS,
-    CHAINS,
     COVERAGE_TOPICS,
     DATASET_FORMAT,
     DATASET_MARKER,

@@ -13,7 +13,6 @@ DATASET_FORMAT: Final = "pool-measurement"
 DATASET_VERSION: Final = 1
 DATASET_MARKER: Final = "dataset.json"
 HEIGHT_SPAN: Final = 1000
-CHAINS: Final = ("main", "test", "testnet4", "signet", "regtest")
 
 HASH: Final = pa.binary(32)
 AT: Final = pa.timestamp("us", tz="UTC")

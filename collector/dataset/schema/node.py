@@ -4,10 +4,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from collector.dataset.chains import CHAINS
 from collector.dataset.schema.model import (
     AT,
     BIG,
-    CHAINS,
     COUNT,
     COVERAGE_TOPICS,
     END_REASONS,

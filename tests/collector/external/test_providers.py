@@ -19,6 +19,8 @@ from collector.dataset.schema import (
     hash_hex,
 )
 from collector.errors import DecodeError, SettingsError
+from collector.external.kinds import KINDS
+from collector.external.names import KIND_NAMES, PROVIDER_NAMES
 from collector.external.providers import PROVIDERS, import_files, read_files
 
 HASH = f"{7:064x}"
@@ -204,3 +206,8 @@ def test_real_files_need_one_word(
     }
     assert rates["F2Pool", "2016-02-25"] == 3.68e17
     assert ("ALL", "2016-02-25") not in rates
+
+
+def test_the_help_names_every_kind_and_every_publisher() -> None:
+    """The words of the help, which load no reader, are those of the readers."""
+    assert (tuple(KINDS), tuple(PROVIDERS)) == (KIND_NAMES, PROVIDER_NAMES)

@@ -1,0 +1,27 @@
+"""The options by which every verb names its dataset and its database.
+
+Each can stand as an argument or behind an option. This module imports nothing large, because the help of
+every verb reads it.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from collector.dataset.command_options import chosen_path
+
+DEFAULT_DATABASE: Final = Path("data/build/analysis.duckdb")
+
+DatabaseArgument = Annotated[
+    Path | None, typer.Argument(help=f"DuckDB file of the results; default: {DEFAULT_DATABASE}.")
+]
+DatabaseOption = Annotated[Path | None, typer.Option("--database", help="The same, as an option.")]
+
+
+def chosen_database(argument: Path | None, option: Path | None) -> Path:
+    """Return the file of the database: what was given, or else the default.
+
+    Raises typer.BadParameter when both are given and differ.
+    """
+    return chosen_path(argument, option, "database") or DEFAULT_DATABASE

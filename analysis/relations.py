@@ -1,0 +1,30 @@
+"""The names of the relations that a query can read: the marts and the staging views.
+
+Each is the name of an SQL file of this package, so no file has to be read for them.
+"""
+
+import difflib
+from functools import cache
+from importlib import resources
+
+from analysis.errors import UnknownRelationError
+
+FOLDERS = ("staging", "marts")
+ENDING = ".sql"
+
+
+@cache
+def relation_names() -> tuple[str, ...]:
+    """Return the names of all staging views and marts, sorted."""
+    root = resources.files("analysis") / "sql"
+    files = (file.name for folder in FOLDERS for file in (root / folder).iterdir())
+    return tuple(sorted(name.removesuffix(ENDING) for name in files if name.endswith(ENDING)))
+
+
+def check_relation(name: str) -> None:
+    """Raise UnknownRelationError, with the nearest names, where no mart and no staging view has this name."""
+    if name in relation_names():
+        return
+    near = difflib.get_close_matches(name, relation_names(), n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")

@@ -1,0 +1,31 @@
+"""The form of the help of our commands: no type stands beside a flag, because a flag takes no value."""
+
+from typing import Any
+
+from typer.core import TyperGroup, TyperOption
+
+
+class CommandGroup(TyperGroup):
+    """Holds the commands of a program. Typer alone would print `<bool>` beside each flag."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the group itself, with `--help`."""
+        return _with_plain_flags(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one command of the group by its name; None if there is none.
+
+        Without a context `ctx`, as tests ask for it, the command's own `--help` is not touched.
+        """
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _with_plain_flags(command.params if ctx is None else command.get_params(ctx))
+        return command
+
+
+def _with_plain_flags(parameters: list[Any]) -> list[Any]:
+    """Set an empty text as the type of every flag among `parameters`, and return them."""
+    for parameter in parameters:
+        if isinstance(parameter, TyperOption) and parameter.is_flag:
+            parameter.metavar = ""
+    return parameters

@@ -1,0 +1,138 @@
+"""Carry out what the command `gpuhash bench` asks for: choose cases, write files, print tables."""
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from gpuhash.backend import choose
+from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError
+from gpuhash.measure import bench as benchmark
+from gpuhash.measure import machine, peers, plot, report, stages, tables
+from gpuhash.measure.bench import SEARCH, Case, Result
+from gpuhash.reference import Algorithm, algorithm
+
+BLOCK_TRANSACTIONS = 2500
+DEFAULT_BATCHES = (1000, 100_000)
+SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
+SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
+MOST_BYTES = 1 << 26  # most bytes of a batch in the grid of sizes
+WIDTH = 200  # of tables, whatever the width of the terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files that results are written to; None for a format that the user did not ask for."""
+
+    json: Path | None
+    csv: Path | None
+    plot: Path | None
+
+    def require(self) -> None:
+        """Open every file for writing, before a long measurement; raise GpuhashError if one fails."""
+        if self.plot is not None:
+            plot.require(self.plot)
+        for path in (self.json, self.csv, self.plot):
+            try:
+                if path is not None:
+                    path.open("a").close()
+            except OSError as error:
+                raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
+
+    def write(self, results: list[Result], beside: list[peers.PeerResult]) -> None:
+        """Write the results, and the comparisons with other programs, to the files."""
+        if self.json is not None:
+            self.json.write_text(report.to_json(machine.describe(), results, beside))
+        if self.csv is not None:
+            self.csv.write_text(report.to_csv(results))
+        if self.plot is not None:
+            plot.write_svg(results, self.plot)
+
+
+def compare(before: Path, after: Path) -> None:
+    """Print how the results in the JSON file `after` differ from those in `before`."""
+    lines = report.compare(report.load(before), report.load(after))
+    if not lines:
+        raise InvalidInputError(f"{before} and {after} measured nothing in common")
+    Console(width=WIDTH).print(tables.of_comparison(lines))
+
+
+def print_results(results: list[Result], beside: list[peers.PeerResult], *, energy_wanted: bool) -> None:
+    """Print the results as a table, the formula of each limit, and the comparisons with other programs."""
+    console = Console(width=WIDTH)
+    console.print(tables.of_results(results))
+    if all(result.joules_per_hash is None for result in results):
+        reason = "no counter can be read here" if energy_wanted else "not measured"
+        typer.echo(f"energy per hash: {tables.UNKNOWN}, {reason}")
+    for formula in dict.fromkeys(result.limit_formula for result in results if result.limit_formula):
+        typer.echo(f"limit: hashes/s = {formula}")
+    for line in tables.of_crossovers(report.crossovers(results)):
+        typer.echo(line)
+    if beside:
+        console.print(tables.of_peers(beside))
+
+
+def backends_for(asked: list[str] | None) -> list[str]:
+    """Return the names of the backends to measure: those asked for, or else all that this machine has."""
+    if asked:
+        return [choose(name).name for name in asked]
+    names = ["cpu"]
+    try:
+        choose("cuda")
+        names.append("cuda")
+    except BackendUnavailableError as missing:
+        typer.echo(f"without cuda: {missing}", err=True)
+    return names
+
+
+def cases_of(
+    chosen: list[str], names: list[str], message_bytes: int, batches: tuple[int, ...]
+) -> Iterator[Case]:
+    """Yield the cases to measure for the `chosen` algorithms, at each size of a batch."""
+    for name in chosen:
+        if name == SEARCH:
+            count = max(stages.SEARCH_NONCES[backend] for backend in names)
+            yield Case(algorithm=SEARCH, count=count, message_bytes=80)
+            continue
+        which = algorithm(name)
+        for count in batches:
+            yield Case(algorithm=which, count=count, message_bytes=message_bytes)
+        if which is Algorithm.SHA256D:  # the txids of a block
+            yield Case(algorithm=which, count=BLOCK_TRANSACTIONS, message_bytes=0, mixed=True)
+
+
+def grid_of(chosen: list[str]) -> Iterator[Case]:
+    """Yield a case for each size of message and of batch, for each of the `chosen` algorithms."""
+    for name in chosen:
+        if name == SEARCH:
+            continue
+        for message_bytes in SIZES:
+            for count in SIZE_BATCHES:
+                if message_bytes * count <= MOST_BYTES:
+                    yield Case(algorithm=algorithm(name), count=count, message_bytes=message_bytes)
+
+
+def measure_peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
+    """Run hashcat and openssl, where they are installed, in turn with ours; yield what each did."""
+    for backend in names:
+        if backend == "reference":
+            continue
+        for name in peers.with_peers(chosen):
+            which = None if name == SEARCH else algorithm(name)
+            ours = partial(_kernel_rate, stages.beside_peer(backend, which))
+            for result in (
+                peers.beside_hashcat(name, backend, ours),
+                peers.beside_openssl(name, backend, stages.PEER_BYTES, ours),
+            ):
+                if result is not None:
+                    yield result
+
+
+def _kernel_rate(stage: stages.Stage) -> float:
+    """Measure and return the hashes per second of a stage: the median of a few calls."""
+    times = benchmark.time_together([stage], seconds=2.0)[0]
+    return stage.hashes / statistics.median(times)
