@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.data import Marts, Row
-from analysis.report.findings import findings
-from analysis.report.page import lede
+from analysis.report.findings import answers, findings
+from analysis.report.page import lede, sources
 from analysis.report.sections import read_marts
 from analysis.report.text import NOTHING, count, percent, percent_range
 
@@ -27,11 +27,22 @@ def print_summary(database: Path, console: Console) -> None:
     """
     marts = read_marts(database)
     console.print(Text(lede(marts), style="bold"))
-    for finding in findings(marts):
+    for source in sources(marts):
+        times = f", header times {source.times}" if source.times else ""
+        said = f"{source.n_blocks} {source.name}: heights {source.heights}{times}."
+        console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
+    sections, unanswered = answers(marts)
+    for finding in findings(sections):
         console.print()
         console.print(Text(finding.question, style="bold cyan"))
         for sentence in finding.sentences:
             console.print(Text(_wrapped(sentence, console.width)), soft_wrap=True)
+    if unanswered:
+        console.print()
+        console.print(Text("Not answered here", style="bold cyan"))
+    for lack in unanswered:
+        said = f"{lack.question} {lack.lacks.replace('`', '')}"
+        console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
     if marts.shares:
         console.print()
         console.print(_pools(marts))

@@ -45,6 +45,7 @@ MAX_DOUBTFUL_BLOCKS: Final = 30
 EPOCH_BLOCKS: Final = 2016
 MIN_EPOCH_BLOCKS: Final = 144  # an epoch with fewer blocks says too little to be drawn
 PRICED_CHAIN: Final = "main"
+OWN_SOURCES: Final = ("observed", "backfilled")  # the values of `told_by` that are no third party
 MAX_DAYS: Final = 120  # values over a longer window are drawn per difficulty epoch
 
 
@@ -73,7 +74,10 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "block_owner": ("grouped_by", "block_hash", "owner", "owner_name"),
         "block_pool": ("block_hash", "height", "pool", "method", "conflicts"),
-        "block_intervals": (*("height", "is_empty", "is_active", "header_time", "arrived_at", "interval_s"),),
+        "block_intervals": (
+            *("height", "is_empty", "is_active", "header_time", "arrived_at", "interval_s"),
+            *("clock", "told_by"),
+        ),
         "block_propagation": ("block_hash", "spread_s"),
         "empty_intervals": (
             *("pool", "n_blocks", "n_empty", *_with_interval("empty")),
@@ -113,6 +117,7 @@ class Marts:
     day_shares: list[Row]  # one row per day and pool
     doubtful: list[Row]  # the first blocks without a pool, or that rules of more than one pool match
     n_doubtful: int  # the number of all such blocks
+    sources: list[Row]  # one row per source of active blocks: observed, backfilled, then others by count
     window: Row  # n_blocks, n_stale, first_height, last_height, first_at, last_at
     empties: list[Row]  # one row for all pools, then one per pool
     interval_curves: Mapping[bool, list[tuple[float, float]]]  # is_empty: (interval_s, ratio not longer)
@@ -139,6 +144,11 @@ class Marts:
     def pools(self) -> list[str]:
         """Return the slugs of all pools by rank, without unknown."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
+
+    @property
+    def is_of_one_day(self) -> bool:
+        """Tell whether all blocks are of one UTC day, so that nothing can be drawn over time."""
+        return len({row["day"] for row in self.day_shares}) == 1
 
     def rows(self, name: str) -> list[Row]:
         """Return the rows that a section asked for under `name`, a key of its topic's `reads`."""
@@ -291,6 +301,7 @@ def _marts(reader: _Reader) -> Marts:
         day_shares=reader.rows("pool_share_day", "day, pool"),
         doubtful=_rows(doubtful.limit(MAX_DOUBTFUL_BLOCKS)),
         n_doubtful=len(doubtful),
+        sources=_sources(reader.table("block_intervals")),
         window=_window(reader.table("block_intervals")),
         empties=_by_rank(reader.rows("empty_intervals", "pool"), order),
         interval_curves={
@@ -350,6 +361,17 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
     )[0]
 
 
+def _sources(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
+    """Count the active blocks of each source, and find their first and last height and header time."""
+    found = blocks.filter("is_active").aggregate(
+        "told_by, count(*) AS n_blocks, min(height) AS first_height, max(height) AS last_height, "
+        "min(header_time) AS first_time, max(header_time) AS last_time",
+        "told_by",
+    )
+    order = f"coalesce(list_position({list(OWN_SOURCES)}, told_by), 9), n_blocks DESC, told_by"
+    return _rows(found.order(order))
+
+
 def _block_ratios(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
     """Return, for each block of the active chain, the parts of the top X and outside the top 2X that it took.
 
@@ -386,7 +408,7 @@ def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
 
 def _epochs(blocks: duckdb.DuckDBPyRelation) -> dict[int, dt.date]:
     """Return the first UTC day, by header time, of each difficulty epoch's blocks in the dataset."""
-    days = blocks.filter("is_active").aggregate(
+    days = blocks.filter("is_active AND header_time IS NOT NULL").aggregate(
         f"height // {EPOCH_BLOCKS} AS epoch, min(header_time) AS first_time", f"height // {EPOCH_BLOCKS}"
     )
     return {row["epoch"]: row["first_time"].date() for row in _rows(days)}

@@ -101,7 +101,7 @@ def write_figures(page: Page, folder: Path) -> list[Path]:
 
 
 def _files(page: Page) -> Iterator[tuple[str, bytes]]:
-    for part in (part for section in page.sections for part in section.parts):
+    for part in (part for section in (*page.sections, *page.methods) for part in section.parts):
         if isinstance(part, Figure):
             svg = standalone(part)
             yield f"{part.figure_id}.svg", svg.encode()

@@ -1,18 +1,46 @@
-"""Collects the headline sentences of all topics, for the head of the report and for the terminal summary.
+"""Collects the findings of all topics, and the questions without an answer, for the report and the terminal.
 
 A sentence claims a difference only if the numbers support it: either two intervals do not overlap, or a test
 has a p value below 5 % after correction for the number of pools compared.
 """
 
+from collections.abc import Iterable
+from typing import Final
+
 from analysis.report.data import Marts
-from analysis.report.model import Finding
+from analysis.report.model import Finding, Section, Unanswered
 from analysis.report.sections import TOPICS
 
+OVER_TIME: Final = Unanswered(
+    question="How does it change over time?",
+    lacks=(
+        "All blocks are of one UTC day. `pool-collector run` for longer, or `pool-collector backfill`, "
+        "brings more."
+    ),
+)
 
-def findings(marts: Marts) -> list[Finding]:
-    """Return the headline answer of every topic that has one, in the order of the page."""
+
+def findings(sections: Iterable[Section]) -> list[Finding]:
+    """Return the findings of every section that has some, in the order of the page."""
     return [
-        Finding(section=topic.section_id, question=topic.question, sentences=tuple(topic.sentences(marts)))
-        for topic in TOPICS
-        if topic.sentences is not None
+        Finding(section=section.section_id, question=section.question, sentences=tuple(section.findings))
+        for section in sections
+        if section.findings
     ]
+
+
+def answers(marts: Marts) -> tuple[list[Section], list[Unanswered]]:
+    """Return the sections with data, and one line for each thing that lacks; equal lacks share a line."""
+    made = [topic.section(marts) for topic in TOPICS]
+    lacking = [lack for _, lacks in made for lack in lacks]
+    if marts.is_of_one_day:
+        lacking.append(OVER_TIME)
+    questions: dict[str, list[str]] = {}
+    for lack in lacking:
+        asked = questions.setdefault(lack.lacks, [])
+        if lack.question not in asked:
+            asked.append(lack.question)
+    return (
+        [section for section, _ in made if section.parts],
+        [Unanswered(question=" ".join(asked), lacks=lacks) for lacks, asked in questions.items()],
+    )

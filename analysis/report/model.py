@@ -8,10 +8,11 @@ draws all of them.
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from markupsafe import Markup
 
+MAX_PANELS: Final = 2  # drawings of a section that are seen without opening anything: one row
 Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so may code
 
 
@@ -32,18 +33,20 @@ class Column:
 class TableRow:
     """Holds one row of a table: the text of its first cell (`head`) and of the other cells, in column order.
 
+    `values` are what the cells are sorted by, a number or a text each; without them the texts are used.
     `colour` is a CSS colour for a mark before the head, and empty for no mark.
     """
 
     head: str
     cells: Sequence[str]
+    values: Sequence[float | str | None] = ()
     colour: str = ""
     is_total: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Holds a table with a caption. A reader must open a table that is folded before its rows appear.
+    """Holds a table with a caption. The page shows the first `n_shown` rows, and the others when asked.
 
     `records` are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has.
     `mart` is empty for a table that is not made from one mart.
@@ -61,6 +64,7 @@ class Table:
     is_folded: bool = False
 
     kind: ClassVar[str] = "table"
+    n_shown: ClassVar[int] = 6
 
     @property
     def classes(self) -> list[str]:
@@ -132,34 +136,82 @@ class DefinitionList:
     """Holds a list of terms and their meanings."""
 
     list_id: str
+    caption: str
     terms: Sequence[Definition]
 
     kind: ClassVar[str] = "definitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """Holds a question without an answer, what is lacking for it, and the command that brings that."""
+
+    question: str
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Holds the figures and tables of a section, and in `missing` one sentence for each part without data."""
+    """Holds the figures and tables of a section, and in `missing` what lacks for the parts without data.
+
+    A text in `missing` is about the question of the section itself.
+    """
 
     parts: Sequence[Figure | Table | DefinitionList]
-    missing: Sequence[str] = ()
+    missing: Sequence[Unanswered | str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Holds one section of the page: the question it answers, an introduction, and its figures and tables."""
+    """Holds one section of the page: its question, the findings that answer it, figures and tables."""
 
     section_id: str
     title: str
     question: str
     intro: str
     parts: Sequence[Figure | Table | DefinitionList]
-    missing: Sequence[str] = ()
+    findings: Sequence[str] = ()
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Return the figures that are seen at once: the first ones, as long as they have 2 panels in all."""
+        sizes = itertools.accumulate(len(figure.panels) for figure in self._figures)
+        n_shown = max(1, sum(size <= MAX_PANELS for size in sizes))
+        return self._figures[:n_shown]
+
+    @property
+    def folded_figures(self) -> list[Figure]:
+        """Return the other figures, which the page folds."""
+        return self._figures[len(self.figures) :]
+
+    @property
+    def _figures(self) -> list[Figure]:
+        return [part for part in self.parts if isinstance(part, Figure)]
+
+    @property
+    def tables(self) -> list[Table | DefinitionList]:
+        """Return the tables and lists of the section in their order."""
+        return [part for part in self.parts if not isinstance(part, Figure)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """Holds one headline number: its name, the number, its interval, a note, and a small chart.
+
+    `section` is the id of the section behind the number.
+    """
+
+    section: str
+    label: str
+    value: str
+    interval: str
+    note: str
+    chart: Markup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Holds the headline sentences that answer a question; `section` is the id of the section behind them."""
+    """Holds the sentences that answer a question; `section` is the id of the section behind them."""
 
     section: str
     question: str
@@ -167,11 +219,31 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Describes the blocks that one source tells of: its name, their number, heights and times.
+
+    All are texts; `times` is empty if the source gives no header times.
+    """
+
+    name: str
+    n_blocks: str
+    heights: str
+    times: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Holds the whole report: title, lead sentence, facts as (label, value), headline answers, sections."""
+    """Holds the whole report. `facts` are (label, value) pairs for the head of the page.
+
+    `sections` are the questions with data, `unanswered` those without. `methods` says how it was computed.
+    """
 
     title: str
     lede: str
     facts: Sequence[tuple[str, str]]
+    sources: Sequence[Source]
+    headlines: Sequence[Headline]
     findings: Sequence[Finding]
     sections: Sequence[Section]
+    unanswered: Sequence[Unanswered]
+    methods: Sequence[Section]

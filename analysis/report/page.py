@@ -3,8 +3,11 @@
 The file is replaced in one step, so a reader finds either the whole old report or the whole new one.
 """
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -13,15 +16,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.errors import ReportError
-from analysis.report.data import Marts
+from analysis.report.data import Marts, Row
 from analysis.report.export import csv_download, svg_download, write_figures
-from analysis.report.findings import findings
-from analysis.report.model import Page
-from analysis.report.sections import TOPICS, read_marts
-from analysis.report.text import count, listed, plural, printable, span
+from analysis.report.findings import answers, findings
+from analysis.report.headline import headlines
+from analysis.report.model import Page, Source
+from analysis.report.sections import METHODS, read_marts
+from analysis.report.text import NOTHING, count, listed, plural, printable, span
 from collector.dataset.files import USER_FILE_MODE, write_atomically
 
 _CODE: Final = re.compile(r"`([^`]+)`")
+SOURCES: Final[Mapping[str, str]] = MappingProxyType(
+    {"observed": "observed by our nodes", "backfilled": "backfilled from block files of a node"}
+)
 CHAINS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "main": "Bitcoin mainnet",
@@ -53,12 +60,17 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
 
 def page(marts: Marts) -> Page:
     """Make the whole content of the report, still without HTML, from the rows that were read of the marts."""
+    sections, unanswered = answers(marts)
     return Page(
         title="Bitcoin mining pools, measured",
         lede=lede(marts),
         facts=facts(marts),
-        findings=findings(marts),
-        sections=[topic.section(marts) for topic in TOPICS],
+        sources=sources(marts),
+        headlines=headlines(marts),
+        findings=findings(sections),
+        sections=sections,
+        unanswered=unanswered,
+        methods=[topic.section(marts)[0] for topic in METHODS],
     )
 
 
@@ -73,7 +85,13 @@ def render(content: Page) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"csv_download": csv_download, "svg_download": svg_download, "prose": prose}
-    return environment.get_template("report.html.j2").render(page=content)
+    script = (resources.files("analysis.report") / "templates" / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("report.html.j2").render(
+        page=content,
+        script=Markup(script),  # noqa: S704 - our own file
+        script_hash=f"sha256-{digest}",
+    )
 
 
 def prose(text: str) -> Markup:
@@ -87,12 +105,17 @@ def _code(found: re.Match[str]) -> str:
 
 
 def lede(marts: Marts) -> str:
-    """Write the lead sentence of the report: how many blocks of which chain, and which nodes watched it."""
-    blocks = plural(marts.window["n_blocks"], "block")
+    """Write the lead sentence of the report: how many blocks of which chain, from when, and who watched."""
+    window = marts.window
+    blocks = plural(window["n_blocks"], "block")
+    if window["first_time"] is not None:
+        times = f", found {span(window['first_time'], window['last_time'])}"
+    else:
+        times = ""
     nodes = sorted({row["node"] for row in marts.coverage})
     names = listed([printable(node) for node in nodes])
-    watched = f", watched through the {'node' if len(nodes) == 1 else 'nodes'} {names}" if nodes else ""
-    return f"{blocks} of {_chain(marts)}{watched}."
+    watched = f"; watched through the {'node' if len(nodes) == 1 else 'nodes'} {names}" if nodes else ""
+    return f"{blocks} of {_chain(marts)}{times}{watched}."
 
 
 def _chain(marts: Marts) -> str:
@@ -101,18 +124,34 @@ def _chain(marts: Marts) -> str:
 
 
 def facts(marts: Marts) -> list[tuple[str, str]]:
-    """Return the facts for the head of the page as (label, value): chain, heights, times and counts."""
+    """Return the facts for the head of the page as (label, value): heights, times and counts."""
     window = marts.window
-    named = [("Chain", _chain(marts))]
-    if window["first_height"] is not None:
-        named.append(("Heights", f"{count(window['first_height'])} to {count(window['last_height'])}"))
+    known = [("Chain", _chain(marts)), ("Heights", _heights(window))]
+    if window["first_time"] is not None:
+        known.append(("Header times", span(window["first_time"], window["last_time"])))
+    if window["first_at"] is not None:
+        known.append(("Arrivals", span(window["first_at"], window["last_at"])))
+    n_pools = sum(1 for row in marts.shares if row["block_count"] and not row["is_unknown"])
     return [
-        *named,
-        ("First to last arrival", span(window["first_at"], window["last_at"])),
-        ("Blocks", count(window["n_blocks"])),
-        ("Stale blocks", count(window["n_stale"])),
-        (
-            "Pools named",
-            count(sum(1 for row in marts.shares if row["block_count"] and not row["is_unknown"])),
-        ),
+        *known,
+        ("Blocks", f"{count(window['n_blocks'])} active, {count(window['n_stale'])} stale"),
+        ("Pools named", count(n_pools)),
     ]
+
+
+def sources(marts: Marts) -> list[Source]:
+    """Return who tells of the blocks: our nodes, a backfill, or others by name, with counts and dates."""
+    return [
+        Source(
+            name=SOURCES.get(row["told_by"]) or f"told by {printable(row['told_by'])}",
+            n_blocks=plural(row["n_blocks"], "block"),
+            heights=_heights(row),
+            times=span(row["first_time"], row["last_time"]) if row["first_time"] else "",
+        )
+        for row in marts.sources
+    ]
+
+
+def _heights(row: Row) -> str:
+    first, last = row["first_height"], row["last_height"]
+    return NOTHING if first is None else f"{count(first)} to {count(last)}"

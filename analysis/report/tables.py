@@ -3,6 +3,8 @@
 The page may round and shorten what it shows; the CSV beside a table has the rows unchanged.
 """
 
+import datetime as dt
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -25,6 +27,7 @@ class MartColumn(NamedTuple):
     unit: str = ""
     group: str = ""
     kind: Kind = "number"
+    value: Callable[[Row], Any] | None = None  # what the rows are sorted by; None: the text
 
 
 class RowHead(NamedTuple):
@@ -50,7 +53,7 @@ def column(
     kind: Kind = "number",
 ) -> MartColumn:
     """Make a table column that shows the mart's column `name`, each value written by the function `write`."""
-    return MartColumn(label, lambda row: write(row[name]), unit, group, kind)
+    return MartColumn(label, lambda row: write(row[name]), unit, group, kind, lambda row: row[name])
 
 
 def text_column(name: str, label: str, *, group: str = "", kind: Kind = "text") -> MartColumn:
@@ -66,6 +69,7 @@ def ratio_columns(name: str, label: str, *, group: str = "") -> tuple[MartColumn
             INTERVAL,
             lambda row: percent_range(row[f"{name}_low_ratio"], row[f"{name}_high_ratio"]),
             group=group,
+            value=lambda row: row[f"{name}_low_ratio"],
         ),
     )
 
@@ -87,7 +91,9 @@ def interval_columns(
     """
     return (
         column(name, label, write, unit=unit, group=group),
-        MartColumn(INTERVAL, lambda row: between(row[low], row[high]), unit, group),
+        MartColumn(
+            INTERVAL, lambda row: between(row[low], row[high]), unit, group, value=lambda row: row[low]
+        ),
     )
 
 
@@ -138,6 +144,7 @@ def mart_table(
             TableRow(
                 head=head.text(row),
                 cells=[show.text(row) for show in columns],
+                values=[_sorted_by(show, row) for show in columns],
                 colour=head.colour(row),
                 is_total=head.is_total(row),
             )
@@ -149,6 +156,16 @@ def mart_table(
         note=" ".join(filter(None, (note, said))),
         is_folded=len(rows) > FOLDED_FROM if is_folded is None else is_folded,
     )
+
+
+def _sorted_by(show: MartColumn, row: Row) -> float | str | None:
+    """Return what a cell is sorted by: a finite number, or its text."""
+    value = show.value(row) if show.value else None
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None
 
 
 def group_tables(

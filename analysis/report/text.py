@@ -12,7 +12,10 @@ from typing import Any, Final
 NOTHING: Final = "\N{EN DASH}"
 GAP: Final = "\N{NO-BREAK SPACE}"
 MAX_TEXT_LENGTH: Final = 120
-NO_BLOCKS: Final = "Not enough data: no block was observed."
+NO_BLOCKS: Final = (
+    "The dataset has no block. `pool-collector run` watches a node, `pool-collector backfill` reads its "
+    "block files, `pool-collector import` takes what others published."
+)
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 MINUS: Final = "\N{MINUS SIGN}"
 INTERVAL: Final = f"95{GAP}% interval"

@@ -4,15 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from analysis.report.data import Marts, Read
-from analysis.report.model import Content, Section
+from analysis.report.model import Content, Section, Unanswered
+from analysis.report.text import NO_BLOCKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """Describes one question of the report, the rows that it reads, and the functions that answer it.
 
-    `content` makes the figures and tables of the section from the marts. `sentences` makes its headline
-    answer.
+    `content` makes the figures and tables of the section from the marts. `sentences` writes its findings;
+    without data it writes none.
     """
 
     section_id: str
@@ -20,17 +21,27 @@ class Topic:
     question: str
     intro: str
     content: Callable[[Marts], Content]
-    sentences: Callable[[Marts], list[str]] | None = None  # None: no headline answer
+    sentences: Callable[[Marts], list[str]] | None = None
     reads: Mapping[str, Read] = field(default_factory=dict)
 
-    def section(self, marts: Marts) -> Section:
-        """Make this topic's section of the page from the marts."""
+    def section(self, marts: Marts) -> tuple[Section, list[Unanswered]]:
+        """Make this topic's section of the page, and the list of what it cannot answer.
+
+        A section without a figure or a table has no place on the page, so its question is in the list.
+        """
         content = self.content(marts)
-        return Section(
+        section = Section(
             section_id=self.section_id,
             title=self.title,
             question=self.question,
             intro=self.intro,
             parts=content.parts,
-            missing=content.missing,
+            findings=self.sentences(marts) if self.sentences else (),
         )
+        lacking = [
+            Unanswered(question=self.question, lacks=lack) if isinstance(lack, str) else lack
+            for lack in content.missing
+        ]
+        if not content.parts and not any(lack.question == self.question for lack in lacking):
+            lacking.insert(0, Unanswered(question=self.question, lacks=NO_BLOCKS))
+        return section, lacking

@@ -36,9 +36,8 @@ TOPICS: Final[tuple[Topic, ...]] = (
     network.TOPIC,
     attribution.TOPIC,
     coverage.TOPIC,
-    methods.METHODS,
-    methods.RUN,
 )
+METHODS: Final[tuple[Topic, ...]] = (methods.METHODS, methods.RUN)
 READS: Final[Mapping[str, data.Read]] = MappingProxyType(
     {name: read for topic in TOPICS for name, read in topic.reads.items()}
 )

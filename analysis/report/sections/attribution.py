@@ -11,7 +11,7 @@ from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import Axis, Line, Point, line_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Table
+from analysis.report.model import Content, Figure, Table, Unanswered
 from analysis.report.tables import (
     MartColumn,
     RowHead,
@@ -24,7 +24,6 @@ from analysis.report.tables import (
 )
 from analysis.report.text import (
     INTERVAL,
-    NO_BLOCKS,
     count,
     count_or_none,
     decimal,
@@ -51,14 +50,15 @@ VERDICTS: Final[Mapping[str, str]] = MappingProxyType(
         "unmapped": "they use a name that we do not know",
     }
 )
-NO_LABELS: Final = (
-    "No labels of third parties were imported, so there is nothing to compare with. Add them "
-    "with `pool-collector import labels FILE --source NAME --licence TERMS --url URL` (or "
-    "`import blocks`), then build again."
+NO_LABELS: Final = Unanswered(
+    question="Do others name the same pools?",
+    lacks=(
+        "No pool label of others was imported. `pool-collector import labels FILE --source NAME --licence "
+        "TERMS --url URL` adds them."
+    ),
 )
 RULE_CHANGES: Final = (
-    "To see which blocks a change of the rules moves, run `pool-analysis diff-rules BEFORE "
-    "AFTER --dataset DIR`."
+    "`pool-analysis diff-rules BEFORE AFTER` shows which blocks a change of the rules moves."
 )
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
@@ -77,7 +77,7 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: how blocks were attributed, how many conflict, whether others agree."""
     rows = [r for r in marts.rows("attribution_method") if r["period_kind"] == "all"]
     if not rows:
-        return ["Not enough data: no block was observed."]
+        return []
     total = rows[0]["total_block_count"]
     counts = {r["method"]: r["block_count"] for r in rows}
     by_payout, by_tag, by_none = (count_or_none(counts.get(name, 0)) for name in METHODS)
@@ -91,7 +91,7 @@ def sentences(marts: Marts) -> list[str]:
     ]
     labels = marts.rows("label_summary")
     if not labels:
-        return [*said, "No labels of third parties were imported to compare with."]
+        return said
     for row in labels:
         named = row["agree_count"] + row["disagree_count"]
         if named:
@@ -106,12 +106,10 @@ def sentences(marts: Marts) -> list[str]:
 def figures_and_tables(marts: Marts) -> Content:
     """Make the section: methods, conflicts, rules, doubtful blocks, and agreement with third parties."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     methods = [row for row in marts.rows("attribution_method") if row["period_kind"] == "all"]
     if methods:
         parts.append(_method_table(marts, methods))
-    else:
-        missing.append(NO_BLOCKS)
     if len({row["period"] for row in marts.rows("attribution_method")} - {"all"}) > 1:
         parts.append(_method_figure(marts))
     if marts.rows("label_summary"):
@@ -120,13 +118,10 @@ def figures_and_tables(marts: Marts) -> Content:
         missing.append(NO_LABELS)
     if marts.rows("attribution_conflict"):
         parts.append(_conflict_table(marts))
-    elif methods:
-        missing.append("No block matches rules of more than one pool.")
     if marts.rows("attribution_rule"):
         parts.append(_rule_table(marts))
     if marts.doubtful:
         parts.append(_doubtful_table(marts))
-    missing.append(RULE_CHANGES)
     return Content(parts=parts, missing=missing)
 
 
@@ -291,7 +286,8 @@ def _doubtful_table(marts: Marts) -> Table:
         marts.doubtful,
         mart="block_pool",
         n_records=marts.n_doubtful,
-        note=f"{plural(cut, 'more block')}: `pool-analysis show block_pool`." if cut else "",
+        note=(f"{plural(cut, 'more block')}: `pool-analysis show block_pool`. " if cut else "")
+        + RULE_CHANGES,
         is_folded=True,
     )
 

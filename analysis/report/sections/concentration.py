@@ -16,7 +16,7 @@ from analysis.report.charts.lines import (
 )
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.model import Content, Figure, Panel, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.tables import (
     MartColumn,
@@ -32,7 +32,6 @@ from analysis.report.tables import (
 from analysis.report.text import (
     INTERVAL,
     MAX_NAMED,
-    NO_BLOCKS,
     NOTHING,
     count,
     decimal,
@@ -66,8 +65,9 @@ STROKES: Final[Mapping[str, Stroke]] = MappingProxyType(
 )
 MAX_TOP: Final = 25
 TOP: Final = 3
-NO_CHANGES: Final = (
-    "Not enough data to say whether the shares changed. Two days or epochs with blocks are needed."
+NO_CHANGES: Final = Unanswered(
+    question="Do the shares change?",
+    lacks="Blocks of two days or difficulty epochs are needed. `pool-collector backfill` reads older ones.",
 )
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
@@ -95,7 +95,7 @@ def sentences(marts: Marts) -> list[str]:
         None,
     )
     if row is None or row["nakamoto"] is None:
-        return [NO_BLOCKS]
+        return []
     pools = plural(int(row["nakamoto"]), "pool")
     if row["nakamoto_low"] is not None:
         interval = f" ({INTERVAL} {_span(row['nakamoto_low'], row['nakamoto_high'])})"
@@ -118,30 +118,22 @@ def sentences(marts: Marts) -> list[str]:
 def figures_and_tables(marts: Marts) -> Content:
     """Make the section: indices, largest owners, changes of shares, pools that come, go or change name."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     whole = [row for row in marts.rows("concentration_index") if row["period_kind"] == "all"]
     if whole:
         parts += [_top_figure(marts), _top_table(marts), _index_table(marts, whole)]
-    else:
-        missing.append(NO_BLOCKS)
     course = marts.over_time("concentration_index")
     if len(course) > 1:
         parts.append(_course_figure(marts))
-    elif course:
-        missing.append("All blocks are from one UTC day, so the indices cannot be drawn over time.")
     changes = [row for row in marts.rows("share_change") if row["p_value"] is not None]
     if changes:
         parts.append(_change_table(marts))
     else:
-        missing.append("Not enough data to test for changes. Two days or epochs with blocks are needed.")
+        missing.append(NO_CHANGES)
     if marts.rows("pool_life"):
         parts.append(_life_table(marts))
     if marts.rows("pool_rename"):
         parts.append(_rename_table(marts))
-    else:
-        missing.append(
-            "No two pools were paid to the same script, and no declared change of name falls into the window."
-        )
     return Content(parts=parts, missing=missing)
 
 
@@ -167,7 +159,7 @@ def _top(marts: Marts) -> list[str]:
 def _changes(marts: Marts) -> list[str]:
     tested = [row for row in marts.rows("share_change") if row["adjusted_p_value"] is not None]
     if not tested:
-        return [NO_CHANGES]
+        return []
     kind = "epoch" if any(row["period_kind"] == "epoch" for row in tested) else "day"
     tested = [row for row in tested if row["period_kind"] == kind]
     changed = [row for row in tested if row["adjusted_p_value"] < SIGNIFICANCE]

@@ -23,9 +23,7 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: how many holes there are, and how much of its time a node was watched."""
     watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
     if not watched:
-        return [
-            ("Not enough data: no coverage is recorded, so nobody knows what happened between two messages.")
-        ]
+        return []
     names = sorted({printable(row["node"]) for row in watched})
     nodes = f"{'Node' if len(names) == 1 else 'Nodes'} {listed(names)}"
     shortest = duration(min(row["window_s"] for row in watched))
@@ -47,10 +45,12 @@ def figures_and_tables(marts: Marts) -> Content:
     if marts.coverage:
         parts += [_figure(marts), _table(marts)]
     else:
-        missing.append("Not enough data: no coverage is recorded.")
+        missing.append(
+            "No node was watched. `pool-collector run` records what it received, and when it did not listen."
+        )
     if marts.holes:
         parts.append(_hole_table(marts.holes))
-    parts += [_exclusion_table(marts), _check_table(marts)]
+    parts += [table for table in (_exclusion_table(marts), _check_table(marts)) if table.rows]
     return Content(parts=parts, missing=missing)
 
 

@@ -20,7 +20,7 @@ from analysis.report.charts.lines import (
 from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
-from analysis.report.model import Content, Figure, LegendKey, Table
+from analysis.report.model import Content, Figure, LegendKey, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE, by_count, outlier_sentences
 from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
 from analysis.report.tables import (
@@ -36,7 +36,6 @@ from analysis.report.tables import (
 )
 from analysis.report.text import (
     INTERVAL,
-    NO_BLOCKS,
     NOTHING,
     count,
     count_or_none,
@@ -58,6 +57,21 @@ EMPTY_COLOUR: Final = "var(--accent-2)"
 NONEMPTY_COLOUR: Final = "var(--accent-1)"
 CLOCKS: Final = MappingProxyType({"arrival": "arrival", "header": "header times (less exact)"})
 OPEN_BIN_FACTOR: Final = 1.5
+NO_INTERVALS: Final = Unanswered(
+    question="How soon after the parent do empty blocks come?",
+    lacks=(
+        "Empty blocks and others are needed whose arrival, and the arrival of whose parent, one clock saw. "
+        "`pool-collector run` records arrivals; `pool-collector import arrivals FILE --source NAME --licence "
+        "TERMS --url URL` adds published ones."
+    ),
+)
+NO_ARRIVALS: Final = Unanswered(
+    question="How soon after the parent's arrival are blocks found?",
+    lacks=(
+        "No node of ours announced a block as it arrived, so header times stand in, which miners choose. "
+        "`pool-collector run` records arrivals."
+    ),
+)
 # A note for tables with p-values of many pools.
 CORRECTED: Final = (
     "Of many pools, some have a small p by chance. The corrected p (Holm) is below 0.05 for "
@@ -91,32 +105,26 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: how many blocks are empty, if they came sooner, which pools differ."""
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
     if overall is None or not overall["n_blocks"]:
-        return [NO_BLOCKS]
+        return []
     n_empty, n_blocks = overall["n_empty"], overall["n_blocks"]
     be = "was" if n_empty == 1 else "were"
     said = [f"{count(n_empty)} of {plural(n_blocks, 'block')} {be} empty, {with_interval(overall, 'empty')}."]
     pools = by_count(marts.empties, "n_empty", "n_blocks").above
     said += outlier_sentences(marts, marts.empties, "empty", pools, "mine empty blocks more often")
-    said.append(_interval_sentence(overall))
-    return said + cause_sentences(marts)
+    return [*said, *_interval_sentence(overall), *cause_sentences(marts)]
 
 
 def figures_and_tables(marts: Marts) -> Content:
     """Make the section: the rate of empty blocks, their intervals against others, and the likely reasons."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
-    if overall is None or not overall["n_blocks"]:
-        missing.append(NO_BLOCKS)
-    else:
+    if overall is not None and overall["n_blocks"]:
         parts += [_rate_figure(marts), _rate_table(marts), *_grouped_rates(marts)]
         if marts.interval_curves[True] and marts.interval_curves[False]:
             parts.append(_curve_figure(marts, overall))
         else:
-            missing.append(
-                "Not enough data to draw intervals. That takes empty blocks and other blocks for which "
-                "our node announced both the block and its parent."
-            )
+            missing.append(NO_INTERVALS)
         if any(row["n_nonempty_timed"] or row["n_empty_timed"] for row in marts.empties):
             parts.append(_interval_table(marts))
         causes, unknown = cause_parts(marts)
@@ -125,10 +133,10 @@ def figures_and_tables(marts: Marts) -> Content:
     return Content(parts=parts, missing=missing)
 
 
-def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[str]]:
+def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[Unanswered | str]]:
     """Make the figures and tables on why blocks are empty, and sentences on those that lack data."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     hazards = [row for row in marts.rows("empty_hazard") if row["owner"] == ALL]
     arrivals = [row for row in hazards if row["clock"] == "arrival" and row["exposure_s"]]
     headers = [row for row in hazards if row["clock"] == "header" and row["exposure_s"]]
@@ -136,11 +144,7 @@ def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[str]]:
         parts.append(_hazard_figure(marts, arrivals, "arrival"))
     elif headers:
         parts.append(_hazard_figure(marts, headers, "header"))
-        missing.append(
-            "Our node announced no block as it arrived, so the time since the parent comes from "
-            "header times. Miners choose header times, often when a job is made and not when the "
-            "block is found. `pool-collector run` records arrivals."
-        )
+        missing.append(NO_ARRIVALS)
     if hazards:
         parts.append(_hazard_table(marts))
     timings = [row for row in marts.ranked("empty_timing", "owner") if row["n_empty"]]
@@ -157,23 +161,20 @@ def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[str]]:
     return parts, missing
 
 
-def _interval_sentence(overall: Row) -> str:
+def _interval_sentence(overall: Row) -> list[str]:
     timed = f"{count(overall['n_empty_timed'])} empty and {count(overall['n_nonempty_timed'])} other"
     if not overall["enough_data"] or overall["p_value"] is None:
-        return (
-            f"Not enough data to compare their intervals: for {timed} blocks the arrival of the block "
-            "and of its parent is known."
-        )
+        return []
     medians = (
         f"median {median(overall, 'empty')} after the parent against "
         f"{median(overall, 'nonempty')} of the others"
     )
     test = f"rank test {p_claim(overall['p_value'])}, {timed} blocks"
     if overall["p_value"] >= SIGNIFICANCE:
-        return f"The intervals do not show that empty blocks come sooner or later: {medians} ({test})."
+        return [f"The intervals do not show that empty blocks come sooner or later: {medians} ({test})."]
     effect = overall["rank_biserial"]
     word, share = ("sooner", (1 - effect) / 2) if effect < 0 else ("later", (1 + effect) / 2)
-    return f"Empty blocks came {word}: {medians}, and {word} in {percent(share)} of all pairs ({test})."
+    return [f"Empty blocks came {word}: {medians}, and {word} in {percent(share)} of all pairs ({test})."]
 
 
 def cause_sentences(marts: Marts) -> list[str]:

@@ -19,7 +19,7 @@ from analysis.report.charts.lines import (
 from analysis.report.charts.ratios import TRANSACTIONS, Mark, RatioAxis, RatioRow, ratio_drawing
 from analysis.report.charts.svg import PANEL_PX, PERCENT_LABEL
 from analysis.report.data import ALL, FEERATE_KINDS, Marts, Read, Row
-from analysis.report.model import Content, Figure, LegendKey, Panel, Table
+from analysis.report.model import Content, Figure, LegendKey, Panel, Table, Unanswered
 from analysis.report.pool_comparison import by_blocks, outlier_sentences
 from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
 from analysis.report.tables import (
@@ -34,7 +34,11 @@ from analysis.report.tables import (
 from analysis.report.text import INTERVAL, decimal, plural, printable, text_of, with_interval
 from analysis.report.topic import Topic
 
-NO_MEMPOOL: Final = "Not enough data: the mempool is not known at the arrival of any block with transactions."
+NO_MEMPOOL: Final = "No mempool was watched while a block arrived. `pool-collector run` watches it."
+NO_LOW_FEERATES: Final = Unanswered(
+    question="Do pools take low feerates?",
+    lacks="No mempool held more than twice the transactions of a block. `pool-collector run` sees more.",
+)
 MARKS: Final[Mapping[str, Mark]] = MappingProxyType({"package": "dot", "plain": "ring", "cluster": "diamond"})
 KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"package": "package feerate", "plain": "plain feerate", "cluster": "cluster-order feerate"}
@@ -86,16 +90,14 @@ def sentences(marts: Marts) -> list[str]:
     rows = [row for row in marts.feerates if row["feerate_kind"] == "package"]
     overall = next((row for row in rows if row["pool"] == ALL), None)
     if overall is None or overall["top_x_ratio"] is None:
-        return [NO_MEMPOOL]
+        return []
     blocks = plural(overall["n_blocks"], "block")
     taken = with_interval(overall, "top_x")
     said = [f"By package feerate, pools took {taken} of the top X transactions ({blocks})."]
     said += outlier_sentences(
         marts, rows, "top_x", by_blocks(marts.block_ratios, "top_x_ratio").below, "take fewer of the top X"
     )
-    if overall["outside_2x_ratio"] is None:
-        said.append("Not enough data on low feerates: no mempool held more than 2X transactions.")
-    else:
+    if overall["outside_2x_ratio"] is not None:
         said.append(f"They took {with_interval(overall, 'outside_2x')} of those outside the top 2X.")
         said += outlier_sentences(
             marts,
@@ -119,7 +121,7 @@ def figures_and_tables(marts: Marts) -> Content:
     """
     rows = [row for row in marts.feerates if row["feerate_kind"] in FEERATE_KINDS]
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     panels = [
         panel
         for panel in (
@@ -132,6 +134,8 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_figure(marts, rows, panels))
         parts += [_table(marts, rows, kind) for kind in _kinds(rows)]
         parts += choice_parts(marts)
+        if all(row["outside_2x_ratio"] is None for row in rows):
+            missing.append(NO_LOW_FEERATES)
     else:
         missing.append(NO_MEMPOOL)
     return Content(parts=parts, missing=missing)

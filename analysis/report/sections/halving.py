@@ -35,7 +35,7 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: which series changed more at a halving than on placebo dates."""
     known = [row for row in marts.rows("halving_effect") if row["p_value"] is not None]
     if not known:
-        return ["Not enough data: no series has 30 days before and after a halving."]
+        return []
     said = []
     for name, label in (
         ("price_usd", "price"),
@@ -60,7 +60,7 @@ def sentences(marts: Marts) -> list[str]:
                 f"The {label} changed more than on placebo dates at {len(unusual)} of {halvings}: "
                 f"{listed(changes)}."
             )
-    return said or ["Not enough data on price, fees, hashrate and revenue around a halving."]
+    return said
 
 
 def figures_and_tables(marts: Marts) -> Content:
@@ -71,12 +71,16 @@ def figures_and_tables(marts: Marts) -> Content:
     if known:
         parts += [_figure(marts, known), _table(marts, known)]
     elif marts.rows("halving_effect"):
-        missing.append("Not enough data: no series has 30 days before and after a halving.")
+        missing.append("No series has 30 days before and after a halving.")
     else:
         missing.append(
-            "No halving falls into the window, and no dates of halvings are known for this chain. On "
-            "the main chain prices alone are enough: `pool-collector import prices FILE --source NAME "
-            "--licence TERMS --url URL`."
+            "No halving falls into these blocks."
+            + (
+                " Daily prices are enough: `pool-collector import prices FILE --source NAME --licence "
+                "TERMS --url URL`."
+                if marts.has_price
+                else ""
+            )
         )
     return Content(parts=parts, missing=missing)
 

@@ -10,7 +10,7 @@ from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import HASHRATE_LABEL, Axis, Event, Line, Point, interval_point, line_panel
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Table
+from analysis.report.model import Content, Figure, Table, Unanswered
 from analysis.report.pools import MAX_CHART_POOLS, pool_colour
 from analysis.report.tables import (
     MartColumn,
@@ -27,7 +27,6 @@ from analysis.report.text import (
     GAP,
     INTERVAL,
     MINUS,
-    NO_BLOCKS,
     NOTHING,
     decimal,
     metric,
@@ -43,11 +42,10 @@ OBSERVED_COLOUR: Final = "var(--accent-1)"
 FIT_COLOUR: Final = "var(--ink)"
 PAPER_FORMULA: Final = "H = D \u00b7 2\u2074\u2078 / ((2\u00b9\u2076 \u2212 1) \u00b7 600)".replace(" ", GAP)
 EPOCH: Final = dt.date(1970, 1, 1)
-NOT_ENOUGH_DAYS: Final = (
-    "Not enough data to fit exponential growth: 30 days with blocks are needed. "
-    "`pool-collector backfill` reads older blocks from the node's disk."
+NOT_ENOUGH_DAYS: Final = Unanswered(
+    question="Does hashrate grow exponentially?",
+    lacks="30 days with blocks are needed. `pool-collector backfill` reads older blocks from a node's disk.",
 )
-NO_GROWTH: Final = "Not enough data to say whether it grew exponentially. 30 days with blocks are needed."
 HALF_DEPENDENT: Final = 1.0  # a Durbin-Watson statistic below this: residuals are not independent
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
@@ -73,7 +71,7 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: how large the hashrate was, and whether it grew exponentially."""
     row = marts.whole_window("hashrate")
     if row is None:
-        return [NO_BLOCKS]
+        return []
     by_difficulty = metric(row["paper_hashes_per_s"], "H/s")
     said = []
     if row["observed_hashes_per_s"] is None:
@@ -88,20 +86,16 @@ def sentences(marts: Marts) -> list[str]:
         )
     fit = next((r for r in marts.rows("hashrate_growth") if r["grouped_by"] == "network"), None)
     if fit is None or fit["lambda_per_day"] is None:
-        return [*said, NO_GROWTH]
+        return said
     return [*said, *_growth(marts, fit)]
 
 
 def figures_and_tables(marts: Marts) -> Content:
     """Make the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
-    if not marts.rows("hashrate"):
-        missing.append(NO_BLOCKS)
-    elif len(marts.over_time("hashrate")) > 1:
+    missing: list[Unanswered | str] = []
+    if len(marts.over_time("hashrate")) > 1:
         parts.append(_course_figure(marts))
-    else:
-        missing.append("All blocks are from one UTC day, so the hashrate cannot be drawn over time.")
     if marts.rows("hashrate"):
         parts.append(_network_table(marts))
     pools = [row for row in marts.rows("hashrate_pool") if row["observed_hashes_per_s"]]

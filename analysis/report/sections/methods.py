@@ -41,7 +41,6 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
             "The moment when a node announced a block to us, on our clock. A block that was fetched "
             "later has no arrival, and counts in no interval."
         ),
-        "Not enough data": "There are too few blocks for a number. Nothing is estimated in its place.",
     }
 )
 
@@ -60,7 +59,10 @@ def _methods(_marts: Marts) -> Content:
     ]
     terms = [Definition(term=term, paragraphs=[text]) for term, text in TERMS.items()]
     return Content(
-        parts=[DefinitionList(list_id="terms", terms=terms), DefinitionList(list_id="marts", terms=marts)]
+        parts=[
+            DefinitionList(list_id="terms", caption="Terms", terms=terms),
+            DefinitionList(list_id="marts", caption="How each table is made", terms=marts),
+        ]
     )
 
 

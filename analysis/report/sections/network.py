@@ -16,7 +16,7 @@ from analysis.report.charts.lines import (
 from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
-from analysis.report.model import Content, Figure, Table
+from analysis.report.model import Content, Figure, Table, Unanswered
 from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
 from analysis.report.tables import (
     MartColumn,
@@ -43,16 +43,16 @@ from analysis.report.text import (
 )
 from analysis.report.topic import Topic
 
-NO_ARRIVALS: Final = (
-    "Not enough data on stale blocks: our node announced no block as it arrived. "
-    "`pool-collector run` records blocks as they arrive. Blocks read from disk are nearly all "
-    "on the active chain."
+NO_ARRIVALS: Final = Unanswered(
+    question="How many blocks are lost?",
+    lacks="No node of ours announced a block as it arrived. `pool-collector run` records arrivals.",
 )
-NO_REORGS: Final = "No branch was lost in the window, so there is no reorganisation to show."
-ONE_NODE: Final = (
-    "Not enough data on propagation: two nodes that announce the same blocks are needed. Add "
-    "nodes to the settings file of `pool-collector run`, one `[[node]]` each; one process "
-    "watches them all on one clock."
+ONE_NODE: Final = Unanswered(
+    question="How fast do blocks spread?",
+    lacks=(
+        "Two nodes that announce the same blocks are needed. Add a `[[node]]` to the settings of "
+        "`pool-collector run`."
+    ),
 )
 LEAST_S: Final = 0.001
 READS: Final[Mapping[str, Read]] = MappingProxyType(
@@ -69,7 +69,7 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: lost blocks, the deepest reorganisation, and the slowest node's delay."""
     row = next((r for r in marts.rows("stale_rate") if r["pool"] == ALL), None)
     if row is None or not row["n_blocks"]:
-        return ["Not enough data on stale blocks: our node announced no block as it arrived."]
+        return []
     said = [
         (
             f"{count(row['n_stale'])} of {plural(row['n_blocks'], 'announced block')} became stale, "
@@ -86,7 +86,7 @@ def sentences(marts: Marts) -> list[str]:
         said.append(f"{were}, the deepest of {plural(deepest, 'block')}{undone}.")
     nodes = [r for r in marts.rows("node_propagation") if r["kind"] == "block"]
     if not nodes:
-        return [*said, "Not enough data on propagation: two nodes are needed."]
+        return said
     slowest = max(nodes, key=lambda r: r["lag_median_s"])
     return [
         *said,
@@ -100,7 +100,7 @@ def sentences(marts: Marts) -> list[str]:
 def figures_and_tables(marts: Marts) -> Content:
     """Make the section: stale blocks, reorganisations, and propagation between our nodes."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     pushed = [row for row in marts.ranked("stale_rate") if row["n_blocks"]]
     if pushed:
         parts += [_stale_figure(marts, pushed), _stale_table(marts)]
@@ -108,8 +108,6 @@ def figures_and_tables(marts: Marts) -> Content:
         missing.append(NO_ARRIVALS)
     if marts.rows("reorg_depth"):
         parts += [_depth_table(marts), _branch_table(marts)]
-    else:
-        missing.append(NO_REORGS)
     spreads = [(max(spread_s, LEAST_S), part) for spread_s, part in marts.spread_curve]
     if len(spreads) > 1:
         parts.append(_spread_figure(marts, spreads))

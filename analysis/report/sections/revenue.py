@@ -9,7 +9,7 @@ from analysis.report.charts.lines import PLAIN_LABEL, USD_LABEL, Axis, Line, Poi
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.model import Content, Figure, Panel, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.tables import (
     MartColumn,
@@ -36,27 +36,29 @@ from analysis.report.text import (
 from analysis.report.topic import Topic
 
 NO_FEES: Final = (
-    "Not enough data: the fees of no block are known. `pool-collector run` records fees, and "
-    "`pool-collector backfill` reads them from the node's undo files."
+    "No fee of a block is in the dataset. `pool-collector run` records fees, and `pool-collector backfill` "
+    "reads them from the undo files of a node."
 )
-NO_PRICES: Final = (
-    "No prices were imported, so all amounts in USD are left out. Add daily prices with "
-    "`pool-collector import prices FILE --source NAME --licence TERMS --url URL`, then build "
-    "again."
+NO_PRICES: Final = Unanswered(
+    question="What does mining earn in USD?",
+    lacks=(
+        "No price was imported. `pool-collector import prices FILE --source NAME --licence TERMS --url URL` "
+        "adds daily prices."
+    ),
 )
-NO_PRICE_HERE: Final = "There are no amounts in USD, because the coins of this chain have no price."
-NO_EPOCHS: Final = (
-    "Not enough data for the threshold: 21 difficulty epochs in a row are needed, of 2,016 "
-    "blocks each. That is about ten months."
+NO_PRICE_HERE: Final = Unanswered(
+    question="What does mining earn in USD?", lacks="The coins of this chain have no price."
 )
-NO_GROWTH: Final = (
-    "Not enough data to compare the growth of hashrate and revenue: 30 days with blocks are needed."
+NO_EPOCHS: Final = Unanswered(
+    question="Above which hashprice does hashrate grow?",
+    lacks=(
+        "21 difficulty epochs in a row with known fees are needed, about ten months. "
+        "`pool-collector backfill` reads older blocks."
+    ),
 )
-NO_THRESHOLD: Final = (
-    "Not enough data for a threshold of revenue: 21 difficulty epochs in a row are needed, about ten months."
-)
-NO_DILEMMAS: Final = (
-    "Not enough data on the Malthusian trap and the prisoner's dilemma: 30 days with blocks are needed."
+NO_GROWTH: Final = Unanswered(
+    question="Is mining a Malthusian trap, or a prisoner's dilemma?",
+    lacks=("30 days with blocks and known fees are needed. `pool-collector backfill` reads older blocks."),
 )
 METRICS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -98,7 +100,7 @@ def sentences(marts: Marts) -> list[str]:
     """
     row = marts.whole_window("revenue")
     if row is None or not row["fee_block_count"]:
-        return ["Not enough data: the fees of no block are known."]
+        return []
     said = [
         (
             f"{plural(row['fee_block_count'], 'block')} with known fees earned "
@@ -107,26 +109,18 @@ def sentences(marts: Marts) -> list[str]:
     ]
     if row["hashprice_usd_per_ph_day"] is not None:
         said.append(f"On average, {hashprice(row['hashprice_usd_per_ph_day'], 'USD')} per day.")
-    else:
-        said.append(
-            "There are no amounts in USD, because no prices were imported."
-            if marts.has_price
-            else NO_PRICE_HERE
-        )
     return said + _threshold(marts) + _dilemmas(marts)
 
 
 def figures_and_tables(marts: Marts) -> Content:
     """Make the section: revenue and hashprice over time and per pool, the threshold, and the two dilemmas."""
     parts: list[Figure | Table] = []
-    missing: list[str] = []
+    missing: list[Unanswered | str] = []
     known = [row for row in marts.rows("revenue") if row["fee_block_count"]]
     if not known:
         missing.append(NO_FEES)
     elif len(marts.over_time("revenue")) > 1:
         parts.append(_course_figure(marts))
-    else:
-        missing.append("All blocks are from one UTC day, so revenue cannot be drawn over time.")
     if known:
         parts += [_network_table(marts), _pool_table(marts)]
         parts += group_tables(marts, "revenue_group", "revenue-group-table", "Revenue", _columns())
@@ -153,7 +147,7 @@ def _threshold(marts: Marts) -> list[str]:
     units = {row["unit"]: row for row in marts.rows("revenue_threshold")}
     row = units.get("usd") or units.get("sat")
     if row is None or row["threshold_per_ph_day"] is None:
-        return [NO_THRESHOLD]
+        return []
     unit = "USD" if row["unit"] == "usd" else "sat"
     found = (
         f"{decimal(row['threshold_per_ph_day'])} {unit} per PH/s and day ({INTERVAL} "
@@ -174,7 +168,7 @@ def _dilemmas(marts: Marts) -> list[str]:
     unit = "usd" if "hashprice_usd" in found else "sat"
     price, rate = found.get(f"hashprice_{unit}"), found.get("hashrate")
     if price is None or rate is None:
-        return [NO_DILEMMAS]
+        return []
     name = f"hashprice in {'USD' if unit == 'usd' else 'BTC'}"
     if rate["lambda_low_per_day"] > 0 and price["lambda_high_per_day"] < 0:
         trap = f"As in a Malthusian trap, hashrate grew while {name} fell."
@@ -197,7 +191,7 @@ def _dilemmas(marts: Marts) -> list[str]:
         and own[pool, f"hashprice_{unit}"]["lambda_high_per_day"] < 0
     ]
     if not pools:
-        return [trap, "Not enough data on the prisoner's dilemma: no pool has 30 days with blocks."]
+        return [trap]
     dilemma = (
         f"Prisoner's dilemma: {count(len(caught))} of {plural(len(pools), 'pool')} with enough "
         f"days certainly grew although their {name} certainly fell."

@@ -17,7 +17,6 @@ from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to
 from analysis.report.tables import MAX_TABLE_ROWS, MartColumn, column, mart_table, pool_head, ratio_columns
 from analysis.report.text import (
     INTERVAL,
-    NO_BLOCKS,
     count,
     listed_pools,
     moment,
@@ -48,7 +47,7 @@ def sentences(marts: Marts) -> list[str]:
     ranked = [row for row in marts.shares if not row["is_unknown"] and row["block_count"]]
     unknown = next((row for row in marts.shares if row["is_unknown"] and row["block_count"]), None)
     if not ranked and unknown is None:
-        return [NO_BLOCKS]
+        return []
     said = _leaders(marts, ranked) if ranked else []
     if unknown is None:
         said.append(f"Every block is attributed, to {plural(len(ranked), 'pool')} in all.")
@@ -67,15 +66,9 @@ def figures_and_tables(marts: Marts) -> Content:
     shown = [row for row in marts.shares if row["block_count"]]
     if shown:
         parts += [_share_figure(marts, shown), _share_table(marts)]
-    else:
-        missing.append(NO_BLOCKS)
     days = sorted({row["day"] for row in marts.day_shares})
     if len(days) > 1:
         parts += [_course_figure(marts, days), _day_table(marts, days)]
-    elif days:
-        missing.append(
-            f"All blocks are from one UTC day, {moment(days[0])}, so the shares cannot be drawn over time."
-        )
     return Content(parts=parts, missing=missing)
 
 

@@ -29,8 +29,7 @@ DIFFERENCES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 MAX_POOLS: Final = 5
 NO_TEMPLATES: Final = (
-    "Not enough data: no block could be compared with a template of our node. `pool-collector run` records "
-    "templates while it watches a node."
+    "No block has a template of a node of ours on the same parent. `pool-collector run` records templates."
 )
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
@@ -51,7 +50,7 @@ def sentences(marts: Marts) -> list[str]:
         if r["pool"] == ALL and r["score_ratio"] is not None and r["n_blocks"]
     ]
     if not ages:
-        return ["Not enough data: no block could be compared with a template of our node."]
+        return []
     most = max(ages, key=lambda r: r["n_blocks"])
     said = [
         (

@@ -43,10 +43,7 @@ USES: Final[Mapping[str, str]] = MappingProxyType(
         "cpfp": "pay for a parent (CPFP)",
     }
 )
-NO_ENTRIES: Final = (
-    "Not enough data: no transaction was seen as it entered a mempool. `pool-collector run` "
-    "records this while it watches a node."
-)
+NO_ENTRIES: Final = "No transaction was seen as it entered a mempool. `pool-collector run` records this."
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "confirmation_decile": Read("confirmation_decile", "decile"),
@@ -60,7 +57,7 @@ def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: how long low and high payers wait, and how many use RBF and CPFP."""
     deciles = {r["decile"]: r for r in marts.rows("confirmation_decile")}
     if 0 not in deciles or not deciles[0]["n_entered"]:
-        return ["Not enough data: no transaction was seen as it entered a mempool."]
+        return []
     said = []
     low, high = deciles.get(1), deciles.get(10)
     if low is not None and high is not None:
@@ -97,11 +94,6 @@ def figures_and_tables(marts: Marts) -> Content:
     days = {row["day"] for row in marts.rows("user_day")}
     if len(days) > 1:
         parts += [_day_figure(marts), _use_figure(marts)]
-    elif days:
-        missing.append(
-            f"All transactions entered on one UTC day, {moment(days.pop())}, so fees and sizes cannot "
-            "be drawn over time."
-        )
     if marts.rows("user_day"):
         parts += [_fee_table(marts), _use_table(marts)]
     return Content(parts=parts, missing=missing)

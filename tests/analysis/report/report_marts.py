@@ -290,6 +290,8 @@ def _intervals(world: World) -> Rows:
             "header_time": block.at,
             "arrived_at": block.at,
             "interval_s": block.interval_s,
+            "clock": None if block.interval_s is None else "arrival",
+            "told_by": "observed",
         }
         for block in world.blocks
     ]

@@ -38,7 +38,8 @@ def test_planted_numbers_reach_the_page(database: Path, tmp_path: Path) -> None:
     source = report.write(database, tmp_path / "report.html").read_text(encoding="utf-8")
     text = source.replace("\N{NO-BREAK SPACE}", " ")
 
-    assert "14 blocks of regtest, a private test chain, watched through the node n." in text
+    assert "14 blocks of regtest, a private test chain, found " in text
+    assert "; watched through the node n." in text
     assert "Alpha mined the most: 10 of 14 blocks, 71.4 %" in text
     assert "No rule names the pool of 1 block, 7.1 %" in text
     assert "7 of 14 blocks were empty, 50.0 %" in text

@@ -161,7 +161,7 @@ def test_every_figure_stands_alone(filled_content: Page) -> None:
 
 def test_every_figure_says_what_it_rests_on_and_by_which_method(filled_content: Page) -> None:
     """Every figure has a sentence on its basis, and the methods describe every mart that it names."""
-    methods = next(section for section in filled_content.sections if section.section_id == "methods")
+    methods = next(section for section in filled_content.methods if section.section_id == "methods")
     known = {term.anchor for part in methods.parts for term in getattr(part, "terms", ())}
 
     for figure in figures(filled_content):

@@ -47,11 +47,19 @@ def test_text_of_strangers_cannot_act_on_the_terminal(tmp_path: Path) -> None:
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:
-    """For a dataset without blocks the summary prints "Not enough data" sentences and no table."""
+    """For a dataset without blocks the summary says once that there is none, and prints no table."""
     text = printed(tmp_path, report_marts.nothing())
 
-    assert text.count("Not enough data") == 12
+    assert text.count("The dataset has no block.") == 1
     assert "Outside 2X" not in text
+
+
+def test_dates_and_sources_of_the_blocks_are_printed(tmp_path: Path) -> None:
+    """The first lines say from when the blocks are, how many there are, and who tells of them."""
+    text = " ".join(printed(tmp_path, report_marts.mainnet_like()).replace("\N{NO-BREAK SPACE}", " ").split())
+
+    assert "900 blocks of Bitcoin mainnet, found 2026-03-02" in text
+    assert "900 blocks observed by our nodes: heights 941,000 to 941,899, header times 2026-03-02" in text
 
 
 def test_a_missing_database_is_an_error_of_ours(tmp_path: Path) -> None:

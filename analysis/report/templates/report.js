@@ -1,0 +1,66 @@
+"use strict";
+// Sorts tables, shows the values of marks, folds the contents on a phone, and opens what a link leads to.
+(() => {
+  const small = matchMedia("(max-width: 46rem)");
+  const menu = document.querySelector("details.menu");
+  document.documentElement.classList.add("scripted");
+
+  const fold = () => { menu.open = !small.matches; };
+  small.addEventListener("change", fold);
+  menu.addEventListener("click", event => { if (event.target.closest("a")) fold(); });
+  fold();
+
+  const reveal = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+    if (target) target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  if (location.hash) reveal();
+
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    const given = cell.dataset.sort ?? cell.textContent.trim();
+    const number = given === "" ? NaN : Number(given);
+    return { given, number, isMissing: given === "\u2013" };
+  };
+  const compare = (one, other) => {
+    if (!Number.isNaN(one.number) && !Number.isNaN(other.number)) return one.number - other.number;
+    return one.given.localeCompare(other.given, "en", { numeric: true });
+  };
+  const sort = (table, head) => {
+    const column = Number(head.dataset.column);
+    const isDown = head.getAttribute("aria-sort") !== "descending";
+    for (const other of table.tHead.querySelectorAll("[aria-sort]")) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
+    const rows = [...table.tBodies[0].rows].map(row => ({ row, key: key(row, column) }));
+    rows.sort((one, other) => {
+      const total = other.row.classList.contains("total") - one.row.classList.contains("total");
+      return total || one.key.isMissing - other.key.isMissing || compare(one.key, other.key) * (isDown ? -1 : 1);
+    });
+    table.tBodies[0].append(...rows.map(({ row }) => row));
+  };
+  for (const table of document.querySelectorAll("main table")) {
+    if (table.tBodies[0].rows.length < 2) continue;
+    for (const head of table.tHead.querySelectorAll("[data-column]")) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(table, head));
+      head.append(button);
+    }
+  }
+
+  const tip = document.getElementById("tip");
+  const show = event => {
+    const mark = event.target.closest?.("svg [data-value]");
+    tip.hidden = !mark;
+    if (!mark) return;
+    tip.textContent = mark.dataset.value;
+    const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
+    tip.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, event.clientY - tip.offsetHeight - 12)}px)`;
+  };
+  addEventListener("pointermove", show, { passive: true });
+  addEventListener("pointerdown", show, { passive: true });
+  addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+})();
