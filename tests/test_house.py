@@ -49,7 +49,7 @@ ROOMS = {
     "collector.journal gpuhash.core",
     "collector.check": "collector.base collector.dataset collector.codec collector.journal gpuhash.core",
     "collector.status": "collector.base collector.dataset collector.journal collector.check",
-    "collector.external": "collector.base collector.dataset",
+    "collector.external": "collector.base collector.dataset gpuhash.core",
     "collector.fetch": "collector.base collector.dataset collector.external",
     "collector.regtest": "collector.base collector.dataset collector.node gpuhash.core",
     "collector.cli": "collector.base collector.dataset collector.node collector.journal collector.service "

@@ -40,6 +40,9 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
         str | None,
         typer.Option(help="Names of columns in the files, e.g. height=block_height,hash=id."),
     ] = None,
+    first_height: Annotated[
+        int | None, typer.Option(min=0, help="Height of the first header of a file of headers.")
+    ] = None,
     dataset: Annotated[
         Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
     ] = None,
@@ -50,6 +53,7 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     """Import files that others published: arrival times, blocks, pool labels, prices and more."""
     from collector.config import load_settings
     from collector.dataset.open import Dataset
+    from collector.external.header_files import reader_for
     from collector.external.kinds import column_names
     from collector.external.providers import read_files
     from collector.external.store import Origin, read_import
@@ -61,11 +65,17 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     if provider is not None:
         if columns is not None:
             raise SettingsError("--columns and --from exclude each other: --from knows the columns")
-        files = read_files(paths, provider, kind=kind, source=source, licence=licence, url=url)
+        files = read_files(
+            paths, provider, chain=settings.chain, kind=kind, source=source, licence=licence, url=url
+        )
     else:
         origin = Origin(source or "", licence or "", url or "")
         theirs = column_names(kind or "", columns) if columns else {}
-        files = [read_import(kind or "", path, origin, currency=currency, theirs=theirs) for path in paths]
+        read = reader_for(kind or "", settings.dataset, settings.chain, first_height)
+        files = [
+            read_import(kind or "", path, origin, currency=currency, theirs=theirs, read=read)
+            for path in paths
+        ]
     # Only now: if a file is refused, none leaves anything behind.
     _store(Dataset.open(settings.dataset, settings.chain, create=True), paths, files)
 

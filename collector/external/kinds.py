@@ -9,9 +9,11 @@ from collector.dataset.schema import (
     EXTERNAL_ARRIVALS,
     EXTERNAL_BLOCK_SIZES,
     EXTERNAL_BLOCKS,
+    EXTERNAL_HEADERS,
     EXTERNAL_POOL_HASHRATE,
     EXTERNAL_POOL_LABELS,
     EXTERNAL_PRICES,
+    EXTERNAL_STALE_BLOCKS,
     Table,
 )
 from collector.errors import DecodeError, SettingsError
@@ -137,6 +139,9 @@ KINDS: Final[dict[str, Kind]] = {
             "hashrate_hashes_per_s": Field(("hashrate", "hashrate_hashes_per_s"), fields.price),
         },
     ),
+    # Both are read from the bytes of headers (header_files.py), not column by column.
+    "headers": Kind(EXTERNAL_HEADERS, {}),
+    "stale-blocks": Kind(EXTERNAL_STALE_BLOCKS, {}),
 }
 
 

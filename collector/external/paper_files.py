@@ -16,11 +16,12 @@ MAX_BYTES: Final = 1 << 26
 LAST_COLUMN: Final = ""
 
 
-def read_block_sizes(path: Path) -> Iterator[Values]:
+def read_block_sizes(path: Path, chain: str = "main") -> Iterator[Values]:
     """Yield the rows of a spreadsheet of a pool's blocks: height, label, bytes, transactions.
 
     Raises DecodeError if the file is no such spreadsheet.
     """
+    del chain  # the paper is about the main chain alone
     check_size(path, MAX_BYTES)
     try:
         for number, cells in enumerate(read_sheet(path), start=1):
@@ -30,11 +31,12 @@ def read_block_sizes(path: Path) -> Iterator[Values]:
         raise DecodeError(f"{path} cannot be read as a spreadsheet: {error}; fetch it anew") from None
 
 
-def read_hashrates(path: Path) -> Iterator[Values]:
+def read_hashrates(path: Path, chain: str = "main") -> Iterator[Values]:
     """Yield the hashrate of each pool on each day from a table with a line per day and a column per pool.
 
     An empty cell is a pool without a block on that day. Raises DecodeError for another kind of file.
     """
+    del chain  # the paper is about the main chain alone
     check_size(path, MAX_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file)

@@ -5,15 +5,17 @@ under which licence and at which address it is given. `import_files` finds the f
 beginning, reads all files, and stores their rows only when every file could be read.
 """
 
+import functools
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from collector.dataset.open import Dataset
 from collector.errors import DecodeError, SettingsError
+from collector.external.header_files import read_headers, read_stale_blocks
 from collector.external.kinds import Values
 from collector.external.paper_files import read_block_sizes, read_hashrates
 from collector.external.readers import check_size, open_text
@@ -24,12 +26,19 @@ MAX_FILE_BYTES: Final = 1 << 30
 SPREADSHEET: Final = "PK\x03\x04"  # a zip archive begins so
 
 
+class ChainReader(Protocol):
+    """Reads a file that has a form of its own into rows; headers are held to the rules of `chain`."""
+
+    def __call__(self, path: Path, /, chain: str) -> Iterable[Values]:
+        """Return the rows of the file; raise DecodeError if it is not of this form."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileForm:
     """Describes one form of file: what it holds (`kind`), and how it is recognised by its `beginning`.
 
     With `source_per_file` each file is a source of its own, because each was made on another clock.
-    `read` reads a file that is no table with a line of names.
+    `read` reads, for a chain, a file that is no table with a line of names.
     """
 
     kind: str
@@ -39,7 +48,7 @@ class FileForm:
     beginning: re.Pattern[str]
     source_per_file: bool = False
     currency: str = "USD"
-    read: Callable[[Path], Iterable[Values]] | None = None
+    read: ChainReader | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +89,28 @@ PROVIDERS: Final = {
                     url="https://github.com/bitcoin-data/block-arrival-times",
                     beginning=ARRIVAL_LINE,
                     source_per_file=True,
+                ),
+                FileForm(
+                    kind="stale-blocks",
+                    about="stale-blocks.csv of stale-blocks: height,hash,header",
+                    licence="MIT",
+                    url="https://github.com/bitcoin-data/stale-blocks",
+                    beginning=re.compile(r"height,hash,header\s|\d+,[0-9a-f]{64},[0-9a-f]{160}\s"),
+                    read=read_stale_blocks,
+                ),
+            ),
+        ),
+        Provider(
+            name="bitcoinj",
+            about="bitcoinj, the checkpoints that it ships",
+            forms=(
+                FileForm(
+                    kind="headers",
+                    about="checkpoints.txt: the header at each retarget",
+                    licence="Apache-2.0",
+                    url="https://github.com/bitcoinj/bitcoinj",
+                    beginning=re.compile(r"TXT CHECKPOINTS 1\s"),
+                    read=read_headers,
                 ),
             ),
         ),
@@ -155,7 +186,9 @@ def import_files(
     Nothing is stored unless every file could be read. Raises DecodeError for a file that is not of the
     provider, SettingsError for an unknown provider, DatasetError when rows contradict stored ones.
     """
-    files = read_files(paths, provider, kind=kind, source=source, licence=licence, url=url)
+    files = read_files(
+        paths, provider, chain=dataset.chain, kind=kind, source=source, licence=licence, url=url
+    )
     return [store_import(dataset, file) for file in files]
 
 
@@ -163,18 +196,23 @@ def read_files(
     paths: Sequence[Path],
     provider: str,
     *,
+    chain: str = "main",
     kind: str | None = None,
     source: str | None = None,
     licence: str | None = None,
     url: str | None = None,
 ) -> list[ImportFile]:
-    """Read and check files of one provider, and store nothing; raise what `import_files` raises."""
+    """Read and check files of one provider, and store nothing; raise what `import_files` raises.
+
+    Headers are held to the rules of `chain`, by the name that a node's RPC gives it.
+    """
     chosen = provider_of(provider)
     files = []
     for path in paths:
         form = form_of(path, chosen, kind)
         origin = Origin(source or source_of(path, chosen, form), licence or form.licence, url or form.url)
-        files.append(read_import(form.kind, path, origin, currency=form.currency, read=form.read))
+        read = None if form.read is None else functools.partial(form.read, chain=chain)
+        files.append(read_import(form.kind, path, origin, currency=form.currency, read=read))
     return files
 
 

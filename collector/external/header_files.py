@@ -1,0 +1,227 @@
+"""Read block headers of others, and refuse them unless their proof of work, links and targets are right.
+
+A file of headers holds 80 bytes per header one after the other, plain or packed with zstd (.zst), or one
+header in hex per line, or the checkpoints of bitcoinj: one header per retarget. A list of stale blocks is a
+CSV file of height, hash and header, as in bitcoin-data/stale-blocks.
+"""
+
+import base64
+import binascii
+import csv
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector.dataset.open import Dataset
+from collector.dataset.schema import DATASET_MARKER, EXTERNAL_HEADERS, hash_hex
+from collector.errors import DecodeError
+from collector.external import fields
+from collector.external.kinds import Values
+from collector.external.readers import MAX_FILE_BYTES, check_size, open_text
+from gpuhash import sha256d_headers
+from gpuhash.chain import HeaderFault, Position, header_faults
+from gpuhash.chain_rules import MEDIAN_HEADERS, PERIOD, rules_of
+
+HEADER_BYTES: Final = 80
+HEX_LINE: Final = re.compile(rb"[0-9a-fA-F]{160}\s")
+CHECKPOINTS: Final = b"TXT CHECKPOINTS 1"
+CHECKPOINT_LINE: Final = re.compile(r"[A-Za-z0-9+/]{128,160}")
+HEIGHT_BYTES: Final = 4  # before the header in a checkpoint
+STALE_COLUMNS: Final = ("height", "hash", "header")
+FEW: Final = 50_000  # so many headers are hashed before a faster backend is ready
+NO_PARENT: Final = bytes(32)
+
+Headers = npt.NDArray[np.uint8]
+
+
+def read_headers(
+    path: Path, chain: str, *, first_height: int | None = None, dataset: Dataset | None = None
+) -> list[Values]:
+    """Return a row of `external_headers` per header of a file whose headers form a part of `chain`.
+
+    The first header is block 0, or follows a header that `dataset` has, or has `first_height`. Raises
+    DecodeError, which names height and reason, if any header breaks a rule of the chain.
+    """
+    check_size(path, MAX_FILE_BYTES)
+    content = _unpacked(path)
+    if content.startswith(CHECKPOINTS):
+        return _checkpoints(path, content.decode("ascii", errors="replace"), chain)
+    if HEX_LINE.match(content[: 2 * HEADER_BYTES + 1] + b"\n"):
+        content = _from_hex(path, content)
+    if not content or len(content) % HEADER_BYTES:
+        raise DecodeError(
+            f"{path} has {len(content):,} bytes, which are no headers of {HEADER_BYTES} bytes each"
+        )
+    headers = np.frombuffer(content, np.uint8).reshape(-1, HEADER_BYTES)
+    first, before = _begin(path, headers, first_height, dataset)
+    at = Position(rules=rules_of(chain), first_height=first - len(before))
+    joined = np.concatenate([before, headers])
+    found = header_faults(joined, at=at, backend=_backend(joined))
+    _refuse(path, [fault for fault in found if fault.index >= len(before)], at.first_height)
+    return list(_rows(headers, range(first, first + len(headers))))
+
+
+def read_stale_blocks(path: Path, chain: str) -> Iterator[Values]:
+    """Yield a row of `external_stale_blocks` per line: height, hash and header in hex.
+
+    Raises DecodeError if a header does not have its hash or carries no work that the chain would take.
+    """
+    check_size(path, MAX_FILE_BYTES)
+    with open_text(path) as file:
+        lines = [line for line in csv.reader(file) if line != list(STALE_COLUMNS)]
+    if not lines:
+        raise DecodeError(f"{path} has no stale block")
+    heights, hashes, headers = [], [], []
+    for number, line in enumerate(lines, start=1):
+        if len(line) != len(STALE_COLUMNS) or len(line[2]) != 2 * HEADER_BYTES:
+            raise DecodeError(f"{path}, block {number}: {','.join(line)!r:.60} is not height,hash,header")
+        try:
+            heights.append(fields.height(line[0]))
+            hashes.append(fields.block_hash(line[1]))
+            headers.append(bytes.fromhex(line[2]))
+        except ValueError as error:
+            raise DecodeError(f"{path}, block {number}: {error}") from None
+    matrix = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, HEADER_BYTES)
+    for row, height, block_hash in zip(_rows(matrix, heights), heights, hashes, strict=True):
+        if row["block_hash"] != block_hash:
+            raise DecodeError(
+                f"{path}: the header at height {height} does not have the hash {hash_hex(block_hash)}"
+            )
+    # Without links, positions are not heights: 1 is not the first block of the chain.
+    at = Position(rules=rules_of(chain), first_height=1)
+    for fault in header_faults(matrix, linked=False, at=at, backend=_backend(matrix)):
+        raise DecodeError(f"{path}: stale block at height {heights[fault.index]}: {fault.reason}")
+    yield from _rows(matrix, heights)
+
+
+def reader_for(
+    kind: str, root: Path, chain: str, first_height: int | None
+) -> Callable[[Path], Iterable[Values]] | None:
+    """Return what reads files of headers or of stale blocks; None for kinds that are read by columns.
+
+    `root` is the folder of a dataset, whose headers a file may go on from; it need not exist.
+    """
+    if kind == "stale-blocks":
+        return functools.partial(read_stale_blocks, chain=chain)
+    if kind != "headers":
+        return None
+    stored = Dataset.open(root, chain) if (root / DATASET_MARKER).exists() else None
+    return functools.partial(read_headers, chain=chain, first_height=first_height, dataset=stored)
+
+
+def header_bytes(row: Mapping[str, Any]) -> bytes:
+    """Return the 80 bytes of the header whose fields are in a row of `blocks` or of a table of headers."""
+    numbers = (int(row["header_time"].timestamp()), row["bits"], row["nonce"])
+    first = row["version"].to_bytes(4, "little", signed=True)
+    return b"".join(
+        (first, row["prev_hash"], row["merkle_root"], *(each.to_bytes(4, "little") for each in numbers))
+    )
+
+
+def _unpacked(path: Path) -> bytes:
+    """Return the bytes of a file, unpacked if its name ends in .zst; raise DecodeError if that fails."""
+    packing = "zstd" if path.suffix == ".zst" else None
+    try:
+        with pa.input_stream(str(path), compression=packing) as stream:
+            content = bytes(stream.read(MAX_FILE_BYTES + 1))
+    except (pa.ArrowException, OSError) as error:
+        raise DecodeError(f"{path} cannot be read: {error}; fetch it anew") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise DecodeError(f"{path} unfolds to more than {MAX_FILE_BYTES:,} bytes; split it")
+    return content
+
+
+def _from_hex(path: Path, content: bytes) -> bytes:
+    try:
+        return b"".join(binascii.unhexlify(line) for line in content.split())
+    except binascii.Error as error:
+        raise DecodeError(f"{path} has a line that is no header in hex: {error}") from None
+
+
+def _begin(
+    path: Path, headers: Headers, first_height: int | None, dataset: Dataset | None
+) -> tuple[int, Headers]:
+    """Return the height of the first header, and the stored headers before it that the rules look back on."""
+    none = np.zeros((0, HEADER_BYTES), np.uint8)
+    parent = headers[0, 4:36].tobytes()
+    if parent == NO_PARENT:
+        return 0, none
+    stored = _stored(dataset)
+    if parent in stored:
+        first = stored[parent]["height"] + 1
+        if first_height not in {None, first}:
+            raise DecodeError(
+                f"{path} begins at height {first}, not at {first_height}: the dataset has its parent"
+            )
+        before: list[bytes] = []
+        while parent in stored and len(before) < PERIOD + MEDIAN_HEADERS:
+            before.append(header_bytes(stored[parent]))
+            parent = stored[parent]["prev_hash"]
+        return first, np.frombuffer(b"".join(reversed(before)), np.uint8).reshape(-1, HEADER_BYTES)
+    if first_height is None:
+        raise DecodeError(
+            f"{path} begins neither at block 0 nor after a header that the dataset has; name the height of "
+            "its first header with --first-height"
+        )
+    return first_height, none
+
+
+def _stored(dataset: Dataset | None) -> dict[bytes, dict[str, Any]]:
+    """Return the imported headers of a dataset by their hash."""
+    if dataset is None:
+        return {}
+    return {row["block_hash"]: row for row in dataset.read(EXTERNAL_HEADERS).to_pylist()}
+
+
+def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
+    """Return the rows of bitcoinj's checkpoints; between two of them a target changes at most by 4."""
+    lines = [line for line in text.split() if CHECKPOINT_LINE.fullmatch(line)]
+    if not lines:
+        raise DecodeError(f"{path} has no checkpoint")
+    records = [base64.b64decode(line + "=" * (-len(line) % 4)) for line in lines]
+    heights = [
+        int.from_bytes(record[-HEADER_BYTES - HEIGHT_BYTES : -HEADER_BYTES], "big") for record in records
+    ]
+    headers = np.frombuffer(b"".join(record[-HEADER_BYTES:] for record in records), np.uint8)
+    headers = headers.reshape(-1, HEADER_BYTES)
+    if any(height % PERIOD or not 0 < height <= fields.MAX_HEIGHT for height in heights):
+        raise DecodeError(f"{path} has a checkpoint at another height than that of a retarget")
+    at = Position(rules=rules_of(chain), first_height=heights[0])
+    for fault in header_faults(headers, linked=False, at=at, backend=_backend(headers)):
+        raise DecodeError(f"{path}: height {heights[fault.index]}: {fault.reason}")
+    return list(_rows(headers, heights))
+
+
+def _rows(headers: Headers, heights: Iterable[int]) -> Iterator[Values]:
+    """Yield the columns of each header: its hash, its height, and its six fields."""
+    hashes = sha256d_headers(headers, backend=_backend(headers))
+    for header, block_hash, height in zip(headers, hashes, heights, strict=True):
+        raw = header.tobytes()
+        time_s, bits, nonce = (int.from_bytes(raw[at : at + 4], "little") for at in (68, 72, 76))
+        yield {
+            "block_hash": block_hash.tobytes(),
+            "height": height,
+            "prev_hash": raw[4:36],
+            "header_time": time_s,
+            "version": int.from_bytes(raw[:4], "little", signed=True),
+            "merkle_root": raw[36:68],
+            "bits": bits,
+            "nonce": nonce,
+        }
+
+
+def _backend(headers: Headers) -> str:
+    return "reference" if len(headers) <= FEW else "auto"
+
+
+def _refuse(path: Path, faults: Sequence[HeaderFault], first_height: int) -> None:
+    if faults:
+        first = faults[0]
+        more = f", and {len(faults) - 1:,} more faults" if len(faults) > 1 else ""
+        raise DecodeError(f"{path}: height {first_height + first.index}: {first.reason}{more}")
