@@ -21,6 +21,14 @@ ProviderOption = Annotated[
         help=f"Publisher: {', '.join(PROVIDER_NAMES)}. Sets the form of the files, source, licence and url.",
     ),
 ]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(help="Names of columns in the files, e.g. height=block_height,hash=id."),
+]
+FirstHeightOption = Annotated[
+    int | None, typer.Option(min=0, help="Height of the first header of a file of headers.")
+]
+DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")]
 
 
 def import_external(  # noqa: PLR0917 - typer passes every option by name
@@ -36,16 +44,9 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     source: Annotated[str | None, typer.Option(help="Short name of who says so, e.g. my-node.")] = None,
     licence: Annotated[str | None, typer.Option(help="Terms under which the files are given.")] = None,
     url: Annotated[str | None, typer.Option(help="Where the files were taken from.")] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Names of columns in the files, e.g. height=block_height,hash=id."),
-    ] = None,
-    first_height: Annotated[
-        int | None, typer.Option(min=0, help="Height of the first header of a file of headers.")
-    ] = None,
-    dataset: Annotated[
-        Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")
-    ] = None,
+    columns: ColumnsOption = None,
+    first_height: FirstHeightOption = None,
+    dataset: DatasetOption = None,
     chain: Annotated[str | None, typer.Option(help="Chain of the blocks; main unless set.")] = None,
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
