@@ -250,7 +250,7 @@ def measured(world: World, folder: Path) -> dict[tuple[str, str], tuple[int | No
 
 
 # Each example is a whole build, so a failing one is not shrunk: that would take longer than reading it.
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(steps, min_size=1, max_size=40))
 def test_mart_agrees_with_a_count_by_hand(story: list[tuple[Any, ...]]) -> None:
     """In random worlds, each count of feerate_strategy_block equals the plain count."""

@@ -1,6 +1,6 @@
 """Measure the build of all marts on worlds of planted truth: time, memory, growth, comparisons.
 
-    python -m tests.bench.bench_analysis [--blocks N] [--cores N] [--rounds N] [--out FILE]
+    python -m tests.bench.bench_analysis [--blocks N] [--cores N] [--rounds N] [--out FILE] [--smoke]
 
 The largest world has N blocks, with 2,500 transactions entering per block; the others a half and a quarter.
 4,000 blocks are 10 million transactions in the mempool and 8 million confirmed. Worlds are made once, in
@@ -8,7 +8,8 @@ The largest world has N blocks, with 2,500 transactions entering per block; the 
 memory as it takes on a machine of 16 GB; the most memory of the whole process is told. Growth is fitted
 through the three sizes, each at the best of its rounds. Then each mart is made again beside a bare scan of
 the columns it reads, taking turns, and three of them beside pandas, on the smallest of the worlds. What is
-known is written after every step.
+known is written after every step. With --smoke one small world is built once and stands for all three, so
+that the figures say nothing.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from tests.bench.planted_world import Size, simulate
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORLDS: Final = ROOT / ".cache" / "bench-analysis"
 PARTS: Final = (4, 2, 1)
+SMOKE_BLOCKS: Final = 2
 MAX_SCANS: Final = 30
 MAX_EXPONENT: Final = 1.15
 MAX_GB: Final = 16.0
@@ -89,7 +91,7 @@ print(json.dumps({
 def main() -> None:
     """Make the worlds, build, compare, write JSON."""
     options = parse()
-    worlds = {part: world(options.blocks // part) for part in PARTS}
+    worlds = {part: world(SMOKE_BLOCKS if options.smoke else options.blocks // part) for part in PARTS}
     facts: dict[str, Any] = {
         "machine": asdict(machine.describe()),
         "system": platform.platform(),
@@ -98,8 +100,9 @@ def main() -> None:
         "builds": {},
     }
     best = {}
+    smoke = built(worlds[PARTS[-1]], options.cores) if options.smoke else None
     for part, folder in worlds.items():
-        runs = [built(folder, options.cores) for _ in range(options.rounds)]
+        runs = [smoke] if smoke else [built(folder, options.cores) for _ in range(options.rounds)]
         best[part] = fastest(runs)
         facts["builds"][f"{options.blocks // part} blocks"] = runs
         say(
@@ -126,7 +129,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=2, help="cores of a build")
     parser.add_argument("--rounds", type=int, default=3, help="times that each thing is measured")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-analysis.json", help="where the JSON goes")
-    return parser.parse_args()
+    parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")
+    options = parser.parse_args()
+    if options.smoke:
+        options.rounds = 1
+    return options
 
 
 def say(text: str) -> None:
