@@ -264,7 +264,7 @@ def _table_as_data(table: "Table") -> dict[str, object]:
         "doc": table.doc,
         "grain": table.grain,
         "sort": table.sort,
-        "partitioned_by": "height" if table.day_column is None else f"day of {table.day_column}",
+        "partitioned_by": "heights" if table.day_column is None else f"day of {table.day_column}",
         "columns": [
             {
                 "name": column.name,

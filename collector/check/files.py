@@ -22,13 +22,14 @@ from collector.check.dataset_view import DatasetFiles
 from collector.check.model import CheckResult
 from collector.dataset.footer import UNREADABLE, ColumnChunk, read_footer, read_through
 from collector.dataset.open import COMPRESSION, ROW_GROUP_ROWS, check_values, what_it_is
-from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
+from collector.dataset.partitions import span_folders
+from collector.dataset.schema import TABLES, Table
 from collector.errors import DatasetError
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"
 MOVE: Final = "move it out of the dataset"
 REWRITE: Final = "move it out of the dataset and write its rows again with this software"
-_FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)|height=(\d+)-(\d+)")
+_DAY_FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 
 
 class FileChecks:
@@ -236,15 +237,12 @@ def _is_sorted(keys: pa.Table) -> bool:
 
 
 def _is_placed(table: Table, folder: str, rows: pa.Table) -> bool:
-    match = _FOLDER.fullmatch(folder)
-    if match is None:
-        return False
     column = rows.column(table.day_column or "height")
     first, last = (pc.min(column).as_py(), pc.max(column).as_py())
     if table.day_column is not None:
-        return match[1] is not None and {_day(first), _day(last)} == {match[1]}
-    begin = first // HEIGHT_SPAN * HEIGHT_SPAN
-    return folder == f"height={begin}-{begin + HEIGHT_SPAN - 1}" and last < begin + HEIGHT_SPAN
+        match = _DAY_FOLDER.fullmatch(folder)
+        return match is not None and {_day(first), _day(last)} == {match[1]}
+    return folder in span_folders(first) and folder in span_folders(last)
 
 
 def _day(moment: dt.datetime) -> str:

@@ -33,13 +33,15 @@ def compact_dataset(
     for result in compact(opened, today=dt.datetime.now(dt.UTC).date()):
         print(_as_json(result) if as_json else _as_text(result), flush=True)
         n_failed += bool(result.error)
-        n_merged += not result.error
+        n_merged += result.merged is not None
     if not as_json:
         print(f"{n_merged} partitions merged, {n_failed} left as they are")
     raise typer.Exit(1 if n_failed else 0)
 
 
 def _as_text(result: "PartitionResult") -> str:
+    if result.moved_to:
+        return f"{result.partition}: now {result.moved_to}"
     if result.merged is None:
         return f"{result.partition}: left as it is: {result.error}"
     merged = result.merged
@@ -57,7 +59,13 @@ def _as_text(result: "PartitionResult") -> str:
 def _as_json(result: "PartitionResult") -> str:
     merged = {} if result.merged is None else result.merged._asdict()
     return json.dumps(
-        {"partition": result.partition, "n_files": result.n_files, **merged, "error": result.error or None}
+        {
+            "partition": result.partition,
+            "n_files": result.n_files,
+            **merged,
+            "error": result.error or None,
+            "moved_to": result.moved_to or None,
+        }
     )
 
 

@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 
 from collector.compaction.merge import Merged, merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
+from collector.dataset.files import is_temporary, make_folder, sync_folder
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
+from collector.dataset.partitions import SPAN_FOLDER, has_old_name, new_name
 from collector.dataset.query import query_engine
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
 from collector.errors import DatasetError
@@ -27,7 +29,6 @@ from collector.journal.present_blocks import remove_orphaned_transactions
 MIN_FILES: Final = 2  # one file is merged already
 
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
-_SPAN = re.compile(r"height=(\d+)-\d+")
 
 
 class PartitionResult(NamedTuple):
@@ -37,16 +38,19 @@ class PartitionResult(NamedTuple):
     n_files: int  # that were merged
     merged: Merged | None
     error: str = ""  # why it was left as it is
+    moved_to: str = ""  # the new name of a folder that had an old one
 
 
 def compact(dataset: Dataset, *, today: dt.date) -> Iterator[PartitionResult]:
     """Merge the files of every day before `today` and of every full span of heights; yield each result.
 
+    Before that, the files of folders with an old name move to the folder with the name of today.
     A partition that cannot be merged is left as it is. Raises DatasetError when another compaction is
     running, or folders cannot change places in this file system.
     """
     with open_replacements(dataset) as replacements, query_engine(replacements.spill) as connection:
         for table in TABLES.values():
+            yield from _move_old_folders(dataset, table)
             for folder in closed_folders(dataset, table, today):
                 result = _compact_folder(dataset, table, folder, connection, replacements)
                 replacements.remove_retired()
@@ -60,7 +64,7 @@ def closed_folders(dataset: Dataset, table: Table, today: dt.date) -> list[Path]
     These are the days before `today`, or all spans of heights but the last one, and the last one too if it is
     full.
     """
-    pattern = _DAY if table.day_column is not None else _SPAN
+    pattern = _DAY if table.day_column is not None else SPAN_FOLDER
     found = [
         (match[1], path)
         for path in (dataset.folder / table.name).glob("*")
@@ -70,6 +74,46 @@ def closed_folders(dataset: Dataset, table: Table, today: dt.date) -> list[Path]
         return [path for day, path in sorted(found) if day < today.isoformat()]
     spans = [path for _, path in sorted(found, key=lambda each: int(each[0]))]
     return spans if spans and _is_full(spans[-1]) else spans[:-1]
+
+
+def _move_old_folders(dataset: Dataset, table: Table) -> Iterator[PartitionResult]:
+    """Move the files of folders with an old name to the folders with the new one; yield each result.
+
+    Each file moves in one step while nobody reads or writes, so a kill leaves every file in one of the two
+    folders, which readers both read. A folder that cannot be moved is left as it is.
+    """
+    for folder in sorted((dataset.folder / table.name).glob("*")):
+        if table.day_column is not None or not has_old_name(folder) or not folder.is_dir():
+            continue
+        partition = f"{table.name}/{folder.name}"
+        names = [path.name for path in folder.iterdir()]
+        try:
+            with dataset.backfill_lock(), dataset.replace_lock():
+                _move_files(folder, new_name(folder))
+        except DatasetError as error:
+            yield PartitionResult(partition, len(names), None, str(error))
+        except OSError as error:
+            yield PartitionResult(partition, len(names), None, f"{folder}: {error.strerror or error}")
+        else:
+            yield PartitionResult(partition, len(names), None, moved_to=new_name(folder).name)
+
+
+def _move_files(old: Path, new: Path) -> None:
+    """Move every file of the folder `old` to `new`, and remove `old`; all is on disk afterwards.
+
+    Raises DatasetError when `new` has a file of the same name.
+    """
+    make_folder(new)
+    for path in old.iterdir():
+        if is_temporary(path):  # a killed writer left it: nobody is writing now
+            path.unlink()
+        elif (new / path.name).exists():
+            raise DatasetError(f"{new} has a file {path.name} too; move one of them out of the dataset")
+        else:
+            path.rename(new / path.name)
+    sync_folder(new)
+    old.rmdir()
+    sync_folder(old.parent)
 
 
 def _is_full(span: Path) -> bool:

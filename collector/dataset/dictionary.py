@@ -13,7 +13,7 @@ def markdown() -> str:
 def _section(table: Table) -> str:
     folder = f"date=YYYY-MM-DD/` (UTC day of `{table.day_column}`)"
     if table.day_column is None:
-        folder = f"height=<first>-<last>/` ({HEIGHT_SPAN:,} blocks)"
+        folder = f"heights=<first>-<last>/` ({HEIGHT_SPAN:,} blocks)"
     lines = [
         f"### `{table.name}`",
         "",

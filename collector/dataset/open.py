@@ -10,10 +10,8 @@ writing the same rows under the same stem again changes nothing.
 A process that writes a file holds the dataset's write lock together with other writers; compaction, which
 puts whole folders in the place of others, holds the lock alone for that moment.
 
-Folders are those of `collector.dataset.schema`. The name of a `height=<first>-<last>` folder looks like a
-column to readers that know Hive partitioning and would hide the real `height` (DuckDB does so without a word,
-pyarrow and pandas refuse), so readers need an option: DuckDB `hive_partitioning = false`, pyarrow and pandas
-`partitioning=None`.
+Folders are those of `collector.dataset.schema`. The names of those by height are in
+`collector.dataset.partitions`.
 """
 
 import glob
@@ -41,6 +39,7 @@ from collector.dataset.files import (
 )
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.marker import check_marker, make_marker
+from collector.dataset.partitions import path_of_file, span_folder
 from collector.dataset.rows import Row
 from collector.dataset.schema import (
     CHAINS,
@@ -259,6 +258,7 @@ def write_rows(
         try:
             make_folder(chain_folder)
             with lock_held_for_writing(chain_folder / WRITE_LOCK, exclusive=False):
+                path = path_of_file(chain_folder / table.name, partition, path.name)
                 if not _is_whole(path):
                     make_folder(path.parent)
                     _write_file(path, table, part, is_sorted=is_sorted)
@@ -431,10 +431,8 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         keys = pc.divide(rows.column("height"), HEIGHT_SPAN)
     distinct = sorted(pc.unique(keys).to_pylist())
     for key in distinct:
-        if table.day_column is not None:
-            name = f"date={key.isoformat()}"
-        else:
-            name = f"height={key * HEIGHT_SPAN}-{(key + 1) * HEIGHT_SPAN - 1}"
+        is_of_days = table.day_column is not None
+        name = f"date={key.isoformat()}" if is_of_days else span_folder(key * HEIGHT_SPAN)
         yield name, rows if len(distinct) == 1 else rows.filter(pc.equal(keys, key))
 
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, NODES, TRANSACTIONS, Table
+from collector.dataset.partitions import span_folders
+from collector.dataset.schema import BLOCKS, NODES, TRANSACTIONS, Table
 from collector.errors import DatasetError
 from collector.journal.segment import Segment, journal_folders
 
@@ -56,12 +57,12 @@ class PresentBlocks:
     def _files(self, heights: Iterable[int] | None) -> list[Path]:
         if heights is None:
             return self._dataset.paths(BLOCKS)
-        spans = {height // HEIGHT_SPAN * HEIGHT_SPAN for height in heights}
+        names = {name for height in heights for name in span_folders(height)}
         folder = self._dataset.folder / BLOCKS.name
         return [
             path
-            for first in sorted(spans)
-            for path in sorted(folder.glob(f"height={first}-{first + HEIGHT_SPAN - 1}/*.parquet"))
+            for name in sorted(names)
+            for path in sorted(folder.glob(f"{name}/*.parquet"))
             if path.is_file()
         ]
 

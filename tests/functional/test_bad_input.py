@@ -209,7 +209,7 @@ def test_a_dataset_below_a_file(dataset: Path) -> None:
 def test_a_file_that_this_user_may_not_read(dataset: Path) -> None:
     """The error for an unreadable file asks for the right to read it, not to move the file away."""
     Dataset.open(dataset, "main", create=True)
-    path = dataset / "chain=main" / "blocks" / "height=0000000-0000999" / "x.parquet"
+    path = dataset / "chain=main" / "blocks" / "heights=0000000-0000999" / "x.parquet"
     path.parent.mkdir(parents=True)
     path.touch(mode=0)
     program = f"""
@@ -235,7 +235,7 @@ def test_a_dataset_behind_a_link_to_nowhere(dataset: Path) -> None:
 def test_a_file_that_is_no_file_of_blocks(dataset: Path, fault: str) -> None:
     """The error names the file in the folder of `blocks` that is damaged or foreign, and says to move it."""
     opened = Dataset.open(dataset, "regtest", create=True)
-    path = opened.folder / BLOCKS.name / "height=0-999" / "x.parquet"
+    path = opened.folder / BLOCKS.name / "heights=0-999" / "x.parquet"
     path.parent.mkdir(parents=True)
     columns = {"x": [1]} if fault == "foreign" else {"block_hash": [b"x" * 32], "height": ["1"]}
     schema = (

@@ -6,7 +6,7 @@ which they are serialised in a block); `hash_hex` gives the reversed order that 
 times and amounts carry their unit in the name.
 
 Layout: `<dataset>/chain=<chain>/<table>/date=YYYY-MM-DD/*.parquet` (UTC day of `Table.day_column`), or
-`.../height=<first>-<last>/*.parquet` in spans of `HEIGHT_SPAN` blocks where `Table.day_column` is None.
+`.../heights=<first>-<last>/*.parquet` in spans of `HEIGHT_SPAN` blocks where `Table.day_column` is None.
 """
 
 from typing import Final

@@ -8,11 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from collector.check.model import BREACH
+from collector.check.run import check
 from collector.cli import app
 from collector.compaction import replacement
 from collector.compaction.run import PartitionResult, compact
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS
+from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, REJECTS, TRANSACTIONS, Table
 from collector.errors import DatasetError
 from collector.journal.journal import Journal
 from tests.collector.compaction.made_files import (
@@ -105,7 +107,7 @@ def test_the_day_that_goes_on_and_the_span_that_fills_are_left(dataset: Dataset)
         for stem in ("a", "b"):
             dataset.write(BLOCKS, [block(height + (stem == "b"))], stem=stem)
 
-    assert set(compacted(dataset)) == {"blocks/height=0-999"}
+    assert set(compacted(dataset)) == {"blocks/heights=0-999"}
     assert len(list((dataset.folder / "mempool_events" / "date=2024-10-05").iterdir())) == 2
 
 
@@ -127,7 +129,7 @@ def test_a_copy_of_a_row_goes_and_a_differing_one_stays(dataset: Dataset) -> Non
     dataset.write(BLOCKS, [block(1), block(2, fees_sat=7, source="blkfile")], stem="backfill")
     dataset.write(BLOCKS, [block(1001)], stem="next")
 
-    merged = compacted(dataset)["blocks/height=0-999"].merged
+    merged = compacted(dataset)["blocks/heights=0-999"].merged
 
     assert merged is not None
     assert (merged.n_rows, merged.n_removed, merged.n_differing) == (3, 1, 1)
@@ -184,7 +186,7 @@ def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
     with dataset.backfill_lock():
         outcomes = compacted(dataset)
 
-    assert "backfill" in outcomes["blocks/height=0-999"].error
+    assert "backfill" in outcomes["blocks/heights=0-999"].error
     assert not outcomes[f"mempool_events/{DAY}"].error
 
 
@@ -236,3 +238,92 @@ def reject(number: int) -> dict[str, object]:
     """Make a row of rejects."""
     row = {"node": "n", "session": "s", "received_at": MIDNIGHT_US + number, "topic": "rpc"}
     return row | {"reason": "x", "body": bytes([number])}
+
+
+def in_old_layout(dataset: Dataset, table: Table) -> list[str]:
+    """Rename the folders by height of a table as earlier versions named them; return their names."""
+    for folder in sorted((dataset.folder / table.name).iterdir()):
+        folder.rename(folder.with_name(folder.name.replace("heights=", "height=")))
+    return sorted(folder.name for folder in (dataset.folder / table.name).iterdir())
+
+
+def test_folders_of_the_old_name_are_renamed_with_all_rows(dataset: Dataset) -> None:
+    """Rows of old and new folders are read alike; compact moves every file, and a second run does nothing."""
+    dataset.write(BLOCKS, [block(height) for height in (5, 1005, 2005)], stem="old")
+    assert in_old_layout(dataset, BLOCKS) == ["height=0-999", "height=1000-1999", "height=2000-2999"]
+    dataset.write(BLOCKS, [block(height) for height in (6, 1006)], stem="new")
+    before = seen(dataset, BLOCKS)
+    assert [row["height"] for row in dataset.read(BLOCKS).sort_by("height").to_pylist()] == [
+        5,
+        6,
+        1005,
+        1006,
+        2005,
+    ]
+    assert "folders" not in {each.name for each in check(dataset) if each.status == BREACH}
+
+    outcomes = compacted(dataset)
+
+    moved = {name: outcome.moved_to for name, outcome in outcomes.items() if outcome.moved_to}
+    assert moved == {
+        "blocks/height=0-999": "heights=0-999",
+        "blocks/height=1000-1999": "heights=1000-1999",
+        "blocks/height=2000-2999": "heights=2000-2999",
+    }
+    assert files(dataset.folder / "blocks") == ["heights=0-999", "heights=1000-1999", "heights=2000-2999"]
+    assert seen(dataset, BLOCKS) == before
+    assert compacted(dataset) == {}
+
+
+def test_a_file_that_is_written_again_stays_in_the_old_folder(dataset: Dataset) -> None:
+    """A journal that seals a segment again after a kill finds its file under the old name of the folder."""
+    dataset.write(BLOCKS, [block(5)], stem="seal-1")
+    in_old_layout(dataset, BLOCKS)
+
+    (path,) = dataset.write(BLOCKS, [block(5)], stem="seal-1")
+
+    assert path.parent.name == "height=0-999"
+    assert dataset.read(BLOCKS).num_rows == 1
+
+
+def test_a_kill_while_files_move_loses_and_doubles_nothing(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each single move every row can be read once; the next run moves the rest."""
+    for height in range(3):
+        dataset.write(BLOCKS, [block(height)], stem=f"s{height}")
+    in_old_layout(dataset, BLOCKS)
+    before = seen(dataset, BLOCKS)
+    move, moves = Path.rename, 0
+
+    def killed(self: Path, target: Path) -> Path:
+        nonlocal moves
+        assert seen(dataset, BLOCKS) == before
+        moves += 1
+        if moves == 2:
+            raise KeyboardInterrupt
+        return move(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        compacted(dataset)
+    monkeypatch.undo()
+    assert len(files(dataset.folder / "blocks")) == 2
+    assert seen(dataset, BLOCKS) == before
+    compacted(dataset)
+    assert files(dataset.folder / "blocks") == ["heights=0-999"]
+    assert seen(dataset, BLOCKS) == before
+
+
+def test_two_files_of_one_name_are_left_and_named(dataset: Dataset) -> None:
+    """A file that is in both folders is never replaced: the folder stays, and the result says what to do."""
+    dataset.write(BLOCKS, [block(1)], stem="same")
+    in_old_layout(dataset, BLOCKS)
+    other = Dataset.open(dataset.root.with_name("other"), "regtest", create=True)
+    (path,) = other.write(BLOCKS, [block(2)], stem="same")
+    path.parent.rename(dataset.folder / "blocks" / path.parent.name)
+
+    outcome = compacted(dataset)["blocks/height=0-999"]
+
+    assert "has a file same.parquet too; move one of them" in outcome.error
+    assert len(seen(dataset, BLOCKS)) == 2

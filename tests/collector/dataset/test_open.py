@@ -84,9 +84,9 @@ def test_rows_are_split_by_a_thousand_heights(dataset: Dataset) -> None:
     paths = dataset.write(TRANSACTIONS, rows, stem="x")
 
     assert [path.parent.name for path in paths] == [
-        "height=0-999",
-        "height=1000-1999",
-        "height=5000000-5000999",
+        "heights=0-999",
+        "heights=1000-1999",
+        "heights=5000000-5000999",
     ]
     assert dataset.paths(TRANSACTIONS) == paths
 
@@ -361,3 +361,13 @@ def test_a_full_disk_leaves_no_half_file(dataset: Dataset) -> None:
     assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
     assert "date=1970-01-01/x.parquet" in result.stderr
     assert list((dataset.folder / "rejects" / "date=1970-01-01").iterdir()) == []
+
+
+def test_readers_that_know_hive_partitioning_see_the_heights_as_written(dataset: Dataset) -> None:
+    """DuckDB and pandas, asked without an option, give the column `height` of the rows."""
+    dataset.write(BLOCKS, [block_row() | {"height": height} for height in (7, 1007)], stem="x")
+
+    found = duckdb.read_parquet(f"{dataset.root}/*/blocks/**/*.parquet").order("height")
+
+    assert found.project("height").fetchall() == [(7,), (1007,)]
+    assert sorted(pd.read_parquet(dataset.folder / "blocks").height) == [7, 1007]
