@@ -69,6 +69,10 @@ class _Interval:
         """Split the interval before a message and return both halves.
 
         Without a message, or when the interval has not counted it yet, the split is at the interval's end.
+        The distance between two counters is the number of messages, because a jump ends an interval; a jump
+        of half the range or more counts as the node's restart, and ends the session with its ledger. The
+        second half begins after the first: no two messages of a topic are stamped in one microsecond, as
+        each is put into the ring before the next is stamped.
         """
         n_later, at_us = 0, self.to_us
         if before is not None and self.last_sequence is not None:

@@ -147,7 +147,10 @@ class CoverageClaims:
                 self._claims_of(session).state = state if isinstance(state, bytes) else None
 
     def _read_present(self, part: Part) -> None:
-        """Keep the messages that a part after lost bytes shows to be present."""
+        """Note which messages survive in a part of the journal that comes after damage.
+
+        Such a part holds messages, or rows made of them. Only for these can coverage still be claimed.
+        """
         for message in _present_messages(part):
             claims = self._claims_of(message.session)
             if claims.is_damaged:

@@ -15,7 +15,7 @@ import structlog
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "fuzz"
-NAMES = ("transaction", "block", "coinbase", "event", "segment", "spine")
+NAMES = ("transaction", "block", "coinbase", "event", "segment", "sealed", "mempool_sync")
 LONGEST_BYTES = 20_000
 
 

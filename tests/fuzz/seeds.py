@@ -47,7 +47,7 @@ def seeds(data: Path | None) -> dict[str, list[bytes]]:
         "event": [bytes(32) + b"C", bytes(32) + b"A" + bytes(8)],
         "segment": [bytes.fromhex("0011223344556677") + bytes(12)],
         "sealed": [bytes(32) + b"A" + b"\xff" * 8, GENESIS_HEADER + b"\x01" + GENESIS_COINBASE],
-        "spine": [
+        "mempool_sync": [
             b"".join(STEP.pack(*step) for step in begun),
             b"".join(STEP.pack(*step) for step in begun * 3),
         ],

@@ -172,7 +172,7 @@ def rows_of(message: Message) -> dict[str, list[Any] | pa.RecordBatch]:
     }
 
 
-def spine(data: bytes) -> None:
+def mempool_sync(data: bytes) -> None:
     """Drive the mempool sync with inputs in any order: it never fails, and all events come out in order."""
     drive = _Drive()
     for kind, which, off in STEP.iter_unpack(data[: len(data) // STEP.size * STEP.size]):
@@ -276,5 +276,5 @@ def _block_rows(body: ParsedBlock, verdict: str) -> tuple[Any, Any]:
 
 
 TARGETS = {
-    target.__name__: target for target in (transaction, block, coinbase, event, segment, sealed, spine)
+    target.__name__: target for target in (transaction, block, coinbase, event, segment, sealed, mempool_sync)
 }

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz import __main__ as command
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 
@@ -67,3 +68,8 @@ def test_real_bytes_are_read(data_dir: Path) -> None:
     for name, examples in seeds(data_dir).items():
         for example in examples:
             TARGETS[name](example)
+
+
+def test_make_fuzz_runs_every_target() -> None:
+    """The command names every target, also the one that goes through the journal and a sealed file."""
+    assert set(command.NAMES) == TARGETS.keys()
