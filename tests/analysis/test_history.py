@@ -1,8 +1,11 @@
 """Test marts that are built from public lists alone, imported without a node."""
 
-from collections import Counter
+import csv
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -14,8 +17,19 @@ from collector.dataset.open import Dataset
 from collector.external.store import Origin, import_file
 
 pytestmark = pytest.mark.data
-MARTS = ("pool_share", "empty_rate", "hashrate", "revenue", "block_intervals", "block_disagreement")
+MARTS = (
+    "pool_share",
+    "empty_rate",
+    "hashrate",
+    "revenue",
+    "block_intervals",
+    "block_disagreement",
+    "arrival_summary",
+    "arrival_spread",
+)
 LABELS = "pool-labels-610683-699999.parquet"
+
+Stamps = dict[str, dict[str, tuple[int, int]]]  # of a list, by hash: height and seconds
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +113,63 @@ def test_intervals_are_on_the_clock_of_one_source(database: Path) -> None:
     assert found.keys() == {"offing-gcp", "darosior_node0", "vostrnad_node1"}
     assert all(540 < mean_s < 600 for _, mean_s in found.values())
     assert sum(n for n, _ in found.values()) > 54_000
+
+
+@pytest.fixture(scope="module")
+def stamps(data_dir: Path) -> Stamps:
+    """Read the published files with no help of ours."""
+    found: Stamps = {}
+    for path in sorted((data_dir / "block-arrival-times").glob("*.csv")):
+        with path.open() as file:
+            first: dict[str, tuple[int, int]] = {}
+            for height, name, ms in csv.reader(file):
+                # A node that came back to a branch lists the block twice; it arrived at the first time.
+                first[name] = min(first.get(name, (int(height), int(ms))), (int(height), int(ms)))
+            found[path.stem] = {name: (height, ms // 1000) for name, (height, ms) in first.items()}
+    return found
+
+
+def rows_of(database: Path, mart: str) -> list[dict[str, Any]]:
+    """Return the rows of a mart by column."""
+    with open_database(database) as connection:
+        rows: list[dict[str, Any]] = connection.sql(f"FROM {mart}").to_arrow_table().to_pylist()
+        return rows
+
+
+def test_intervals_of_each_list_are_ten_minutes_in_whole_seconds(database: Path, stamps: Stamps) -> None:
+    """Each list has its number of blocks, says that it has whole seconds, and gives a plausible mean."""
+    rows = {row["clock"]: row for row in rows_of(database, "arrival_summary")}
+
+    assert {clock: row["block_count"] for clock, row in rows.items()} == {
+        source: len(blocks) for source, blocks in stamps.items()
+    }
+    for clock, row in rows.items():
+        assert row["is_whole_seconds"]
+        assert 570 < row["interval_mean_s"] < 595
+        # Of exponential intervals the median is ln 2 of the mean, a little more where the hashrate changes.
+        assert 0.68 < row["interval_median_s"] / row["interval_mean_s"] < 0.72
+        heights = defaultdict(set)
+        for name, (height, _) in stamps[clock].items():
+            heights[height].add(name)
+        assert row["fork_height_count"] == sum(len(names) > 1 for names in heights.values())
+        assert row["missing_height_count"] == max(heights) - min(heights) + 1 - len(heights)
+
+
+def test_the_spread_of_two_nodes_over_their_common_blocks(database: Path, stamps: Stamps) -> None:
+    """Lag, order and quantiles of the two nodes equal those computed from the files."""
+    (row,) = rows_of(database, "arrival_spread")
+    first, second = stamps["darosior_node0"], stamps["vostrnad_node1"]
+    lags = np.array([second[name][1] - first[name][1] for name in first.keys() & second.keys()])
+
+    assert (row["clock"], row["other_clock"]) == ("darosior_node0", "vostrnad_node1")
+    assert row["shared_count"] == len(lags) > 39_000
+    assert row["is_whole_seconds"]
+    assert (row["first_count"], row["equal_count"], row["other_first_count"]) == (
+        (lags > 0).sum(),
+        (lags == 0).sum(),
+        (lags < 0).sum(),
+    )
+    assert [row["lag_p5_s"], row["lag_median_s"], row["lag_p95_s"]] == np.quantile(
+        lags, [0.05, 0.5, 0.95]
+    ).tolist()
+    assert row["spread_p99_s"] == np.quantile(np.abs(lags), 0.99)
