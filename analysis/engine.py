@@ -35,7 +35,7 @@ ATTRIBUTED: Final = """
     SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
     UNION ALL
     SELECT block_hash, min(height), arg_min(coinbase_script, source), []
-    FROM stg_external_blocks ANTI JOIN stg_blocks USING (block_hash)
+    FROM (FROM stg_external_blocks WHERE coinbase_script IS NOT NULL) ANTI JOIN stg_blocks USING (block_hash)
     GROUP BY block_hash
     ORDER BY height, block_hash
 """

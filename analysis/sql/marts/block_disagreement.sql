@@ -2,13 +2,14 @@
 summary = "Facts about a block on which two sources disagree."
 method = """
 For each block that our dataset or a block table has, each fact is compared with the same fact in every block table,
-by block hash. A height at which a block table or a list of arrivals names a block that block_facts does not have is
-the fact 'block_hash'. A pool that a label names and our rules do not is in label_agreement.
+by block hash; time and target also with imported headers. A height at which a block table, a header or a list of
+arrivals names a block that block_facts does not have is
+the fact 'block_hash'. A block that a list calls stale and our active chain holds is the fact 'is_active'. A pool that a label names and our rules do not is in label_agreement.
 """
 grain = ["height", "fact", "source", "value"]
 [columns]
 height = "INTEGER  height of the block"
-fact = "VARCHAR  block_hash, header_time, bits, n_tx, size_bytes, weight_wu, fees_sat or subsidy_sat"
+fact = "VARCHAR  block_hash, is_active, header_time, bits, n_tx, size_bytes, weight_wu, fees_sat or subsidy_sat"
 told_by = "VARCHAR  source that block_facts uses: observed, backfilled, or the name of an imported source"
 told_value = "VARCHAR  value of that source"
 source = "VARCHAR  imported source that disagrees"
@@ -25,6 +26,13 @@ theirs as (
             cast(epoch(header_time) as bigint), bits, n_tx, size_bytes, weight_wu, fees_sat, subsidy_sat
         ]) as amount
     from stg_external_blocks
+    union all
+    select
+        source,
+        block_hash,
+        unnest(['header_time', 'bits']) as fact,
+        unnest([cast(epoch(header_time) as bigint), bits]) as amount
+    from stg_external_headers
 ),
 
 ours as (
@@ -52,6 +60,13 @@ named as (
         height,
         block_hash
     from stg_external_arrivals
+    where block_hash not in (select listed_stale.block_hash from stg_external_stale_blocks as listed_stale)
+    union
+    select
+        source,
+        height,
+        block_hash
+    from stg_external_headers
 ),
 
 -- Heights at which the dataset has a block, but not this one. A stale block of ours at the height is no disagreement.
@@ -89,4 +104,17 @@ select
     source,
     hash_hex(block_hash) as value
 from strangers
+union all
+select
+    chain_blocks.height,
+    'is_active' as fact,
+    block_facts.told_by,
+    'true' as told_value,
+    stg_external_stale_blocks.source,
+    'false' as value
+from stg_external_stale_blocks
+inner join chain_blocks
+    on stg_external_stale_blocks.block_hash = chain_blocks.block_hash and chain_blocks.is_active
+inner join block_facts
+    on chain_blocks.block_hash = block_facts.block_hash
 order by height, fact, source, value

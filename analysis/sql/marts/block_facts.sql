@@ -8,9 +8,14 @@ it has a block. Where several sources of a kind name different blocks for a heig
 counts, then the source whose name comes first. A block of ours whose fees are unknown takes them from a block table
 that has the same hash; fees_told_by then names that table.
 
-The sources of others do not name the parent: it is the block that this table has one height below. A list of labels
-does not give the hash; a list of arrivals with that height does. Where neither does, block_hash is a key made of the
-height (label_block_key), which no real hash can equal.
+Imported headers come last, as no header tells who mined a block, but their word on hash, parent, time and target is
+proved by work and goes before that of lists; header_told_by names who told the time. A header adds a block only where a
+neighbour of it is imported too. Sizes that others give by height fill a block that only lists have, and add none. A block
+that a list calls stale is never taken from a table or a list.
+
+Other sources of others do not name the parent: it is the block that this table has one height below. A list of labels
+does not give the hash; a header or a list of arrivals with that height does. Where neither does, block_hash is a key made
+of the height (label_block_key), which no real hash can equal.
 """
 grain = ["block_hash"]
 [columns]
@@ -30,6 +35,7 @@ coinbase_outputs = "STRUCT(value_sat BIGINT, script BLOB)[]  the coinbase's outp
 label = "VARCHAR  name of the pool in a label list; only for a block that only label lists have"
 verdict = "VARCHAR  result of our verification; 'not verified' for a block from an imported source"
 told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
+header_told_by = "VARCHAR  source of header_time and bits: observed, backfilled, or the name of an imported source; null where header_time is"
 fees_told_by = "VARCHAR  source of the fees: observed, backfilled, or the name of an imported source; null while they are unknown"
 */
 with
@@ -53,6 +59,7 @@ table_votes as (
             select own.height from own
             where own.verdict = 'valid'
         )
+        and block_hash not in (select listed_stale.block_hash from stg_external_stale_blocks as listed_stale)
     group by height, block_hash
 ),
 
@@ -107,21 +114,78 @@ arrivals as (
         block_hash,
         min(source) as source
     from stg_external_arrivals
-    where height not in (select held_heights.height from held_heights)
+    where
+        height not in (select held_heights.height from held_heights)
+        and block_hash not in (select listed_stale.block_hash from stg_external_stale_blocks as listed_stale)
     group by height, block_hash
     qualify row_number() over (partition by height order by count(*) desc, min(source), block_hash) = 1
 ),
 
+headers as (
+    select
+        height,
+        block_hash,
+        min(prev_hash) as prev_hash,
+        min(header_time) as header_time,
+        min(bits) as bits,
+        min(source) as source
+    from stg_external_headers
+    group by height, block_hash
+    qualify row_number() over (partition by height order by count(*) desc, min(source), block_hash) = 1
+),
+
+chained_headers as (
+    select headers.height
+    from headers
+    where
+        headers.height not in (select held_heights.height from held_heights)
+        and (
+            headers.prev_hash in (select parent.block_hash from headers as parent)
+            or headers.block_hash in (select child.prev_hash from headers as child)
+        )
+),
+
+sizes as (
+    select
+        height,
+        arg_min(n_tx, source) as n_tx,
+        arg_min(size_bytes, source) as size_bytes
+    from stg_external_block_sizes
+    group by height
+),
+
+listed_heights as (
+    select height from labels
+    union
+    select height from arrivals
+    union
+    select height from chained_headers
+),
+
 listed_blocks as (
     select
-        coalesce(arrivals.block_hash, label_block_key(coalesce(labels.height, arrivals.height))) as block_hash,
-        coalesce(labels.height, arrivals.height) as height,
-        labels.header_time,
+        coalesce(headers.block_hash, arrivals.block_hash, label_block_key(listed_heights.height)) as block_hash,
+        listed_heights.height,
+        headers.prev_hash,
+        coalesce(headers.header_time, labels.header_time) as header_time,
+        headers.bits,
+        sizes.n_tx,
+        sizes.size_bytes,
         labels.label,
-        coalesce(labels.source, arrivals.source) as source
-    from labels
-    full join arrivals
-        on labels.height = arrivals.height
+        coalesce(labels.source, arrivals.source, headers.source) as source,
+        case
+            when headers.header_time is not null then headers.source
+            when labels.header_time is not null then labels.source
+        end as header_source
+    from listed_heights
+    left join labels
+        on listed_heights.height = labels.height
+    left join arrivals
+        on listed_heights.height = arrivals.height
+    left join headers
+        on listed_heights.height = headers.height
+    left join sizes
+        on listed_heights.height = sizes.height
 ),
 
 -- The one block of each height, for those below which a source that names no parents goes on.
@@ -154,8 +218,9 @@ told as (
     select
         table_blocks.block_hash,
         table_blocks.height,
-        table_blocks.header_time,
-        table_blocks.bits,
+        headers.prev_hash,
+        coalesce(table_blocks.header_time, headers.header_time) as header_time,
+        coalesce(table_blocks.bits, headers.bits) as bits,
         table_blocks.n_tx,
         table_blocks.size_bytes,
         table_blocks.weight_wu,
@@ -163,22 +228,30 @@ told as (
         table_blocks.subsidy_sat,
         table_blocks.coinbase_script,
         cast(null as varchar) as label,
-        table_blocks.source as told_by
+        table_blocks.source as told_by,
+        case
+            when table_blocks.header_time is not null then table_blocks.source
+            else headers.source
+        end as header_told_by
     from table_blocks
+    left join headers
+        on table_blocks.block_hash = headers.block_hash
     union all
     select
         listed_blocks.block_hash,
         listed_blocks.height,
+        listed_blocks.prev_hash,
         listed_blocks.header_time,
-        null as bits,
-        null as n_tx,
-        null as size_bytes,
+        listed_blocks.bits,
+        listed_blocks.n_tx,
+        listed_blocks.size_bytes,
         null as weight_wu,
         null as fees_sat,
         null as subsidy_sat,
         null as coinbase_script,
         listed_blocks.label,
-        listed_blocks.source as told_by
+        listed_blocks.source as told_by,
+        listed_blocks.header_source as header_told_by
     from listed_blocks
 )
 
@@ -199,6 +272,7 @@ select
     cast(null as varchar) as label,
     own.verdict,
     own.told_by,
+    own.told_by as header_told_by,
     case when own.fees_sat is not null then own.told_by else table_fees.source end as fees_told_by
 from own
 left join table_fees
@@ -207,7 +281,7 @@ union all
 select
     told.block_hash,
     told.height,
-    single_blocks.block_hash as prev_hash,
+    coalesce(told.prev_hash, single_blocks.block_hash) as prev_hash,
     told.header_time,
     told.bits,
     told.n_tx,
@@ -221,6 +295,7 @@ select
     told.label,
     'not verified' as verdict,
     told.told_by,
+    told.header_told_by,
     case when told.fees_sat is not null then told.told_by end as fees_told_by
 from told
 left join single_blocks
