@@ -5,10 +5,11 @@ is TOML:
 
     summary     one line, for people
     method      a paragraph: how the numbers come about, and the source of the method
-    grain       the columns that identify a row (staging and marts)
+    grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
     cost        why a build takes longer than 30 plain scans of what the query reads, where it does
     is_view     true for a mart that is not stored; each query that reads it computes it
     severity    "fail" or "warn" (checks)
+    [needs]     relation = "what is missing where it has no rows"; "relation.column" has no values (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
     [columns]   name = "TYPE  unit or meaning" (two spaces after the type), in the order of the SELECT
 
@@ -22,11 +23,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from analysis.errors import CatalogError
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 Layer = Literal["staging", "marts", "checks"]
 Severity = Literal["fail", "warn"]
@@ -36,7 +40,7 @@ MACROS: Final = "macros.sql"
 HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
 # Relations that engine.py makes, not an SQL file: the pool rules, and the pools that they match per block.
-INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts")
+INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts", "build_log")
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -61,6 +65,7 @@ class Head(BaseModel):
     is_view: bool = False
     grain: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
+    needs: Mapping[str, NonEmpty] = Field(default_factory=dict)
     parameters: Mapping[str, Parameter] = Field(default_factory=dict)
     columns: Mapping[str, NonEmpty] = Field(default_factory=dict)
 
@@ -86,17 +91,34 @@ class Model:
     is_view: bool
     grain: tuple[str, ...]
     severity: Severity | None
+    needs: Mapping[str, str]
     parameters: Mapping[str, Parameter]
     columns: tuple[Column, ...]
     sql: str
 
     @property
     def references(self) -> frozenset[str]:
-        """Return the names of the relations that the query reads.
+        """Return the names of the relations that the query reads, or that a check needs.
 
-        Raises CatalogError where it is not exactly one SELECT.
+        Raises CatalogError where the query is not exactly one SELECT.
         """
-        return _references(f"sql/{self.layer}/{self.name}.sql", self.sql)
+        return _references(self._where, self.sql) | {need.partition(".")[0] for need in self.needs}
+
+    @property
+    def ordered_sql(self) -> str:
+        """Return the query with a total order: its own, and the grain where that leaves rows equal."""
+        keys = ", ".join(str(self.column_names.index(name) + 1) for name in self.grain)
+        has_order = _parsed(self._where, self.sql).args.get("order")
+        return f"{self.sql}\n, {keys}" if has_order else f"{self.sql}\norder by {keys}"
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names of the columns, in the order of the SELECT."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def _where(self) -> str:
+        return f"sql/{self.layer}/{self.name}.sql"
 
 
 @dataclass(frozen=True)
@@ -198,6 +220,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         is_view=layer == "staging" or head.is_view,
         grain=head.grain,
         severity=head.severity,
+        needs=head.needs,
         parameters=head.parameters,
         columns=columns,
         sql=sql,
@@ -225,8 +248,8 @@ def _column(where: str, name: str, line: str) -> Column:
 def _check_head(where: str, layer: Layer, head: Head) -> None:
     """Raise CatalogError where a head lacks a key that every file of its layer must have."""
     if layer == "checks":
-        if head.severity is None:
-            raise CatalogError(f"{where}: a check needs severity = 'fail' or 'warn' in its head")
+        if head.severity is None or not head.needs:
+            raise CatalogError(f"{where}: a check needs severity = 'fail' or 'warn' and [needs] in its head")
         return
     if not head.columns or not head.grain:
         raise CatalogError(f"{where}: the head needs grain and [columns]")
@@ -238,11 +261,10 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
 
 
 @cache
-def _references(where: str, sql: str) -> frozenset[str]:
-    """Return the names of the relations that a query reads, without its common table expressions."""
+def _parsed(where: str, sql: str) -> "exp.Query":
+    """Return the syntax tree of the one query of a file."""
     import sqlglot  # noqa: PLC0415 - loads slowly, and only a build needs the order of the models
     from sqlglot import exp  # noqa: PLC0415 - as above
-    from sqlglot.optimizer.scope import traverse_scope  # noqa: PLC0415 - as above
 
     try:
         statements: list[Any] = sqlglot.parse(sql, dialect=DIALECT)
@@ -250,9 +272,18 @@ def _references(where: str, sql: str) -> frozenset[str]:
         raise CatalogError(f"{where} cannot be parsed as SQL: {str(error).splitlines()[0]}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise CatalogError(f"{where} must hold exactly one SELECT")
+    return statements[0]
+
+
+@cache
+def _references(where: str, sql: str) -> frozenset[str]:
+    """Return the names of the relations that a query reads, without its common table expressions."""
+    from sqlglot import exp  # noqa: PLC0415 - as above
+    from sqlglot.optimizer.scope import traverse_scope  # noqa: PLC0415 - as above
+
     return frozenset(
         source.name
-        for scope in traverse_scope(statements[0])
+        for scope in traverse_scope(_parsed(where, sql))
         for source in scope.sources.values()
         if isinstance(source, exp.Table) and source.name
     )

@@ -1,26 +1,53 @@
 """Run the checks of a build: the queries of sql/checks, and for each model a check that its grain is unique.
 
-A check is a query that returns the rows which break a rule. The results are kept in the table `check_results`
-of the database, so that the report can show them.
+A check is a query that returns the rows which break a rule. Its head says what it needs. Where the dataset
+lacks that, the check is not applicable: it neither passes nor fails. The results are kept in the table
+`check_results` of the database, so that the report can show them.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
+from typing import Final, Literal, NamedTuple, get_args
 
 import duckdb
 
 from analysis.catalog import Catalog, Model, Severity
 from analysis.errors import DatabaseError
 
+Outcome = Literal["passed", "warned", "failed", "not applicable"]
+COLUMNS: Final = ("name", "outcome", "n_offending", "reason")
+GRAIN_CHECK: Final = "_grain"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Tells how many rows broke the rule of one check. A check passes when `n_offending` is 0."""
+    """Tells how many rows broke the rule of one check, or in `missing` what the dataset lacks for it."""
 
     name: str
     severity: Severity
     summary: str
     n_offending: int
+    missing: str | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what came of the check; `warned` where rows broke a rule of severity `warn`."""
+        if self.missing is not None:
+            return "not applicable"
+        if not self.n_offending:
+            return "passed"
+        return "failed" if self.severity == "fail" else "warned"
+
+    @property
+    def row(self) -> tuple[str, Outcome, int, str | None]:
+        """Return name, outcome, number of offending rows, and the reason of any outcome but `passed`."""
+        return (
+            self.name,
+            self.outcome,
+            self.n_offending,
+            self.missing or (self.summary if self.n_offending else None),
+        )
 
     @property
     def is_failure(self) -> bool:
@@ -30,26 +57,50 @@ class CheckResult:
 
 def run_checks(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple[CheckResult, ...]:
     """Run every check of the catalog and a check of each grain; store the results and return them."""
-    results = tuple(
-        CheckResult(name=name, severity=severity, summary=summary, n_offending=_count(connection, sql))
-        for name, severity, summary, sql in _checks(catalog)
-    )
+    results = tuple(_run(connection, check) for check in _checks(catalog))
     connection.execute(
-        "CREATE TABLE check_results (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT)"
+        "CREATE TABLE check_results"
+        " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"
     )
-    connection.executemany("INSERT INTO check_results VALUES (?, ?, ?, ?)", [astuple(row) for row in results])
+    connection.executemany(
+        "INSERT INTO check_results VALUES (?, ?, ?, ?, ?)", [astuple(row) for row in results]
+    )
     return results
 
 
 def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ...]:
     """Read the results of the checks from a built database. Raises DatabaseError where it has none."""
     try:
-        rows = connection.execute("SELECT name, severity, summary, n_offending FROM check_results").fetchall()
-    except duckdb.CatalogException:
+        rows = connection.execute(
+            "SELECT name, severity, summary, n_offending, missing FROM check_results"
+        ).fetchall()
+    except (duckdb.CatalogException, duckdb.BinderException):
         raise DatabaseError("the database has no check results; make it with pool-analysis build") from None
     return tuple(
-        CheckResult(name=name, severity=severity, summary=summary, n_offending=n_offending)
-        for name, severity, summary, n_offending in rows
+        CheckResult(name=name, severity=severity, summary=summary, n_offending=n_offending, missing=missing)
+        for name, severity, summary, n_offending, missing in rows
+    )
+
+
+def counted(results: Iterable[CheckResult]) -> str:
+    """Say in one line how many checks had each outcome; an outcome that none had is left out."""
+    outcomes = Counter(result.outcome for result in results)
+    parts = [f"{outcomes[outcome]} {outcome}" for outcome in get_args(Outcome) if outcomes[outcome]]
+    return f"{outcomes.total()} checks: {', '.join(parts)}"
+
+
+def why_not_applicable(results: Iterable[CheckResult]) -> list[str]:
+    """Say in one line per reason which checks are not applicable; grains of empty relations share one."""
+    names: dict[str, list[str]] = defaultdict(list)
+    n_empty = 0
+    for result in results:
+        if result.missing and result.name.endswith(GRAIN_CHECK):
+            n_empty += 1
+        elif result.missing:
+            names[result.missing].append(result.name)
+    lines = [f"not applicable: {', '.join(checks)}: {reason}" for reason, checks in names.items()]
+    return lines + (
+        [f"not applicable: the grain of {n_empty} relations: they have no rows"] if n_empty else []
     )
 
 
@@ -59,14 +110,44 @@ def duplicates(model: Model) -> str:
     return f"SELECT {keys} FROM {model.name} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 - names from our own heads
 
 
-def _checks(catalog: Catalog) -> Iterator[tuple[str, Severity, str, str]]:
-    """Yield name, severity, summary and query of every check: those of SQL files, then one per grain."""
+class _Check(NamedTuple):
+    """Holds a check before it runs: what it needs (relation or column, to what is missing), and its query."""
+
+    name: str
+    severity: Severity
+    summary: str
+    needs: Mapping[str, str]
+    sql: str
+
+
+def _checks(catalog: Catalog) -> Iterator[_Check]:
+    """Yield every check: those of SQL files, then one per grain."""
     for check in catalog.layer("checks"):
-        yield check.name, check.severity or "fail", check.summary, check.sql
+        yield _Check(check.name, check.severity or "fail", check.summary, check.needs, check.sql)
     for model in catalog.models:
         if model.grain:
             summary = f"More than one row of {model.name} has the same {', '.join(model.grain)}."
-            yield f"{model.name}_grain", "fail", summary, duplicates(model)
+            needs = {model.name: f"{model.name} has no rows"}
+            yield _Check(f"{model.name}{GRAIN_CHECK}", "fail", summary, needs, duplicates(model))
+
+
+def _run(connection: duckdb.DuckDBPyConnection, check: _Check) -> CheckResult:
+    """Run one check, unless the dataset lacks what the check needs."""
+    missing = next((reason for need, reason in check.needs.items() if not _has(connection, need)), None)
+    return CheckResult(
+        name=check.name,
+        severity=check.severity,
+        summary=check.summary,
+        n_offending=0 if missing else _count(connection, check.sql),
+        missing=missing,
+    )
+
+
+def _has(connection: duckdb.DuckDBPyConnection, need: str) -> bool:
+    """Tell whether a relation has a row, or a column ("relation.column") a value."""
+    relation, _, column = need.partition(".")
+    condition = f"WHERE {column} IS NOT NULL" if column else ""
+    return bool(connection.execute(f"SELECT 1 FROM {relation} {condition} LIMIT 1").fetchall())  # noqa: S608 - our own heads
 
 
 def _count(connection: duckdb.DuckDBPyConnection, sql: str) -> int:

@@ -52,6 +52,7 @@ class Study(StrEnum):
     PAPER = "paper"
 
 
+FormatOption = Annotated[Format, typer.Option("--format", help="Form of the output.")]
 REPORT = Path("data/reports/report.html")
 
 
@@ -90,7 +91,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
     chain: ChainOption = None,
 ) -> None:
     """Build every mart from the dataset and check it. Exit 1 when a check fails."""
-    from analysis import engine
+    from analysis import checks, engine
     from analysis.attribution.rules import default_rules_dir
 
     source = chosen_dataset(dataset, dataset_option)
@@ -102,24 +103,46 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         f"{result.database}: {len(result.n_rows)} marts of chain {result.chain} in {result.wall_s:.1f} s,"
         f" rules {result.rules_hash[:12]}"
     )
+    typer.echo(checks.counted(result.checks))
+    for line in checks.why_not_applicable(result.checks):
+        typer.echo(line)
     _stop_on_failure(result.checks)
 
 
 @app.command("list")
-def list_models() -> None:
+def list_models(format_: FormatOption = Format.TABLE) -> None:
     """List every relation: name, layer, grain and what it is."""
-    from rich.console import Console
-
-    from analysis import row_output
     from analysis.catalog import read_models
 
+    columns = ("name", "layer", "grain", "summary")
     rows = [
         (model.name, model.layer, ", ".join(model.grain), model.summary)
         for layer in LISTED_LAYERS
         for model in sorted(read_models(), key=attrgetter("name"))
         if model.layer == layer
     ]
-    row_output.write_table(["name", "layer", "grain", "summary"], rows, Console(), folding="summary")
+    _write(columns, rows, format_, folding="summary")
+
+
+@app.command()
+def describe(
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of a mart, staging view, check or raw table.", autocompletion=_relations),
+    ],
+    format_: FormatOption = Format.TABLE,
+) -> None:
+    """Say what a relation is: how it is made, its grain, what it reads, and its columns with units."""
+    from analysis import descriptions
+
+    found = descriptions.describe(name)
+    if format_ is not Format.TABLE:
+        _write(descriptions.COLUMNS, found.rows, format_)
+        return
+    typer.echo(found.text)
+    if found.columns:
+        typer.echo()
+        _write(descriptions.COLUMNS[1:4], [row[1:4] for row in found.rows], format_, folding="meaning")
 
 
 @app.command()
@@ -129,7 +152,7 @@ def show(
     ],
     database: DatabaseArgument = None,
     database_option: DatabaseOption = None,
-    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
     limit: Annotated[
         int | None,
         typer.Option(min=0, help=f"Largest number of rows. Default: {TABLE_ROWS} for a table, else all."),
@@ -159,7 +182,7 @@ def sql(
     query: Annotated[str | None, typer.Argument(help="One query. Without it the shell opens.")] = None,
     database: DatabaseArgument = None,
     database_option: DatabaseOption = None,
-    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """Answer one query, or open the duckdb shell on the marts. Nothing can be changed."""
     import duckdb
@@ -185,15 +208,19 @@ def sql(
 
 
 @app.command()
-def check(database: DatabaseArgument = None, database_option: DatabaseOption = None) -> None:
-    """Print what the checks of the last build found. Exit 1 when one failed."""
-    from analysis.checks import read_results
+def check(
+    database: DatabaseArgument = None,
+    database_option: DatabaseOption = None,
+    format_: FormatOption = Format.TABLE,
+) -> None:
+    """Print what came of each check of the last build, and why. Exit 1 when one failed."""
+    from analysis import checks
     from analysis.database import open_database
 
     with open_database(chosen_database(database, database_option)) as connection:
-        results = read_results(connection)
-    _print_checks(results)
-    typer.echo(f"{len(results)} checks: {sum(not result.n_offending for result in results)} passed")
+        results = checks.read_results(connection)
+    _write(checks.COLUMNS, [result.row for result in results], format_, folding="reason")
+    typer.echo(checks.counted(results), err=format_ is not Format.TABLE)
     _stop_on_failure(results)
 
 
@@ -232,7 +259,7 @@ def replicate(
             help="File of block arrivals (height, hash, ms) in the paper's window; may be repeated."
         ),
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """Check a paper's statements, one by one, on the data that its authors published."""
     from analysis.attribution.rules import default_rules_dir, load_rules
@@ -254,7 +281,7 @@ def diff_rules(  # noqa: PLR0917 - typer passes every option by name
     dataset: DatasetArgument = None,
     dataset_option: DatasetOption = None,
     chain: ChainOption = None,
-    format_: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """Show which blocks change their pool when the rules change."""
     from analysis import rule_diff
@@ -270,8 +297,10 @@ def diff_rules(  # noqa: PLR0917 - typer passes every option by name
     )
 
 
-def _write(columns: Sequence[str], rows: "Iterable[Row]", format_: Format) -> None:
-    """Write rows to standard output in the chosen format."""
+def _write(
+    columns: Sequence[str], rows: "Iterable[Row]", format_: Format, folding: str | None = None
+) -> None:
+    """Write rows to standard output in the chosen format; a table may wrap the column named `folding`."""
     from analysis import row_output
 
     if format_ is Format.CSV:
@@ -281,7 +310,7 @@ def _write(columns: Sequence[str], rows: "Iterable[Row]", format_: Format) -> No
     else:
         from rich.console import Console
 
-        row_output.write_table(columns, rows, Console())
+        row_output.write_table(columns, rows, Console(), folding=folding)
 
 
 @contextmanager

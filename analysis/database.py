@@ -14,6 +14,7 @@ from typing import Final
 import duckdb
 
 from analysis.errors import DatabaseError
+from analysis.relations import unknown_relation
 from analysis.stats import FUNCTIONS
 from analysis.stats.sql_functions import create_functions
 from collector.dataset.open import Dataset
@@ -25,16 +26,23 @@ STORAGE: Final = "v1.4.0"
 _open: Final[set[duckdb.DuckDBPyConnection]] = set()
 
 EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze|\s*\([^)]*\))?\s", re.IGNORECASE)
+MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 PIVOT: Final = re.compile(r"\s*pivot\s", re.IGNORECASE)
 
 
 @contextmanager
 def connect(
-    database: Path | str = ":memory:", *, read_only: bool = False, memory_gb: float | None = None
+    database: Path | str = ":memory:",
+    *,
+    read_only: bool = False,
+    memory_gb: float | None = None,
+    temp_gb: float | None = None,
+    threads: int | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open DuckDB in UTC with the functions of analysis.stats, and close the connection at the end.
 
-    No extension is downloaded or loaded on demand. `memory_gb` limits the memory of DuckDB.
+    No extension is downloaded or loaded on demand. `memory_gb` limits the memory of DuckDB, and `temp_gb` its
+    temporary files, which lie beside the database.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
@@ -43,6 +51,10 @@ def connect(
     }
     if memory_gb is not None:
         config["memory_limit"] = f"{memory_gb}GB"
+    if temp_gb is not None:
+        config["max_temp_directory_size"] = f"{temp_gb}GB"
+    if threads is not None:
+        config["threads"] = threads
     connection = duckdb.connect(str(database), read_only=read_only, config=config)
     _open.add(connection)
     try:
@@ -84,7 +96,9 @@ def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
     """Find the dataset that a database was built from; None where the dataset is gone or not recorded."""
     try:
-        facts = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
+        facts = dict(
+            connection.execute("FROM build_log UNION ALL SELECT key, value FROM run_manifest").fetchall()
+        )
     except duckdb.CatalogException:
         return None
     root, chain = facts.get("dataset"), facts.get("chain")
@@ -96,7 +110,8 @@ def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
 def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
     """Run one query and return its result.
 
-    Raises DatabaseError unless the text is one statement that only reads, and duckdb.Error where it fails.
+    Raises DatabaseError unless the text is one statement that only reads, UnknownRelationError for a relation
+    that does not exist, and duckdb.Error where the query fails for another reason.
     """
     statements = connection.extract_statements(query)
     if len(statements) != 1:
@@ -109,7 +124,14 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRel
             f"the query failed: {kind} is not a statement that only reads; write SELECT, FROM, WITH, VALUES,"
             " DESCRIBE, SHOW, SUMMARIZE, PIVOT, or EXPLAIN before one of these"
         )
-    return connection.sql(query)
+    try:
+        return connection.sql(query)
+    except duckdb.CatalogException as error:
+        missing = MISSING.search(str(error))
+        if missing is None:
+            raise
+        names = connection.execute("SELECT table_name FROM information_schema.tables ORDER BY ALL").fetchall()
+        raise unknown_relation(missing[1], [name for (name,) in names]) from None
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> bool:

@@ -5,13 +5,11 @@ files, because they only rename, cast and remove duplicates: a copy of the data 
 tables, or views on such tables, so they can be read without the dataset.
 """
 
-import datetime as dt
-import platform
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +21,13 @@ from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, Model, load_catalog
 from analysis.checks import CheckResult, run_checks
 from analysis.database import connect
+from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
+from analysis.manifest import build_facts, build_log
 from analysis.raw_views import create_views, find_unreadable_file, open_dataset
 from collector.dataset.files import replaced_atomically
 from collector.dataset.open import Dataset
 
-DISTRIBUTION: Final = "pool-measurement"
-LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
 # Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
 ATTRIBUTED: Final = """
     SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
@@ -68,13 +66,16 @@ def build(
     *,
     marts: Collection[str] | None = None,
     memory_gb: float | None = None,
+    temp_gb: float | None = None,
+    threads: int | None = None,
     progress: Progress = lambda _name: None,
 ) -> BuildResult:
     """Build every model in a new database and run every check; return what was built.
 
     `progress` is called with the name of each step, mostly a mart, before it starts. With `marts`, only these
     and the models that they read are built, and only checks that read nothing else are run. DuckDB takes at
-    most `memory_gb` of memory (by default four fifths of the machine's) and puts the rest on disk.
+    most `memory_gb` of memory (by default four fifths of the machine's) and puts the rest beside the
+    database, at most `temp_gb` (by default half of the free disk). `threads` changes the time, not a digit.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was.
     """
@@ -82,12 +83,18 @@ def build(
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-    with opened.read_lock(), _appearing(database) as path, connect(path, memory_gb=memory_gb) as connection:
+    with ExitStack() as stack:
+        stack.enter_context(opened.read_lock())
+        path = stack.enter_context(_appearing(database))
+        most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
+        connection = stack.enter_context(connect(path, memory_gb=memory_gb, temp_gb=most_gb, threads=threads))
         try:
             n_rows = _build(connection, catalog, opened, rule_set, progress)
             progress("checks")
             checks = run_checks(connection, catalog)
             connection.execute("CHECKPOINT")
+        except duckdb.OutOfMemoryException as error:
+            raise _too_large(database, error, most_gb) from None
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise find_unreadable_file(opened) or DatabaseError(
@@ -107,8 +114,8 @@ def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
     """Create the view or table of one model; its parameters become variables of the DuckDB session."""
     for name, parameter in model.parameters.items():
         connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
-    kind = "VIEW" if model.is_view else "TABLE"
-    connection.execute(f"CREATE {kind} {model.name} AS {model.sql}")
+    kind, query = ("VIEW", model.sql) if model.is_view else ("TABLE", model.ordered_sql)
+    connection.execute(f"CREATE {kind} {model.name} AS {query}")
 
 
 def _build(
@@ -129,14 +136,32 @@ def _build(
     _create_input(connection, "pools", rules.pools_table())
     _create_input(connection, "pool_names", rules.names_table())
     _create_input(connection, "entities", rules.entities_table())
-    _create_input(connection, "build_facts", _build_facts(dataset, rules))
+    progress("build_facts")
+    _create_input(connection, "build_facts", build_facts(connection, dataset, rules.hash))
+    _create_input(connection, "build_log", build_log(dataset))
     n_rows = {}
     for model in catalog.layer("marts"):
         progress(model.name)
         create_model(connection, model)
         answer = connection.execute(f"SELECT count(*) FROM {model.name}").fetchone()  # noqa: S608 - a file name of ours
         n_rows[model.name] = answer[0] if answer else 0
+    write_comments(connection, catalog)
     return n_rows
+
+
+def _half_of_free_gb(folder: Path) -> float:
+    """Return half of the free space of the disk that holds a folder, in GB."""
+    return shutil.disk_usage(folder).free / 2 / 1e9
+
+
+def _too_large(database: Path, error: duckdb.OutOfMemoryException, temp_gb: float) -> DatabaseError:
+    """Make the error for a build that does not fit in memory and in the room for temporary files."""
+    reason = str(error).splitlines()[0]
+    return DatabaseError(
+        f"DuckDB cannot build {database}: it needs more than its memory and {temp_gb:.3g} GB of temporary"
+        f" files in {database.parent}; free disk space there, choose another --database, or a machine with"
+        f" more memory ({reason})"
+    )
 
 
 def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
@@ -144,20 +169,6 @@ def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Ta
     connection.register("input_table", table)
     connection.execute(f"CREATE TABLE {name} AS SELECT * FROM input_table")  # noqa: S608 - a name of ours
     connection.unregister("input_table")
-
-
-def _build_facts(dataset: Dataset, rules: RuleSet) -> pa.Table:
-    """Return a table of keys and values with what a build depends on: versions, rules, dataset, time."""
-    facts = {
-        "analysis_version": metadata.version(DISTRIBUTION),
-        "python_version": platform.python_version(),
-        **{f"{name}_version": metadata.version(name) for name in LIBRARIES},
-        "rules_hash": rules.hash,
-        "dataset": str(dataset.root),
-        "chain": dataset.chain,
-        "built_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-    }
-    return pa.table({"key": list(facts), "value": list(facts.values())})
 
 
 @contextmanager

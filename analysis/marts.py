@@ -39,7 +39,8 @@ class OpenMarts:
         """Run one query and return a DuckDB relation, which has `.df()`, `.fetchall()` and more.
 
         The query can read the database and its dataset, and no other file. Raises DatabaseError unless it is
-        one statement that only reads.
+        one statement that only reads, and UnknownRelationError, with the nearest names, for a relation that
+        does not exist.
         """
         return ask(self._connection, query)
 

@@ -4,6 +4,7 @@ Each is the name of an SQL file of this package, so no file has to be read for t
 """
 
 import difflib
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
@@ -23,8 +24,12 @@ def relation_names() -> tuple[str, ...]:
 
 def check_relation(name: str) -> None:
     """Raise UnknownRelationError, with the nearest names, where no mart and no staging view has this name."""
-    if name in relation_names():
-        return
-    near = difflib.get_close_matches(name, relation_names(), n=3)
+    if name not in relation_names():
+        raise unknown_relation(name, relation_names())
+
+
+def unknown_relation(name: str, names: Iterable[str]) -> UnknownRelationError:
+    """Make the error for a name that no relation has; it gives the nearest of `names`."""
+    near = difflib.get_close_matches(name, list(names), n=3)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")
+    return UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")

@@ -80,3 +80,10 @@ create macro sources_of(sources) as
 list_sort(list_distinct(sources));
 -- Test
 select sources_of(['observed', 'a', 'observed', null]) = ['a', 'observed'];
+
+-- Sum of floating-point numbers, smallest first. A plain sum depends on the order in which threads read the rows.
+create macro ordered_sum(numbers) as
+list_sum(list(numbers order by numbers));
+-- Test
+select ordered_sum(number) = 0.1e0 + 0.2e0 + 0.3e0 and ordered_sum(case when number > 9 then number end) is null
+from (values (0.3e0), (null), (0.2e0), (0.1e0)) as given (number);

@@ -178,7 +178,7 @@ def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numb
     transactions count as censored. `mined`, `replaced`, `expired` and `other` are cumulative incidences in
     the presence of each other. half_mined_s is the time at which the incidence of `mined` reaches one half.
     """
-    in_order = np.argsort(delays)  # sorted by time, memory is read in order
+    in_order = np.lexsort((waits, causes, delays))  # one order for all sums, whatever the order of the spells
     delays, causes, waits = delays[in_order], causes[in_order], waits[in_order]
     table, batch = life_table(delays, causes), batches(waits)
     mined_only = np.where(causes == MINED, MINED, 0)

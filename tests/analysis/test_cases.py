@@ -91,4 +91,10 @@ def test_the_manifest_says_what_was_run(tmp_path: Path) -> None:
     assert (manifest["blocks"], manifest["blocks seen arriving"]) == ("2", "1")
     assert (manifest["height first"], manifest["height last"]) == ("7", "8")
     assert manifest["header time last"] == "2026-01-01 00:10:00"
-    assert {"analysis_version", "duckdb_version", "scipy_version", "built_at", "dataset"} <= manifest.keys()
+    assert {
+        "analysis_version",
+        "duckdb_version",
+        "scipy_version",
+        "commit",
+        "dataset_hash",
+    } <= manifest.keys()

@@ -1,7 +1,10 @@
 """Test that the catalog reads heads and build order from the SQL files, and refuses faulty files."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 import sqlglot
 
@@ -13,6 +16,21 @@ from collector.dataset.schema import TABLES
 from tests.analysis.world import write_world
 
 RULES = Path(__file__).parent / "cases" / "pools"
+# What gives the same result in any order of floating-point numbers: it selects one, or collects them.
+EXACT_AGGREGATES = {
+    "min",
+    "max",
+    "count",
+    "list",
+    "median",
+    "quantile_cont",
+    "any_value",
+    "arg_min",
+    "arg_max",
+} | {
+    "lag",
+    "lead",
+}
 HEAD = '/*\nsummary = "s"\nmethod = "m"\ngrain = ["a"]\n[columns]\na = "BIGINT  unit"\n*/\n'
 
 
@@ -101,6 +119,62 @@ def test_macros_do_what_their_tests_say(catalog: Catalog) -> None:
     assert selects == catalog.macros.lower().count("create macro")
 
 
+def test_no_number_depends_on_the_order_in_which_threads_read(catalog: Catalog, tmp_path: Path) -> None:
+    """No mart sums floating-point numbers by a plain aggregate, as DuckDB binds it; ordered_sum does not."""
+    dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a", "height": 1}]})
+    database = build(dataset, RULES, tmp_path / "analysis.duckdb").database
+    with connect(database, read_only=True) as connection:
+        for model in catalog.layer("staging"):  # plans of views on files cannot be written down
+            connection.execute(f"CREATE TEMP TABLE {model.name} AS FROM main.{model.name} LIMIT 0")
+        connection.execute("CREATE TEMP TABLE numbers AS SELECT 0.5e0 AS a")
+        for sql, found in (
+            ("select sum(a) from numbers", ["sum"]),
+            ("select avg(a) over () from numbers", ["avg"]),
+            ("select ordered_sum(a), sum(cast(a as decimal(38, 6))) from numbers", []),
+        ):
+            assert sums_of_floats(connection, sql) == found
+        for model in catalog.layer("marts"):
+            for name, parameter in model.parameters.items():
+                connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
+            assert sums_of_floats(connection, model.sql) == [], f"{model.name}: use ordered_sum"
+
+
+def sums_of_floats(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """Return the aggregates of a query whose last digits depend on the order of the rows."""
+    quoted = sql.replace("'", "''")
+    (row,) = connection.execute(f"SELECT json_serialize_plan('{quoted}', optimize := false)").fetchall()
+    plan = json.loads(row[0])
+    assert not plan["error"], plan
+    return list(floating_aggregates(plan["plans"]))
+
+
+def floating_aggregates(node: object) -> Iterator[str]:
+    """Yield the names of those aggregates and windows in a plan that add floating-point numbers."""
+    if isinstance(node, list):
+        for item in node:
+            yield from floating_aggregates(item)
+    if isinstance(node, dict):
+        if node.get("expression_class") in {"BOUND_AGGREGATE", "BOUND_WINDOW"}:
+            name = (node.get("qname") or {}).get("path", [""])[-1]
+            types = {argument["id"] for argument in node.get("arguments") or []}
+            if types & {"DOUBLE", "FLOAT"} and name not in EXACT_AGGREGATES:
+                yield name
+        for key, item in node.items():
+            if key != "function_data":  # how list_sum adds up a list, which has an order
+                yield from floating_aggregates(item)
+
+
+def test_a_mart_is_stored_in_a_total_order() -> None:
+    """The grain ends the order of a query, so that no two rows tie; a query without an order gets one."""
+    head = HEAD.replace("a =", 'b = "BIGINT  unit"\na =').replace('["a"]', '["a", "b"]')
+    models = of(x=head + "select 1 as b, 2 as a", y=head + "select 1 as b, 2 as a order by b desc -- last")
+
+    assert models.by_name["x"].ordered_sql.endswith("\norder by 2, 1")
+    with connect() as connection:
+        rows = f"select 1 as b, unnest(range(3)) as a union all {models.by_name['y'].ordered_sql}"
+        assert len(connection.execute(rows).fetchall()) == 4
+
+
 def test_some_marts_come_with_all_that_they_read(catalog: Catalog) -> None:
     """A restricted catalog has the named marts, the models that they read, and checks of these only."""
     part = catalog.restricted_to(["pool_share", "mempool_cuts"])
@@ -169,6 +243,22 @@ def test_a_name_is_given_once(layer: Layer, name: str) -> None:
 
 
 def test_a_check_needs_a_severity() -> None:
-    """A check without a severity in its head is refused."""
-    with pytest.raises(CatalogError, match="needs severity"):
-        catalog_of({("checks", "x.sql"): "/*\nsummary = 's'\n*/ select 1"})
+    """A check without a severity in its head, or without what it needs, is refused."""
+    for head in (
+        "summary = 's'",
+        "summary = 's'\nseverity = 'fail'",
+        "summary = 's'\n[needs]\nblocks = 'no block'",
+    ):
+        with pytest.raises(CatalogError, match="needs severity"):
+            catalog_of({("checks", "x.sql"): f"/*\n{head}\n*/ select 1"})
+
+
+def test_a_check_needs_what_exists(catalog: Catalog) -> None:
+    """What a check needs is a relation, or a column that it has."""
+    head = "/*\nsummary = 's'\nseverity = 'fail'\n[needs]\nnowhere = 'r'\n*/ select 1"
+    with pytest.raises(CatalogError, match="reads nowhere"):
+        catalog_of({("checks", "x.sql"): head})
+    for check in catalog.layer("checks"):
+        for relation, _, column in (need.partition(".") for need in check.needs):
+            columns = {each.name for each in catalog.by_name[relation].columns}
+            assert not column or column in columns, check.name

@@ -114,6 +114,50 @@ def test_list_names_every_relation_with_layer_grain_and_summary() -> None:
     assert layers == sorted(layers, key=["marts", "staging", "checks"].index)
 
 
+def test_list_and_describe_are_rows_for_programs_too() -> None:
+    """`list` and `describe` write JSON and CSV; `describe` gives a row per column."""
+    listed = json.loads(run("list", "--format", "json").stdout)
+    assert {"name": "pool_share", "layer": "marts", "grain": "pool"}.items() <= next(
+        row.items() for row in listed if row["name"] == "pool_share"
+    )
+    assert len(list(csv.DictReader(io.StringIO(run("list", "--format", "csv").stdout)))) == len(listed)
+    for name in ("block_facts", "blocks"):
+        rows = json.loads(run("describe", name, "--format", "json").stdout)
+        assert rows[0].keys() == {"relation", "column", "type", "meaning", "in_grain"}
+        (key,) = [row for row in rows if row["column"] == "block_hash"]
+        assert (key["relation"], key["type"], key["in_grain"]) == (name, "BLOB", True)
+
+
+def test_describe_says_how_a_relation_is_made() -> None:
+    """`describe` prints paragraph, grain, sources, parameters and columns with their units."""
+    text = run("describe", "feerate_age_block").stdout
+
+    assert "The mempool of a node (mempool_residence) is ranked at every moment" in text
+    assert "grain: block_hash, node, age_s, feerate_kind" in text
+    assert "reads: block_pool, chain_blocks, mempool_clusters" in text
+    assert "parameter n_age_buckets = 128: buckets per span and node" in text
+    assert any(
+        line.strip().split(maxsplit=2)
+        == ["age_s", "DOUBLE", "s before the block, as one of the parameter ages_s"]
+        for line in text.splitlines()
+    )
+    assert "stays_overlap (checks)" in run("describe", "stays_overlap").stdout
+    assert "nodes (raw)" in run("describe", "nodes").stdout
+
+
+@pytest.mark.parametrize(
+    "command", [["describe", "pool_shar"], ["show", "pool_shar"], ["sql", "FROM pool_shar"]]
+)
+def test_a_misspelt_relation_is_answered_with_the_nearest(database: Path, command: list[str]) -> None:
+    """Each command that takes a relation names those that the writer may have meant, and exits with 1."""
+    more = [] if command[0] == "describe" else ["--database", database]
+    result = run(*command, *more)
+
+    assert result.returncode == 1
+    assert "there is no relation 'pool_shar'; did you mean pool_share" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_json_and_csv_are_exact(database: Path) -> None:
     """`show` gives the same values as JSON and CSV: hashes in display order, times in UTC, nulls."""
     rows = json.loads(run("show", "block_pool", "--database", database, "--format", "json").stdout)

@@ -304,20 +304,14 @@ def test_a_database_that_no_build_made_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_build_can_be_repeated(dataset: Path) -> None:
-    """Two builds of the same dataset and rules give the same rows in every mart."""
-    contents = []
-    for _ in range(2):
-        result = built(dataset)
-        with open_database(result.database) as connection:
-            contents.append(
-                {
-                    name: connection.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist()  # noqa: S608 - our marts
-                    for name in result.n_rows
-                    if name != "run_manifest"
-                }
-            )
-    assert contents[0] == contents[1]
+def test_temporary_files_have_a_bound(dataset: Path) -> None:
+    """A build that needs more temporary files than it may have says so, and leaves no file."""
+    rows = [{"block_hash": f"b{i}", "height": i, "coinbase_script": f"{i:032}" * 40} for i in range(40_000)]
+    write_table(dataset / "chain=regtest" / "blocks" / "part=1" / "b.parquet", TABLES["blocks"], rows)
+
+    with pytest.raises(DatabaseError, match=r"more than its memory and 0\.001 GB of temporary files in "):
+        built(dataset, memory_gb=0.06, temp_gb=0.001)
+    assert list((dataset.parent / "build").iterdir()) == []
 
 
 def test_errors_are_in_one_tree() -> None:

@@ -17,6 +17,7 @@ from analysis import OpenMarts
 from analysis.catalog import load_catalog
 from analysis.engine import build
 from analysis.errors import DatabaseError, UnknownRelationError
+from collector.dataset.schema import TABLES
 from tests.analysis.test_cli import run
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
@@ -50,6 +51,24 @@ def test_every_relation_is_read_by_duckdb_without_our_functions(folder: Path) ->
 
     assert counts["pool_share"] == 6
     assert counts["stg_blocks"] == counts["chain_blocks"] >= SIZE.n_blocks
+
+
+def test_the_database_explains_itself(folder: Path) -> None:
+    """Every mart, staging view and raw table, and each of their columns, has a comment."""
+    with duckdb.connect(str(folder / "a.duckdb"), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT table_name, comment FROM duckdb_tables() UNION ALL"
+            " SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
+        ).fetchall()
+        columns = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+
+    described = {name for name, comment in rows if comment}
+    assert {*MARTS, *VIEWS, *TABLES} <= described
+    assert [(table, name) for table, name, comment in columns if table in described and not comment] == []
+    comment = dict(rows)["pool_share"]
+    assert load_catalog().by_name["pool_share"].summary in comment
 
 
 def test_every_mart_is_read_by_the_plain_client(folder: Path) -> None:
@@ -142,7 +161,7 @@ def test_sql_runs_one_query(folder: Path) -> None:
 
 def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
     """A bad query exits with 1 and one line, and the database stays as it was."""
-    for query in ("FROM nowhere", "DROP TABLE pool_share", "SELEC"):
+    for query in ("SELECT nothing", "DROP TABLE pool_share", "SELEC"):
         result = run("sql", query, "--database", folder / "a.duckdb")
         assert result.returncode == 1
         assert result.stderr.startswith("pool-analysis: the query failed: ")
@@ -246,8 +265,10 @@ def test_a_database_from_a_stranger_opens_no_folder(folder: Path, tmp_path: Path
         hostile.unlink(missing_ok=True)
         with duckdb.connect(str(hostile)) as connection:
             connection.execute(
-                "CREATE TABLE run_manifest AS FROM (VALUES ('dataset', ?), ('chain', ?)) AS t(key, value)",
-                [root, chain],
+                "CREATE TABLE build_log AS FROM (VALUES ('dataset', ?)) AS t(key, value)", [root]
+            )
+            connection.execute(
+                "CREATE TABLE run_manifest AS FROM (VALUES ('chain', ?)) AS t(key, value)", [chain]
             )
             connection.execute(f"CREATE VIEW pool_share AS FROM read_text('{tmp_path}/secret')")
 
@@ -264,6 +285,8 @@ def test_a_mart_is_a_data_frame(folder: Path) -> None:
         times = marts.sql("SELECT header_time FROM chain_blocks ORDER BY height").fetchall()
         with pytest.raises(UnknownRelationError, match=r"'pool_shares'; did you mean pool_share"):
             marts.df("pool_shares")
+        with pytest.raises(UnknownRelationError, match=r"'pool_shares'; did you mean pool_share"):
+            marts.sql("SELECT * FROM pool_shares")
         with pytest.raises(UnknownRelationError, match="no relation"):
             marts.df("pool_share; DROP TABLE pool_share")
 

@@ -1,6 +1,8 @@
 /*
 summary = "Blocks whose coinbase pays more than fees and subsidy."
 severity = "fail"
+[needs]
+"stg_blocks.fees_sat" = "no block of our own with known fees"
 */
 select
     block_hash,

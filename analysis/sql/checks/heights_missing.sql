@@ -1,6 +1,8 @@
 /*
-summary = "Heights inside the window of which the dataset has no block."
+summary = "Heights between our own first and last block of which no source has a block."
 severity = "warn"
+[needs]
+stg_blocks = "no block of our own, and lists of others may have holes"
 */
 with
 
@@ -10,8 +12,19 @@ heights as (
         lead(height) over (order by height) as next_height
     from chain_blocks
     group by height
+),
+
+own as (
+    select
+        min(height) as first_height,
+        max(height) as last_height
+    from stg_blocks
 )
 
-select *
+select
+    heights.height,
+    heights.next_height
 from heights
-where next_height > height + 1
+inner join own
+    on heights.height >= own.first_height and heights.height < own.last_height
+where heights.next_height > heights.height + 1

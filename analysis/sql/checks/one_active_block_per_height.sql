@@ -1,6 +1,8 @@
 /*
 summary = "Heights with more than one block on the active chain."
 severity = "fail"
+[needs]
+chain_blocks = "no source tells of a block"
 */
 select
     height,

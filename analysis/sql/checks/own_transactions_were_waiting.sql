@@ -1,6 +1,8 @@
 /*
 summary = "Measured blocks that took more waiting transactions than they have."
 severity = "fail"
+[needs]
+feerate_strategy_block = "no block at which the mempool is known"
 */
 select *
 from feerate_strategy_block

@@ -1,6 +1,8 @@
 /*
 summary = "Days, or the whole window, on which the shares do not add up to 1."
 severity = "fail"
+[needs]
+pool_share = "no block whose coinbase or label is known"
 */
 with
 

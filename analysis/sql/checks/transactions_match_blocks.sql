@@ -1,6 +1,8 @@
 /*
 summary = "Blocks whose rows in transactions are not as many as the block says."
 severity = "fail"
+[needs]
+stg_blocks = "no block of our own, and others promise no transactions"
 */
 with
 

@@ -23,7 +23,7 @@ holes as (
         node,
         topic,
         count(*) as n_gaps,
-        sum(hole_s) as hole_s
+        ordered_sum(hole_s) as hole_s
     from coverage_hole
     group by node, topic
 ),

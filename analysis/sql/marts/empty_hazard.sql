@@ -63,7 +63,7 @@ exposures as (
         bins.from_s,
         bins.to_s,
         count(*) as n_at_risk,
-        sum(least(clocked.clock_s, coalesce(bins.to_s, clocked.clock_s)) - bins.from_s) as exposure_s
+        ordered_sum(least(clocked.clock_s, coalesce(bins.to_s, clocked.clock_s)) - bins.from_s) as exposure_s
     from clocked
     inner join bins
         on clocked.clock_s >= bins.from_s

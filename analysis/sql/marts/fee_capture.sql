@@ -77,8 +77,8 @@ counts as (
             struct_pack(taken := compared_fees_sat, offered := template_same_weight_sat) order by block_hash
         ) filter (where compared_fees_sat is not null) as template,
         sum(seen_fees_sat) filter (where bound_same_weight_sat > 0)
-        / nullif(sum(bound_same_weight_sat), 0) as captured_ratio,
-        sum(seen_fees_sat) / nullif(sum(bound_full_sat), 0) as captured_full_ratio,
+        / nullif(ordered_sum(bound_same_weight_sat), 0) as captured_ratio,
+        sum(seen_fees_sat) / nullif(ordered_sum(bound_full_sat), 0) as captured_full_ratio,
         count(compared_fees_sat) as n_template_blocks,
         sum(compared_fees_sat)
         / sum(template_same_weight_sat) filter (where compared_fees_sat is not null) as template_multiple

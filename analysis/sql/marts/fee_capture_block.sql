@@ -228,9 +228,12 @@ part_buckets as (
         node,
         cut_no,
         is_full,
+        -- As decimals, which give the same sum in any order.
         sum(
-            fee_sat
-            * greatest(0, least(1, (room_wu - (weight_up_to_here_wu - weight_wu)) / weight_wu))
+            cast(
+                fee_sat * greatest(0, least(1, (room_wu - (weight_up_to_here_wu - weight_wu)) / weight_wu))
+                as decimal(38, 6)
+            )
         ) as fee_sat
     from cut_stays
     group by node, cut_no, is_full
@@ -246,8 +249,8 @@ bounds as (
     select
         node,
         cut_no,
-        sum(fee_sat) filter (where not is_full) as same_weight_sat,
-        sum(fee_sat) filter (where is_full) as full_sat
+        cast(sum(cast(fee_sat as decimal(38, 6))) filter (where not is_full) as double) as same_weight_sat,
+        cast(sum(cast(fee_sat as decimal(38, 6))) filter (where is_full) as double) as full_sat
     from parts
     group by node, cut_no
 ),

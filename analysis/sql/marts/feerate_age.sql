@@ -58,7 +58,7 @@ counts as (
         feerate_kind,
         count(*) as n_blocks,
         count(*) filter (where is_clamped) as n_clamped,
-        avg(real_age_s) as real_age_s,
+        ordered_sum(real_age_s) / count(real_age_s) as real_age_s,
         sum(n_top) as n_top,
         sum(n_top_taken) as n_top_taken,
         sum(n_outside) as n_outside,

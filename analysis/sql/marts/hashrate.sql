@@ -47,8 +47,8 @@ networks as (
         period,
         min(height) as first_height,
         count(*) as total_block_count,
-        sum(header_interval_s) as elapsed_s,
-        avg(difficulty) as mean_difficulty
+        ordered_sum(header_interval_s) as elapsed_s,
+        ordered_sum(difficulty) / nullif(count(difficulty), 0) as mean_difficulty
     from blocks
     where grouped_by = 'network'
     group by period_kind, period
@@ -65,8 +65,7 @@ counts as (
         sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         count(header_interval_s) as timed_block_count,
-        sum(timed_hashes) as timed_hashes,
-        avg(timed_hashes) as mean_timed_hashes
+        ordered_sum(timed_hashes) as timed_hashes
     from blocks
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),
@@ -80,7 +79,9 @@ rates as (
         coalesce(networks.elapsed_s, 0) as elapsed_s,
         case when networks.elapsed_s > 0 then counts.timed_hashes / networks.elapsed_s end as observed_hashes_per_s,
         -- One block of the owner in this time stands for so many hashes per second.
-        case when networks.elapsed_s > 0 then counts.mean_timed_hashes / networks.elapsed_s end as unit_hashes_per_s,
+        case
+            when networks.elapsed_s > 0 then counts.timed_hashes / counts.timed_block_count / networks.elapsed_s
+        end as unit_hashes_per_s,
         gamma_interval(
             cast(counts.timed_block_count as double),
             cast(counts.timed_block_count + cast(counts.grouped_by != 'network' as integer) as double)

@@ -59,7 +59,7 @@ wins as (
         ranked.factor,
         count(*) filter (where is_taken) as n_taken,
         count(*) filter (where not is_taken) as n_left,
-        sum(ranked.rank_ratio * n_pairs + 0.5) filter (where is_taken) as rank_sum
+        ordered_sum(case when is_taken then ranked.rank_ratio * n_pairs + 0.5 end) as rank_sum
     from ranks
     group by block_hash, pool, ranked.factor
 ),
@@ -81,7 +81,7 @@ areas as (
         count(*) as n_blocks,
         cast(sum(n_taken) as bigint) as n_taken,
         cast(sum(n_left) as bigint) as n_left,
-        sum(n_won) / sum(n_against) as auc_ratio,
+        ordered_sum(n_won) / sum(n_against) as auc_ratio,
         list(struct_pack(taken := n_won, offered := n_against) order by block_hash) as won
     from blocks_of
     group by label, factor

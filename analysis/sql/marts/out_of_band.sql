@@ -41,7 +41,7 @@ candidates as (
         candidate.txid,
         compared.pool,
         bool_and(candidate.kind = 'unseen') as is_unseen,
-        avg(candidate.package_feerate_sat_vb / candidate.margin_sat_vb) as discount_ratio
+        ordered_sum(candidate.package_feerate_sat_vb / candidate.margin_sat_vb) / count(*) as discount_ratio
     from out_of_band_candidates as candidate
     inner join compared
         on candidate.block_hash = compared.block_hash

@@ -68,9 +68,9 @@ sums as (
         cast(sum(subsidy_sat) as bigint) as subsidy_sat,
         cast(sum(fees_sat) as bigint) as fees_sat,
         cast(sum(revenue_sat) as bigint) as revenue_sat,
-        sum(revenue_usd) as revenue_usd,
-        sum(paid_hashes) as paid_hashes,
-        sum(priced_hashes) as priced_hashes
+        ordered_sum(revenue_usd) as revenue_usd,
+        ordered_sum(paid_hashes) as paid_hashes,
+        ordered_sum(priced_hashes) as priced_hashes
     from blocks
     group by grouped_by, period_kind, period, owner, owner_name, is_unknown
 ),

@@ -1,7 +1,10 @@
 /*
-summary = "What the results rest on: versions, nodes and sessions, chain, rules, window."
+summary = "What the results rest on: versions, commit, dataset, nodes and sessions, chain, rules, window."
 method = """
-Facts of the build, then a row per node and session of the collector, then the window of blocks.
+Facts of the build, then a row per node and session of the collector, then the window of blocks. Builds with equal
+rows here have equal rows, digits and order in every mart. dataset_hash is over the rows of the raw tables, whatever the
+files they lie in: the SHA-256 of a line per table with its name, number of rows and the sum of the rows' 64-bit hashes.
+sources_hash is the SHA-256 of our Python and SQL files. Folder and time of the build are in the table build_log.
 """
 grain = ["key"]
 [columns]

@@ -52,7 +52,7 @@ counts as (
         label,
         from_age_s,
         count(*) as n_blocks,
-        avg(age_s) as mean_age_s,
+        ordered_sum(age_s) / count(age_s) as mean_age_s,
         cast(sum(n_block) as bigint) as n_block,
         cast(sum(n_promised) as bigint) as n_promised,
         cast(sum(n_matched) as bigint) as n_matched,

@@ -206,10 +206,11 @@ def write(database: Path, world: World) -> Path:
     models = load_catalog().by_name
     with duckdb.connect(str(database)) as connection:
         connection.execute(
-            "CREATE TABLE check_results (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT)"
+            "CREATE TABLE check_results"
+            " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"
         )
         for check in world.checks:
-            connection.execute("INSERT INTO check_results VALUES (?, ?, ?, ?)", check)
+            connection.execute("INSERT INTO check_results VALUES (?, ?, ?, ?, NULL)", check)
         shown = {read.mart for read in READS.values()}
         for mart in sorted(COLUMNS.keys() | OPTIONAL_COLUMNS.keys() | shown):
             columns = models[mart].columns

@@ -1,0 +1,111 @@
+"""Say in words what a relation is: for `pool-analysis describe`, and as comments inside a built database.
+
+The words come from the heads of the SQL files, and for raw tables from the dataset's contract. Any DuckDB
+client shows the comments: `SELECT comment FROM duckdb_tables()`, and `duckdb_views()`, `duckdb_columns()`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+
+from analysis.catalog import Catalog, Column, Parameter, read_models
+from analysis.relations import unknown_relation
+from collector.dataset.query import contract_types
+from collector.dataset.schema import TABLES, Table
+
+COLUMNS: Final = ("relation", "column", "type", "meaning", "in_grain")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """Says what one relation is: layer, summary, method, grain, parameters, columns, what it reads."""
+
+    name: str
+    layer: str
+    summary: str
+    method: str | None
+    grain: tuple[str, ...]
+    parameters: dict[str, Parameter]
+    columns: tuple[Column, ...]
+    reads: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str, bool]]:
+        """Return a row per column: relation, column, type, meaning, and whether it belongs to the grain."""
+        return [(self.name, each.name, each.type, each.doc, each.name in self.grain) for each in self.columns]
+
+    @property
+    def text(self) -> str:
+        """Return everything but the columns as paragraphs."""
+        facts = {"grain": self.grain, "reads": self.reads}
+        lines = [f"{word}: {', '.join(names)}" for word, names in facts.items() if names]
+        lines += [
+            f"parameter {name} = {parameter.value}: {parameter.doc}"
+            for name, parameter in self.parameters.items()
+        ]
+        parts = [f"{self.name} ({self.layer})", self.summary, self.method, "\n".join(lines)]
+        return "\n\n".join(part.strip() for part in parts if part)
+
+
+def describe(name: str) -> Description:
+    """Describe a mart, staging view, check or raw table. Raises UnknownRelationError for another name."""
+    models = {model.name: model for model in read_models()}
+    model = models.get(name)
+    if model is None and name in TABLES:
+        return _of_table(TABLES[name])
+    if model is None:
+        raise unknown_relation(name, [*models, *TABLES])
+    return Description(
+        name=name,
+        layer=model.layer,
+        summary=model.summary,
+        method=model.method,
+        grain=model.grain,
+        parameters=dict(model.parameters),
+        columns=model.columns,
+        reads=tuple(sorted(model.references)),
+    )
+
+
+def write_comments(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Store the words for raw tables, staging, marts and their columns as comments in the database."""
+    views = [_of_table(table) for table in TABLES.values()]
+    views += [describe(model.name) for model in catalog.models if model.layer != "checks" and model.is_view]
+    tables = [describe(model.name) for model in catalog.layer("marts") if not model.is_view]
+    connection.execute("BEGIN")
+    for kind, relations in (("VIEW", views), ("TABLE", tables)):
+        for relation in relations:
+            for statement in _statements(kind, relation):
+                connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _statements(kind: str, relation: Description) -> Iterator[str]:
+    """Yield the statements that comment a view or table and its columns."""
+    words = " ".join(f"{relation.summary} {relation.method or ''}".split())
+    yield f"COMMENT ON {kind} {relation.name} IS {_quoted(words)}"
+    for column in relation.columns:
+        yield f"COMMENT ON COLUMN {relation.name}.{column.name} IS {_quoted(column.doc)}"
+
+
+def _quoted(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _of_table(table: Table) -> Description:
+    """Describe a raw table of the dataset."""
+    types = contract_types(table)
+    return Description(
+        name=table.name,
+        layer="raw",
+        summary=table.doc,
+        method=None,
+        grain=table.grain,
+        parameters={},
+        columns=tuple(
+            Column(name=column.name, type=types[column.name], doc=column.doc) for column in table.columns
+        ),
+        reads=(),
+    )
