@@ -20,7 +20,14 @@ CHECKS = {model.name for model in load_catalog().layer("checks")}
 IMPORTS: Mapping[str, Rows] = {
     "external_pool_labels": [{"source": "list", "height": h, "label": "A"} for h in (1, 2, 3, 90, 199)],
     "external_blocks": [
-        {"source": "table", "block_hash": f"t{h}", "height": h, "n_tx": 1, "fees_sat": 0}
+        {
+            "source": "table",
+            "block_hash": f"t{h}",
+            "height": h,
+            "n_tx": 1,
+            "fees_sat": 0,
+            "coinbase_script": "x",
+        }
         for h in (200, 201, 205)
     ],
     "external_arrivals": [
