@@ -249,6 +249,8 @@ def _interval(point: SparkPoint, write: Write) -> str:
         return ""
     low, high = write(point.low), write(point.high)
     number, _, unit = low.rpartition(GAP)
+    if low == high:
+        return low
     return f"{number if number and high.endswith(f'{GAP}{unit}') else low} to {high}"
 
 

@@ -1,6 +1,17 @@
 """Writes numbers, times and text from strangers for people, in the same way on the page and the terminal.
 
-A missing number is written as an en dash. A no-break space joins a number to its unit.
+A missing number is an en dash. A no-break space joins a number to its unit. The rules of rounding:
+
+counts          whole, with commas between thousands                                2,016
+shares, rates   percent with one decimal, below 1 % with two digits                 28.9 %, 0.35 %
+intervals       both ends as the number itself, the unit once                       22.0 to 36.8 %
+other numbers   three digits, below 0.0001 and from 10^9 on with a power of ten     0.417, 1.26
+feerates        three digits, in sat/vB                                             12.9
+hashrates       three digits and a metric prefix                                    612 EH/s
+BTC             two decimals from 1 BTC on, else three digits                       2,700.17, 0.172
+USD             three digits, from 1,000 on whole; only where coins have a price    55.3
+durations       at most two units                                                   9 min 50 s
+p values        two digits, below 0.001 as such                                     0.032, <0.001
 """
 
 import datetime as dt

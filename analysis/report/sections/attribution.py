@@ -222,7 +222,9 @@ def _disagreement_table(marts: Marts) -> Table:
         [
             text_column("source", "Source"),
             MartColumn("We say", lambda row: marts.name(row["pool"]), kind="text"),
-            MartColumn("", lambda row: VERDICTS.get(row["verdict"], text_of(row["verdict"])), kind="text"),
+            MartColumn(
+                "Verdict", lambda row: VERDICTS.get(row["verdict"], text_of(row["verdict"])), kind="text"
+            ),
             column("block_count", "Blocks"),
             MartColumn("Heights", lambda row: f"{count(row['first_height'])} to {count(row['last_height'])}"),
         ],

@@ -385,7 +385,7 @@ def _life_table(marts: Marts) -> Table:
             column("silent_after_count", "Blocks after", group="Silence after"),
             column("silent_after_p_value", "Chance", p_value, group="Silence after"),
             column("silent_after_adjusted_p_value", "Corrected", p_value, group="Silence after"),
-            MartColumn("", _verdict, kind="text"),
+            MartColumn("Verdict", _verdict, kind="text"),
         ],
         rows,
         mart="pool_life",
@@ -414,7 +414,9 @@ def _rename_table(marts: Marts) -> Table:
             column("n_scripts", "Scripts"),
             column("n_blocks", "Blocks"),
             MartColumn("Heights", lambda row: f"{count(row['first_height'])} to {count(row['last_height'])}"),
-            MartColumn("", lambda row: "one after the other" if row["is_succession"] else "", kind="text"),
+            MartColumn(
+                "Order", lambda row: "one after the other" if row["is_succession"] else "", kind="text"
+            ),
         ],
         marts.rows("pool_rename"),
         mart="pool_rename",

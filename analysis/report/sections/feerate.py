@@ -355,7 +355,7 @@ def _claim_table(marts: Marts) -> Table:
     return mart_table(
         "claim-table",
         "The paper's figures beside ours",
-        RowHead("", lambda row: CLAIMS[row["claim"]]),
+        RowHead("Claim", lambda row: CLAIMS[row["claim"]]),
         [
             MartColumn(
                 "Ranked by",

@@ -280,7 +280,9 @@ def _growth_table(marts: Marts) -> Table:
     return mart_table(
         "growth-table",
         "Exponential growth, ln H = \u03bbt + c, of the network and of each pool",
-        RowHead("", lambda row: marts.name(row["owner"]), is_total=lambda row: bool(row["owner"] == "all")),
+        RowHead(
+            "Pool", lambda row: marts.name(row["owner"]), is_total=lambda row: bool(row["owner"] == "all")
+        ),
         _growth_columns(),
         rows,
         mart="hashrate_growth",

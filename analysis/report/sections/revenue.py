@@ -414,7 +414,7 @@ def _growth_table(marts: Marts) -> Table:
         "dilemma-table",
         "Growth per day of hashrate, revenue and hashprice, of the network and of each pool",
         RowHead(
-            "",
+            "Pool",
             lambda row: marts.name(row["owner"]),
             is_total=lambda row: bool(row["grouped_by"] == "network"),
         ),

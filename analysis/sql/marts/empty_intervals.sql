@@ -18,7 +18,7 @@ min_timed = {value = 5, doc = "timed blocks of each kind; fewer give no test"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 pool_name = "VARCHAR  name of the pool"
-n_blocks = "BIGINT  blocks on the active chain"
+n_blocks = "BIGINT  blocks on the active chain of which it is known whether they are empty"
 n_empty = "BIGINT  blocks with a coinbase and nothing else"
 empty_ratio = "DOUBLE  0..1, n_empty / n_blocks"
 empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
@@ -50,7 +50,7 @@ blocks_of as (
         is_empty,
         interval_s
     from block_intervals
-    where is_active
+    where is_active and is_empty is not null
     union all
     select
         'all' as pool,
@@ -58,7 +58,7 @@ blocks_of as (
         is_empty,
         interval_s
     from block_intervals
-    where is_active
+    where is_active and is_empty is not null
 ),
 
 counts as (

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 import requests
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 POLL_S = 0.05
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -38,8 +38,8 @@ class Tab:
         answer.raise_for_status()
         return answer.json()["value"]
 
-    def _command(self, name: str, **parameters: Any) -> None:
-        self._post("goog/cdp/execute", {"cmd": name, "params": parameters})
+    def _command(self, name: str, **parameters: Any) -> Any:
+        return self._post("goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def show(self, page: Path, *, width_px: int, scheme: str = "light", medium: str = "screen") -> Self:
         """Open a file in a window of a given width and colour scheme, as on a screen or as printed."""
@@ -56,6 +56,21 @@ class Tab:
         """Run JavaScript as the body of a function in the page, and return what it returns."""
         return self._post("execute/sync", {"script": script, "args": []})
 
+    def evaluate(self, source: str) -> Any:
+        """Run source as the browser's own tools do, also where the page's policy forbids scripts.
+
+        If the result is a promise, its value is returned.
+        """
+        answer = self._command("Runtime.evaluate", expression=source, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise AssertionError(answer["exceptionDetails"])
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press and release a key, in WebDriver's code, in the element that has the focus."""
+        actions = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
+        self._post("actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
     def save_downloads(self, folder: Path) -> None:
         """Make the browser save files that links download in a folder."""
         self._command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
@@ -66,7 +81,7 @@ class Tab:
         self._post(f"element/{next(iter(element.values()))}/click", {})
 
     def saved(self, path: Path) -> str:
-        """Wait until a downloaded file exists, and return its text; raises TimeoutError after 60 s."""
+        """Wait until a downloaded file exists, and return its text; raises TimeoutError after 3 min."""
         deadline = time.monotonic() + TIMEOUT_S
         while not path.is_file():
             if time.monotonic() > deadline:
