@@ -137,17 +137,17 @@ def parse() -> argparse.Namespace:
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print a line of progress."""
     print(text, flush=True)
 
 
 def write(path: Path, facts: dict[str, Any]) -> None:
-    """Write what is known so far."""
+    """Write the facts found so far as JSON."""
     path.write_text(json.dumps(facts, indent=2, default=str) + "\n")
 
 
 def world(n_blocks: int) -> Path:
-    """Give the folder of a world; it is made if it is not there."""
+    """Return the folder of a world; make the world if it is missing."""
     folder = WORLDS / f"{n_blocks}"
     if not (folder / "truth.json").exists():
         begun_s = time.perf_counter()
@@ -157,7 +157,7 @@ def world(n_blocks: int) -> Path:
 
 
 def built(folder: Path, cores: int) -> dict[str, Any]:
-    """Build every mart in a process of its own; seconds, peak memory, and seconds of every mart."""
+    """Build every mart in a process of its own; return its times and its peak memory."""
     command = [sys.executable, "-c", BUILD, str(folder), str(cores), str(DUCKDB_GB)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     facts: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
@@ -166,7 +166,7 @@ def built(folder: Path, cores: int) -> dict[str, Any]:
 
 
 def fastest(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Give the least time of the whole and of every mart among rounds, and the most memory."""
+    """Return the least time of the whole and of each mart among rounds, and the most memory."""
     best: dict[str, Any] = {"peak_gb": max(run["peak_gb"] for run in runs)}
     for whole, each in CLOCKS.values():
         best[whole] = min(run[whole] for run in runs)
@@ -185,7 +185,7 @@ def exponents(best: dict[int, dict[str, Any]], whole: str, each: str) -> dict[st
 
 
 def against_scans(database: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """Make every mart again in memory, beside a bare scan of the columns that it reads."""
+    """Time every mart, made again in memory, beside a bare scan of the columns that it reads."""
     found = {}
     with connect() as connection:
         connection.execute(f"ATTACH '{database}' AS built (READ_ONLY)")
@@ -212,7 +212,7 @@ def against_scans(database: Path, rounds: int) -> dict[str, dict[str, Any]]:
 
 
 def columns_read(connection: duckdb.DuckDBPyConnection, model: Model) -> dict[str, list[str]]:
-    """Name the columns of other relations that a query names."""
+    """Return the columns of other relations that a query names."""
     tree = sqlglot.parse_one(model.sql, dialect=DIALECT)
     named = {column.name for column in tree.find_all(exp.Column)}
     everything = any(True for _ in tree.find_all(exp.Star))
@@ -241,7 +241,7 @@ def make(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Give the seconds that something takes."""
+    """Return the seconds that a call takes."""
     begun_s = time.perf_counter()
     action()
     return time.perf_counter() - begun_s
@@ -253,7 +253,7 @@ def judgements(
     scans: dict[str, dict[str, Any]],
     pandas: dict[str, dict[str, Any]],
 ) -> dict[str, bool]:
-    """Say of each promise whether it holds."""
+    """Return whether each promise holds."""
     slow = [
         name
         for name, one in scans.items()

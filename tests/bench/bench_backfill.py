@@ -104,7 +104,7 @@ def by_files(chain: Path, dataset: Dataset, selection: BlockSelection, workers: 
 
 
 def measured(backfill: Callable[[Dataset], Report]) -> dict[str, Any]:
-    """Backfill into a fresh dataset; its report, the time from begin to end, and the sizes of the tables."""
+    """Backfill into a new dataset; return the report, its seconds, and the sizes of the tables."""
     with tempfile.TemporaryDirectory() as folder:
         dataset = Dataset.open(Path(folder) / "dataset", "regtest", create=True)
         begun_s = time.perf_counter()
@@ -122,7 +122,7 @@ def measured(backfill: Callable[[Dataset], Report]) -> dict[str, Any]:
 
 
 def memory_by_length(chain: Path, n_tx: int, size: ChainSize) -> list[dict[str, float]]:
-    """Most memory of a worker for a tenth, a third and all of the chain."""
+    """Return the most memory of a worker for a tenth, a third and all of the chain."""
     n_blocks = -(-n_tx // size.tx_per_block)
     found = []
     for share in (0.1, 1 / 3, 1.0):
@@ -165,7 +165,7 @@ def wait_for_index(node: RegtestNode) -> None:
 
 
 def etl_rates(etl: Path, uri: str, batch_size: int, n_blocks: int) -> dict[str, Any]:
-    """Export some blocks and enrich their transactions with what they spend."""
+    """Measure how fast bitcoin-etl exports blocks and adds the spent outputs to their transactions."""
     folder = Path(tempfile.mkdtemp())
     plain, enriched = folder / "transactions.json", folder / "enriched.json"
     common = ["--provider-uri", uri, "--max-workers", "5", "--batch-size", str(batch_size)]
@@ -193,7 +193,7 @@ def etl_rates(etl: Path, uri: str, batch_size: int, n_blocks: int) -> dict[str, 
 
 
 def median_rate(rounds: list[dict[str, Any]]) -> float:
-    """Median transactions per second."""
+    """Return the median of transactions per second."""
     return statistics.median(each["tx_per_s"] for each in rounds)
 
 
@@ -204,7 +204,7 @@ def best(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def tell(facts: dict[str, Any]) -> None:
-    """Print what matters."""
+    """Print the main figures."""
     two = facts["two_workers"]
     say(f"2 workers: {two['tx_per_s']:,} tx/s, {two['block_bytes_per_s'] / 1e6:.0f} MB/s of blocks")
     say(f"2 workers to 1: {facts['scaling_ratio']:.2f}")
@@ -223,7 +223,7 @@ def tell(facts: dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print a line at once."""
     print(text, flush=True)
 
 

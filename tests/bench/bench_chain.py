@@ -33,7 +33,7 @@ DONE_FILE = "made.json"
 
 
 class ChainSize(NamedTuple):
-    """How many blocks split coins, into how many each, and how many transactions the other blocks have."""
+    """Holds how many blocks split coins, into how many, and how many transactions the other blocks have."""
 
     splits: int = 30
     coins_per_split: int = 2_000
@@ -64,7 +64,7 @@ class Maker:
         return len(self._coins)
 
     def add(self, transaction: Transaction) -> None:
-        """Take the coins among a transaction's outputs."""
+        """Add a transaction's outputs to the queue of coins."""
         self._coins.extend(
             (transaction.txid, i, output.value_sat)
             for i, output in enumerate(transaction.outputs)

@@ -70,7 +70,7 @@ FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "raw
 
 
 def main() -> None:
-    """Measure each part in processes of its own, write JSON."""
+    """Measure each part in processes of its own, and write JSON."""
     options = parse()
     if options.smoke:
         smoke(options)
@@ -179,7 +179,7 @@ def throughput(root: Path, *names: str) -> dict[str, Any]:
 def in_a_process(
     measure: Callable[..., dict[str, Any]], *arguments: Any, method: str = "spawn"
 ) -> dict[str, Any]:
-    """Run in a new process, so that memory and garbage of one part are not another's."""
+    """Run a part in a new process, so that memory and garbage of other parts do not count."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
         return pool.submit(measure, *arguments).result()
 
@@ -188,7 +188,7 @@ apart = partial(in_a_process, method="spawn")
 
 
 def bare_loop(folder: Path) -> dict[str, Any]:
-    """Receive and forget."""
+    """Receive messages and drop them."""
     node = Node(folder, NODE_CORE)
     os.sched_setaffinity(0, {OUR_CORE})
     socket = zmq.Context().socket(zmq.SUB)
@@ -209,7 +209,7 @@ def bare_loop(folder: Path) -> dict[str, Any]:
 
 
 def bare_questions(folder: Path) -> dict[str, Any]:
-    """Ask the node all that the collector asks of it, and forget."""
+    """Send the requests that the collector sends, and drop the answers."""
     (folder / "cookie").write_text("bench:bench")
     node = Node(folder, NODE_CORE)
     os.sched_setaffinity(0, {OUR_CORE})
@@ -266,7 +266,7 @@ def chain(folder: Path) -> dict[str, Any]:
 
 
 def used_here_s() -> float:
-    """Processor time of all that is pinned to our core for a measurement: this process and the receiver."""
+    """Return the processor time of the processes on our core: this one and the receiver."""
     tasks = [*Path("/proc/self/task").iterdir()]
     for task in list(tasks):
         for child in of_task(task, "children"):
@@ -276,7 +276,7 @@ def used_here_s() -> float:
 
 
 def of_task(task: Path, name: str) -> list[str]:
-    """Words that the kernel tells of a thread; none when it has just ended."""
+    """Return what the kernel reports about a thread, as words; none when the thread has ended."""
     try:
         return (task / name).read_text().split()
     except (FileNotFoundError, ProcessLookupError):
@@ -378,7 +378,7 @@ def middle(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def tell(facts: dict[str, Any]) -> None:
-    """Print what matters."""
+    """Print the main figures."""
     for name in (*FRAMES, "whole"):
         found = facts[name]
         say(
@@ -391,7 +391,7 @@ def tell(facts: dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print a line at once."""
     print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The collector, run on a node that stands in: how it is fed, and how much memory it takes."""
+"""Run the collector against a node that stands in, feed it, and watch its memory."""
 
 import os
 import resource
@@ -30,7 +30,7 @@ SETTLED_S = 15.0
 
 
 def feed(node: Node, n_released: Callable[[], int]) -> None:
-    """Let the node send all, and no faster than it is taken."""
+    """Let the node send everything, at the pace at which it is taken."""
     n_sent = CREDIT
     while node.send(CREDIT):
         n_sent += CREDIT
@@ -74,25 +74,25 @@ class Running:
             self._ends.append(error)
 
     def n_released(self) -> int:
-        """Tell how many records have gone from the ring into the journal."""
+        """Return how many records have gone from the ring into the journal."""
         assert self._thread.is_alive(), self._ends
         (path,) = self.journal.glob("*.ring")
         with path.open("rb") as file:
             return int(memoryview(file.read(64)).cast("Q")[4])
 
     def finish(self) -> Dataset:
-        """Stop it, and open what it sealed."""
+        """Stop the collector, and open the dataset that it sealed."""
         self._stop.set()
         self._thread.join()
         assert self._ends == [0], self._ends
         return Dataset.open(self._settings.dataset, "regtest")
 
     def resident_mb(self) -> float:
-        """Resident memory of this process and of the one that receives."""
+        """Return the resident memory of this process and of the receiver."""
         return (_resident_bytes(os.getpid()) + self.receiver_bytes()) / 1e6
 
     def receiver_bytes(self) -> int:
-        """Resident memory of the process that receives; 0 when there is none."""
+        """Return the resident memory of the receiver; 0 when there is none."""
         tasks = Path("/proc/self/task").glob("*/children")
         children = [int(child) for task in tasks for child in task.read_text().split()]
         named = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}

@@ -28,7 +28,7 @@ def bytes_per_row(dataset: Dataset, table: Table) -> dict[str, float]:
 
 
 def plain(value: Any) -> Any:
-    """Write a value as CSV has it."""
+    """Return a value in the form that it has in CSV."""
     if isinstance(value, bytes):
         return value[::-1].hex()
     if isinstance(value, list):

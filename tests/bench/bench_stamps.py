@@ -46,7 +46,7 @@ def stamps() -> dict[str, Any]:
 
 
 def send_stamped(port: Any, until: Any) -> None:
-    """Send the time, every millisecond."""
+    """Send the time every millisecond."""
     socket = zmq.Context().socket(zmq.PUB)
     port.value = socket.bind_to_random_port("tcp://127.0.0.1")
     counter = 0
@@ -69,7 +69,7 @@ def work(raw: bytes | None) -> None:
 
 
 def started(sender: Any) -> tuple[Any, Any, Any]:
-    """Start a sender; returns its process, its port, and what to set to end it."""
+    """Start a sender; return its process, its port, and the event that ends it."""
     context = multiprocessing.get_context("spawn")
     port, until = context.Value("i", 0), context.Event()
     process = sender(target=send_stamped, args=(port, until))
@@ -80,7 +80,7 @@ def started(sender: Any) -> tuple[Any, Any, Any]:
 
 
 def delays_of_collector(sender: Any, raw: bytes | None) -> dict[str, float]:
-    """Stamp through `MessageSource`."""
+    """Measure the delay of stamps that `MessageSource` sets."""
     process, port, until = started(sender)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory() as at, Journal(Path(at) / "journal") as journal:
@@ -101,7 +101,7 @@ def delays_of_collector(sender: Any, raw: bytes | None) -> dict[str, float]:
 
 
 def delays_of_thread(sender: Any, raw: bytes | None) -> dict[str, float]:
-    """Stamp in a thread of this process."""
+    """Measure the delay of stamps that a thread of this process sets."""
     process, port, until = started(sender)
     socket = zmq.Context().socket(zmq.SUB)
     socket.subscribe(b"")
@@ -124,7 +124,7 @@ def delays_of_thread(sender: Any, raw: bytes | None) -> dict[str, float]:
 
 
 def quantiles(delays_ns: list[int]) -> dict[str, float]:
-    """Return p50, p99 and the greatest, in milliseconds."""
+    """Return the median, the 99th percentile and the greatest, in milliseconds."""
     ordered = sorted(delays_ns)
     return {
         "p50_ms": ordered[len(ordered) // 2] / 1e6,

@@ -35,7 +35,7 @@ _frame = struct.Struct("<BI")  # topic, size of the body
 
 
 class Traffic(NamedTuple):
-    """What a node publishes, and what it would answer."""
+    """Holds what a node publishes, and its answers to RPC."""
 
     frames: list[tuple[str, bytes]]  # topic and body, in order
     answers: dict[str, str]  # JSON by method and parameters
@@ -105,7 +105,7 @@ def _coins(sat: int) -> str:
 
 
 def _entry(transaction: Transaction, fee_sat: int) -> str:
-    """Answer getmempoolentry as Bitcoin Core words it."""
+    """Return an answer to getmempoolentry in the form of Bitcoin Core."""
     vsize, fee = transaction.vsize_vb, _coins(fee_sat)
     return (
         f'{{"vsize":{vsize},"weight":{transaction.weight_wu},"time":1700000000,"height":{FIRST_HEIGHT},'
@@ -117,7 +117,7 @@ def _entry(transaction: Transaction, fee_sat: int) -> str:
 
 
 def _verbose(block: Block, sent: list[Sent], known: dict[bytes, list[int]]) -> str:
-    """Answer getblock with verbosity 3: of its many fields those that the collector reads."""
+    """Return an answer to getblock with verbosity 3, with the fields that the collector reads."""
     transactions = [f'{{"txid":"{block.coinbase.txid_hex}","vin":[{{}}],"vout":[]}}']
     for transaction, _ in sent:
         vin = ",".join(
@@ -177,12 +177,12 @@ class Node:
         self.send(-count)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process of the node."""
         self._process.communicate()
 
 
 def of_itself(endpoint: str) -> dict[str, str]:
-    """Return what the node says of itself, by method; it never changes."""
+    """Return the answers of a node about itself, by method; they never change."""
     chain = {
         "chain": "regtest",
         "blocks": FIRST_HEIGHT,
@@ -240,7 +240,7 @@ def serve(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Stay silent."""
+            """Suppress the log line of each request."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -248,7 +248,7 @@ def serve(
 
 
 def take_in(frames: list[tuple[int, bytes]], answers: dict[str, str]) -> list[str]:
-    """Have all transactions in the mempool, and their bodies among the answers; returns their txids."""
+    """Put all transactions into the mempool and their bytes into the answers; return their txids."""
     bodies = [body for topic, body in frames if ZMQ_TOPICS[topic] == "rawtx"]
     txids = [name.partition(" ")[2] for name in answers]
     for txid, body in zip(txids, bodies, strict=True):
@@ -257,7 +257,7 @@ def take_in(frames: list[tuple[int, bytes]], answers: dict[str, str]) -> list[st
 
 
 def be_node(folder: Path, cpu: str, *, is_full: bool) -> None:
-    """Be the process behind `Node`."""
+    """Run as the process of a `Node`."""
     if cpu:
         os.sched_setaffinity(0, {int(cpu)})
     frames = read_frames(folder)

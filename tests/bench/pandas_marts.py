@@ -22,7 +22,7 @@ ROUNDS: Final = 3
 
 
 def compare(database: Path) -> dict[str, dict[str, Any]]:
-    """Compare the three, in one run; the ratio is pandas' seconds by ours."""
+    """Compare the three marts in one run; a ratio is the time of pandas by ours."""
     found = {}
     with connect() as connection:
         connection.execute(f"ATTACH '{database}' AS built (READ_ONLY)")
@@ -45,7 +45,7 @@ def compare(database: Path) -> dict[str, dict[str, Any]]:
 
 
 def _made(connection: duckdb.DuckDBPyConnection, name: str) -> float:
-    """Make a mart anew in memory; gives the seconds."""
+    """Make a mart again in memory; return the seconds that it takes."""
     connection.execute(f"DROP TABLE IF EXISTS memory.{name}")
     begun_s = time.perf_counter()
     create_model(connection, load_catalog().by_name[name])
@@ -58,7 +58,7 @@ def _stays(connection: duckdb.DuckDBPyConnection) -> pd.DataFrame:
 
 
 def _sample(frame: pd.DataFrame) -> pd.DataFrame:
-    """Choose rows evenly; the first are left out, where hardly anything waits."""
+    """Choose rows evenly, without the first ones, where hardly anything waits."""
     return frame.iloc[np.linspace(len(frame) // 10, len(frame) - 1, min(SAMPLE, len(frame))).astype(int)]
 
 
@@ -122,7 +122,7 @@ def mempool_packages(connection: duckdb.DuckDBPyConnection) -> tuple[float, int,
 
 
 def _packages(stays: pd.DataFrame, links: pd.DataFrame, cut_no: int) -> pd.Series:
-    """Package feerate of all that waits at a block, by stay."""
+    """Return the package feerate of everything that waits at a block, by stay."""
     waiting = stays[(stays["first_cut_no"] <= cut_no) & (stays["last_cut_no"] >= cut_no)].set_index("stay_no")
     links = links[links["child_no"].isin(waiting.index) & links["parent_no"].isin(waiting.index)]
     own = pd.DataFrame({"child_no": waiting.index, "parent_no": waiting.index})

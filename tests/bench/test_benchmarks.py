@@ -1,4 +1,4 @@
-"""Every benchmark runs to its end in its smallest form, so that none rots unseen. No time is judged."""
+"""Test that every benchmark runs to its end in its smallest form. No time is judged."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ BENCHMARKS = {
 @pytest.mark.bitcoind
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_to_its_end(name: str, tmp_path: Path, repo_root: Path) -> None:
-    """It ends without an error and writes its figures."""
+    """A benchmark ends without an error and writes its figures."""
     options = [str(tmp_path / "work") if each == "WORK" else each for each in BENCHMARKS[name]]
     out = tmp_path / "figures.json"
 

@@ -104,6 +104,14 @@ class CollectorProcess:
             before = now
             time.sleep(SCRAPE_S)
 
+    def wait_complete(self) -> None:
+        """Wait until the collector has made every row of what the node has published up to now."""
+        self.wait_taken()
+        deadline = time.monotonic() + DEADLINE_S
+        while self.samples()["waiting_messages"]:
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(SCRAPE_S)
+
     def samples(self) -> dict[str, float]:
         """Return the value of each of our metrics by name, added up over its labels."""
         found: dict[str, float] = {}

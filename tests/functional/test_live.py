@@ -1,7 +1,6 @@
 """Test one recorded session of a busy node: the dataset holds what the node sent and what it answers."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +15,11 @@ from collector.dataset.schema import TABLES, hash_bytes, hash_hex, satoshi
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import Payment, Wallet, pay
+from tests.functional.replay import wait_published
 
 pytestmark = pytest.mark.bitcoind
 ANYONE = "raw(51)"
 ANYONE_ELSE = "raw(52)"
-SETTLE_S = 0.6
 
 
 @dataclass
@@ -78,8 +77,11 @@ class Actor:
         self.story.hashes.append(self.rpc.call("generateblock", ANYONE, raw)["hash"])
 
 
-def act(actor: Actor) -> None:
-    """Make chains, a replacement, a conflict, unseen transactions, quick blocks and a reorganisation."""
+def act(actor: Actor, wait_complete: Callable[[], None]) -> None:
+    """Make chains, a replacement, a conflict, unseen transactions, quick blocks and a reorganisation.
+
+    `wait_complete` waits until the collector has made the rows of all that the node has published.
+    """
     wallet = actor.wallet
     payments = [pay([wallet.take()], [], feerate_sat_vb=2 + n % 30, replaceable=True) for n in range(60)]
     for payment in payments:
@@ -87,12 +89,12 @@ def act(actor: Actor) -> None:
     children = [pay([payment.change], [], feerate_sat_vb=9) for payment in payments[:10]]
     sent = [actor.send(child) for child in children]
     actor.ask(*(payment.transaction.txid for payment in payments[20:]), *sent)
-    time.sleep(SETTLE_S)
+    wait_complete()
 
     victim = payments[-1]
     better = pay(victim.spent, [], feerate_sat_vb=90, replaceable=True)
     actor.story.replaced[victim.transaction.txid] = actor.send(better)
-    time.sleep(SETTLE_S)
+    wait_complete()
     actor.mine()
 
     hasty = pay([wallet.take()], [], feerate_sat_vb=50)  # mined before its fee is asked for
@@ -102,7 +104,7 @@ def act(actor: Actor) -> None:
     doomed = pay([wallet.take()], [], feerate_sat_vb=5, replaceable=True)
     heir = pay([doomed.change], [], feerate_sat_vb=5)
     actor.story.conflicted = {actor.send(doomed), actor.send(heir)}
-    time.sleep(SETTLE_S)
+    wait_complete()
     rival = pay(doomed.spent, [], feerate_sat_vb=70)
     secret = pay([wallet.take()], [], feerate_sat_vb=3)
     actor.story.unseen = {each.transaction.txid: each.fee_sat for each in (rival, secret)}
@@ -111,13 +113,13 @@ def act(actor: Actor) -> None:
     for _ in range(5):
         actor.send(pay([wallet.take()], [], feerate_sat_vb=20))
     actor.mine()
-    time.sleep(SETTLE_S)
+    wait_complete()
     stale = actor.rpc.call("getbestblockhash")
     actor.story.stale = hash_bytes(stale)
     actor.rpc.call("invalidateblock", stale)
     actor.mine(ANYONE_ELSE, n_blocks=3)
     actor.send(pay([wallet.take()], [], feerate_sat_vb=4))
-    time.sleep(1.5)
+    wait_complete()
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +129,11 @@ def recorded(node: RegtestNode, witness: Any, new_collector: Callable[[], Any]) 
     for _ in range(12):
         actor.story.at_start.add(actor.send(pay([actor.wallet.take()], [], feerate_sat_vb=6)))
     actor.ask(*actor.story.at_start)
-    time.sleep(SETTLE_S)  # the node publishes in a thread of its own
+    wait_published(actor.rpc)
     collector = new_collector()
     collector.start()
     n_before = len(witness.messages)
-    act(actor)
+    act(actor, collector.wait_complete)
     assert collector.stop() == 0, collector.log.read_text()
     dataset = Dataset.open(collector.dataset, "regtest")
     rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}

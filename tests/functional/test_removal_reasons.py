@@ -86,7 +86,7 @@ def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
             doomed = pay([wallet.take()], [], feerate_sat_vb=5)
             rpc.call("sendrawtransaction", doomed.transaction.raw.hex())
             rival = pay(doomed.spent, [], feerate_sat_vb=70)
-            time.sleep(SETTLE_S)
+            relay.wait_received(rpc)
             relay.losing = {"rawblock"}
             proxy.set("hang")
             rpc.call("generateblock", "raw(51)", [rival.transaction.raw.hex()])

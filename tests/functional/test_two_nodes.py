@@ -17,7 +17,7 @@ from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
 from collector.service.node_watch import NodeWatch, prepare
 from collector.status.gather import gather
-from tests.functional.replay import read
+from tests.functional.replay import read, wait_published
 from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_for_log
 
 pytestmark = pytest.mark.bitcoind
@@ -38,7 +38,7 @@ def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
         second.connect(first)
         (base,) = first.client().call("generatetodescriptor", 1, "raw(51)")
         wait_for_tip(second, base)
-        time.sleep(0.5)
+        wait_published(second.client())
         with collecting(settings_for(tmp_path / "dataset", first=first, second=second)) as logs:
             wait_for_log(logs, "mempool.in_step", 2)
             shared = first.client().call("generatetodescriptor", 2, "raw(51)")

@@ -1,4 +1,4 @@
-"""A chain on a real node, its block files, and the rows that the node's own words give."""
+"""Fixtures of the backfill tests: a chain on a real node, its files, and the rows that they give."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ SMALL_FILES = "-fastprune"  # block files of 64 KiB
 
 
 class Rows(NamedTuple):
-    """Rows of `blocks` and `transactions`, sorted as in the files."""
+    """Holds the rows of `blocks` and `transactions`, sorted as in the files."""
 
     blocks: pa.Table
     transactions: pa.Table
@@ -39,14 +39,14 @@ def node() -> Iterator[RegtestNode]:
 
 @pytest.fixture(scope="session")
 def expected(node: RegtestNode) -> Rows:
-    """Rows of every block, stale ones included, in the node's own words."""
+    """Make the rows of every block, stale ones included, from the node's RPC answers."""
     rpc = node.client()
     return Rows(*node_rows(rpc, all_hashes(rpc)))
 
 
 @pytest.fixture
 def blocks_dir(node: RegtestNode, tmp_path: Path) -> Path:
-    """Copy the node's block files."""
+    """Copy the node's block files into a folder of the test."""
     target = tmp_path / "blocks"
     shutil.copytree(
         node.datadir / "regtest" / "blocks", target, ignore=shutil.ignore_patterns("index", ".lock")
@@ -81,7 +81,7 @@ def backfill(dataset: Dataset) -> Callable[..., Report]:
 
 
 def rows_of(dataset: Dataset) -> Rows:
-    """Read what a dataset holds, in the order of the files."""
+    """Read the rows that a dataset holds, in the order of its files."""
     ordering = [("height", "ascending"), ("block_hash", "ascending")]
     return Rows(
         dataset.read(BLOCKS).sort_by(ordering).combine_chunks(),

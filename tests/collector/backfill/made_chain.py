@@ -1,4 +1,4 @@
-"""A chain on a real node that holds what a reader of block files can meet, and what the node says of it."""
+"""Make a chain on a real node with everything that block files can hold, and the rows it must give."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +61,7 @@ class Miner:
         )
 
     def take(self) -> tuple[bytes, int]:
-        """Hand out the oldest coinbase: its txid and value."""
+        """Remove our oldest coinbase from the unspent ones; return its txid and value."""
         coinbase = self.coins.pop(0)
         return coinbase.txid, coinbase.outputs[0].value_sat
 
@@ -86,7 +86,7 @@ def make_chain(node: RegtestNode) -> None:
 
 
 def every_type(miner: Miner) -> list[tuple[Transaction, int]]:
-    """One transaction that pays to every script of the tests."""
+    """Make one transaction that pays to a script of every type."""
     txid, value_sat = miner.take()
     share_sat = value_sat // (len(SCRIPTS) + 1)
     outputs = [TxOutput(share_sat + i, script) for i, script in enumerate(SCRIPTS)]
@@ -107,7 +107,7 @@ def spends_every_type(miner: Miner) -> list[tuple[Transaction, int]]:
 
 
 def deep_package(miner: Miner) -> list[tuple[Transaction, int]]:
-    """Twenty-five transactions in a chain with rising fees, and two children that share a parent."""
+    """Make 25 transactions in a chain with rising fees, and two children of one parent."""
     txid, value_sat = miner.take()
     body = []
     for i in range(25):
@@ -150,7 +150,7 @@ def stale_branches(miner: Miner) -> None:
 def node_rows(
     rpc: RpcClient, hashes: Sequence[str], *, height_source: str = "tree", source: str = "blkfile"
 ) -> tuple[pa.Table, pa.Table]:
-    """Make the rows of these blocks the plain way, with the fees in the node's own words."""
+    """Make the rows of these blocks from the node's RPC answers, fees included."""
     block_list: list[dict[str, Any]] = []
     tx_list: list[dict[str, Any]] = []
     for block_hash in hashes:
@@ -183,7 +183,7 @@ def node_rows(
 
 
 def all_hashes(rpc: RpcClient) -> list[str]:
-    """Every block that the node has, stale ones included."""
+    """Return the hash of every block that the node has, stale ones included."""
     height = rpc.call("getblockcount")
     active = [rpc.call("getblockhash", i) for i in range(height + 1)]
     stale = []

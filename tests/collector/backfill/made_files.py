@@ -1,4 +1,4 @@
-"""Block files that tests write, plain, and taking those of a node apart."""
+"""Write block and undo files for tests, and read those of a node."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def write_files(
 
 
 def read_blocks(path: Path) -> list[bytes]:
-    """Every block in a folder, in the order of the files."""
+    """Return every block in a folder, in the order of the files."""
     folder = BlockFolder(path)
     found = [each for file in sorted(folder.numbers["blk"]) for each in folder.scan(file)]
     assert all(isinstance(each, BlockRecord) for each in found)
@@ -37,7 +37,7 @@ def read_blocks(path: Path) -> list[bytes]:
 
 
 def make_plain(path: Path) -> None:
-    """Take the obfuscation off every file of a folder; the space that the node has reserved stays zero."""
+    """Remove the obfuscation from every file of a folder; the space that the node reserved stays zero."""
     folder = BlockFolder(path)
     for kind, numbers in folder.numbers.items():
         for number in numbers:
@@ -50,7 +50,7 @@ def make_plain(path: Path) -> None:
 
 
 def read_undo(path: Path) -> list[bytes]:
-    """Every undo record in a folder, with its checksum, in the order of the files."""
+    """Return every undo record in a folder, with its checksum, in the order of the files."""
     folder = BlockFolder(path)
     found = [
         folder.read(file, place.at, place.size_bytes + CHECKSUM_BYTES, "rev")

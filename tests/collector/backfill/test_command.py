@@ -1,4 +1,4 @@
-"""The command as people run it: from a node, with a node beside the files, killed, stopped, misused."""
+"""Test `pool-collector backfill` as a command: from a node, beside files, killed, stopped, misused."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ Backfill = Callable[..., Report]
 
 
 def command(*options: object) -> list[str]:
-    """Name the program and its options."""
+    """Return the command line of a backfill with these options."""
     return [sys.executable, "-m", "collector", "backfill", *map(str, options)]
 
 
@@ -40,12 +40,12 @@ def run(*options: object) -> subprocess.CompletedProcess[str]:
 
 
 def node_options(node: RegtestNode) -> Sequence[object]:
-    """Options that name a node's RPC."""
+    """Return the options that name a node's RPC."""
     return ("--node", "--chain", "regtest", "--rpc-url", node.rpc_url, "--cookie-file", node.cookie_path)
 
 
 def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dataset, tmp_path: Path) -> None:
-    """All blocks of the node's chain, with heights and bytes by RPC, and a report as JSON."""
+    """A backfill by RPC gives every block of the node's chain, and its report as JSON."""
     rpc = node.client()
     height = rpc.call("getblockcount")
     hashes = [rpc.call("getblockhash", i) for i in range(height + 1)]
@@ -64,7 +64,7 @@ def test_a_node_gives_the_same_rows_as_its_files(node: RegtestNode, dataset: Dat
 
 
 def test_a_day_without_blocks_gives_none(node: RegtestNode, dataset: Dataset) -> None:
-    """Dates are of header times, in UTC."""
+    """A range of days before the first header time, in UTC, gives no block."""
     result = run(*node_options(node), "--dataset", dataset.root, "--to", "2009-01-02", "--workers", 1)
 
     assert result.returncode == 0, result.stderr
@@ -89,7 +89,7 @@ def test_a_node_beside_files_gives_the_fees_that_they_lack(
 def test_blocks_that_a_node_does_not_have_are_named(
     node: RegtestNode, blocks_dir: Path, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """The files are of a branch that the node has left."""
+    """Blocks of a branch that the node has left are named in the report."""
     rpc = node.client()
     stale = [tip for tip in rpc.call("getchaintips") if tip["status"] != "active"]
     stale_hashes = {bytes.fromhex(tip["hash"])[::-1] for tip in stale}
@@ -113,7 +113,7 @@ def test_blocks_that_a_node_does_not_have_are_named(
 def test_a_killed_run_goes_on_and_every_row_is_there_once(
     blocks_dir: Path, dataset: Dataset, expected: Rows
 ) -> None:
-    """SIGKILL, then SIGTERM, as soon as there is a new file; what is there is whole at any time."""
+    """After SIGKILL and then SIGTERM in the middle of runs, the next run leaves every row there once."""
     for ending in (signal.SIGKILL, signal.SIGTERM):
         before = files_of(dataset)
         process = subprocess.Popen(
@@ -135,14 +135,14 @@ def test_a_killed_run_goes_on_and_every_row_is_there_once(
 
 
 def files_of(dataset: Dataset) -> set[tuple[Path, int]]:
-    """Every Parquet file, and when it was written."""
+    """Return every Parquet file of a dataset, with the time at which it was written."""
     return {(path, path.stat().st_mtime_ns) for path in dataset.folder.rglob("*.parquet")}
 
 
 def test_what_a_kill_leaves_between_two_files_is_made_again(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """Transactions without their blocks: the file goes, and the unit is done again."""
+    """Transactions without the rows of their blocks are removed, and both are written again."""
     backfill(blocks_dir)
     dataset.paths(BLOCKS)[0].unlink()
 
@@ -154,7 +154,7 @@ def test_what_a_kill_leaves_between_two_files_is_made_again(
 def test_files_that_were_put_together_since_are_no_leftovers(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """The rows of `blocks` now stand in one file of another name: nothing is removed, nothing done again."""
+    """After a compaction of `blocks`, a second run removes nothing and writes nothing again."""
     backfill(blocks_dir)
     for path in dataset.paths(BLOCKS):
         path.unlink()
@@ -167,7 +167,7 @@ def test_files_that_were_put_together_since_are_no_leftovers(
 
 
 def test_one_backfill_at_a_time(dataset: Dataset) -> None:
-    """A second one on the same dataset says so."""
+    """A second backfill of the same dataset is refused with the reason."""
     with (
         dataset.backfill_lock(),
         pytest.raises(DatasetError, match="another backfill or import"),
@@ -179,7 +179,7 @@ def test_one_backfill_at_a_time(dataset: Dataset) -> None:
 def test_what_a_live_collector_will_store_is_left_to_it(
     dataset: Dataset, blocks_dir: Path, backfill: Backfill, expected: Rows
 ) -> None:
-    """While its journal is in use, blocks above the tip at its start are not ours."""
+    """Blocks above the tip at the start of a running collector are left to that collector."""
     folder = dataset.root / "journal" / "regtest" / "live"
     folder.mkdir(parents=True)
     dataset.write(NODES, [session("live", tip_height=90)], stem="one")
@@ -220,7 +220,7 @@ def test_misuse_is_one_sentence(  # noqa: PLR0917 - pytest passes fixtures by na
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It says what to set, and writes nothing."""
+    """Wrong options lead to a sentence that says what to set, and nothing is written."""
     given = [str(blocks_dir) if option == "BLOCKS" else option for option in options]
     monkeypatch.setattr(
         sys, "argv", ["pool-collector", "backfill", "--dataset", str(tmp_path / "new"), *given]
@@ -235,7 +235,7 @@ def test_misuse_is_one_sentence(  # noqa: PLR0917 - pytest passes fixtures by na
 
 
 def session(node: str, *, tip_height: int) -> dict[str, object]:
-    """Row of `nodes`."""
+    """Return a row of `nodes`."""
     row: dict[str, object] = {column.name: "" for column in NODES.columns}
     return row | {
         "node": node,
@@ -251,10 +251,10 @@ def session(node: str, *, tip_height: int) -> dict[str, object]:
 
 
 def height_of(rpc, block: bytes) -> int:  # noqa: ANN001 - any client
-    """Height of a block as the node has it."""
+    """Return a block's height as the node has it."""
     return int(rpc.call("getblockheader", sha256d(block[:80])[::-1].hex())["height"])
 
 
 def is_among(block: bytes, hashes: set[bytes]) -> bool:
-    """Whether a block is one of these."""
+    """Return whether a block is one of these."""
     return sha256d(block[:80]) in hashes

@@ -1,4 +1,4 @@
-"""From block files to the dataset: every row is the node's, and what is broken costs no other row."""
+"""Test that every row made of block files is what the node reports, also beside broken blocks."""
 
 import csv
 import json
@@ -37,7 +37,7 @@ BLOCK_367891 = "000000000000000012ea0ca9579299ec120e3f57e7c309216884872592b29970
 def test_every_row_is_what_the_node_says(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """Script types, packages, huge and tiny blocks, stale branches; obfuscated files; two workers."""
+    """Two workers read obfuscated files with every kind of block, and all rows equal those of the node."""
     report = backfill(blocks_dir, workers=2)
 
     assert rows_of(dataset) == expected
@@ -50,7 +50,7 @@ def test_every_row_is_what_the_node_says(
 
 
 def test_a_second_run_changes_nothing(blocks_dir: Path, dataset: Dataset, backfill: Backfill) -> None:
-    """Every file stays as it is, to the byte and the moment."""
+    """A second run leaves every file as it is, to the byte and the time of writing."""
     backfill(blocks_dir)
     before = {path: path.stat().st_mtime_ns for path in dataset.root.rglob("*.parquet")}
 
@@ -64,7 +64,7 @@ def test_a_second_run_changes_nothing(blocks_dir: Path, dataset: Dataset, backfi
 def test_a_range_is_filled_and_later_the_rest(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """Heights first; then by time; then all: never a row twice."""
+    """Runs by height, by time and for everything write no row twice."""
     report = backfill(blocks_dir, BlockSelection(first_height=20, last_height=29))
     assert (report.result.n_blocks, report.missing_heights) == (10, [])
     assert rows_of(dataset).blocks["height"].to_pylist() == list(range(20, 30))
@@ -79,7 +79,7 @@ def test_a_range_is_filled_and_later_the_rest(
 def test_order_obfuscation_and_number_of_files_do_not_matter(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows, tmp_path: Path
 ) -> None:
-    """Blocks and undo records in any order in one plain file."""
+    """One plain file with blocks and undo records in any order gives the same rows."""
     blocks, undo = made_files.read_blocks(blocks_dir), made_files.read_undo(blocks_dir)
     blocks.sort(key=lambda block: block[4:36])  # by parent: as good as any order
     undo.sort(key=lambda each: each[-32:])
@@ -95,7 +95,7 @@ def test_order_obfuscation_and_number_of_files_do_not_matter(
 def test_plain_files_are_read_like_obfuscated_ones(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """A node started with -blocksxor=0 writes no key."""
+    """Files without a key, as a node with -blocksxor=0 writes them, give the same rows."""
     made_files.make_plain(blocks_dir)
 
     backfill(blocks_dir)
@@ -106,7 +106,7 @@ def test_plain_files_are_read_like_obfuscated_ones(
 def test_without_undo_files_only_what_needs_them_is_unknown(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """Fees, input values and effective feerates are null, everything else is there."""
+    """Without undo files, fees, input values and effective feerates are null, and the rest is there."""
     for path in blocks_dir.glob("rev*.dat"):
         path.unlink()
 
@@ -124,7 +124,7 @@ def test_without_undo_files_only_what_needs_them_is_unknown(
 def test_a_pruned_node_gives_what_it_has_and_says_what_is_missing(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """Without the oldest file, heights come from the coinbases and say so."""
+    """Without the oldest file, heights come from the coinbases, and the report says so."""
     (blocks_dir / "blk00000.dat").unlink()
 
     report = backfill(blocks_dir)
@@ -141,7 +141,7 @@ def test_a_pruned_node_gives_what_it_has_and_says_what_is_missing(
 def test_a_broken_block_is_rejected_once_and_the_rest_is_written(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """One bit of a transaction in the middle of a file; a second run does not reject it again."""
+    """A block with a flipped bit becomes one reject; a second run adds none, and the rest is written."""
     made_files.make_plain(blocks_dir)
     file = blocks_dir / "blk00000.dat"
     data = bytearray(file.read_bytes())
@@ -166,7 +166,7 @@ def test_a_broken_block_is_rejected_once_and_the_rest_is_written(
 def test_reading_goes_on_behind_what_is_no_record(
     kind: str, blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """Foreign bytes, a record that ends early, a length that swallows the next ones: all others are read."""
+    """Foreign bytes, a record cut off and a wrong length do not hide the records behind them."""
     made_files.make_plain(blocks_dir)
     blocks = made_files.read_blocks(blocks_dir)
     frames = [made_files.frame(block) for block in blocks]
@@ -192,7 +192,7 @@ def test_reading_goes_on_behind_what_is_no_record(
 def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
     blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """The newest file ends in a half block, with or without reserved space behind it."""
+    """Half a block at the end of the newest file is left out, with or without reserved space behind it."""
     made_files.make_plain(blocks_dir)
     newest = max(blocks_dir.glob("blk*.dat"))
     whole = newest.read_bytes()
@@ -216,7 +216,7 @@ def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
 def test_a_file_is_read_while_the_node_writes_it(
     node: RegtestNode, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
-    """The files of a running node, as they are."""
+    """The files of a running node are read as they are at that moment."""
     backfill(node.datadir / "regtest" / "blocks")
 
     assert rows_of(dataset) == expected
@@ -233,7 +233,7 @@ def test_a_file_is_read_while_the_node_writes_it(
 def test_a_folder_without_blocks_is_a_clear_error(
     tmp_path: Path, content: bytes | None, message: str
 ) -> None:
-    """Nothing there, an empty file, a file of something else."""
+    """An empty folder, an empty file and a file of something else each lead to a clear error."""
     if content is not None:
         (tmp_path / "blk00000.dat").write_bytes(content)
 
@@ -245,7 +245,7 @@ def test_a_folder_without_blocks_is_a_clear_error(
 def test_real_blocks_through_a_block_file(
     data_dir: Path, dataset: Dataset, backfill: Backfill, tmp_path: Path
 ) -> None:
-    """Blocks of mainnet in one file: the manifest's numbers, heights by BIP 34, exact fees by undo data."""
+    """Mainnet blocks in one file give the manifest's numbers, their heights, and exact fees."""
     with (data_dir / "mainnet-blocks" / "manifest.csv").open() as lines:
         manifest = {row["hash"]: row for row in csv.DictReader(lines) if row["file"].endswith(".bin")}
     raws = [(data_dir / "mainnet-blocks" / row["file"]).read_bytes() for row in manifest.values()]
@@ -276,7 +276,7 @@ def test_real_blocks_through_a_block_file(
 
 
 def real_undo(data_dir: Path, raws: list[bytes]) -> bytes:
-    """Undo record of block 367891, made of the outputs that it spent, in the order of its inputs."""
+    """Return the undo record of block 367891: the outputs that it spent, in the order of its inputs."""
     packed = (data_dir / "floresta" / "block_367891_spent_utxos.zst").read_bytes()
     spent = iter(json.loads(zstandard.ZstdDecompressor().decompressobj().decompress(packed)))
     block = next(block for block in map(decode_block, raws) if hash_hex(block.block_hash) == BLOCK_367891)
@@ -294,7 +294,7 @@ def real_undo(data_dir: Path, raws: list[bytes]) -> bytes:
 def test_a_block_that_a_live_collector_stores_meanwhile_is_not_written_again(
     blocks_dir: Path, dataset: Dataset, expected: Rows
 ) -> None:
-    """One is in a file of its own since the units were cut, another is in a journal that is in use."""
+    """Blocks that a new file or a journal in use holds since the run began are not written again."""
     folder = BlockFolder(blocks_dir)
     catalogue = read_catalogue(folder, lambda *_: None)
     wanted = BlockSelection(last_height=30).among(catalogue)
@@ -338,7 +338,7 @@ def test_a_sound_copy_is_taken_where_the_first_is_broken(
 
 
 def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset: Dataset) -> None:
-    """A file goes between taking stock and reading."""
+    """A file that disappears between listing and reading is named in the report."""
     folder = BlockFolder(blocks_dir)
     catalogue = read_catalogue(folder, lambda *_: None)
     (unit,) = cut_units(catalogue, folder, BlockSelection(last_height=9).among(catalogue).tolist(), 1)

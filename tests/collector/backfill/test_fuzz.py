@@ -1,4 +1,4 @@
-"""Block files with anything in them: no crash, no hang, and never a row that the sound file does not give."""
+"""Test block files with random changes: no crash, no hang, no row that the sound files do not give."""
 
 import tempfile
 from collections.abc import Callable
@@ -35,7 +35,7 @@ changes = st.lists(
 
 
 def broken(data: bytes, wanted: "Changes") -> bytes:
-    """Make changes at relative positions."""
+    """Return the bytes with changes made at relative positions."""
     out = bytearray(data)
     for where, kind, content in wanted:
         at = int(where * len(out))
@@ -57,7 +57,7 @@ Changes = list[tuple[float, str, bytes]]
 
 @pytest.fixture(scope="module")
 def check(node: RegtestNode, expected: Rows) -> Callable[[Changes, Changes], None]:
-    """Put the node's small blocks and their undo data into two plain files; check what changed ones give."""
+    """Return a function that changes files of the node's small blocks and checks the rows that they give."""
     source = node.datadir / "regtest" / "blocks"
     blocks = b"".join(
         made_files.frame(block) for block in made_files.read_blocks(source) if len(block) < 20_000
@@ -84,12 +84,12 @@ def check(node: RegtestNode, expected: Rows) -> Callable[[Changes, Changes], Non
 def test_no_change_to_the_files_makes_a_wrong_row(
     check: Callable[[Changes, Changes], None], block_changes: Changes, undo_changes: Changes
 ) -> None:
-    """Whatever is written is, row by row, what the node says, but for fees that are not known."""
+    """Every row written equals the row of the node, except for fees that are not known."""
     check(block_changes, undo_changes)
 
 
 def rows_of_folder(path: Path) -> list[dict[str, object]]:
-    """Read a folder the way a worker does, without a dataset."""
+    """Read a folder as a worker does, without a dataset."""
     folder = BlockFolder(path, "regtest")
     stock = read_catalogue(folder, lambda *_: None)
     wanted = [

@@ -1,4 +1,4 @@
-"""Heights from headers alone: most work wins, order does not matter, nothing is guessed."""
+"""Test the heights that follow from headers: most work wins in any order, and nothing is guessed."""
 
 import random
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ EASY, HARD = 0x207FFFFF, 0x1F00FFFF  # one block of the second takes the work of
 
 
 def header(prev_hash: bytes, number: int, bits: int = EASY) -> bytes:
-    """Make a header; whether it has its work is checked before the tree."""
+    """Make a header; its proof of work is checked elsewhere."""
     return (
         (4).to_bytes(4, "little")
         + prev_hash
@@ -26,7 +26,7 @@ def header(prev_hash: bytes, number: int, bits: int = EASY) -> bytes:
 
 
 def chain(start: bytes, numbers: Sequence[int], bits: int = EASY) -> list[bytes]:
-    """Make headers one on top of the other."""
+    """Make headers, each on top of the one before."""
     made = []
     for number in numbers:
         made.append(header(start, number, bits))
@@ -35,7 +35,7 @@ def chain(start: bytes, numbers: Sequence[int], bits: int = EASY) -> list[bytes]
 
 
 def tree_of(headers: Sequence[bytes], stated: dict[int, int | None] | None = None) -> HeaderTree:
-    """Grow a tree; stated heights are by position."""
+    """Make a tree of headers; the stated heights are given by position."""
     rows = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, 80)
     hashes = np.frombuffer(b"".join(map(sha256d, headers)), np.uint8).reshape(-1, 32)
     return build_tree(rows, hashes, (stated or {}).get)
@@ -55,7 +55,7 @@ def test_the_branch_of_most_work_is_active_even_when_it_is_shorter() -> None:
 
 
 def test_of_equal_branches_the_one_found_first_is_active() -> None:
-    """As the node does."""
+    """Of two branches with equal work, the first one found is active, as in the node."""
     trunk = chain(bytes(32), range(2))
     one, other = chain(sha256d(trunk[-1]), [7]), chain(sha256d(trunk[-1]), [8])
 
@@ -84,7 +84,7 @@ def test_heights_do_not_depend_on_the_order_of_the_headers(parents: list[int], s
 
 
 def test_without_ancestors_the_majority_of_the_coinbases_decides() -> None:
-    """One coinbase states nonsense, one nothing; the others agree."""
+    """When one coinbase is wrong and one states no height, the others decide."""
     branch = chain(b"\x01" * 32, range(8))
     stated = {i: 700_000 + i for i in range(8)} | {2: 5_000_000, 5: None}
 
@@ -106,7 +106,7 @@ def test_a_branch_whose_coinbases_do_not_say_stays_unknown() -> None:
 
 
 def test_a_branch_from_the_first_block_goes_before_a_heavier_one_without_ancestors() -> None:
-    """What cannot be followed down is not taken for the chain."""
+    """A branch that does not reach down to the first block is not taken for the chain."""
     whole = chain(bytes(32), range(2))
     loose = chain(b"\x01" * 32, range(10, 14), HARD)
 
@@ -117,7 +117,7 @@ def test_a_branch_from_the_first_block_goes_before_a_heavier_one_without_ancesto
 
 
 def test_a_missing_block_does_not_make_stale_what_stands_on_it() -> None:
-    """Two blocks are missing: what is between and above is active, a lighter branch beside it is not."""
+    """With two blocks missing, the blocks between and above stay active, and a lighter branch is stale."""
     whole = chain(bytes(32), range(20))
     stale = chain(sha256d(whole[11]), range(40, 42))
     headers = whole[:5] + whole[6:15] + whole[16:] + stale
@@ -131,5 +131,5 @@ def test_a_missing_block_does_not_make_stale_what_stands_on_it() -> None:
 
 
 def test_no_headers_have_no_tip() -> None:
-    """An empty folder is no error of the tree."""
+    """A tree without headers has no tip and raises no error."""
     assert tree_of([]).tip == NO_PARENT

@@ -1,4 +1,4 @@
-"""Answers of a node that have another form than expected: one sentence, no traceback, no wrong row."""
+"""Test answers of a node in another form than expected: one sentence, no traceback, no wrong row."""
 
 import json
 import sys
@@ -65,7 +65,7 @@ CASES += [("getblock 3", answer) for answer in FEES]
 
 
 class Server(ThreadingHTTPServer):
-    """A node that answers one method with what a test says, and every other method honestly."""
+    """Stands in for a node: answers one method as a test chooses, and every other method honestly."""
 
     daemon_threads = True
     answers: dict[str, Any]
@@ -77,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Answer."""
+        """Answer one HTTP request."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         calls = body if isinstance(body, list) else [body]
         found = [{"id": call["id"], "error": None, "result": self.answer(call)} for call in calls]
@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.server.answers[f"getblock {call['params'][1]}" if method == "getblock" else method]
 
     def log_message(self, *_: object) -> None:
-        """Be quiet."""
+        """Suppress the log line of each request."""
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def backfill(server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> i
 def test_the_honest_node_gives_its_block_with_the_fee(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server of these tests is good enough for a whole backfill."""
+    """With honest answers a backfill from this server succeeds, so that the other tests mean something."""
     server.answers = HONEST
 
     assert backfill(server, tmp_path, monkeypatch) == 0
@@ -140,7 +140,7 @@ def test_a_strange_answer_is_one_sentence_or_a_gap(  # noqa: PLR0917 - pytest pa
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command ends with one line that names the method, or it goes on and reports what it did not get."""
+    """The command names the method in one line, or goes on and reports the blocks that it did not get."""
     server.answers = HONEST | {method: answer}
 
     status = backfill(server, tmp_path, monkeypatch)

@@ -1,4 +1,4 @@
-"""What a node is asked: heights by time against every header; and what people see while they wait."""
+"""Test the requests to a node: heights by time, and the progress that people see while they wait."""
 
 import io
 
@@ -18,7 +18,7 @@ from collector.regtest import RegtestNode
 
 @pytest.fixture(scope="module")
 def headers(node: RegtestNode) -> list[dict[str, int]]:
-    """Ask for every header of the node's chain."""
+    """Return every header of the node's chain."""
     rpc = node.client()
     hashes = [rpc.call("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)]
     return [rpc.call("getblockheader", block_hash) for block_hash in hashes]
@@ -26,7 +26,7 @@ def headers(node: RegtestNode) -> list[dict[str, int]]:
 
 @pytest.mark.bitcoind
 def test_a_height_is_found_by_median_time(node: RegtestNode, headers: list[dict[str, int]]) -> None:
-    """For every time around that of a block, the first block whose median time is not below it."""
+    """For each time, the height is that of the first block whose median time is not below it."""
     rpc = node.client()
     tip_height = len(headers) - 1
     for time_s in sorted({header["mediantime"] + step for header in headers[::9] for step in (0, 1)}):
@@ -40,7 +40,7 @@ def test_a_height_is_found_by_median_time(node: RegtestNode, headers: list[dict[
 def test_wishes_by_time_are_by_header_time(
     node: RegtestNode, headers: list[dict[str, int]], data: st.DataObject
 ) -> None:
-    """Exactly the blocks whose header time lies within."""
+    """A range of times selects exactly the blocks whose header time lies in it."""
     times = st.sampled_from([header["time"] for header in headers])
     selection = BlockSelection(from_time_s=data.draw(times), to_time_s=data.draw(times))
 
@@ -51,7 +51,7 @@ def test_wishes_by_time_are_by_header_time(
 
 @pytest.mark.bitcoind
 def test_a_node_on_another_chain_is_refused(node: RegtestNode) -> None:
-    """The message names both chains."""
+    """The error names both chains."""
     with pytest.raises(WrongChain, match="is on regtest, not on main"):
         check_chain(node.client(), "main")
 
@@ -61,7 +61,7 @@ def test_progress_shows_height_rates_and_memory(
     is_terminal: bool,  # noqa: FBT001 - pytest passes it by name
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A bar where a person watches, plain lines elsewhere."""
+    """A terminal shows a bar, and anything else gets plain lines."""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
 

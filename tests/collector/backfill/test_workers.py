@@ -1,4 +1,4 @@
-"""Worker processes: what they import, and how the command ends on Ctrl-C."""
+"""Test worker processes: what they import, and how the command ends on Ctrl-C."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def program(tmp_path: Path, repo_root: Path) -> tuple[list[str], dict[str, str]]
 def test_no_file_of_the_current_folder_is_imported(
     tmp_path: Path, program: tuple[list[str], dict[str, str]]
 ) -> None:
-    """A numpy.py, or a module of the standard library, beside which the user happens to stand."""
+    """A numpy.py or a module of the standard library in the current folder is not imported."""
     blocks_dir = write_files(tmp_path / "blocks", [[solved_block([], height=height) for height in (1, 2)]])
     here = tmp_path / "here"
     here.mkdir()
@@ -61,7 +61,7 @@ def test_no_file_of_the_current_folder_is_imported(
 
 
 def test_ctrl_c_is_status_130_and_one_line(tmp_path: Path, program: tuple[list[str], dict[str, str]]) -> None:
-    """The node has the question and gives no answer."""
+    """Ctrl-C while the node leaves a request unanswered ends the command with 130 and one line."""
     (tmp_path / "cookie").write_text("a:b")
     command, environment = program
     with socket.create_server(("127.0.0.1", 0)) as node:

@@ -1,4 +1,4 @@
-"""Blocks that tests make up, and the rows that the plain way gives for a block."""
+"""Make up blocks for tests, and the rows that the plain decoder gives for them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -93,7 +93,7 @@ def transactions(draw: st.DrawFn, txids: Sequence[bytes]) -> Transaction:
 
 @st.composite
 def blocks(draw: st.DrawFn, max_transactions: int = 8) -> bytes:
-    """Draw a valid block: work, merkle root and commitment hold; what it spends need not exist."""
+    """Draw a block with valid work, merkle root and commitment; the outputs that it spends need not exist."""
     body: dict[bytes, Transaction] = {}
     for _ in range(draw(st.integers(0, max_transactions))):
         drawn = draw(transactions(list(body)))
@@ -135,14 +135,14 @@ def solved_block(
 
 
 def root(hashes: Sequence[bytes]) -> bytes:
-    """Merkle root of hashes in internal byte order."""
+    """Return the merkle root of hashes in internal byte order."""
     return merkle_root(np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, 32)).root
 
 
 def raw_blocks(
     raws: Sequence[bytes], heights: Sequence[int], fees: Sequence[Sequence[int | None]] | None = None
 ) -> RawBlocks:
-    """Put blocks into the form that the fast way takes."""
+    """Return blocks in the form that `collector.codec.chunk` takes."""
     refs = [
         BlockRef(sha256d(raw[:80]), height, "tree", "blkfile", "test")
         for raw, height in zip(raws, heights, strict=True)

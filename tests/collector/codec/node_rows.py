@@ -1,4 +1,4 @@
-"""The rows of `blocks` and `transactions` as a node's own RPC answers have them."""
+"""Make rows of `blocks` and `transactions` from a node's RPC answers."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from collector.dataset.schema import hash_bytes, satoshi
 
 
 def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:
-    """Write the row of a block from getblock with verbosity 3 and getblockstats; ours alone are left out."""
+    """Make the row of a block from getblock and getblockstats, without the columns that are ours."""
     coinbase = verbose["tx"][0]
     return {
         "block_hash": hash_bytes(verbose["hash"]),
@@ -42,14 +42,14 @@ def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, 
 
 
 def commitment(coinbase: dict[str, Any]) -> bytes | None:
-    """Find the commitment in what the node prints of a coinbase."""
+    """Return the witness commitment in the node's answer about a coinbase."""
     found = [output["scriptPubKey"]["hex"] for output in coinbase["vout"]]
     found = [script[12:76] for script in found if script.startswith("6a24aa21a9ed")]
     return bytes.fromhex(found[-1]) if found else None
 
 
 def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> dict[str, Any]:
-    """Write the row that a transaction printed by the node should have."""
+    """Make the row of a transaction from the node's answer about it."""
     spent, made = told["vin"], told["vout"]
     parents = {txids.index(one["txid"]) for one in spent if one.get("txid") in txids}
     values = [satoshi(one["prevout"]["value"]) for one in spent if index]

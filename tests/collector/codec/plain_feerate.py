@@ -1,4 +1,4 @@
-"""Effective feerates the plain way: `collector.codec.feerates` explains them, and is held against this."""
+"""Compute effective feerates in a slow and plain way, to compare `collector.codec.feerates` with."""
 
 from collections.abc import Collection, Container, Sequence
 from heapq import heapify, heappop, heappush
@@ -38,7 +38,7 @@ def plain_feerates(
 
 
 def _mine(fees: dict[int, int], sizes: dict[int, int], parents: Edges, children: Edges) -> dict[int, float]:
-    """Take every transaction of one cluster, best package first; returns the rate each was taken at."""
+    """Take every transaction of one cluster, best package first; return the rate at which each was taken."""
     # Fee and size of each transaction with those of its ancestors that are not taken yet.
     package_fee, package_size = dict(fees), dict(sizes)
     for above, fee_sat in fees.items():
@@ -79,7 +79,7 @@ def _mine(fees: dict[int, int], sizes: dict[int, int], parents: Edges, children:
 
 
 def _reach(start: int, *edges: Edges, without: Container[int] = ()) -> set[int]:
-    """Collect start and what the edges lead to from there, but for what is left out."""
+    """Return the transactions that can be reached from `start`, without those left out."""
     reached = {start}
     waiting = [start]
     while waiting:

@@ -66,7 +66,7 @@ def plain_block_rows(
 
 
 def _parents(transactions: Sequence[Transaction]) -> list[list[int]]:
-    """For each transaction, the positions of those before it in the block that it spends from, ascending."""
+    """Return, for each transaction, the positions of earlier ones in the block that it spends from."""
     position = {transaction.txid: index for index, transaction in enumerate(transactions)}
     parents: list[list[int]] = []
     for index, transaction in enumerate(transactions):

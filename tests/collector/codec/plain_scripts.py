@@ -66,7 +66,7 @@ def _is_push_only(script: bytes) -> bool:
 
 
 def _is_multisig(script: bytes) -> bool:
-    """Whether a script is m, keys, n, OP_CHECKMULTISIG with as many keys as n says."""
+    """Return whether a script is m, keys, n, OP_CHECKMULTISIG, with n keys."""
     try:
         operations = [(int(opcode), data) for opcode, data, _ in CScript(script).raw_iter()]
     except CScriptInvalidError:

@@ -1,4 +1,4 @@
-"""The fast way from bytes to rows against the plain one: same rows, same refusals."""
+"""Test that the fast way from bytes to rows gives the rows and refusals of the plain one."""
 
 import csv
 from pathlib import Path
@@ -26,21 +26,21 @@ from tests.collector.codec.plain_scripts import plain_output_type
 @settings(max_examples=300, deadline=None)
 @given(made.mutated_scripts())
 def test_output_types_are_those_of_the_plain_way(script: bytes) -> None:
-    """Any script, sound or broken, has the same type both ways."""
+    """Any script, valid or broken, gets the same type both ways."""
     data = np.frombuffer(b"\x00" + script + b"\x00", np.uint8)
 
     assert OUTPUT_TYPES[output_type(data, 1, 1 + len(script))] == plain_output_type(script)
 
 
 def test_the_scripts_of_these_tests_have_every_type() -> None:
-    """No type is left to chance."""
+    """The scripts drawn in these tests cover every type."""
     assert {plain_output_type(script) for script in made.SCRIPTS} == set(OUTPUT_TYPES)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(made.blocks(), min_size=1, max_size=4), st.data())
 def test_rows_are_those_of_the_plain_way(raws: list[bytes], data: st.DataObject) -> None:
-    """Whatever valid blocks hold, every column of every row is the same."""
+    """Every column of every row of any valid block is the same both ways."""
     heights = [200 + i for i in range(len(raws))]
     fee = st.none() | st.integers(0, 10**9)
     fees = [[None, *data.draw(st.lists(fee, min_size=n, max_size=n))] for n in map(count_others, raws)]
@@ -62,7 +62,7 @@ def count_others(raw: bytes) -> int:
 @settings(max_examples=150, deadline=None)
 @given(made.blocks(max_transactions=3), st.data())
 def test_the_walk_accepts_what_the_decoder_accepts(raw: bytes, data: st.DataObject) -> None:
-    """A byte changed, lost or added, or an end cut off: both say yes, or both say no."""
+    """For a byte changed, lost or added, or a cut, both ways accept the bytes or both refuse them."""
     broken = bytearray(raw)
     at = data.draw(st.integers(80, len(raw) - 1))
     change = data.draw(st.sampled_from(["set", "cut", "insert", "delete"]))
@@ -94,7 +94,7 @@ def test_the_walk_accepts_what_the_decoder_accepts(raw: bytes, data: st.DataObje
     ],
 )
 def test_a_bad_block_is_set_aside_whole_and_the_rest_goes_on(change: object, reason: str) -> None:
-    """One of three blocks is broken: two give their rows, the third its bytes and a reason."""
+    """Of three blocks with one broken, two give rows, and the third gives its bytes and a reason."""
     raws = [made.solved_block([], height=height) for height in (7, 8, 9)]
     assert callable(change)
     broken = change(raws[1])
@@ -159,7 +159,7 @@ def test_effective_feerates_are_those_of_the_plain_way(data: st.DataObject) -> N
 
 
 def test_a_chain_of_thousands_is_rated_in_time() -> None:
-    """A block of one long chain, each paying for the one before it, takes no more than its pairs."""
+    """A block that is one long chain of rising fees takes no more steps than it has pairs."""
     n_tx = 3000
     records = np.zeros(1, BLOCK)
     records["n_tx"] = n_tx
@@ -173,7 +173,7 @@ def test_a_chain_of_thousands_is_rated_in_time() -> None:
 
 @pytest.mark.data
 def test_real_blocks_give_the_rows_of_the_plain_way(data_dir: Path) -> None:
-    """Blocks of mainnet, old and new, in one chunk."""
+    """Old and new mainnet blocks in one chunk give the rows of the plain way."""
     with (data_dir / "mainnet-blocks" / "manifest.csv").open() as lines:
         files = {row["file"]: int(row["height"]) for row in csv.DictReader(lines) if row["height"]}
     files = {name: height for name, height in files.items() if name.endswith(".bin")}

@@ -1,4 +1,4 @@
-"""What coinbases and scripts say, at the edges of the rules."""
+"""Test what is read from coinbases and scripts, at the edges of the rules."""
 
 import pytest
 from bitcoin.core import COutPoint, CScript, CTransaction, CTxIn, CTxOut
@@ -46,7 +46,7 @@ def test_subsidy_halves_every_210000_blocks(height: int, chain: str, subsidy: in
 
 @given(st.integers(0, 2**31 - 1), st.binary(max_size=20))
 def test_the_height_is_read_as_nodes_write_it(height: int, tail: bytes) -> None:
-    """What `CScript() << height` begins with is read back, whatever follows."""
+    """A height written as `CScript() << height` is read back, whatever follows it."""
     assert bip34_height(block(bytes(CScript([height])) + tail)) == height
 
 
@@ -62,7 +62,7 @@ def test_the_height_is_read_as_nodes_write_it(height: int, tail: bytes) -> None:
     ],
 )
 def test_a_coinbase_may_state_no_height(script: bytes, version: int) -> None:
-    """Everything but a height as BIP 34 writes it, in a block of version 2, is none."""
+    """A script in another form than BIP 34 gives, in a block of version 2, states no height."""
     assert bip34_height(block(script, version)) is None
 
 

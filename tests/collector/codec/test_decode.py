@@ -1,4 +1,4 @@
-"""The decoder against python-bitcoinlib, against real blocks, and against bytes that are nothing."""
+"""Test the decoders against python-bitcoinlib, real blocks, and bytes that are nothing."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ WITNESS_STACKS = st.lists(st.binary(max_size=300), max_size=3)
 
 @st.composite
 def transactions(draw: st.DrawFn) -> CTransaction:
-    """Any transaction the format can carry, built by the peer library."""
+    """Draw any transaction that the format can carry, built by the peer library."""
     inputs = draw(
         st.lists(st.tuples(st.binary(min_size=32, max_size=32), U32, SCRIPTS, U32), min_size=1, max_size=4)
     )
@@ -55,7 +55,7 @@ def transactions(draw: st.DrawFn) -> CTransaction:
 
 
 def compare(ours, peer: CTransaction) -> None:  # noqa: ANN001 - either kind of record with these fields
-    """Every field of ours is what the peer says."""
+    """Assert that every field of our record equals that of the peer library."""
     raw = peer.serialize()
     assert ours.txid == peer.GetTxid()
     assert ours.wtxid == hashlib.sha256(hashlib.sha256(raw).digest()).digest()
@@ -82,7 +82,7 @@ def test_transactions_decode_as_the_peer_library_reads_them(peer: CTransaction) 
 
 @given(transactions(), st.data())
 def test_a_transaction_cut_anywhere_is_an_error(peer: CTransaction, data: st.DataObject) -> None:
-    """No prefix of a transaction is one, and neither is a transaction with something behind it."""
+    """A transaction that is cut off, or followed by more bytes, is refused."""
     raw = peer.serialize()
     cut = data.draw(st.integers(0, len(raw) - 1))
 

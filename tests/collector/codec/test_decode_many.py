@@ -1,4 +1,4 @@
-"""Many at once against one by one: the same records, and the same said of what is broken."""
+"""Test that many transactions decoded at once give the records and refusals of one at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ from tests.collector.codec.test_decode import transactions
 
 
 def alone(raw: bytes) -> Transaction | str:
-    """Decode one, or say why not."""
+    """Decode one transaction; return the text of the error if it is refused."""
     try:
         return decode_transaction(raw)
     except DecodeError as error:
@@ -32,12 +32,12 @@ def alone(raw: bytes) -> Transaction | str:
 
 
 def read_alone(raw: bytes) -> Block:
-    """Decode a block and nothing more of it."""
+    """Decode a block with `decode_block`."""
     return parse_block(raw).block
 
 
 def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> Block | str:
-    """Decode a block, or say why not."""
+    """Decode a block; return the text of the error if it is refused."""
     try:
         return decode(raw)
     except DecodeError as error:
@@ -46,7 +46,7 @@ def block_or_reason(decode: Callable[[bytes], Block], raw: bytes) -> Block | str
 
 @st.composite
 def bodies(draw: st.DrawFn) -> list[bytes]:
-    """More bodies than are decoded one by one, some of them with a byte changed, lost or added."""
+    """Draw more transactions than are decoded one by one, some with a byte changed, lost or added."""
     made_few = [each.serialize() for each in draw(st.lists(transactions(), min_size=2, max_size=4))]
     raws = (made_few * (FEW + 1))[: draw(st.integers(FEW + 1, FEW + 4))]
     for at in draw(st.sets(st.integers(0, len(raws) - 1), max_size=2)):
@@ -69,7 +69,7 @@ def test_bodies_decode_together_as_each_alone(raws: list[bytes]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(made.blocks(max_transactions=4), st.data())
 def test_a_block_is_read_as_the_decoder_reads_it(raw: bytes, data: st.DataObject) -> None:
-    """Sound or with a byte changed: the same block, or the same refusal."""
+    """A valid or changed block gives the same record, or the same refusal, both ways."""
     changed = bytearray(raw)
     if data.draw(st.booleans()):
         changed[data.draw(st.integers(80, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
@@ -113,7 +113,7 @@ def test_a_script_of_any_length_leaves_values_where_they_are() -> None:
 
 
 def test_a_body_is_decoded_once_and_a_broken_one_is_told_each_time() -> None:
-    """The second of two that are alike is known already; what cannot be decoded is never known."""
+    """Bytes seen before are not decoded again; bytes that cannot be decoded are reported each time."""
     kept = RecentTransactions()
     raw = made.Transaction((made.TxInput(bytes(range(32)), 0),), (made.TxOutput(5, b"\x51"),)).raw
     broken = raw[:-1]

@@ -1,4 +1,4 @@
-"""Effective feerates: worked examples, and the definition itself as an oracle."""
+"""Test effective feerates by worked examples and by their definition."""
 
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def effective_feerates(
 
 
 def by_definition(vsizes: list[int], fees: list[int], parents: list[list[int]]) -> list[float]:
-    """Take the best ancestor package again and again, looking at everything each time, in exact numbers."""
+    """Take the best ancestor package again and again, over all transactions each time, in exact numbers."""
 
     def package(of: int) -> set[int]:
         return {of}.union(*(package(parent) for parent in parents[of] if parent not in taken))
@@ -48,7 +48,7 @@ def by_definition(vsizes: list[int], fees: list[int], parents: list[list[int]]) 
 
 @st.composite
 def blocks(draw: st.DrawFn) -> tuple[list[int], list[int], list[list[int]]]:
-    """Sizes, fees and parents of up to 12 transactions; few distinct numbers, so that packages tie."""
+    """Draw sizes, fees and parents of up to 12 transactions; few distinct numbers, so that packages tie."""
     count = draw(st.integers(1, 12))
     vsizes = draw(st.lists(st.sampled_from([1, 2, 3, 100, 141]), min_size=count, max_size=count))
     fees = draw(st.lists(st.sampled_from([0, 1, 2, 3, 100, 999]), min_size=count, max_size=count))
@@ -115,7 +115,7 @@ def test_an_unknown_fee_leaves_its_relatives_without_a_rate() -> None:
 
 
 def test_a_long_chain_is_no_trouble() -> None:
-    """A thousand generations, each paying a little less, go one by one at their own rates."""
+    """In a chain of a thousand, each paying a little less, every transaction has its own rate."""
     fees = [10_000 - i for i in range(1000)]
     parents = [[i - 1] if i else [] for i in range(1000)]
     assert effective_feerates([100] * 1000, fees, parents) == [fee / 100 for fee in fees]

@@ -1,4 +1,4 @@
-"""Rows of real blocks, from their bytes to what DuckDB reads, against numbers from elsewhere."""
+"""Test rows of real blocks, from their bytes to what DuckDB reads, against published numbers."""
 
 import csv
 import io
@@ -48,7 +48,7 @@ def block_file(path: Path) -> Iterator[bytes]:
 
 
 def manifest(folder: Path) -> dict[str, dict[str, str]]:
-    """Read the manifest of real blocks by hash."""
+    """Return the manifest of the real blocks by hash."""
     csv.field_size_limit(1 << 20)
     with (folder / "manifest.csv").open(newline="") as file:
         return {row["hash"]: row for row in csv.DictReader(file)}

@@ -1,4 +1,4 @@
-"""The rows of a real node's blocks equal what the node itself says of them, number by number."""
+"""Test that the rows of a real node's blocks equal the node's own numbers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.bitcoind
 
 
 class Said(NamedTuple):
-    """What the node says of one block."""
+    """Holds the node's answers about one block."""
 
     body: ParsedBlock
     verbose: dict[str, Any]  # getblock, verbosity 3
@@ -34,7 +34,7 @@ class Said(NamedTuple):
 
 @pytest.fixture(scope="module")
 def rpc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcClient]:
-    """Ask a node that has played the smoke scenario."""
+    """Return a client of a node that has played the smoke scenario."""
     with RegtestNode(find_bitcoind()) as node:
         run_scenario(load_scenario("smoke"), node, tmp_path_factory.mktemp("smoke"))
         yield node.client()
@@ -42,7 +42,7 @@ def rpc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcClient]:
 
 @pytest.fixture(scope="module")
 def said(rpc: RpcClient) -> list[Said]:
-    """Ask for every block from genesis to the tip."""
+    """Return the answers about every block from genesis to the tip."""
     hashes = rpc.batch([("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)])
     answers = rpc.batch([("getblock", hash_, verbosity) for hash_ in hashes for verbosity in (0, 3)])
     stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
@@ -146,12 +146,12 @@ def test_transactions_decode_alone_as_they_do_in_blocks(said: list[Said]) -> Non
 
 
 def test_heights_are_stated_in_coinbases(said: list[Said]) -> None:
-    """BIP 34 from height 1, where it takes one opcode, to the tip; genesis is older than the rule."""
+    """Every coinbase from height 1 to the tip states its height (BIP 34); genesis states none."""
     assert [bip34_height(one.body.block) for one in said] == [None, *range(1, len(said))]
 
 
 def test_the_rows_survive_parquet(said: list[Said], tmp_path: Path) -> None:
-    """What is read back from the dataset is what the node said."""
+    """Rows read back from the dataset equal the answers of the node."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
     block_rows_, transaction_rows = zip(*map(batches_of, said), strict=True)
     dataset.write(BLOCKS, pa.Table.from_batches(block_rows_), stem="a")

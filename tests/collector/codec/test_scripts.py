@@ -1,4 +1,4 @@
-"""Types of outputs, at the edges of the node's rules."""
+"""Test the types of outputs, at the edges of the node's rules."""
 
 import pytest
 from bitcoin.core import CScript
@@ -58,12 +58,12 @@ def multisig(m: bytes, keys: list[bytes], n: bytes) -> bytes:
     ],
 )
 def test_outputs_have_the_type_the_node_gives_them(script: bytes, expected: str) -> None:
-    """Each rule of the node's solver, and the scripts that just miss it."""
+    """Scripts that match each rule of the node's solver, or just miss it, get the node's type."""
     assert output_types_of([script]) == [expected]
 
 
 @settings(deadline=None)  # the first compiles
 @given(st.binary(max_size=60))
 def test_any_script_has_a_type(script: bytes) -> None:
-    """Hostile scripts are typed, and never an error."""
+    """Every script gets a type, and none raises an error."""
     assert set(output_types_of([script, script + b"\xac", script + b"\xae"])) <= set(OUTPUT_TYPES)

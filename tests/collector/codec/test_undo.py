@@ -1,4 +1,4 @@
-"""Undo data: the node's compressed forms, written here as Bitcoin Core writes them, and read back."""
+"""Test that undo data is read as Bitcoin Core writes it."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from tests.collector.codec.made_undo import compress_amount, compress_script, un
 @settings(deadline=None)  # the first call compiles
 @given(st.integers(0, (1 << 62) - 1), st.binary(max_size=3))
 def test_a_varint_is_read_as_it_was_written(value: int, rest: bytes) -> None:
-    """The number and the position behind it; cut short it is refused."""
+    """A varint gives its number and the position behind it; one that is cut off is refused."""
     written = write_varint(value)
     data = np.frombuffer(written + rest + b"\x00", np.uint8)
 
@@ -41,7 +41,7 @@ CORE_AMOUNTS = {0: 0, 1: 1, 10**6: 0x7, 10**8: 0x9, 50 * 10**8: 0x32, 21 * 10**1
 
 
 def test_varints_and_amounts_are_those_of_the_node() -> None:
-    """Its own examples, read by the backfill and written by these tests' encoder."""
+    """The node's own examples are read and written as it does."""
     for value, written in CORE_VARINTS.items():
         data = np.frombuffer(bytes.fromhex(written), np.uint8)
         assert varint(data, 0, len(data)) == (value, len(data))
@@ -54,21 +54,21 @@ def test_varints_and_amounts_are_those_of_the_node() -> None:
 @settings(deadline=None)  # the first call compiles
 @given(st.integers(0, MAX_MONEY_SAT) | st.integers(0, 21_000_000).map(lambda coins: coins * 10**8))
 def test_an_amount_survives_compression(value_sat: int) -> None:
-    """Any amount there can be, round ones among them."""
+    """Every possible amount is the same after compression and back."""
     assert decompress_amount(compress_amount(value_sat)) == value_sat
 
 
 @settings(deadline=None)  # the first call compiles
 @given(st.integers(compress_amount(MAX_MONEY_SAT) + 1, (1 << 62) - 1))
 def test_no_amount_is_more_than_there_can_be(compressed: int) -> None:
-    """Garbage gives no amount, or one that can be."""
+    """Random bytes give no amount, or one of at most 21 million coins."""
     assert decompress_amount(compressed) <= MAX_MONEY_SAT
 
 
 @settings(deadline=None)  # the first call compiles
 @given(made.mutated_scripts() | st.binary(max_size=300))
 def test_a_compressed_script_is_stepped_over(script: bytes) -> None:
-    """Whichever of the seven forms it has."""
+    """Each of the seven compressed forms of a script is skipped by its length."""
     written = compress_script(script)
     data = np.frombuffer(written + b"\x00", np.uint8)
 
@@ -96,7 +96,7 @@ def test_values_are_those_that_were_spent(raw: bytes, data: st.DataObject) -> No
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_undo_data_that_do_not_fit_give_no_values(data: st.DataObject) -> None:
-    """Cut off, too long or of another block: nothing is known, and nothing breaks."""
+    """Undo data that is cut off, too long or of another block gives no values and raises no error."""
     spends = [made.TxInput(bytes([i]) * 32, 0) for i in range(3)]
     body = [made.Transaction((spend,), (made.TxOutput(5, b"\x51"),)) for spend in spends]
     raw = made.solved_block(body, height=9)

@@ -1,4 +1,4 @@
-"""Each verdict from a block that earns it, and real blocks of several chains."""
+"""Test each verdict on a block that deserves it, and on real blocks of several chains."""
 
 import hashlib
 import struct
@@ -15,12 +15,12 @@ REGTEST_BITS = 0x207FFFFF
 
 
 def sha256d(data: bytes) -> bytes:
-    """Hash twice."""
+    """Return the double SHA-256 of some bytes."""
     return hashlib.sha256(hashlib.sha256(data).digest()).digest()
 
 
 def merkle(hashes: list[bytes]) -> bytes:
-    """Fold hashes into a root, as the protocol's documentation describes it."""
+    """Return the merkle root of hashes, as the protocol documentation computes it."""
     while len(hashes) > 1:
         hashes = hashes + hashes[-1:] * (len(hashes) % 2)
         hashes = [sha256d(left + right) for left, right in zip(hashes[::2], hashes[1::2], strict=True)]
@@ -79,14 +79,14 @@ WITNESS = committed(b"\7" * 32, [payment(1, [b"w"]), payment(2)])
 
 @pytest.mark.parametrize("transactions", [[coinbase()], PLAIN, WITNESS, committed(bytes(32), [])])
 def test_a_sound_block_is_valid(transactions: list[bytes]) -> None:
-    """With and without witness data, also with a commitment to none."""
+    """Blocks with and without witness data are valid, also with a commitment to none."""
     block = mined(transactions)
     assert verify_block(block, "regtest") == "valid"
     assert verify_block(block, "regtest", [sha256d(stripped(raw)) for raw in transactions]) == "valid"
 
 
 def test_a_hash_above_the_target_is_no_work() -> None:
-    """The header's own target must be met."""
+    """A hash above the header's own target is refused."""
     assert verify_block(mined(PLAIN, with_work=False), "regtest") == "bad_proof_of_work"
 
 
@@ -97,13 +97,13 @@ def test_an_impossible_target_is_no_work(bits: int) -> None:
 
 
 def test_a_target_of_an_easier_chain_is_no_work() -> None:
-    """A regtest block is worth nothing on any other chain."""
+    """A block of regtest has too little work for any other chain."""
     for chain in ("main", "test", "testnet4", "signet"):
         assert verify_block(mined(PLAIN), chain) == "bad_proof_of_work"
 
 
 def test_a_header_that_commits_to_other_transactions_is_noticed() -> None:
-    """A body under a header that is not its own has another merkle root."""
+    """Transactions under the header of another block have another merkle root."""
     header = mined([coinbase(), payment(3)])
     forged = replace(mined(PLAIN), header=header.header, block_hash=header.block_hash)
     assert verify_block(forged, "regtest") == "bad_merkle_root"
@@ -127,7 +127,7 @@ def test_a_repeated_leaf_is_a_mutation() -> None:
     ],
 )
 def test_a_commitment_that_does_not_hold_is_noticed(transactions: list[bytes]) -> None:
-    """Missing, wrong and unprovable commitments are one verdict."""
+    """A missing, a wrong and an unprovable commitment lead to the same verdict."""
     assert verify_block(mined(transactions), "regtest") == "bad_witness_commitment"
 
 
@@ -146,7 +146,7 @@ def test_commitments_mean_nothing_before_their_time() -> None:
 
 
 def test_txids_that_the_node_does_not_name_are_noticed() -> None:
-    """Another txid, another order and a missing one each fail."""
+    """A wrong txid, another order and a missing txid are each noticed."""
     block = mined(PLAIN)
     txids = [one.txid for one in block.transactions]
     for wrong in (txids[::-1], txids[:-1], [*txids[:-1], bytes(32)]):
