@@ -19,7 +19,7 @@ from collector.compaction.cli import compact_dataset, mend_dataset
 from collector.dataset.chains import Chain
 from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
 from collector.errors import CollectorError, NodeUnavailable
-from collector.external.cli import import_external
+from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
 from collector.log import configure_logging, printable
 from collector.status.cli import show_status
@@ -188,6 +188,7 @@ def demo(
 
 app.command()(backfill)
 app.command("import")(import_external)
+app.command("export")(export_lists)
 app.command()(fetch)
 app.command("compact")(compact_dataset)
 app.command("mend")(mend_dataset)

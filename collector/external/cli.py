@@ -1,6 +1,7 @@
-"""The command `pool-collector import`."""
+"""The commands `pool-collector import` and `pool-collector export`."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,13 @@ FirstHeightOption = Annotated[
     int | None, typer.Option(min=0, help="Height of the first header of a file of headers.")
 ]
 DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")]
+
+
+class ExportKind(StrEnum):
+    """Lists what can be written for others."""
+
+    ARRIVALS = "arrivals"
+    STALE_BLOCKS = "stale-blocks"
 
 
 def import_external(  # noqa: PLR0917 - typer passes every option by name
@@ -79,6 +87,28 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
         ]
     # Only now: if a file is refused, none leaves anything behind.
     _store(Dataset.open(settings.dataset, settings.chain, create=True), paths, files)
+
+
+def export_lists(  # noqa: PLR0917 - typer passes every option by name
+    kind: Annotated[ExportKind, typer.Argument(help="What to write.")],
+    node: Annotated[str, typer.Option(help="Name of the node that saw it.")],
+    out: Annotated[Path, typer.Option(help="File to write; an earlier one is replaced.")],
+    dataset: DatasetOption = None,
+    chain: Annotated[str | None, typer.Option(help="Chain of the blocks; main unless set.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+) -> None:
+    """Write block arrivals or stale blocks of a node as bitcoin-data publishes them (CSV)."""
+    from collector.config import load_settings
+    from collector.dataset.open import Dataset
+    from collector.external.exports import arrival_lines, stale_lines, write_lines
+
+    settings = load_settings(config, dataset=dataset, chain=chain)
+    found = Dataset.open(settings.dataset, settings.chain)
+    is_stale = kind is ExportKind.STALE_BLOCKS
+    lines = stale_lines(found, node) if is_stale else arrival_lines(found, node)
+    write_lines(out, lines)
+    n_rows = len(lines) - is_stale
+    print(f"{out}: {n_rows:,} {'stale blocks' if is_stale else 'arrivals'} of {node}")
 
 
 def _refuse_missing(
