@@ -2,11 +2,11 @@
 summary = "How two clocks that saw the same blocks differ: our own, or imported lists of arrivals."
 method = """
 Every two clocks that have at least one block in common, by hash, without blocks that either fetched after a pause
-(arrival_stamps). lag_s is the stamp of the second clock minus that of
-the first. It holds the difference of two clocks and of two ways through the network, which nothing here can tell apart:
-a median far from 0 means a clock that is off or a node that hears late. If either list has whole seconds
-(is_whole_seconds), a lag is off by up to one second, and the counts of first and of equal stamps say no more than that.
-The median has the interval of order statistics (median_interval), which assumes independent blocks.
+(arrival_stamps). lag_s is the stamp of the second clock minus that of the first. It holds the difference of two clocks
+and of two ways through the network, which nothing here can tell apart: a median far from 0 means a clock that is off or
+a node that hears late. If either list has whole seconds (is_whole_seconds), a lag is off by up to one second, and the
+counts of first and of equal stamps say no more than that. The median has the interval of order statistics
+(median_interval), which assumes independent blocks.
 """
 grain = ["clock", "other_clock"]
 [columns]

@@ -1,12 +1,13 @@
 /*
 summary = "How far the header times of each pool are from the arrival of its blocks, by each clock."
 method = """
-Stamps of arrival_stamps, without blocks that were fetched after a pause. header_lag_s is the time in a block's header minus its arrival, by our own clock or by an imported list. Miners set the
-header time when they begin a template, and may set it forward or back: consensus allows it between the median of the
-eleven blocks before and two hours ahead of a node's clock. So the lag is mostly negative; its size is the age of the
-template, the way to the observer and the clocks of both, which nothing here can tell apart. Header times are whole
-seconds, and so are the stamps of most lists: a lag is off by up to two seconds. Blocks whose pool no rule names count
-as 'unknown'; 'all' has every block. The median has the interval of order statistics (median_interval).
+Stamps of arrival_stamps, without blocks that were fetched after a pause. header_lag_s is the time in a block's header
+minus its arrival, by our own clock or by an imported list. Miners set the header time when they begin a template, and
+may set it forward or back: consensus allows it between the median of the eleven blocks before and two hours ahead of a
+node's clock. So the lag is mostly negative; its size is the age of the template, the way to the observer and the clocks
+of both, which nothing here can tell apart. Header times are whole seconds, and so are the stamps of most lists: a lag
+is off by up to two seconds. Blocks whose pool no rule names count as 'unknown'; 'all' has every block. The median has
+the interval of order statistics (median_interval).
 """
 grain = ["clock", "pool"]
 [columns]
