@@ -68,14 +68,19 @@ def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_pat
             metrics=metrics,
             steps=StepDetector(500_000, clock),
         )
+
+        def n_rows() -> float:
+            labels = {"table": "mempool_txs"}
+            return metrics.registry.get_sample_value("pool_collector_rows_total", labels) or 0.0
+
         running = threading.Thread(target=session.run, args=(facts, source, stop))
         running.start()
-        for set_by_s in (0, 3600, -60):
+        for n_sent, set_by_s in ((5, 0), (10, 3600), (15, -60)):
             clock.set_by_s = set_by_s
             time.sleep(0.6)
             wait_until(lambda: any(state.in_step for state in metrics.states().values()))
             send(node.client(), wallet, 5)
-            time.sleep(0.5)
+            wait_until(lambda n_sent=n_sent: n_rows() == n_sent)
         stop.set()
         running.join()
     rows = read(dataset.root)

@@ -43,7 +43,7 @@ def test_a_saved_mempool_is_not_pushed(tmp_path: Path) -> None:
         try:
             with collecting(settings_for(tmp_path / "dataset", loading=loading, other=other)) as logs:
                 wait_for_log(logs, "session.started", node="other")
-                time.sleep(1)
+                wait_for_log(logs, "node.away", node="loading")  # it waits for the mempool of that node
                 pipe.write_bytes(b"")
                 wait_until(lambda: loading.client().call("getmempoolinfo")["loaded"])
                 wait_for_log(logs, "mempool.in_step", node="loading")
