@@ -46,7 +46,7 @@ ROOMS = {
     "collector.journal collector.blocks collector.mempool collector.monitor collector.compaction "
     "gpuhash.core",
     "collector.backfill": "collector.base collector.dataset collector.codec collector.node "
-    "collector.journal gpuhash.core",
+    "collector.journal collector.compaction gpuhash.core",
     "collector.check": "collector.base collector.dataset collector.codec collector.journal gpuhash.core",
     "collector.status": "collector.base collector.dataset collector.journal collector.check",
     "collector.external": "collector.base collector.dataset gpuhash.core",

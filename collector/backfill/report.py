@@ -35,6 +35,9 @@ class Report:
     n_wanted: int = 0
     n_present_before: int = 0
     n_left_to_collector: int = 0  # above the height at which a running collector began
+    n_lacked_fees: int = 0  # stored blocks that lacked fees, and whose fees this run looked for
+    n_fees_filled: int = 0  # of them
+    fees_problem: str = ""  # why the fees could not be filled
     missing_heights: list[tuple[int, int]] = field(default_factory=list)
     unknown_to_node: list[str] = field(default_factory=list)  # on our active branch, not on the node's
     scan_s: float = 0.0
@@ -107,6 +110,12 @@ class Report:
             (len(self.unknown_to_node), "blocks that the chain of the node lacks"),
         ):
             lines += [f"{count:,} {text}"] if count else []
+        if self.n_lacked_fees:
+            lines.append(
+                f"filled the fees of {self.n_fees_filled:,} of {self.n_lacked_fees:,} stored blocks without"
+            )
+        if self.fees_problem:
+            lines.append(f"fees of stored blocks were not filled: {self.fees_problem}")
         if result.unavailable:
             heights = _spans(_runs(int(each.partition(":")[0]) for each in result.unavailable))
             lines.append(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from collector.backfill.blockfiles import BlockFolder, Debris
 from collector.backfill.catalogue import Catalogue, read_catalogue
 from collector.backfill.file_work import FileWork, copy_units, cut_units, debris_ref
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
+from collector.backfill.late_fees import Store, blocks_without_fees, fill_fees
 from collector.backfill.node_work import (
     MOST_LISTED,
     NodeWork,
@@ -30,6 +32,7 @@ from collector.codec.chunk import RejectedBlock
 from collector.codec.verify import backend_name
 from collector.dataset.open import Dataset
 from collector.dataset.schema import hash_hex
+from collector.errors import DatasetError
 from collector.journal.present_blocks import (
     PresentBlocks,
     remove_orphaned_transactions,
@@ -65,6 +68,13 @@ def from_files(
         _describe(catalogue, wanted, selection, report)
         missing = [int(i) for i in wanted if catalogue.hashes[i].tobytes() not in present]
         report.n_present_before = len(wanted) - len(missing)
+        lacking = blocks_without_fees(dataset)
+        late = [
+            int(i)
+            for i in wanted
+            if catalogue.hashes[i].tobytes() in lacking
+            and (access is not None or int(catalogue.files[i]) in folder.numbers["rev"])
+        ]
         if access is not None:
             _compare_with_node(catalogue, access, report)
         rejects = Rejects(dataset)
@@ -81,6 +91,14 @@ def from_files(
         broken = {each.ref.block_hash for each in report.result.rejected}
         again = [i for i in missing if catalogue.hashes[i].tobytes() in broken and i in catalogue.copies]
         _collect_results(pool.run(work, copy_units(catalogue, folder, again)), rejects, report, progress)
+        _fill_late_fees(
+            dataset,
+            len(late),
+            lambda told: pool.run(
+                replace(work, dataset_root=told.root), cut_units(catalogue, folder, late, workers)
+            ),
+            report,
+        )
         report.work_s = time.monotonic() - begun_s
     return report
 
@@ -107,6 +125,8 @@ def from_node(
         ours = [task for task in tasks if collector_height is None or task.height <= collector_height]
         report.n_left_to_collector = len(tasks) - len(ours)
         todo = [task for task in ours if task.block_hash not in present]
+        lacking = blocks_without_fees(dataset)
+        late = [task for task in ours if task.block_hash in lacking]
         report.n_present_before = len(ours) - len(todo)
         rejects = Rejects(dataset)
         pool.wait_until_ready()
@@ -115,8 +135,24 @@ def from_node(
         progress.begin(len(todo), unit="blocks")
         work = NodeWork(access, dataset.root, dataset.chain)
         _collect_results(pool.run(work, cut_node_units(todo)), rejects, report, progress)
+        _fill_late_fees(
+            dataset,
+            len(late),
+            lambda told: pool.run(replace(work, dataset_root=told.root), cut_node_units(late)),
+            report,
+        )
         report.work_s = time.monotonic() - begun_s
     return report
+
+
+def _fill_late_fees(dataset: Dataset, n_lacking: int, store: Store, report: Report) -> None:
+    """Fill the fees of stored blocks that lack them; note in the report how many, or why it failed."""
+    report.n_lacked_fees = n_lacking
+    if n_lacking:
+        try:
+            report.n_fees_filled = fill_fees(dataset, store)
+        except DatasetError as error:
+            report.fees_problem = str(error)
 
 
 def _collect_results(

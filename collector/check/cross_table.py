@@ -177,6 +177,32 @@ def check_fees(view: DatasetView) -> CheckResult:
     return result
 
 
+def check_block_fees(view: DatasetView) -> CheckResult:
+    """Name the heights of blocks whose fees are null; a later backfill fills them."""
+    result = CheckResult("block_fees", "the fees of every block are there")
+    result.n_rows = view.count("FROM blocks")
+    # A block without transactions but its coinbase has no fees to learn: it does not end a range.
+    query = """
+        SELECT min(height), max(height), count(*) FROM (
+            SELECT height, is_lacking, row_number() OVER (ORDER BY height)
+                - row_number() OVER (PARTITION BY is_lacking ORDER BY height) AS run
+            FROM (
+                SELECT height, bool_or(fees_sat IS NULL) AS is_lacking FROM all_blocks
+                WHERE fees_sat IS NULL OR n_tx > 1 GROUP BY height
+            )
+        ) WHERE is_lacking GROUP BY run ORDER BY 1
+    """
+    for first, last, n_blocks in view.rows(query):
+        where = f"height {first}" if first == last else f"heights {first} to {last}"
+        result.note(
+            f"fees are unknown at {where}",
+            f"{backfill_command(view, first, last)}; or, where the node's rev files have its undo data, with "
+            "--blocks-dir FOLDER in place of --node",
+            n_blocks,
+        )
+    return result
+
+
 def check_sources(view: DatasetView) -> CheckResult:
     """Compare the number of imported rows with the number that `external_sources` records."""
     result = CheckResult("sources", "imported rows have their source, and none is missing")

@@ -7,6 +7,7 @@ from typing import Final
 
 from collector.check.chain import check_arrivals, check_heights, check_parents, check_verdicts
 from collector.check.cross_table import (
+    check_block_fees,
     check_copies,
     check_fees,
     check_sessions,
@@ -40,6 +41,7 @@ CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
     check_templates,
     check_copies,
     check_fees,
+    check_block_fees,
     check_sources,
     check_intervals,
     check_messages,

@@ -46,6 +46,11 @@ class Replacements:
         self._retired: deque[tuple[float, Path]] = deque()  # old folders, and when they left their place
 
     @property
+    def work(self) -> Path:
+        """Return the folder in which new folders are built; the next run removes what is left in it."""
+        return self._work
+
+    @property
     def spill(self) -> Path:
         """Return the folder for what a query cannot keep in memory."""
         return self._work / "spill"

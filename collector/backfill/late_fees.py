@@ -1,0 +1,109 @@
+"""Fill the fees of stored blocks that lack them, once undo data or a node can tell them.
+
+The blocks are read again from the files or the node, checked like any other, and written into a dataset of
+their own beside the real one. From there every null of their stored rows is filled; no other value changes.
+Each partition is replaced as compaction replaces it, so a reader sees the old rows or the new ones, and a
+kill at any moment loses only work. Transactions are filled before blocks: a block whose fees are known has
+transactions whose fees are known.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector.backfill.store import WorkResult
+from collector.compaction.merge import merge
+from collector.compaction.replacement import Replacements, open_replacements, sealed_files
+from collector.dataset.footer import UNREADABLE
+from collector.dataset.open import Dataset
+from collector.dataset.query import contract_rows, query_engine
+from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, TRANSACTIONS, Table
+from collector.errors import DatasetError
+
+SPAN: Final = re.compile(r"height[a-z_]*=(\d+)-\d+")
+Store = Callable[[Dataset], Iterable[WorkResult]]  # writes blocks with their fees into a dataset
+
+
+def blocks_without_fees(dataset: Dataset) -> set[bytes]:
+    """Return the hashes of the stored blocks of which some fee is null; raise DatasetError for a bad file."""
+    found: set[bytes] = set()
+    with dataset.read_lock():
+        for path in dataset.paths(BLOCKS):
+            try:
+                rows = pq.ParquetFile(path).read(columns=["block_hash", "fees_sat"])
+            except UNREADABLE as error:
+                raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
+            found.update(rows.filter(pc.is_null(rows["fees_sat"]))["block_hash"].to_pylist())
+    return found
+
+
+def fill_fees(dataset: Dataset, store: Store) -> int:
+    """Let `store` write blocks with their fees, fill the nulls of their rows, and return how many got fees.
+
+    Raises DatasetError while a compaction is running; what is filled by then stays.
+    """
+    with (
+        open_replacements(dataset) as replacements,
+        query_engine(replacements.spill) as connection,
+        tempfile.TemporaryDirectory(prefix="fees-", dir=replacements.work) as folder,
+    ):
+        told = Dataset.open(Path(folder), dataset.chain, create=True)
+        for _ in store(told):
+            pass
+        rows = told.read(BLOCKS).select(["height", "fees_sat"])
+        heights = rows.filter(pc.is_valid(rows["fees_sat"]))["height"].to_pylist()
+        spans = {height // HEIGHT_SPAN * HEIGHT_SPAN for height in heights}
+        filler = _Filler(dataset, told, connection, replacements)
+        for table in (TRANSACTIONS, BLOCKS):
+            for partition in _partitions(dataset, table, spans):
+                filler.fill(table, partition)
+    return len(heights)
+
+
+def _partitions(dataset: Dataset, table: Table, spans: set[int]) -> list[Path]:
+    """Return the folders of `table` whose first height is in `spans`."""
+    folders = (path for path in (dataset.folder / table.name).glob("*") if path.is_dir())
+    return sorted(path for path in folders if (match := SPAN.fullmatch(path.name)) and int(match[1]) in spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filler:
+    """Fills the nulls of a dataset's rows from those of the dataset `told`."""
+
+    dataset: Dataset
+    told: Dataset
+    connection: duckdb.DuckDBPyConnection
+    replacements: Replacements
+
+    def fill(self, table: Table, folder: Path) -> None:
+        """Replace those files of a folder that have rows which `told` has too."""
+        theirs = contract_rows(table, self.told.paths(table))
+        keys = ", ".join(table.grain)
+        sources = []
+        for path in sealed_files(self.dataset, folder):
+            query = f"SELECT count(*) FROM {contract_rows(table, [path])} SEMI JOIN {theirs} USING ({keys})"  # noqa: S608 - names are the contract's
+            ((n_rows,),) = self.connection.execute(query).fetchall()
+            if n_rows:
+                sources.append(path)
+        if not sources:
+            return
+        filled = ", ".join(
+            f"coalesce(e.{column.name}, f.{column.name}) AS {column.name}"
+            for column in table.columns
+            if column.nullable
+        )
+        rows = f"""(
+            SELECT e.* REPLACE ({filled})
+            FROM {contract_rows(table, sources)} e LEFT JOIN {theirs} f USING ({keys})
+        )"""  # noqa: S608 - names are the contract's
+        self.replacements.replace(
+            folder, sources, "fees", lambda target: merge(self.connection, table, sources, target, rows=rows)
+        )
+        self.replacements.remove_retired()
