@@ -83,7 +83,7 @@ class _Collector:
         _write(settings, _settings(nodes, out / DATASET))
         with self._log.open("wb") as log_file:
             self._process = subprocess.Popen(  # noqa: S603 - our own program and arguments, no shell
-                [sys.executable, "-m", "collector", "run", "--config", str(settings)],
+                [sys.executable, "-P", "-m", "collector", "run", "--config", str(settings)],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,
@@ -149,7 +149,7 @@ def _import_third_parties(scenario: Scenario, out: Path) -> None:
         }
         options = [word for name, value in origin.items() for word in (f"--{name}", value)]
         answer = subprocess.run(  # noqa: S603 - our own program and arguments, no shell
-            [sys.executable, "-m", "collector", "import", kind, str(file), *options],
+            [sys.executable, "-P", "-m", "collector", "import", kind, str(file), *options],
             capture_output=True,
             text=True,
             check=False,

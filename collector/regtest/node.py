@@ -238,7 +238,7 @@ class RegtestNode:
         self.datadir.mkdir(parents=True, exist_ok=True)
         self.cookie_path.unlink(missing_ok=True)
         command = [str(self.bitcoind.path), *self._arguments()]
-        leash = [sys.executable, "-S", "-E", "-c", LEASH, str(os.getpid())]
+        leash = [sys.executable, "-P", "-S", "-E", "-c", LEASH, str(os.getpid())]
         messages = self.datadir / "bitcoind.stderr"
         with messages.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
