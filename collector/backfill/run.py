@@ -54,8 +54,7 @@ def from_files(
 ) -> Report:
     """Write those selected blocks of a folder that the dataset lacks; return a report.
 
-    If access to a node is given, the node is asked whether it has the same chain, and for the fees of blocks
-    without undo data.
+    With `access`, a node is asked whether it has the same chain, and for fees that no undo data tells.
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
     with dataset.backfill_lock(), open_pool(workers) as pool:
@@ -68,13 +67,7 @@ def from_files(
         _describe(catalogue, wanted, selection, report)
         missing = [int(i) for i in wanted if catalogue.hashes[i].tobytes() not in present]
         report.n_present_before = len(wanted) - len(missing)
-        lacking = blocks_without_fees(dataset)
-        late = [
-            int(i)
-            for i in wanted
-            if catalogue.hashes[i].tobytes() in lacking
-            and (access is not None or int(catalogue.files[i]) in folder.numbers["rev"])
-        ]
+        late = _positions_without_fees(catalogue, folder, dataset, wanted, is_node_asked=access is not None)
         if access is not None:
             _compare_with_node(catalogue, access, report)
         rejects = Rejects(dataset)
@@ -91,12 +84,11 @@ def from_files(
         broken = {each.ref.block_hash for each in report.result.rejected}
         again = [i for i in missing if catalogue.hashes[i].tobytes() in broken and i in catalogue.copies]
         _collect_results(pool.run(work, copy_units(catalogue, folder, again)), rejects, report, progress)
+        late_units = cut_units(catalogue, folder, late, workers)
         _fill_late_fees(
             dataset,
             len(late),
-            lambda told: pool.run(
-                replace(work, dataset_root=told.root), cut_units(catalogue, folder, late, workers)
-            ),
+            lambda told: pool.run(replace(work, dataset_root=told.root), late_units),
             report,
         )
         report.work_s = time.monotonic() - begun_s
@@ -143,6 +135,19 @@ def from_node(
         )
         report.work_s = time.monotonic() - begun_s
     return report
+
+
+def _positions_without_fees(
+    catalogue: Catalogue, folder: BlockFolder, dataset: Dataset, wanted: Integers, *, is_node_asked: bool
+) -> list[int]:
+    """Return the positions of the wanted blocks that are stored without fees, where fees can be had now."""
+    lacking = blocks_without_fees(dataset)
+    return [
+        int(i)
+        for i in wanted
+        if catalogue.hashes[i].tobytes() in lacking
+        and (is_node_asked or int(catalogue.files[i]) in folder.numbers["rev"])
+    ]
 
 
 def _fill_late_fees(dataset: Dataset, n_lacking: int, store: Store, report: Report) -> None:
