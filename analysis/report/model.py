@@ -48,6 +48,7 @@ class TableRow:
 class Table:
     """Holds a table with a caption. The page shows the first `n_shown` rows, and the others when asked.
 
+    The first table of a section is open. One with `is_folded` is only first if all are.
     `records` are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has.
     `mart` is empty for a table that is not made from one mart.
     """
@@ -190,8 +191,9 @@ class Section:
 
     @property
     def tables(self) -> list[Table | DefinitionList]:
-        """Return the tables and lists of the section in their order."""
-        return [part for part in self.parts if not isinstance(part, Figure)]
+        """Return the tables and lists of the section, those first that should not be folded."""
+        found = [part for part in self.parts if not isinstance(part, Figure)]
+        return sorted(found, key=lambda part: isinstance(part, Table) and part.is_folded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.report.model import Table
 from tests.analysis.report import report_marts
 from tests.analysis.report.chromium import Tab, browser
 
@@ -104,6 +105,18 @@ def test_a_printed_page_has_no_contents_list_and_no_links_to_files(tab: Tab, fil
         return [shown(document.querySelector('nav')), shown(document.querySelector('.download'))];
     """
     assert tab.show(filled_page, width_px=1280, medium="print").run(script) == [False, False]
+
+
+def test_a_long_table_shows_its_first_rows_and_the_others_when_asked_or_printed(
+    tab: Tab, filled_page: Path
+) -> None:
+    """Of a long table six rows are seen; a click on the line beneath it, or printing, shows all."""
+    rows = "return [...document.querySelectorAll('#share-table tbody tr')].filter(r => r.offsetHeight).length"
+
+    assert tab.show(filled_page, width_px=1280).run(rows) == Table.n_shown == 6
+    tab.click("#share .first details.more summary")
+    assert tab.run(rows) == 8
+    assert tab.show(filled_page, width_px=1280, medium="print").run(rows) == 8
 
 
 def test_dark_mode_changes_paper_and_charts(tab: Tab, filled_page: Path) -> None:
