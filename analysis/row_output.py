@@ -18,8 +18,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from collector.dataset.schema import hash_hex
-
 HASH_BYTES: Final = 32
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 ENDLESS_WIDTH: Final = 100_000
@@ -38,6 +36,8 @@ def plain(value: Any) -> Any:
     """Convert a value from DuckDB into one that JSON has: hashes in display order, times in ISO 8601."""
     match value:
         case bytes():
+            from collector.dataset.schema import hash_hex  # noqa: PLC0415 - loads pyarrow; a list needs no hash
+
             shown: Any = hash_hex(value) if len(value) == HASH_BYTES else value.hex()
         case dt.datetime():
             shown = value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")

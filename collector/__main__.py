@@ -60,9 +60,11 @@ def main() -> None:
     except (MemoryError, ImportError) as error:
         if signals.status is None:
             _end(1, f"error: {_explain(error)}")
-    except BaseException:
+    except BaseException as error:
         if signals.status is None:
             raise
+        if type(error).__name__ == "Stopped":  # of collector.errors, which may not be loaded
+            _end(INTERRUPTED, str(error))
     if signals.status == INTERRUPTED:
         _end(INTERRUPTED, "stopped by Ctrl-C")
     if signals.status == TERMINATED:

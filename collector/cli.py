@@ -18,7 +18,7 @@ from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset, mend_dataset
 from collector.dataset.chains import Chain
 from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
-from collector.errors import CollectorError, NodeUnavailable
+from collector.errors import CollectorError, NodeUnavailable, Stopped
 from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
 from collector.log import configure_logging, printable
@@ -197,12 +197,17 @@ app.command("status")(show_status)
 
 
 def main() -> None:
-    """Run the command `pool-collector`; print errors raised on purpose without a traceback."""
+    """Run the command `pool-collector`; print errors raised on purpose without a traceback.
+
+    Raises Stopped after Ctrl-C in a command that has more to say than that it was stopped.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
     try:
         app(prog_name="pool-collector")
+    except Stopped:
+        raise  # the caller, which also stops what still loads, prints the only line
     except CollectorError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

@@ -14,7 +14,8 @@ CollectorError
 │   └── NotWritable         nothing can be written now; the data is kept and can be written later
 ├── FetchError          data of others cannot be downloaded, or is not what its list says
 │   └── ServerUnavailable   a server may answer later; only after this error a download is tried again
-└── RegtestError        there is no bitcoind, or a scenario is wrong
+├── RegtestError        there is no bitcoind, or a scenario is wrong
+└── Stopped             the user pressed Ctrl-C; the text says what stays
 """
 
 import errno
@@ -93,3 +94,7 @@ class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not 
 
 class RegtestError(CollectorError):
     """There is no bitcoind, or a scenario is wrong."""
+
+
+class Stopped(CollectorError):  # noqa: N818 - what the user did, not a mistake
+    """The user pressed Ctrl-C, and the text says what stays. The command line ends with status 130."""

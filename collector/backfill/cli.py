@@ -16,7 +16,7 @@ import typer
 
 from collector.dataset.chains import CHAINS
 from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
-from collector.errors import SettingsError
+from collector.errors import SettingsError, Stopped
 from collector.log import configure_logging
 
 if TYPE_CHECKING:
@@ -103,12 +103,11 @@ def _refuse_report(report: Path | None) -> None:
 
 @contextmanager
 def _ctrl_c_in_one_line() -> Iterator[None]:
-    """End the command with one line of text and status 130 when the user presses Ctrl-C."""
+    """Raise Stopped, with what the user wants to know then, when the user presses Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
-        print("stopped; the blocks written so far stay: run the same command to go on", file=sys.stderr)
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise Stopped("stopped; the blocks written so far stay: run the same command to go on") from None
 
 
 @_ctrl_c_in_one_line()

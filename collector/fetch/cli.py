@@ -3,7 +3,6 @@
 import datetime as dt
 import difflib
 import json
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from collector.errors import FetchError, SettingsError
+from collector.errors import FetchError, SettingsError, Stopped
 from collector.log import printable
 
 if TYPE_CHECKING:
@@ -89,12 +88,11 @@ def _tell(outcomes: "Sequence[Outcome]", *, is_history: bool) -> None:
 
 @contextmanager
 def _ctrl_c_in_one_line() -> Iterator[None]:
-    """End the command with one line of text and status 130 when the user presses Ctrl-C."""
+    """Raise Stopped, with what the user wants to know then, when the user presses Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
-        print("stopped; what has arrived stays: run the same command to go on", file=sys.stderr)
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise Stopped("stopped; what has arrived stays: run the same command to go on") from None
 
 
 def _chosen(known: "Mapping[str, DataSet]", names: list[str], *, is_history: bool) -> "list[DataSet]":

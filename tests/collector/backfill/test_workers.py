@@ -15,7 +15,7 @@ from tests.collector.backfill.made_files import write_files
 from tests.collector.codec.made_blocks import solved_block
 
 PROGRAM = """
-from collector.cli import main
+from collector.__main__ import main
 
 if __name__ == "__main__":
     main()
