@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")
 # Files that take longest, each run by one process: what begins last decides when the suite ends.
-FIRST = ("test_demo.py", "test_losses.py", "test_kill_steps.py")
+FIRST = ("test_demo.py", "test_benchmarks.py", "test_losses.py", "test_kill_steps.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
