@@ -1,14 +1,20 @@
 """Writes the sentence under each figure on its basis: which blocks, and how much of the time was observed."""
 
 from analysis.report.data import Marts
-from analysis.report.text import count, duration, percent, plural
+from analysis.report.text import count, duration, listed, percent, plural, printable
 
 
 def on_blocks(marts: Marts) -> str:
     """Write the sentence under a figure made from blocks alone: their number and their range of heights."""
     window = marts.window
     heights = f"heights {count(window['first_height'])} to {count(window['last_height'])}"
-    return f"{plural(window['n_blocks'], 'block')} of the active chain, {heights}."
+    return f"{plural(window['n_blocks'], 'block')} of the active chain, {heights}. {by_whom(marts)}".strip()
+
+
+def by_whom(marts: Marts) -> str:
+    """Say in a few words whose word the blocks are, if several sources tell of them; else return no text."""
+    told = sorted({source for row in marts.rows("pool_share_window") for source in row["told_by"] or ()})
+    return f"Told by {listed([printable(source) for source in told])}." if len(told) > 1 else ""
 
 
 def on_arrivals(marts: Marts) -> str:

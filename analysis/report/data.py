@@ -183,6 +183,7 @@ class Marts:
             row
             for row in self.tables[name]
             if row["period_kind"] == "epoch"
+            and int(row["period"]) in self.epochs  # an epoch without a known time has no place on the axis
             and row.get("block_count", row.get("n_blocks")) >= MIN_EPOCH_BLOCKS
         ]
         return [(self.epochs[int(row["period"])], row) for row in epochs]

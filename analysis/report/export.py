@@ -200,12 +200,26 @@ def _key(root: ET.Element, entry: LegendKey, left: float, top: float) -> None:
         circle = {"cx": f"{left + 12:g}", "cy": middle, "r": "5", "fill": fill}
         ET.SubElement(root, "circle", circle | {"stroke": entry.colour, "stroke-width": "2"})
         return
+    if entry.shape in {"hatch", "frame"}:
+        _framed_key(root, entry, left, top)
+        return
     ends = {"x1": f"{left:g}", "x2": f"{left + 24:g}", "y1": middle, "y2": middle, "stroke": entry.colour}
     line = ET.SubElement(root, "line", ends | {"stroke-width": "10" if entry.shape == "bar" else "3"})
     if entry.shape == "dashed":
         line.set("stroke-dasharray", "6 4")
     if entry.shape == "dotted":
         line.set("stroke-dasharray", "2 3")
+
+
+def _framed_key(root: ET.Element, entry: LegendKey, left: float, top: float) -> None:
+    """Draw a small frame: dashed for a part of a period, or with slanted lines for what is unknown."""
+    box = {"x": f"{left + 1:g}", "y": f"{top + 1:g}", "width": "22", "height": "10", "fill": "none"}
+    frame = ET.SubElement(root, "rect", box, stroke=entry.colour)
+    if entry.shape == "frame":
+        frame.set("stroke-dasharray", "3 3")
+        return
+    lines = " ".join(f"M{left + start:g},{top + 11:g} l8,-10" for start in (1, 6, 11))
+    ET.SubElement(root, "path", {"d": lines, "stroke": entry.colour, "stroke-width": "2"})
 
 
 def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, weight: str = "400") -> None:

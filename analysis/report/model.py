@@ -100,7 +100,7 @@ class LegendKey:
 
     label: str
     colour: str
-    shape: Literal["line", "dashed", "dotted", "dot", "ring", "diamond", "bar"]
+    shape: Literal["line", "dashed", "dotted", "dot", "ring", "diamond", "bar", "hatch", "frame"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,8 @@ class Figure:
     """Holds one or more drawings with a title and a caption that says how to read them.
 
     `marts` names the marts that the numbers come from; the page links to their methods. `rests_on` is a
-    sentence on which blocks, and how much observed time, the figure is based.
+    sentence on which blocks, and how much observed time, the figure is based. With a `choice`, such as "Time
+    window", the page shows one panel at a time, and the reader chooses by the titles of the panels.
     """
 
     figure_id: str
@@ -118,9 +119,15 @@ class Figure:
     marts: Sequence[str]
     rests_on: str
     legend: Sequence[LegendKey] = ()
-    layout: Literal["single", "pair", "grid"] = "single"
+    layout: Literal["single", "pair", "grid", "full"] = "single"
+    choice: str = ""
 
     kind: ClassVar[str] = "figure"
+
+    @property
+    def n_seen(self) -> int:
+        """Return the number of panels that are seen at a time."""
+        return 1 if self.choice else len(self.panels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +183,7 @@ class Section:
     @property
     def figures(self) -> list[Figure]:
         """Return the figures that are seen at once: the first ones, as long as they have 2 panels in all."""
-        sizes = itertools.accumulate(len(figure.panels) for figure in self._figures)
+        sizes = itertools.accumulate(figure.n_seen for figure in self._figures)
         n_shown = max(1, sum(size <= MAX_PANELS for size in sizes))
         return self._figures[:n_shown]
 

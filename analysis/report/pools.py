@@ -1,5 +1,6 @@
 """Decides how every section shows a pool: its name, its colour, and its row in a chart."""
 
+import itertools
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,16 +12,39 @@ N_COLOURS: Final = 8
 MAX_CHART_POOLS: Final = 15
 
 
+def recent_window(marts: Marts) -> str | None:
+    """Return the longest time window up to a month that the data spans, or None if it spans no day."""
+    found = {row["time_window"] for row in marts.rows("pool_share_window")}
+    return next((window for window in ("month", "week", "day") if window in found), None)
+
+
+def recent_pools(marts: Marts) -> list[str]:
+    """Return the pools with blocks in the recent window, the largest there first."""
+    window = recent_window(marts)
+    rows = [row for row in marts.rows("pool_share_window") if row["time_window"] == window]
+    return [row["pool"] for row in rows if row["rank"] is not None and row["block_count"]]
+
+
+def prominent_pools(marts: Marts, n_pools: int = N_COLOURS) -> list[str]:
+    """Return the pools that charts show by name: in turn the next largest over all and the next of late.
+
+    A pool that has risen is thus among them, although its share over all is still small.
+    """
+    turns = itertools.zip_longest(marts.pools, recent_pools(marts))
+    return list(dict.fromkeys(pool for turn in turns for pool in turn if pool is not None))[:n_pools]
+
+
 def pool_colour(marts: Marts, pool: str) -> str:
     """Return the CSS colour of a pool, the same in every chart.
 
-    The eight largest pools have a colour each, the other pools share one, and unknown is grey.
+    The eight pools of `prominent_pools` have a colour each, the others share one, and unknown is grey.
     """
     if pool == ALL:
         return "var(--ink)"
     if pool == UNKNOWN:
         return "var(--unknown)"
-    place = marts.pools.index(pool) if pool in marts.pools else N_COLOURS
+    named = prominent_pools(marts)
+    place = named.index(pool) if pool in named else N_COLOURS
     return f"var(--pool-{place + 1})" if place < N_COLOURS else "var(--pool-other)"
 
 

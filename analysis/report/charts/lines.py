@@ -1,8 +1,9 @@
 """Draws charts of a value over time, age or delay, as lines or steps with 95 % bands around them."""
 
 import datetime as dt
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -10,12 +11,12 @@ from typing import Any, Final, Literal
 import altair as alt
 from markupsafe import Markup
 
+from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer, place
 from analysis.report.charts.svg import (
-    INK,
     MAX_POINTED_DAYS,
-    MUTED,
     NARROW_PX,
     PANEL_PX,
+    PAPER,
     PERCENT_LABEL,
     WIDE_PX,
     Drawing,
@@ -24,10 +25,9 @@ from analysis.report.charts.svg import (
 )
 from analysis.report.data import Row
 from analysis.report.model import LegendKey, Panel
+from analysis.report.text import decimal, duration, metric, percent
 
 X = float | dt.date
-Curve = Sequence[tuple[float, float]]  # (interval in seconds, ratio of intervals that are not longer)
-
 Shape = Literal["line", "step", "points"]
 
 Stroke = Literal["solid", "dashed", "dotted"]
@@ -59,7 +59,17 @@ _TOP_PX: Final = 34
 _BOTTOM_PX: Final = 46
 _PX_PER_TICK: Final = 110
 _MIN_TICKS: Final = 4
-_DAYS_NAMED_BELOW: Final = dt.timedelta(days=300)
+_MAX_STEPS: Final = 3
+_MAX_STRIPS: Final = 150
+WRITERS: Final[Mapping[str, Callable[[Any], str]]] = MappingProxyType(
+    {
+        PLAIN_LABEL: decimal,
+        USD_LABEL: lambda value: f"${decimal(value)}",
+        HASHRATE_LABEL: lambda value: metric(value, "H/s"),
+        DURATION_LABEL: duration,
+        PERCENT_LABEL: percent,
+    }
+)  # how Python writes the numbers that an axis writes by a Vega expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,20 +86,25 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Holds a value at x, with its 95 % interval if it has one. A y of None makes a gap in the line."""
+    """Holds a value at x, with its 95 % interval if it has one. A y of None makes a gap in the line.
+
+    A value that rests on a part of its period (`is_partial`) is drawn as an open circle on a dashed line.
+    """
 
     x: X
     y: float | None
     low: float | None = None
     high: float | None = None
+    is_partial: bool = False
 
 
-def interval_point(x: X, row: Row, name: str, unit: str) -> Point:
+def interval_point(x: X, row: Row, name: str, unit: str, *, is_partial: bool = False) -> Point:
     """Make the point at x from three columns of a row: `<name>_<unit>`, and the two ends of its interval.
 
     The ends are the columns `<name>_low_<unit>` and `<name>_high_<unit>`.
     """
-    return Point(x=x, y=row[f"{name}_{unit}"], low=row[f"{name}_low_{unit}"], high=row[f"{name}_high_{unit}"])
+    low, high = row[f"{name}_low_{unit}"], row[f"{name}_high_{unit}"]
+    return Point(x=x, y=row[f"{name}_{unit}"], low=low, high=high, is_partial=is_partial)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +127,7 @@ class Line:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Describes a moment that an upright line with a label marks."""
-
-    x: X
-    label: str
+PARTIAL_KEY: Final = LegendKey(label="rests on a part of its period", colour="var(--muted)", shape="ring")
 
 
 def line_panel(
@@ -154,32 +164,110 @@ def line_chart(
     lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = (), width_px: int
 ) -> Drawing:
     """Build the Altair chart of lines over numbers or UTC days. At least one point must have a value."""
+    lines = [replace(line, points=_with_breaks(line.points)) for line in lines]
     x_axis = _x(lines, x, width_px)
+    plot_px = width_px - _LEFT_PX - _RIGHT_PX
     if y.is_log and y.domain is None:
         low, high = _reach(lines)
         y = replace(y, domain=(low, high), ticks=log_ticks(low, high))
     cut = _cut_points(lines, y) if y.cuts_bands else []
     if cut:
         y = replace(y, domain=(0, _most(lines)))
-    layers: list[Any] = [_event_layer(event, x_axis) for event in events]
+    places = [point.x for line in lines for point in line.points if point.y is not None]
+    first, last = (x.domain or (min(places), max(places)))[:2]
+    layers: list[Any] = event_layers(events, x_axis, first, last, plot_px)
     layers += [_cut_layer(point, colour, x_axis) for point, colour in cut]
     for line in lines:
         layers += _line_layers(line, x_axis, y)
+    strips = [strip for strip in hover_strips(lines, x, y) if strip[0] != strip[1]]
+    if strips:
+        layers.append(hover_layer(strips, x_axis, HEIGHT_PX))
     return alt.layer(*layers).properties(
-        width=width_px - _LEFT_PX - _RIGHT_PX,
+        width=plot_px,
         height=HEIGHT_PX,
         padding={"left": _LEFT_PX, "right": _RIGHT_PX, "top": _TOP_PX, "bottom": _BOTTOM_PX},
         autosize="none",
     )
 
 
+def _with_breaks(points: Sequence[Point]) -> list[Point]:
+    """Put a gap into a line of days where more than three usual steps are missing between two points."""
+    found: list[Point] = []
+    steps = sorted(
+        (later.x - sooner.x).days
+        for sooner, later in itertools.pairwise(points)
+        if isinstance(sooner.x, dt.date) and isinstance(later.x, dt.date)
+    )
+    usual = steps[len(steps) // 2] if steps else 0
+    for point in points:
+        before = found[-1].x if found else None
+        if (
+            isinstance(point.x, dt.date)
+            and isinstance(before, dt.date)
+            and len(steps) > 1
+            and (point.x - before).days > _MAX_STEPS * usual
+        ):
+            found.append(Point(x=before + dt.timedelta(days=usual), y=None))
+        found.append(point)
+    return found
+
+
+def hover_strips(lines: Sequence[Line], x: Axis, y: Axis) -> list[tuple[X, X, str]]:
+    """Return for each x of the lines a strip (from, to, words): a pointer in it is nearest to that x.
+
+    The words are the value of each line there. Steps hold from one x to the next.
+    """
+    said: dict[X, list[str]] = {}
+    for line in lines:
+        for point in line.points:
+            if point.y is not None:
+                said.setdefault(point.x, []).append(_words(line, point, y))
+    places = sorted(said)
+    if len(places) > _MAX_STRIPS:
+        places = places[:: math.ceil(len(places) / _MAX_STRIPS)]
+    are_steps = all(line.shape == "step" for line in lines)
+    ends = [
+        later if are_steps else _middle(sooner, later, is_log=x.is_log)
+        for sooner, later in itertools.pairwise(places)
+    ]
+    return [
+        (low, high, f"{_x_words(place, x)}: {', '.join(said[place])}")
+        for place, low, high in zip(
+            places, places if are_steps else [*places[:1], *ends], [*ends, *places[-1:]], strict=True
+        )
+    ]
+
+
+def _words(line: Line, point: Point, y: Axis) -> str:
+    write = WRITERS.get(y.label, decimal)
+    interval = (
+        "" if point.low is None or point.high is None else f" ({write(point.low)} to {write(point.high)})"
+    )
+    part = ", of a part of the period" if point.is_partial else ""
+    return f"{line.label} {write(point.y)}{interval}{part}"
+
+
+def _x_words(x: X, axis: Axis) -> str:
+    return f"{x}" if isinstance(x, dt.date) else f"{axis.title} {WRITERS.get(axis.label, decimal)(x)}".strip()
+
+
+def _middle(low: Any, high: Any, *, is_log: bool) -> Any:
+    """Return the point between two neighbours of an axis; between two days it is a time."""
+    if isinstance(low, dt.date):
+        from_at = dt.datetime(low.year, low.month, low.day, tzinfo=dt.UTC)
+        return from_at + (high - low) / 2
+    return math.sqrt(low * high) if is_log else (low + high) / 2
+
+
 def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
     """Yield the layers that draw one series: its band or error bars, its line, and its points."""
-    rows = [{"x": _place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in line.points]
+    whole = [replace(p, y=None, low=None, high=None) if p.is_partial else p for p in line.points]
+    rows = [{"x": place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in whole]
     shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
     banded = [row for row in rows if row["low"] is not None and row["high"] is not None]
     chart = alt.Chart(alt.InlineData(values=rows))
     has_points = line.shape == "points" or (line.shape == "line" and len(rows) <= MAX_POINTED_DAYS)
+    lonely = [row for row, is_alone in zip(rows, _alone(whole), strict=True) if is_alone]
     if banded and line.shape == "points":
         yield (
             alt.Chart(alt.InlineData(values=banded))
@@ -199,6 +287,53 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
         yield chart.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
             x=x, y=_y("y", y)
         )
+    elif lonely and line.shape == "line":
+        dots = alt.Chart(alt.InlineData(values=lonely))
+        yield dots.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
+            x=x, y=_y("y", y)
+        )
+    yield from _partial_layers(line, x, y)
+
+
+def _alone(points: Sequence[Point]) -> list[bool]:
+    """Tell of each point whether it has a value and its neighbours have none, so that no line shows it."""
+    has = [False, *(point.y is not None for point in points), False]
+    return [
+        own and not before and not after for before, own, after in zip(has, has[1:], has[2:], strict=False)
+    ]
+
+
+def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
+    """Yield the layers of values of a part of a period: dashed lines, intervals, open circles."""
+    partial = [
+        {"x": place(point.x), "y": point.y, "low": point.low, "high": point.high}
+        for point in line.points
+        if point.is_partial and point.y is not None
+    ]
+    if not partial:
+        return
+    pairs = [
+        [{"x": place(point.x), "y": point.y} for point in pair]
+        for pair in itertools.pairwise(line.points)
+        if line.shape == "line"
+        and any(point.is_partial for point in pair)
+        and None not in (pair[0].y, pair[1].y)
+    ]
+    for pair in pairs:
+        dashed = alt.Chart(alt.InlineData(values=pair))
+        yield dashed.mark_line(
+            color=line.colour, strokeWidth=1.5, strokeDash=DASHES["dotted"], clip=True
+        ).encode(x=x, y=_y("y", y))
+    banded = [row for row in partial if row["low"] is not None and row["high"] is not None]
+    if banded:
+        bars = alt.Chart(alt.InlineData(values=banded))
+        yield bars.mark_rule(color=line.colour, opacity=0.6, clip=True).encode(
+            x=x, y=_y("low", y), y2="high:Q"
+        )
+    rings = alt.Chart(alt.InlineData(values=partial))
+    yield rings.mark_point(color=line.colour, fill=PAPER, size=34, opacity=1, strokeWidth=1.5).encode(
+        x=x, y=_y("y", y)
+    )
 
 
 def _most(lines: Sequence[Line]) -> float:
@@ -219,30 +354,20 @@ def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
 
 def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
     """Draw a small triangle at the upper edge of the chart, where the band of a point goes on beyond it."""
-    base = alt.Chart(alt.InlineData(values=[{"x": _place(point.x), "label": CUT_MARK}]))
+    base = alt.Chart(alt.InlineData(values=[{"x": place(point.x), "label": CUT_MARK}]))
     mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
         x=x, y=alt.value(0), text="label:N"
     )
     return mark
 
 
-def _event_layer(event: Event, x: alt.X) -> Drawing:
-    """Draw the upright line of an event, with its label above the plot."""
-    base = alt.Chart(alt.InlineData(values=[{"x": _place(event.x), "label": event.label}])).encode(x=x)
-    rule = base.mark_rule(color=MUTED, strokeDash=[2, 3])
-    text = base.mark_text(align="center", dy=-8, color=INK).encode(y=alt.value(0), text="label:N")
-    return alt.layer(rule, text)
-
-
 def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
-    places = [point.x for line in lines for point in line.points]
-    days = [place for place in places if isinstance(place, dt.date)]
+    places = [point.x for line in lines for point in line.points if point.y is not None]
+    days = [at for at in places if isinstance(at, dt.date)]
     look: dict[str, Any] = {"title": axis.title or None, "grid": False}
     if days:
-        pattern = "%d %b" if max(days) - min(days) < _DAYS_NAMED_BELOW else "%b %Y"
-        look |= {"labelExpr": f"utcFormat(datum.value, '{pattern}')", "labelOverlap": True}
-        look |= {"tickCount": max(2, width_px // _PX_PER_TICK), "title": axis.title or "Day (UTC)"}
-        return alt.X("x:T", scale=alt.Scale(type="utc"), axis=alt.Axis(**look))
+        first, last = min(days), max(days)
+        return day_axis("x", first, last, width_px, axis.title or "Day (UTC)")
     look |= {"labelExpr": axis.label, "labelOverlap": True}
     look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": max(3, width_px // _PX_PER_TICK)}
     return alt.X("x:Q", scale=_scale(axis), axis=alt.Axis(**look))
@@ -269,10 +394,6 @@ def _scale(axis: Axis) -> alt.Scale:
     return alt.Scale(**look)
 
 
-def _place(x: X) -> float | str:
-    return f"{x:%Y-%m-%d}" if isinstance(x, dt.date) else x
-
-
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
     """Return round ticks for a logarithmic axis from `low` to `high`; on a short axis they are denser."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -285,8 +406,19 @@ def log_ticks(low: float, high: float) -> tuple[float, ...]:
     ):
         ticks = tuple(s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high)
         if len(ticks) >= _MIN_TICKS:
-            break
-    return ticks
+            return ticks
+    return even_ticks(low, high)
+
+
+def even_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return round numbers at equal distances (1, 2 or 5 times a power of ten) from `low` to `high`.
+
+    There are three to nine of them.
+    """
+    power = 10.0 ** math.floor(math.log10((high - low) / _MIN_TICKS))
+    step = next(step * power for step in (5, 2, 1) if (high - low) / (step * power) >= _MIN_TICKS - 1)
+    first = math.ceil(low / step)
+    return tuple(number * step for number in range(first, math.floor(high / step) + 1))
 
 
 def whole_ticks(first: int, last: float) -> tuple[float, ...]:
@@ -303,92 +435,7 @@ def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
     return log_ticks(low_s, high_s)
 
 
-# With fewer intervals than this the longest one is shown; with more, the slowest 1 % are cut off.
-MIN_FOR_CUT: Final = 200
-CUT_AT_RATIO: Final = 0.99
-_CURVE_HEIGHT_PX: Final = 260
 _DAY_HEIGHT_PX: Final = 90
-
-
-def distribution_panel(
-    name: str,
-    title: str,
-    description: str,
-    curves: Sequence[tuple[str, Curve]],
-    *,
-    end_s: float,
-) -> Panel:
-    """Draw distributions of block intervals in a wide and a narrow version, up to `end_s` seconds.
-
-    `curves` has a pair (colour, points) for each distribution.
-    """
-
-    def at(width_px: int, suffix: str) -> Markup:
-        chart = step_chart(curves, end_s=end_s, width_px=width_px)
-        return draw(chart, name=f"{name}-{suffix}", title=title, description=description)
-
-    return Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))
-
-
-def end_to_draw(curves: Iterable[Curve]) -> float:
-    """Return the number of seconds at which an axis of block intervals ends.
-
-    It ends at the longest interval; a curve of 200 points or more counts only up to its fastest 99 %.
-    """
-    ends = (
-        points[-1][0]
-        if len(points) < MIN_FOR_CUT
-        else next(interval_s for interval_s, ratio in points if ratio >= CUT_AT_RATIO)
-        for points in curves
-    )
-    return max(ends) or 1.0
-
-
-def step_chart(curves: Sequence[tuple[str, Curve]], *, end_s: float, width_px: int) -> Drawing:
-    """Build an Altair chart of distributions of block intervals in seconds, drawn as steps up to `end_s`.
-
-    `curves` has a pair (colour, points) for each distribution. A point is (seconds, ratio of intervals that
-    are not longer), and each curve has at least one point.
-    """
-    start_s = min(0.0, *(points[0][0] for _, points in curves))
-    rows = []
-    for colour, points in curves:
-        shown = [(start_s, 0.0), *points]
-        rows += [{"colour": colour, "interval_s": at, "ratio": ratio} for at, ratio in shown]
-        if points[-1][0] < end_s:
-            rows.append({"colour": colour, "interval_s": end_s, "ratio": 1.0})
-    left, bottom = 58, 44
-    x = alt.X(
-        "interval_s:Q",
-        scale=alt.Scale(domain=[start_s, end_s], nice=False),
-        axis=alt.Axis(title="Seconds since the parent block arrived", tickCount=5, grid=False),
-    )
-    y = alt.Y(
-        "ratio:Q",
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(
-            title="Part of blocks",
-            titleAngle=0,
-            titleAlign="left",
-            titleAnchor="end",
-            titleX=4 - left,
-            titleY=-16,
-            labelExpr=PERCENT_LABEL,
-            values=[0, 0.25, 0.5, 0.75, 1],
-            domain=False,
-        ),
-    )
-    lines = (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_line(interpolate="step-after", strokeWidth=2.5, clip=True)
-        .encode(x=x, y=y, color=alt.Color("colour:N", scale=None, legend=None))
-    )
-    return alt.layer(lines).properties(
-        width=width_px - left - 14,
-        height=_CURVE_HEIGHT_PX,
-        padding={"left": left, "right": 14, "top": 34, "bottom": bottom},
-        autosize="none",
-    )
 
 
 def day_chart(

@@ -1,6 +1,5 @@
 """Draws charts with one row per pool or metric: a dot for the value, and a line for the 95 % interval."""
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
@@ -8,7 +7,9 @@ from typing import Any, Final, Literal
 import altair as alt
 from markupsafe import Markup
 
+from analysis.report.charts.lines import WRITERS
 from analysis.report.charts.svg import (
+    HOVER_MARK,
     INK,
     MUTED,
     NARROW_PX,
@@ -20,10 +21,9 @@ from analysis.report.charts.svg import (
     label_width,
     row_labels,
     tick_count,
-    timestamp,
 )
-from analysis.report.charts.timeline import Span
 from analysis.report.model import Panel
+from analysis.report.text import decimal
 
 Mark = Literal["dot", "ring", "diamond"]
 
@@ -102,7 +102,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
     }
     ruler = alt.Axis(title=axis.title or None, **look)
     x = alt.X("low:Q", scale=scale, axis=ruler)
-    base = alt.Chart(_data(rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
+    base = alt.Chart(_data(rows, axis)).encode(y=alt.Y("row:N", sort=order, axis=None))
     marked = base.encode(
         yOffset=alt.YOffset("mark:N", sort=marks), color=alt.Color("colour:N", scale=None, legend=None)
     )
@@ -123,6 +123,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
             x=alt.value(width_px - label_px - 2), text="value:N", color=alt.value(INK)
         ),
         row_labels(base, label_px),
+        _row_strips(base, width_px - label_px - value_px),
     ]
     return alt.layer(*layers).properties(
         width=width_px - label_px - value_px,
@@ -130,6 +131,27 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
         padding={"left": label_px, "right": value_px, "top": 4, "bottom": 44 if axis.title else 24},
         autosize="none",
     )
+
+
+def _row_strips(base: alt.Chart, plot_px: int) -> alt.Chart:
+    """Lay an invisible strip over each row, so that a pointer there shows the values of its marks."""
+    once = base.transform_aggregate(words="min(words)", groupby=["row"])
+    strips: alt.Chart = once.mark_rect(fill=INK, opacity=0).encode(
+        x=alt.value(0), x2=alt.value(plot_px), description="words:N"
+    )
+    return strips
+
+
+def _words(rows: Sequence[RatioRow], axis: RatioAxis) -> str:
+    """Write the label of a row of the chart, and the value of each of its marks with its interval."""
+    write = WRITERS.get(axis.label, decimal)
+    said = [
+        row.value
+        if row.low is None or row.high is None
+        else f"{row.value} ({write(row.low)} to {write(row.high)})"
+        for row in rows
+    ]
+    return f"{HOVER_MARK}{rows[0].label}: {'; '.join(said)}"
 
 
 def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
@@ -142,8 +164,12 @@ def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
     return [0.92 * lowest, max(end, 1.08 * (axis.reference or 0))]
 
 
-def _data(rows: Sequence[RatioRow] | Sequence[Span]) -> alt.InlineData:
-    return alt.InlineData(values=[_values(asdict(row)) for row in rows])
+def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> alt.InlineData:
+    marks: dict[str, list[RatioRow]] = {}
+    for row in rows:
+        marks.setdefault(row.row, []).append(row)
+    said = {name: _words(found, axis) for name, found in marks.items()}
+    return alt.InlineData(values=[_values(asdict(row)) | {"words": said[row.row]} for row in rows])
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
@@ -151,10 +177,5 @@ def _values(row: dict[str, Any]) -> dict[str, Any]:
 
     Rings and diamonds have the colour of the paper inside.
     """
-    values = {
-        key: timestamp(value) if isinstance(value, dt.datetime) else value for key, value in row.items()
-    }
-    if "mark" in row:
-        values["fill"] = row["colour"] if row["mark"] == "dot" else "var(--paper)"
-        values["shape"] = "diamond" if row["mark"] == "diamond" else "circle"
-    return values
+    fill = row["colour"] if row["mark"] == "dot" else "var(--paper)"
+    return row | {"fill": fill, "shape": "diamond" if row["mark"] == "diamond" else "circle"}

@@ -25,6 +25,11 @@ FONT_SIZE_PX: Final = 12
 INK: Final = "var(--ink)"
 MUTED: Final = "var(--muted)"
 RULE: Final = "var(--rule)"
+PAPER: Final = "var(--paper)"
+# A description that starts with this invisible separator is shown where a pointer rests; Vega makes others.
+HOVER_MARK: Final = "\N{INVISIBLE SEPARATOR}"
+_HATCH: Final = "unknown-hatch"
+UNKNOWN_FILL: Final = f"url(#{_HATCH})"
 WIDE_PX: Final = 960  # a figure across the page
 PANEL_PX: Final = 400  # one of two panels beside each other
 NARROW_PX: Final = 358  # a figure on a phone
@@ -51,6 +56,8 @@ def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -
     specification = chart.configure(**_config()).to_dict(validate=False)
     # Vega wrote this text and escaped every string in it.
     root = ET.fromstring(vl_convert.vegalite_to_svg(specification))  # noqa: S314 - we made it
+    if any(element.get("fill") == UNKNOWN_FILL for element in root.iter()):
+        root.insert(0, _hatch())
     _clean(root, name)
     width, height = root.attrib.pop("width"), root.attrib.pop("height")
     root.attrib.pop("version", None)
@@ -81,7 +88,7 @@ def _config() -> dict[str, Any]:
     return {
         "font": FONT,
         "background": "transparent",
-        "aria": False,
+        "aria": True,
         "axis": axis,
         "view": {"stroke": None},
         "text": {"fontSize": FONT_SIZE_PX, "color": INK},
@@ -98,6 +105,7 @@ def _clean(root: ET.Element, name: str) -> None:
                 parent.remove(child)
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{NAMESPACE}}}")
+        words = element.get("aria-label", "")
         for attribute in _DROPPED & set(element.attrib):
             del element.attrib[attribute]
         for attribute, value in element.attrib.items():
@@ -105,6 +113,20 @@ def _clean(root: ET.Element, name: str) -> None:
                 element.set("id", renamed[value])
             elif "url(#" in value:
                 element.set(attribute, _REFERENCE.sub(lambda m: f"url(#{renamed[m[1]]})", value))
+        if words.startswith(HOVER_MARK):
+            element.insert(0, title := ET.Element("title"))
+            title.text = words.removeprefix(HOVER_MARK)
+            element.set("data-value", "")
+
+
+def _hatch() -> ET.Element:
+    """Make the pattern that fills what is unknown: slanted lines, seen without colours."""
+    look = {"id": _HATCH, "width": "6", "height": "6", "patternUnits": "userSpaceOnUse"}
+    definitions = ET.Element("defs")
+    pattern = ET.SubElement(definitions, "pattern", look, patternTransform="rotate(45)")
+    ET.SubElement(pattern, "rect", width="6", height="6", fill=PAPER)
+    ET.SubElement(pattern, "rect", width="2.5", height="6", fill="var(--unknown)")
+    return definitions
 
 
 def row_labels(base: alt.Chart, label_px: int) -> alt.Chart:

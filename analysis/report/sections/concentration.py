@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from analysis.report import time_marks
 from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import (
     Axis,
@@ -312,10 +313,18 @@ def _index_range(low: float | None, high: float | None) -> str:
 
 def _course_figure(marts: Marts) -> Figure:
     course = marts.over_time("concentration_index")
+    events = time_marks.events(marts, course[0][0], course[-1][0])
     panels: list[Panel] = []
     for name, title in INDICES.items():
         points = [
-            Point(x=day, y=row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for day, row in course
+            Point(
+                x=day,
+                y=row[name],
+                low=row[f"{name}_low"],
+                high=row[f"{name}_high"],
+                is_partial=time_marks.is_partial(marts, row),
+            )
+            for day, row in course
         ]
         if any(point.y is not None for point in points):
             is_whole = name == "nakamoto"  # the index is a whole number, and a line would show values between
@@ -323,16 +332,23 @@ def _course_figure(marts: Marts) -> Figure:
                 label=title,
                 colour="var(--accent-1)",
                 points=points,
-                shape="points" if is_whole else "line",
+                shape="step" if is_whole else "line",
             )
             most = max(point.high or point.y or 1 for point in points)
             axis = Axis(title=UNITS[name], ticks=whole_ticks(0, most + 1) if is_whole else ())
-            panels.append(line_panel(f"index-{name}", title, [line], x=Axis(title=""), y=axis, is_half=True))
+            x = Axis(title="")
+            panels.append(
+                line_panel(f"index-{name}", title, [line], x=x, y=axis, events=events, is_half=True)
+            )
     is_daily = course[0][1]["period_kind"] == "day"
     return Figure(
         figure_id="index-chart",
         title=f"Concentration per {'day' if is_daily else 'difficulty epoch'}",
-        caption=f"For pools, over named blocks. Bands, and lines through points, are {INTERVAL}s.",
+        caption=(
+            f"For pools, over named blocks. Bands, and lines through points, are {INTERVAL}s. The Nakamoto "
+            "coefficient is a whole number, so it is drawn in steps."
+        ),
+        legend=time_marks.course_legend(marts, course, events),
         panels=panels,
         marts=("concentration_index",),
         rests_on=on_blocks(marts),

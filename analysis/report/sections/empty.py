@@ -5,18 +5,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from analysis.report import time_marks
 from analysis.report.basis import on_arrivals, on_blocks
-from analysis.report.charts.lines import (
-    CUT_MARK,
-    PLAIN_LABEL,
-    Axis,
-    Line,
-    Point,
-    distribution_panel,
-    end_to_draw,
-    interval_point,
-    line_panel,
-)
+from analysis.report.charts.distributions import distribution_panel, end_to_draw
+from analysis.report.charts.lines import CUT_MARK, PLAIN_LABEL, Axis, Line, Point, interval_point, line_panel
 from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
@@ -261,7 +253,7 @@ def _rate_table(marts: Marts) -> Table:
 def _grouped_rates(marts: Marts) -> list[Figure | Table]:
     """Make the figure of the rate of empty blocks over time, and a table for owners of several pools."""
     course = marts.over_time("empty_rate")
-    parts: list[Figure | Table] = [_course_figure(course, on_blocks(marts))] if len(course) > 1 else []
+    parts: list[Figure | Table] = [_course_figure(marts, course)] if len(course) > 1 else []
     columns = [
         column("n_blocks", "Blocks"),
         column("n_empty", "Empty"),
@@ -271,12 +263,16 @@ def _grouped_rates(marts: Marts) -> list[Figure | Table]:
     return [*parts, *group_tables(marts, "empty_rate_group", "empty-group-table", "Empty blocks", columns)]
 
 
-def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figure:
+def _course_figure(marts: Marts, course: Sequence[tuple[dt.date, Row]]) -> Figure:
+    events = time_marks.events(marts, course[0][0], course[-1][0])
     lines = [
         Line(
             label=label,
             colour=colour,
-            points=[interval_point(day, row, name, "ratio") for day, row in course],
+            points=[
+                interval_point(day, row, name, "ratio", is_partial=time_marks.is_partial(marts, row))
+                for day, row in course
+            ],
         )
         for label, colour, name in (
             ("all blocks", EMPTY_COLOUR, "empty"),
@@ -291,6 +287,7 @@ def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figu
         lines,
         x=Axis(title=""),
         y=Axis(title="Part of blocks", label=PERCENT_LABEL),
+        events=events,
     )
     return Figure(
         figure_id="empty-course-chart",
@@ -308,8 +305,8 @@ def _course_figure(course: Sequence[tuple[dt.date, Row]], rests_on: str) -> Figu
         ),
         panels=[drawing],
         marts=("empty_rate",),
-        rests_on=rests_on,
-        legend=[line.legend for line in lines],
+        rests_on=on_blocks(marts),
+        legend=[*(line.legend for line in lines), *time_marks.course_legend(marts, course, events)],
     )
 
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from analysis.report import time_marks
 from analysis.report.basis import on_blocks
-from analysis.report.charts.lines import HASHRATE_LABEL, Axis, Event, Line, Point, interval_point, line_panel
+from analysis.report.charts.lines import HASHRATE_LABEL, Axis, Line, Point, interval_point, line_panel
+from analysis.report.charts.marks import Event
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Table, Unanswered
+from analysis.report.model import Content, Figure, LegendKey, Table, Unanswered
 from analysis.report.pools import MAX_CHART_POOLS, pool_colour
 from analysis.report.tables import (
     MartColumn,
@@ -94,7 +96,7 @@ def figures_and_tables(marts: Marts) -> Content:
     """Make the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
-    if len(marts.over_time("hashrate")) > 1:
+    if len(_course(marts)) > 1:
         parts.append(_course_figure(marts))
     if marts.rows("hashrate"):
         parts.append(_network_table(marts))
@@ -139,15 +141,22 @@ def _of_network(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["grouped_by"] == "network"]
 
 
-def _course_figure(marts: Marts) -> Figure:
-    course = marts.over_time("hashrate")
-    observed = [interval_point(day, row, "observed", "hashes_per_s") for day, row in course]
+def _course(marts: Marts) -> list[tuple[dt.date, Row]]:
+    """Return the hashrate of the network over time, without periods whose difficulty is not known."""
+    return [(day, row) for day, row in marts.over_time("hashrate") if row["paper_hashes_per_s"] is not None]
+
+
+def _course_lines(marts: Marts, course: Sequence[tuple[dt.date, Row]], segments: Sequence[Row]) -> list[Line]:
+    """Make the lines of the course: the hashrate by two methods, and the fit of each piece of growth."""
+    observed = [
+        interval_point(day, row, "observed", "hashes_per_s", is_partial=time_marks.is_partial(marts, row))
+        for day, row in course
+    ]
     paper = [Point(x=day, y=row["paper_hashes_per_s"]) for day, row in course]
     lines = [
         Line(label="observed", colour=OBSERVED_COLOUR, points=observed),
         Line(label="by difficulty", colour=PAPER_COLOUR, points=paper, stroke="dashed"),
     ]
-    segments = _of_network(marts.rows("hashrate_segment"))
     lines += [
         Line(
             label="exponential pieces",
@@ -158,7 +167,18 @@ def _course_figure(marts: Marts) -> Figure:
         )
         for row in segments
     ]
-    breaks = [Event(x=row["first_day"], label="break") for row in segments[1:]]
+    return lines
+
+
+def _course_figure(marts: Marts) -> Figure:
+    course = _course(marts)
+    segments = _of_network(marts.rows("hashrate_segment"))
+    lines = _course_lines(marts, course, segments)
+    dated = time_marks.events(marts, course[0][0], course[-1][0])
+    breaks = [
+        Event(x=row["first_day"], label="B", words=f"{row['first_day']}: the growth changes")
+        for row in segments[1:]
+    ]
     period = "UTC day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
     drawing = line_panel(
         "hashrate",
@@ -166,7 +186,7 @@ def _course_figure(marts: Marts) -> Figure:
         lines,
         x=Axis(title=""),
         y=Axis(title="Hashes per second, logarithmic", label=HASHRATE_LABEL, is_log=True),
-        events=breaks,
+        events=[*breaks, *dated],
     )
     return Figure(
         figure_id="hashrate-chart",
@@ -178,7 +198,15 @@ def _course_figure(marts: Marts) -> Figure:
         panels=[drawing],
         marts=("hashrate", "hashrate_segment"),
         rests_on=on_blocks(marts),
-        legend=[line.legend for line in lines[:3]],
+        legend=[
+            *(line.legend for line in lines[:3]),
+            *(
+                [LegendKey(label="B: the growth changes", colour="var(--muted)", shape="dotted")]
+                if breaks
+                else []
+            ),
+            *time_marks.course_legend(marts, course, dated),
+        ],
     )
 
 

@@ -1,9 +1,11 @@
 """Makes the report's section on what mining and a unit of hashrate earn, and whether hashrate follows."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from analysis.report import time_marks
 from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import PLAIN_LABEL, USD_LABEL, Axis, Line, Point, line_panel
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
@@ -199,19 +201,37 @@ def _dilemmas(marts: Marts) -> list[str]:
     return [trap, dilemma]
 
 
+def _points(
+    marts: Marts, course: Sequence[tuple[dt.date, Row]], name: str, factor: float, per: str
+) -> list[Point]:
+    """Make a point for each period: column `name` times `factor`, divided by column `per` if given."""
+    return [
+        Point(
+            x=day,
+            y=None if row[name] is None else row[name] * factor / ((per and row[per]) or 1),
+            is_partial=time_marks.is_partial(marts, row),
+        )
+        for day, row in course
+    ]
+
+
 def _course_figure(marts: Marts) -> Figure:
     course = [(day, row) for day, row in marts.over_time("revenue") if row["fee_block_count"]]
     period = "day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
     unit = "usd" if any(row["revenue_usd"] is not None for _, row in course) else "sat"
 
     def line(label: str, colour: str, name: str, factor: float = 1.0, per: str = "") -> Line:
-        points = [
-            Point(x=day, y=None if row[name] is None else row[name] * factor / ((per and row[per]) or 1))
-            for day, row in course
-        ]
+        points = _points(marts, course, name, factor, per)
         # A day without a price breaks the line, and a single day between breaks would not be seen.
         is_parted = any(point.y is None for point in points)
         return Line(label=label, colour=colour, points=points, shape="points" if is_parted else "line")
+
+    events = time_marks.events(marts, course[0][0], course[-1][0])
+
+    def half(name: str, title: str, lines: Sequence[Line], unit: str, label: str) -> Panel:
+        axis = Axis(title=unit, label=label)
+        x = Axis(title="")
+        return line_panel(f"revenue-{name}", title, lines, x=x, y=axis, events=events, is_half=True)
 
     btc = 1 / SAT_PER_BTC
     panels: list[Panel] = []
@@ -219,17 +239,17 @@ def _course_figure(marts: Marts) -> Figure:
         line("subsidy", "var(--accent-1)", "subsidy_sat", btc, "fee_block_count"),
         line("fees", "var(--accent-2)", "fees_sat", btc, "fee_block_count"),
     ]
-    panels.append(_half("per-block", "Subsidy and fees per block", blocks, "BTC per block", PLAIN_LABEL))
+    panels.append(half("per-block", "Subsidy and fees per block", blocks, "BTC per block", PLAIN_LABEL))
     fees = [line("fees", "var(--accent-2)", "fee_ratio")]
-    panels.append(_half("fees", "Fees as a part of revenue", fees, "Part of revenue", PERCENT_LABEL))
+    panels.append(half("fees", "Fees as a part of revenue", fees, "Part of revenue", PERCENT_LABEL))
     hashprice = [line("hashprice", "var(--accent-1)", f"hashprice_{unit}_per_ph_day")]
     title, label = (
         ("USD per PH/s and day", USD_LABEL) if unit == "usd" else ("sat per PH/s and day", PLAIN_LABEL)
     )
-    panels.append(_half("hashprice", "Hashprice", hashprice, title, label))
+    panels.append(half("hashprice", "Hashprice", hashprice, title, label))
     if unit == "usd":
         whole = [line("revenue", "var(--accent-1)", "revenue_usd", 1.0, "priced_block_count")]
-        panels.append(_half("usd", "Revenue per block", whole, "USD per block", USD_LABEL))
+        panels.append(half("usd", "Revenue per block", whole, "USD per block", USD_LABEL))
     return Figure(
         figure_id="revenue-chart",
         title=f"Revenue of the network per {period}",
@@ -237,14 +257,9 @@ def _course_figure(marts: Marts) -> Figure:
         panels=panels,
         marts=("revenue",),
         rests_on=on_blocks(marts),
-        legend=[one.legend for one in blocks],
+        legend=[*(one.legend for one in blocks), *time_marks.course_legend(marts, course, events)],
         layout="pair",
     )
-
-
-def _half(name: str, title: str, lines: Sequence[Line], unit: str, label: str) -> Panel:
-    axis = Axis(title=unit, label=label)
-    return line_panel(f"revenue-{name}", title, lines, x=Axis(title=""), y=axis, is_half=True)
 
 
 def _columns() -> list[MartColumn]:

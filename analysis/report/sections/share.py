@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from analysis.report import share_windows
 from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import day_chart
-from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import draw
 from analysis.report.data import MAX_DAYS, Marts, Read, Row
 from analysis.report.model import Content, Figure, Panel, Table
-from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
+from analysis.report.pools import left_out_note, pool_colour, prominent_pools
 from analysis.report.tables import MAX_TABLE_ROWS, MartColumn, column, mart_table, pool_head, ratio_columns
 from analysis.report.text import (
     INTERVAL,
@@ -33,6 +33,7 @@ Course = list[tuple[dt.date, float, float, float]]
 
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
+        **share_windows.READS,
         "owner_share_epoch": Read(
             "owner_share",
             "first_height, is_unknown, position, owner",
@@ -56,7 +57,7 @@ def sentences(marts: Marts) -> list[str]:
         said.append(
             f"No rule names the pool of {blocks}, {with_interval(unknown, 'share')}; they are shown apart."
         )
-    return said
+    return said + share_windows.risers(marts)
 
 
 def figures_and_tables(marts: Marts) -> Content:
@@ -65,10 +66,13 @@ def figures_and_tables(marts: Marts) -> Content:
     missing: list[str] = []
     shown = [row for row in marts.shares if row["block_count"]]
     if shown:
-        parts += [_share_figure(marts, shown), _share_table(marts)]
+        parts += [share_windows.window_figure(marts), _share_table(marts)]
     days = sorted({row["day"] for row in marts.day_shares})
     if len(days) > 1:
-        parts += [_course_figure(marts, days), _day_table(marts, days)]
+        stack = share_windows.stack_figure(marts)
+        if stack:
+            parts += [stack, *share_windows.period_tables(marts)]
+        parts += [share_windows.window_table(marts), _course_figure(marts, days), _day_table(marts, days)]
     return Content(parts=parts, missing=missing)
 
 
@@ -87,18 +91,6 @@ def _leaders(marts: Marts, ranked: Sequence[Row]) -> list[str]:
     if second["share_high_ratio"] < first["share_low_ratio"]:
         return [sentence, f"{follows}, and the two intervals do not overlap."]
     return [sentence, f"{follows}; the two intervals overlap, so the order of the two is not certain."]
-
-
-def _share_figure(marts: Marts, shown: Sequence[Row]) -> Figure:
-    rows = [ratio_row(marts, row, "share") for row in rows_to_draw(shown, "share")]
-    return Figure(
-        figure_id="share-chart",
-        title="Share of blocks",
-        caption=f"Dots show the shares of all blocks, lines their {INTERVAL}s.{left_out_note(shown)}",
-        panels=[ratio_panel("share-chart", "Share of blocks per pool", rows)],
-        marts=("pool_share", "block_pool"),
-        rests_on=on_blocks(marts),
-    )
 
 
 def _share_table(marts: Marts) -> Table:
@@ -123,7 +115,10 @@ def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
 
     A point is a day, or a difficulty epoch if there are more than 120 days.
     """
-    pools = [*marts.pools[:MAX_DAY_PANELS], *(row["pool"] for row in marts.shares if row["is_unknown"])]
+    pools = [
+        *prominent_pools(marts, MAX_DAY_PANELS),
+        *(row["pool"] for row in marts.shares if row["is_unknown"]),
+    ]
     is_daily = len(days) <= MAX_DAYS
     found = _by_day(marts) if is_daily else _by_epoch(marts)
     courses = {pool: _course(found, pool) for pool in pools}

@@ -51,6 +51,11 @@
     }
   }
 
+  // The browser would show a title as well, a moment later.
+  for (const title of document.querySelectorAll("svg [data-value] > title")) {
+    title.parentNode.dataset.value = title.textContent;
+    title.remove();
+  }
   const tip = document.getElementById("tip");
   const show = event => {
     const mark = event.target.closest?.("svg [data-value]");

@@ -5,8 +5,9 @@ A window ends with the newest header time of the active chain. 'day', 'week', 'm
 and 7, 30 and 365 times 24 hours; 'all' is the whole dataset, with blocks whose time is not known. A time is covered
 between two blocks of neighbouring heights that the dataset has; a window is given if min_covered_ratio of it is
 covered. The interval of a share is Wilson's. gained_share is the share minus that in the window of equal length just
-before, which must be covered as well; its interval is Newcombe's hybrid score interval (R. G. Newcombe, 1998, method 10). Every interval is for one pool alone:
-of twenty pools without a change, one is expected to show one. A pool with blocks only in the window before has a row
+before, which must be covered as well; its interval is Newcombe's hybrid score interval (R. G. Newcombe, 1998, method 10). Every interval is for one pool alone: of
+twenty pools without a change, one is expected to show one. adjusted_p_value is that of Pearson's chi-square test of the
+pool against all others, corrected over the pools of the window (Holm, as in share_change). A pool with blocks only in the window before has a row
 with 0 blocks, so that a pool that fell silent is seen.
 """
 grain = ["time_window", "pool"]
@@ -32,6 +33,8 @@ previous_total_block_count = "BIGINT  blocks in the window before, all pools and
 gained_share = "DOUBLE  -1..1, share minus share in the window before"
 gained_low_share = "DOUBLE  -1..1, lower bound of the 95 % interval"
 gained_high_share = "DOUBLE  -1..1, upper bound of the 95 % interval"
+p_value = "DOUBLE  0..1, small: the share has changed; null where too few blocks are expected"
+adjusted_p_value = "DOUBLE  0..1, corrected for the number of pools in the window"
 told_by = "VARCHAR[]  sources of the blocks in the window, each once: observed, backfilled, or names of imported sources"
 */
 with
@@ -181,34 +184,87 @@ shares as (
     inner join counts
         on windows.time_window = counts.time_window
     where counts.block_count > 0 or windows.previous_total_block_count is not null
+),
+
+tested as (
+    select
+        *,
+        row_number() over (partition by time_window order by pool) as number,
+        case
+            when previous_count is not null
+                then homogeneity_test(
+                    [block_count, total_block_count - block_count],
+                    [previous_count, previous_total_block_count - previous_count]
+                ).p_value
+        end as p_value
+    from shares
+),
+
+adjusted as (
+    select
+        time_window,
+        adjusted_p_values(list(p_value order by number)) as p_values
+    from tested
+    group by time_window
+),
+
+changes as (
+    select
+        time_window,
+        window_days,
+        from_time,
+        to_time,
+        covered_ratio,
+        pool,
+        pool_name,
+        is_unknown,
+        case
+            when not is_unknown then rank() over (partition by time_window, is_unknown order by block_count desc)
+        end as rank,
+        block_count,
+        total_block_count,
+        share_ratio,
+        share_interval.low as share_low_ratio,
+        share_interval.high as share_high_ratio,
+        previous_count as previous_block_count,
+        previous_total_block_count,
+        share_ratio - previous_ratio as gained_share,
+        share_ratio - previous_ratio - sqrt(
+            pow(share_ratio - share_interval.low, 2) + pow(previous_interval.high - previous_ratio, 2)
+        ) as gained_low_share,
+        share_ratio - previous_ratio + sqrt(
+            pow(share_interval.high - share_ratio, 2) + pow(previous_ratio - previous_interval.low, 2)
+        ) as gained_high_share,
+        p_value,
+        number,
+        told_by
+    from tested
 )
 
 select
-    time_window,
-    window_days,
-    from_time,
-    to_time,
-    covered_ratio,
-    pool,
-    pool_name,
-    is_unknown,
-    case
-        when not is_unknown then rank() over (partition by time_window, is_unknown order by block_count desc)
-    end as rank,
-    block_count,
-    total_block_count,
-    share_ratio,
-    share_interval.low as share_low_ratio,
-    share_interval.high as share_high_ratio,
-    previous_count as previous_block_count,
-    previous_total_block_count,
-    share_ratio - previous_ratio as gained_share,
-    share_ratio - previous_ratio - sqrt(
-        pow(share_ratio - share_interval.low, 2) + pow(previous_interval.high - previous_ratio, 2)
-    ) as gained_low_share,
-    share_ratio - previous_ratio + sqrt(
-        pow(share_interval.high - share_ratio, 2) + pow(previous_ratio - previous_interval.low, 2)
-    ) as gained_high_share,
-    told_by
-from shares
-order by window_days nulls last, is_unknown, block_count desc, pool
+    changes.time_window,
+    changes.window_days,
+    changes.from_time,
+    changes.to_time,
+    changes.covered_ratio,
+    changes.pool,
+    changes.pool_name,
+    changes.is_unknown,
+    changes.rank,
+    changes.block_count,
+    changes.total_block_count,
+    changes.share_ratio,
+    changes.share_low_ratio,
+    changes.share_high_ratio,
+    changes.previous_block_count,
+    changes.previous_total_block_count,
+    changes.gained_share,
+    changes.gained_low_share,
+    changes.gained_high_share,
+    changes.p_value,
+    adjusted.p_values[changes.number] as adjusted_p_value,
+    changes.told_by
+from changes
+inner join adjusted
+    on changes.time_window = adjusted.time_window
+order by changes.window_days nulls last, changes.is_unknown, changes.block_count desc, changes.pool

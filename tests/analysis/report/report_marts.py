@@ -267,6 +267,42 @@ def _day_shares(world: World) -> Rows:
     ]
 
 
+def _share_windows(world: World) -> Rows:
+    """Return the shares of the last day and of all blocks. In the last day the smallest pool has risen."""
+    if not world.blocks:
+        return []
+    newest = max(block.at for block in world.blocks)
+    whole = {"time_window": "all", "from_time": world.blocks[0].at, "to_time": newest, "covered_ratio": 1.0}
+    told: dict[str, Any] = {"told_by": ["observed"]}
+    rows = [whole | told | row for row in _shares(world, list(world.blocks))]
+    last = [block for block in world.blocks if newest - block.at < dt.timedelta(days=1)]
+    if len(last) < len(world.blocks):
+        day = whole | told | {"time_window": "day", "window_days": 1, "from_time": last[0].at}
+        change = {"gained_share": 0.1, "gained_low_share": 0.02, "gained_high_share": 0.18}
+        change |= {"previous_block_count": 1, "previous_total_block_count": 140}
+        riser = min(_counts(world.blocks), key=lambda pool: _counts(world.blocks)[pool])
+        rows[:0] = [  # the first row decides which columns there are
+            day
+            | row
+            | change
+            | {"p_value": 1e-5 if row["pool"] == riser else 0.5}
+            | {"adjusted_p_value": 1e-4 if row["pool"] == riser else 1.0}
+            for row in _shares(world, last)
+        ]
+    return rows
+
+
+def _share_periods(world: World) -> Rows:
+    """Return the shares of each day; the first and the last day are there only in part."""
+    rows = _day_shares(world)
+    ends = [row["day"] for row in rows[:1] + rows[-1:]]
+    return [
+        {"period_kind": "day", "from_day": row["day"], "is_complete": row["day"] not in ends}
+        | {name: row[name] for name in _PERIOD_COLUMNS}
+        for row in rows
+    ]
+
+
 def _block_pools(world: World) -> Rows:
     return [
         {
@@ -378,7 +414,13 @@ def _choices(world: World) -> Rows:
     ]
 
 
+_PERIOD_COLUMNS = (
+    *("pool", "is_unknown", "block_count", "total_block_count"),
+    *("share_ratio", "share_low_ratio", "share_high_ratio"),
+)
 _ROWS = {
+    "pool_share_window": _share_windows,
+    "pool_share_period": _share_periods,
     "feerate_strategy_block": _choices,
     "pool_share": lambda world: _shares(world, list(world.blocks)),
     "pool_share_day": _day_shares,

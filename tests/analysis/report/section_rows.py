@@ -45,6 +45,7 @@ def groups(pools: list[str]) -> dict[str, Rows]:
     """Return the planted rows by the name of the mart. `pools` lists slugs of pools, the largest first."""
     return {
         "block_owner": _owners(pools),
+        "dated_change": _changes(pools),
         **_shares(pools),
         **_hashrate(pools),
         **_revenue(pools),
@@ -63,6 +64,24 @@ def _owners(pools: list[str]) -> Rows:
         owner | {"block_hash": bytes([place % 3]) * 32, "owner_name": "Letters Inc."}
         for place, owner in enumerate([*own[:3], LETTERS, *own[3:]])
     ]
+
+
+def _changes(pools: list[str]) -> Rows:
+    at = [dt.datetime.combine(day, dt.time(6), dt.UTC) for day in DAYS]
+    rows: Rows = [
+        {"kind": "halving", "from_at": at[1], "height": 941_200, "relative_change": -0.5},
+        {"kind": "retarget", "from_at": at[2], "height": 941_472, "relative_change": 0.031},
+        {"kind": "owner", "from_at": at[3], "subject": pools[1], "other": "Letters Inc."},
+        {
+            "kind": "hole",
+            "from_at": at[4],
+            "to_at": at[4] + dt.timedelta(hours=3),
+            "subject": "main",
+            "other": "mempool",
+        },
+    ]
+    names = ("kind", "from_at", "to_at", "height", "subject", "other", "relative_change")
+    return [{name: row.get(name) for name in names} | {"is_end": False} for row in rows]
 
 
 def _shares(pools: list[str]) -> dict[str, Rows]:

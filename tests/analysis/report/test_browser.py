@@ -52,8 +52,25 @@ def test_every_panel_shows_one_chart_within_the_window(tab: Tab, filled_page: Pa
     """On wide and narrow windows each panel has exactly one visible chart, inside the window."""
     boxes = tab.show(filled_page, width_px=width_px).run(VISIBLE_CHARTS)
 
-    assert len(boxes) == tab.run("return document.querySelectorAll('.panel').length") > 10
+    shown = """
+        const panels = [...document.querySelectorAll('.panel')];
+        return panels.filter(panel => getComputedStyle(panel).display !== 'none').length;
+    """
+    assert len(boxes) == tab.run(shown) > 10
     assert all(left >= 0 and right <= width_px for left, right in boxes)
+
+
+def test_a_reader_switches_between_time_windows(tab: Tab, filled_page: Path) -> None:
+    """Of a figure with several time windows one panel is seen; a click on another window shows that one."""
+    script = """
+        return [...document.querySelectorAll('#share-chart .panel')].map(panel => panel.checkVisibility());
+    """
+    tab.show(filled_page, width_px=1280)
+    before = tab.run(script)
+    tab.click("#share-chart label")
+
+    assert before == [False, True]
+    assert tab.run(script) == [True, False]
 
 
 @pytest.mark.parametrize("width_px", [1280, 390, 320])

@@ -179,7 +179,7 @@ def test_the_same_marts_give_the_same_page(tmp_path: Path) -> None:
 
 
 def test_charts_of_many_pools_say_what_they_leave_out(tmp_path: Path) -> None:
-    """A chart draws the first fifteen pools and unknown, and the table has all pools."""
+    """A chart draws the first pools, twelve or fifteen, and unknown; the table has all pools."""
     whole = report_marts.mainnet_like(400)
     pools = [f"pool-{number}" for number in range(20)]
     blocks = tuple(
@@ -189,7 +189,8 @@ def test_charts_of_many_pools_say_what_they_leave_out(tmp_path: Path) -> None:
     names = {pool: pool for pool in (*pools, UNKNOWN)}
     page = made(tmp_path, replace(whole, blocks=blocks, names=names))
 
-    assert page.text.count("5 pools with fewer blocks: in the table only.") == 3
+    assert page.text.count("5 pools with fewer blocks: in the table only.") == 2
+    assert "8 smaller pools: in the table only." in page.text
     assert "12 pools with fewer blocks: in the table only." in page.text
     table = page.source.split('id="share-table"')[1].split("</table>")[0]
     assert table.count("<bdi>pool-") == 20

@@ -1,0 +1,181 @@
+"""Draws the shares of pools as areas stacked on each other, one step for each day, week or month."""
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import altair as alt
+from markupsafe import Markup
+
+from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer
+from analysis.report.charts.svg import (
+    INK,
+    NARROW_PX,
+    PAPER,
+    PERCENT_LABEL,
+    UNKNOWN_FILL,
+    WIDE_PX,
+    Drawing,
+    draw,
+)
+from analysis.report.model import LegendKey, Panel
+
+HEIGHT_PX: Final = 300
+NAMES_PX: Final = 118
+_LEFT_PX: Final = 46
+_RIGHT_PX: Final = 14
+_TOP_PX: Final = 26
+_BOTTOM_PX: Final = 44
+_LEAST_NAMED_RATIO: Final = 0.045  # a thinner layer has no room for its name
+
+
+PARTIAL_KEY: Final = LegendKey(label="only a part of the period", colour="var(--ink)", shape="frame")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Describes one layer of the stack: a pool, all other pools, or the unknown blocks."""
+
+    key: str
+    label: str
+    colour: str
+    is_hatched: bool = False
+
+    @property
+    def legend(self) -> LegendKey:
+        """Return the line of the legend for this layer."""
+        return LegendKey(label=self.label, colour=self.colour, shape="hatch" if self.is_hatched else "bar")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Holds the shares of one period, from its first day to the day after its last, by the key of the layer.
+
+    `words` says the same in text. A period of which the data has only a part is drawn in a dashed frame.
+    """
+
+    from_day: dt.date
+    to_day: dt.date
+    ratios: dict[str, float]
+    words: str
+    is_complete: bool = True
+
+
+class Slab(NamedTuple):
+    """Holds the lower and upper edge of one layer in one period, as parts of all blocks."""
+
+    key: str
+    low: float
+    high: float
+
+
+def slabs(layers: Sequence[Layer], period: Period) -> list[Slab]:
+    """Stack the shares of one period. The first layer lies at the top, as in a list."""
+    found = []
+    top = 1.0
+    for layer in layers:
+        low = max(0.0, top - period.ratios.get(layer.key, 0.0))
+        found.append(Slab(layer.key, low, top))
+        top = low
+    return found
+
+
+def stack_panel(
+    name: str, title: str, layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[Event] = ()
+) -> Panel:
+    """Draw stacked shares in a wide version, with names beside the layers, and in a narrow one.
+
+    `name` is the prefix of the ids in the SVG, so it must be unique on the page.
+    """
+    last = periods[-1]
+    description = f"{len(periods)} periods; the last: {last.words}"
+
+    def at(width_px: int, suffix: str) -> Markup:
+        chart = stack_chart(layers, periods, events=events, width_px=width_px)
+        return draw(chart, name=f"{name}-{suffix}", title=title, description=description)
+
+    return Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))
+
+
+def stack_chart(
+    layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[Event] = (), width_px: int
+) -> Drawing:
+    """Build the Altair chart. Between two periods that are not neighbours in time it is empty."""
+    is_wide = width_px > NARROW_PX
+    right_px = NAMES_PX if is_wide else _RIGHT_PX
+    plot_px = width_px - _LEFT_PX - right_px
+    first, last = periods[0].from_day, periods[-1].to_day
+    x = day_axis("x", first, last, plot_px)
+    drawn = [_area(layer, _edges(layers, periods, layer.key), x) for layer in layers]
+    frames = [period for period in periods if not period.is_complete]
+    drawn += [_frame(period, x) for period in frames]
+    drawn += event_layers(events, x, first, last, plot_px)
+    if is_wide:
+        drawn.append(_names(layers, periods[-1], plot_px))
+        spans = [(period.from_day, period.to_day, period.words) for period in periods]
+        drawn.append(hover_layer(spans, x, HEIGHT_PX))
+    return alt.layer(*drawn).properties(
+        width=plot_px,
+        height=HEIGHT_PX,
+        padding={"left": _LEFT_PX, "right": right_px, "top": _TOP_PX, "bottom": _BOTTOM_PX},
+        autosize="none",
+    )
+
+
+def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[dict[str, Any]]:
+    """Return the steps of one layer: one for each period, and a break where a period is missing."""
+    rows: list[dict[str, Any]] = []
+    for period, following in itertools.zip_longest(periods, periods[1:]):
+        slab = next(slab for slab in slabs(layers, period) if slab.key == key)
+        ends = {"low": slab.low, "high": slab.high}
+        rows.append({"x": f"{period.from_day}", **ends})
+        if following is None or following.from_day != period.to_day:
+            rows.append({"x": f"{period.to_day}", **ends})
+            rows.append({"x": f"{period.to_day}T01:00:00Z", "low": None, "high": None})
+    return rows[:-1]
+
+
+def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
+    fill = UNKNOWN_FILL if layer.is_hatched else layer.colour
+    scale = alt.Scale(domain=[0, 1], nice=False)
+    look: dict[str, Any] = {
+        "titleAngle": 0,
+        "titleAlign": "left",
+        "titleAnchor": "end",
+        "titleX": 4 - _LEFT_PX,
+    }
+    axis = alt.Axis(
+        title="Part of blocks", titleY=-12, labelExpr=PERCENT_LABEL, tickCount=5, domain=False, **look
+    )
+    mark = alt.Chart(alt.InlineData(values=list(rows))).mark_area(
+        fill=fill, stroke=PAPER, strokeWidth=0.75, interpolate="step-after"
+    )
+    chart: alt.Chart = mark.encode(x=x, y=alt.Y("high:Q", scale=scale, axis=axis), y2="low:Q")
+    return chart
+
+
+def _frame(period: Period, x: alt.X) -> alt.Chart:
+    """Draw a dashed frame around a period of which the data has only a part, and let the paper through."""
+    rows = [{"x": f"{period.from_day}", "to": f"{period.to_day}"}]
+    mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(
+        fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]
+    )
+    frame: alt.Chart = mark.encode(x=x, x2="to:T", y=alt.value(0), y2=alt.value(HEIGHT_PX))
+    return frame
+
+
+def _names(layers: Sequence[Layer], period: Period, plot_px: int) -> alt.Chart:
+    """Write the name of each layer to the right of the last period, where the layer is thick enough."""
+    colours = {layer.key: layer for layer in layers}
+    rows = [
+        {"y": (slab.low + slab.high) / 2, "label": colours[slab.key].label}
+        for slab in slabs(layers, period)
+        if slab.high - slab.low >= _LEAST_NAMED_RATIO
+    ]
+    mark = alt.Chart(alt.InlineData(values=rows)).mark_text(align="left", limit=NAMES_PX - 10, color=INK)
+    names: alt.Chart = mark.encode(
+        x=alt.value(plot_px + 8), y=alt.Y("y:Q", scale=alt.Scale(domain=[0, 1], nice=False)), text="label:N"
+    )
+    return names
