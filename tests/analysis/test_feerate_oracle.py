@@ -148,7 +148,11 @@ class World:
             ("package", package_feerate),
             ("cluster", cluster_feerate),
         ):
-            best = sorted(rated.values(), key=lambda tx, rate=feerate: (-rate(rated, tx.txid), tx.order))
+            # Equals share what is left of the places: those that the block took fill them first.
+            best = sorted(
+                rated.values(),
+                key=lambda tx, rate=feerate: (-rate(rated, tx.txid), tx.txid not in chosen, tx.order),
+            )
             taken = [tx.txid in chosen for tx in best]
             top, outside = taken[:x], taken[2 * x :]
             behind = (None, None) if x == 0 else (len(outside), sum(outside))

@@ -20,6 +20,7 @@ n_clamped = "BIGINT  those of them whose parent came less than age_s before"
 real_age_s = "DOUBLE  s, mean age as clamped at the parent's cut"
 n_top = "BIGINT  transactions among the X best of their mempools"
 n_top_taken = "BIGINT  those of them that were taken"
+n_tied = "BIGINT  transactions that were taken and pay exactly what the last of the X best pays; they share the places left"
 top_x_ratio = "DOUBLE  0..1; null when nothing was measured"
 top_x_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 top_x_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
@@ -61,6 +62,7 @@ counts as (
         ordered_sum(real_age_s) / count(real_age_s) as real_age_s,
         sum(n_top) as n_top,
         sum(n_top_taken) as n_top_taken,
+        sum(n_tied) as n_tied,
         sum(n_outside) as n_outside,
         sum(n_outside_taken) as n_outside_taken,
         list(struct_pack(taken := n_top_taken, offered := n_top) order by block_hash) as tops,
@@ -89,6 +91,7 @@ select
     judged.real_age_s,
     cast(judged.n_top as bigint) as n_top,
     cast(judged.n_top_taken as bigint) as n_top_taken,
+    cast(judged.n_tied as bigint) as n_tied,
     judged.n_top_taken / nullif(judged.n_top, 0) as top_x_ratio,
     judged.top_x_interval.low as top_x_low_ratio,
     judged.top_x_interval.high as top_x_high_ratio,

@@ -5,7 +5,9 @@ The mempool of a node (mempool_residence) is ranked at every moment of mempool_m
 is some seconds old and cannot take what entered since, so the mempool at the block's arrival alone would be unfair to
 it. A transaction waits at a moment that lies between its entry and its end in the node's stream; at age 0 the moment
 is just before the block's C, so the block's own transactions are included. X is the number of the block's transactions
-without the coinbase. Waiting transactions are ranked by feerate, best first, ties by order of entry, then txid.
+without the coinbase. Waiting transactions are ranked by feerate, best first. Those that pay exactly the same share
+what is left of the places: which of them the block took is no choice by feerate, so its own fill these places first.
+n_tied says how many of its transactions pay exactly what the last of the X best pays.
 top_x_ratio is the share of the X best that the block took, outside_2x_ratio the share that it took of those behind the
 best 2 X (arXiv:1902.07549, section on feerate strategies). `plain` is fee / vsize, `package` the package feerate of
 mempool_packages, `cluster` the chunk feerate of mempool_clusters. Package and cluster feerates are known at blocks
@@ -40,6 +42,7 @@ x = "BIGINT  transactions of the block, coinbase excluded"
 n_ranked = "BIGINT  transactions waiting at the moment, with a known fee and size"
 n_top = "BIGINT  the X best, or all ranked when there are fewer"
 n_top_taken = "BIGINT  those of them that the block took"
+n_tied = "BIGINT  transactions of the block that pay exactly what the last of the X best pays"
 top_x_ratio = "DOUBLE  0..1, n_top_taken / n_top; null when there is nothing to take"
 n_outside = "BIGINT  those ranked behind 2 X; null for an empty block"
 n_outside_taken = "BIGINT  those of them that the block took; null for an empty block"
@@ -196,10 +199,14 @@ ranked as materialized (
         greatest(first_moment_no, span_no * getvariable('moments_per_span')) as first_moment_no,
         least(last_moment_no, (span_no + 1) * getvariable('moments_per_span') - 1) as last_moment_no,
         mined_cut_no,
+        feerate_sat_vb,
         row_number() over in_order as place,
         ntile(getvariable('n_age_buckets')) over in_order as bucket
     from spanned
-    window in_order as (partition by node, span_no order by feerate_sat_vb desc, stay_no, first_moment_no)
+    -- At a moment before a block, the first of equals to be mined are those that the block took.
+    window in_order as (
+        partition by node, span_no order by feerate_sat_vb desc, mined_cut_no nulls last, stay_no, first_moment_no
+    )
 ),
 
 changes as (
@@ -323,7 +330,9 @@ limit_candidates as (
         limit_buckets.node,
         limit_buckets.moment_no,
         limit_buckets.multiple,
-        list_sort(list(ranked.place))[any_value(cast(limit_buckets.rank_in_bucket as bigint))] as place
+        list_sort(list(struct_pack(place := ranked.place, feerate_sat_vb := ranked.feerate_sat_vb)))[
+            any_value(cast(limit_buckets.rank_in_bucket as bigint))
+        ] as ranked_last
     from limit_buckets
     inner join ranked
         on
@@ -341,8 +350,9 @@ limit_places as (
         feerate_kind,
         node,
         moment_no,
-        max(place) filter (where multiple = 1) as last_top_place,
-        max(place) filter (where multiple = 2) as last_inside_place
+        max(ranked_last.place) filter (where multiple = 1) as last_top_place,
+        max(ranked_last.feerate_sat_vb) filter (where multiple = 1) as last_top_feerate_sat_vb,
+        max(ranked_last.place) filter (where multiple = 2) as last_inside_place
     from limit_candidates
     group by feerate_kind, node, moment_no
 ),
@@ -355,6 +365,7 @@ taken as (
         count(*) filter (
             where ranked.place <= limit_places.last_top_place or limit_places.last_top_place is null
         ) as n_top_taken,
+        count(*) filter (where ranked.feerate_sat_vb = limit_places.last_top_feerate_sat_vb) as n_tied,
         count(*) filter (where ranked.place > limit_places.last_inside_place) as n_outside_taken
     from ranked
     inner join measured
@@ -379,6 +390,7 @@ counts as (
         coalesce(totals.n_ranked, 0) as n_ranked,
         least(measured.x, coalesce(totals.n_ranked, 0)) as n_top,
         coalesce(taken.n_top_taken, 0) as n_top_taken,
+        coalesce(taken.n_tied, 0) as n_tied,
         case when measured.x > 0 then greatest(coalesce(totals.n_ranked, 0) - 2 * measured.x, 0) end as n_outside,
         case when measured.x > 0 then coalesce(taken.n_outside_taken, 0) end as n_outside_taken
     from measured
@@ -409,6 +421,7 @@ select
     cast(counts.n_ranked as bigint) as n_ranked,
     cast(counts.n_top as bigint) as n_top,
     counts.n_top_taken,
+    counts.n_tied,
     counts.n_top_taken / nullif(counts.n_top, 0) as top_x_ratio,
     cast(counts.n_outside as bigint) as n_outside,
     counts.n_outside_taken,

@@ -20,6 +20,7 @@ n_empty = "BIGINT  blocks left out because they are empty"
 n_unmeasured = "BIGINT  blocks left out because no mempool is known, or it had nothing to rank"
 n_top = "BIGINT  transactions among the X best of their mempools"
 n_top_taken = "BIGINT  those of them that were taken"
+n_tied = "BIGINT  transactions that were taken and pay exactly what the last of the X best pays; they share the places left"
 top_x_ratio = "DOUBLE  0..1; null when nothing was measured"
 top_x_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 top_x_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
@@ -70,6 +71,7 @@ counts as (
         count(*) filter (where not blocks_of.is_empty and measured.block_hash is null) as n_unmeasured,
         coalesce(sum(measured.n_top), 0) as n_top,
         coalesce(sum(measured.n_top_taken), 0) as n_top_taken,
+        coalesce(sum(measured.n_tied), 0) as n_tied,
         coalesce(sum(measured.n_outside), 0) as n_outside,
         coalesce(sum(measured.n_outside_taken), 0) as n_outside_taken,
         list(
@@ -102,6 +104,7 @@ select
     n_unmeasured,
     cast(n_top as bigint) as n_top,
     cast(n_top_taken as bigint) as n_top_taken,
+    cast(n_tied as bigint) as n_tied,
     n_top_taken / nullif(n_top, 0) as top_x_ratio,
     top_x_interval.low as top_x_low_ratio,
     top_x_interval.high as top_x_high_ratio,

@@ -20,6 +20,7 @@ n_ranked = "BIGINT  those of them with a known fee and size"
 n_own = "BIGINT  transactions of the block that were waiting"
 n_top = "BIGINT  the X best, or all ranked when there are fewer"
 n_top_taken = "BIGINT  those of them that the block took"
+n_tied = "BIGINT  transactions of the block that pay exactly what the last of the X best pays; they share the places left"
 top_x_ratio = "DOUBLE  0..1, n_top_taken / n_top; null when there is nothing to take"
 n_outside = "BIGINT  those ranked behind 2 X; null for an empty block"
 n_outside_taken = "BIGINT  those of them that the block took; null for an empty block"
@@ -39,6 +40,7 @@ select
     block_mempool.n_own,
     ranks.n_top,
     ranks.n_top_taken,
+    ranks.n_tied,
     ranks.top_x_ratio,
     ranks.n_outside,
     ranks.n_outside_taken,
