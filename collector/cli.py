@@ -21,7 +21,7 @@ from collector.dataset.command_options import DatasetArgument, DatasetOption, ch
 from collector.errors import CollectorError, NodeUnavailable, Stopped
 from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
-from collector.log import configure_logging, printable
+from collector.log import configure_logging, counted, printable
 from collector.status.cli import show_status
 from gpuhash.command_group import CommandGroup
 
@@ -182,7 +182,8 @@ def demo(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ScenarioProgress(console, plan.name) as progress:
         truth = run_demo(plan, out, found, progress=progress.report)
-    print(f"scenario {plan.name}: {len(truth.blocks)} blocks, {len(truth.transactions)} transactions")
+    n_tx = counted(len(truth.transactions), "transaction")
+    print(f"scenario {plan.name}: {counted(len(truth.blocks), 'block')}, {n_tx}")
     print(f"dataset: {out / DATASET}")
 
 

@@ -12,6 +12,11 @@ def printable(text: str) -> str:
     return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 block`, `2,000 blocks`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Remove control characters from every text of a log event, because strangers wrote part of it."""
     for name, value in event.items():

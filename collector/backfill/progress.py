@@ -77,8 +77,9 @@ class ProgressView:
     def _facts(self, result: WorkResult) -> str:
         elapsed_s = max(time.monotonic() - self._begun_s, 1e-9)
         memory_bytes = peak_memory_bytes() + self._workers * result.memory_bytes
+        height = f"height {result.last_height}, " if result.last_height >= 0 else ""  # -1: no block yet
         return (
-            f"height {result.last_height}, {result.n_tx / elapsed_s:,.0f} tx/s, "
+            f"{height}{result.n_tx / elapsed_s:,.0f} tx/s, "
             f"{result.block_bytes / MILLION / elapsed_s:,.0f} MB/s, {memory_bytes / GIGA:.1f} GB memory"
         )
 

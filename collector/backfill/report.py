@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from collector.backfill.store import WorkResult
 from collector.errors import SettingsError
+from collector.log import counted
 
 MILLION: Final = 1_000_000
 MOST_SHOWN: Final = 10
@@ -94,9 +95,12 @@ class Report:
             f"{result.block_bytes / MILLION / self.work_s:,.0f} MB/s)" if self.work_s else "nothing to do)"
         )
         lines = [
-            f"wrote {result.n_blocks:,} blocks and {result.n_tx:,} transactions in {self.work_s:.1f} s{rate}",
             (
-                f"found {self.n_found:,} blocks, {self.n_wanted:,} wanted, "
+                f"wrote {counted(result.n_blocks, 'block')} and {counted(result.n_tx, 'transaction')} "
+                f"in {self.work_s:.1f} s{rate}"
+            ),
+            (
+                f"found {counted(self.n_found, 'block')}, {self.n_wanted:,} wanted, "
                 f"{self.n_present_before:,} already stored"
             ),
         ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from collector.log import counted
 
 if TYPE_CHECKING:
     from collector.compaction.mend import Mended
@@ -35,7 +36,7 @@ def compact_dataset(
         n_failed += bool(result.error)
         n_merged += result.merged is not None
     if not as_json:
-        print(f"{n_merged} partitions merged, {n_failed} left as they are")
+        print(f"{counted(n_merged, 'partition')} merged, {n_failed} left as they are")
     raise typer.Exit(1 if n_failed else 0)
 
 
@@ -46,7 +47,7 @@ def _as_text(result: "PartitionResult") -> str:
         return f"{result.partition}: left as it is: {result.error}"
     merged = result.merged
     text = (
-        f"{result.partition}: {result.n_files} files are now one; {merged.n_rows} rows, "
+        f"{result.partition}: {result.n_files} files are now one; {counted(merged.n_rows, 'row')}, "
         f"{merged.bytes_before} bytes before, {merged.bytes_after} now"
     )
     if merged.n_removed:
@@ -91,7 +92,7 @@ def mend_dataset(
         n_filled += result.n_filled
         n_failed += bool(result.error)
     if not as_json:
-        print(f"{n_filled} fees filled, {n_failed} partitions left as they are")
+        print(f"{counted(n_filled, 'fee')} filled, {counted(n_failed, 'partition')} left as they are")
     raise typer.Exit(1 if n_failed else 0)
 
 

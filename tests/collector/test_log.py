@@ -5,8 +5,11 @@ import sys
 
 import pytest
 
+from collector.log import counted
+
 LOGGING = """
 import os, sys
+
 from collector.log import configure_logging
 import structlog
 configure_logging("json")
@@ -28,3 +31,8 @@ def test_a_line_that_finds_no_room_ends_nothing(where: str) -> None:
                 [sys.executable, "-c", LOGGING], check=False, stdout=subprocess.PIPE, stderr=stderr
             )
     assert ended.stdout == b"alive\n"
+
+
+def test_a_number_agrees_with_its_noun() -> None:
+    """One block, no blocks, two thousand blocks."""
+    assert [counted(number, "block") for number in (0, 1, 2000)] == ["0 blocks", "1 block", "2,000 blocks"]
