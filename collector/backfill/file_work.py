@@ -15,10 +15,9 @@ import numpy as np
 from collector.backfill.blockfiles import BlockFolder, Debris
 from collector.backfill.catalogue import Catalogue
 from collector.backfill.headertree import UNKNOWN_HEIGHT
-from collector.backfill.node_work import PATIENCE_S, ask_fees, connect
+from collector.backfill.node_work import PATIENCE_S, ask_spent, connect
 from collector.backfill.store import WorkResult, store_blocks
 from collector.backfill.undofiles import UndoFinder, UndoRequest
-from collector.codec.arrays import Integers
 from collector.codec.chunk import BlockRef, RawBlocks
 from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN
@@ -71,7 +70,7 @@ class FileWork:
         with result.times.measure("read"):
             raw_blocks = read_blocks(folder, finder, tasks)
             if self.access is not None:
-                raw_blocks.fees_sat = _fees_from_node(connect(self.access, PATIENCE_S), tasks, raw_blocks)
+                _ask_missing(connect(self.access, PATIENCE_S), tasks, raw_blocks)
         store_blocks(self.dataset_root, self.chain, raw_blocks, result)
         unfinished = {task.ref.origin for task in tasks if task.is_unfinished}
         result.unfinished = [each.ref.origin for each in result.rejected if each.ref.origin in unfinished]
@@ -161,11 +160,13 @@ def _opened(work: FileWork) -> tuple[BlockFolder, UndoFinder, PresentBlocks]:
     return folder, UndoFinder(folder), PresentBlocks(Dataset.open(work.dataset_root, work.chain))
 
 
-def _fees_from_node(client: RpcClient, tasks: FileUnit, raw_blocks: RawBlocks) -> list[Integers | None]:
-    """Ask a node for the fees of those blocks of the unit that have no undo data."""
+def _ask_missing(client: RpcClient, tasks: FileUnit, raw_blocks: RawBlocks) -> None:
+    """Ask a node what those blocks of the unit spend that have no undo data, and add the answers."""
     assert raw_blocks.undo_limits is not None  # noqa: S101 - read_blocks always sets it
     has_undo = np.diff(raw_blocks.undo_limits) > 0
-    return [
-        None if is_found or task.n_tx == 1 else ask_fees(client, task.ref.block_hash)
+    spent = [
+        (None, None) if is_found or task.n_tx == 1 else ask_spent(client, task.ref.block_hash)
         for task, is_found in zip(tasks, has_undo, strict=True)
     ]
+    raw_blocks.fees_sat = [fees_sat for fees_sat, _ in spent]
+    raw_blocks.spent_types = [types for _, types in spent]

@@ -16,9 +16,9 @@ import numpy as np
 
 from collector.backfill.selection import BlockSelection
 from collector.backfill.store import WorkResult, store_blocks
-from collector.codec.arrays import Integers
+from collector.codec.arrays import Bytes, Integers
 from collector.codec.chunk import BlockRef, RawBlocks
-from collector.codec.rows import fee_array, fees_from_getblock
+from collector.codec.rows import fee_array, fees_from_getblock, spent_types_from_getblock
 from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN, hash_bytes, hash_hex
 from collector.errors import DecodeError, NodeError, RpcError, WrongChain
@@ -116,15 +116,17 @@ def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
     )
 
 
-def ask_fees(client: RpcClient, block_hash: bytes) -> Integers | None:
-    """Ask a node for the fees of a block, in satoshi, with UNKNOWN for the coinbase.
+def ask_spent(client: RpcClient, block_hash: bytes) -> tuple[Integers | None, Bytes | None]:
+    """Ask a node what a block spends.
 
-    Returns None when the node cannot give them.
+    Returns the fees, in satoshi, with UNKNOWN for the coinbase, and the types of the spent outputs, as
+    `spent_types_from_getblock` gives them. Each is None when the node cannot give it.
     """
     try:
-        return fee_array(fees_from_getblock(client.call("getblock", hash_hex(block_hash), 3)))
+        answer = client.call("getblock", hash_hex(block_hash), 3)
+        return fee_array(fees_from_getblock(answer)), spent_types_from_getblock(answer)
     except (RpcError, DecodeError):
-        return None
+        return None, None
 
 
 def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
@@ -193,6 +195,7 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
     refs: list[BlockRef] = []
     raws: list[bytes] = []
     fees: list[Integers | None] = []
+    types: list[Bytes | None] = []
     for task in tasks:
         name = hash_hex(task.block_hash)
         try:
@@ -202,12 +205,15 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
             continue
         refs.append(BlockRef(task.block_hash, task.height, "rpc", "rpc", f"getblock {name}"))
         raws.append(raw)
-        fees.append(ask_fees(client, task.block_hash))
+        block_fees, block_types = ask_spent(client, task.block_hash)
+        fees.append(block_fees)
+        types.append(block_types)
     return RawBlocks(
         refs=refs,
         data=np.frombuffer(b"".join(raws), np.uint8),
         limits=np.cumsum([0, *map(len, raws)]),
         fees_sat=fees,
+        spent_types=types,
     )
 
 

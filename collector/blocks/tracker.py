@@ -20,10 +20,11 @@ import structlog
 from collector.blocks.arrivals import Arrivals
 from collector.blocks.recent import ParsedBlocks, RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
+from collector.codec.arrays import Bytes
 from collector.codec.block import Block, ParsedBlock, parse_block
 from collector.codec.coinbase import bip34_height
 from collector.codec.format import MAX_MONEY_SAT
-from collector.codec.rows import block_rows, fees_from_getblock
+from collector.codec.rows import block_rows, fees_from_getblock, spent_types_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.rows import RejectRow
 from collector.dataset.schema import hash_hex, satoshi
@@ -210,7 +211,11 @@ class BlockTracker:
         if wanted.was_pushed or is_in_range:  # a dataset begins with the first block that it saw come
             if self._stored.reserve(block_hash, self._origin[0]):
                 # In the batch of the message that announced it: a kill loses both or neither.
-                self._store(parsed, recent.height, wanted, verdict, fees, owner=wanted.owner or batch)
+                spent_types = spent_types_from_getblock(answer.verbose)
+                owner = wanted.owner or batch
+                self._store(
+                    parsed, recent.height, wanted, verdict, fees, spent_types=spent_types, owner=owner
+                )
             self._fetch_parent(recent, wanted, now_us)
         if wanted.fills_gap and is_in_range:
             self._arrivals.add(block_hash, "connected", wall_us, "pulled", batch, block=recent)
@@ -240,7 +245,16 @@ class BlockTracker:
                 if self._stored.reserve(block_hash, self._origin[0]):
                     source = "bip34" if parent is None else "tree"
                     verdict = verify_block(block, self._chain)
-                    self._store(parsed, height, wanted, verdict, (), owner=wanted.owner, height_source=source)
+                    self._store(
+                        parsed,
+                        height,
+                        wanted,
+                        verdict,
+                        (),
+                        spent_types=None,
+                        owner=wanted.owner,
+                        height_source=source,
+                    )
         self._resolve(block_hash, recent)
 
     def flush(self) -> None:
@@ -258,6 +272,7 @@ class BlockTracker:
         verdict: str,
         fees: Sequence[int | None],
         *,
+        spent_types: Bytes | None,
         owner: Batch,
         height_source: str = "rpc",
     ) -> None:
@@ -265,6 +280,7 @@ class BlockTracker:
 
         The rows of its transactions are left out when the dataset already has them.
         """
+        has_types = spent_types is not None and len(spent_types) == len(parsed.layout.spends)
         block_row, transaction_rows = block_rows(
             parsed,
             chain=self._chain,
@@ -274,6 +290,7 @@ class BlockTracker:
             verdict=verdict,
             verified_by=backend_name(),
             fees=fees if len(fees) == len(parsed.block.transactions) else None,
+            spent_types=spent_types if has_types else None,
         )
         owner.add("blocks", block_row)
         if parsed.block.block_hash not in self._stored.with_transactions_only:

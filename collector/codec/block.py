@@ -118,7 +118,9 @@ def parse_block(raw: bytes) -> ParsedBlock:
     header, block_hash = decode_header(raw)
     begins = layout.txs["begin"].tolist()
     txids, wtxids = transaction_ids(data, layout)
-    records = transaction_records(data, layout, txids, wtxids, sources=repeat(raw), begins=begins)
+    records = transaction_records(
+        data, layout, txids, wtxids, sources=repeat(raw), begins=begins, traits=repeat(None)
+    )
     block = Block(
         header=header,
         block_hash=block_hash,

@@ -11,13 +11,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.codec import undo
-from collector.codec.arrays import Bytes, Floats, Integers
-from collector.codec.block import Block, decode_block, decode_header
+from collector.codec.arrays import Bytes, Floats, Integers, Records
+from collector.codec.block import Block, coinbase_stack, decode_block, decode_header
 from collector.codec.feerates import UNKNOWN, effective_feerates
 from collector.codec.format import HEADER_BYTES, NO_HASH
 from collector.codec.parents import in_block_parents
-from collector.codec.scripts import output_types
+from collector.codec.scripts import UNKNOWN_TYPE, output_types
 from collector.codec.timing import StageTimes
+from collector.codec.traits import transaction_traits
 from collector.codec.transaction import decode_transaction, stripped_bytes, transaction_ids
 from collector.codec.verify import invalid_blocks, verify_block
 from collector.codec.walk import Layout, walk_blocks
@@ -49,8 +50,9 @@ class RejectedBlock(NamedTuple):
 class RawBlocks:
     """Blocks as bytes: block i is data[limits[i]:limits[i + 1]], its undo data undo[undo_limits[i]:...].
 
-    `fees_sat` comes from a source that states fees without undo data. It has one array per block, or None,
-    and each array has one entry per transaction, UNKNOWN for the coinbase.
+    `fees_sat` and `spent_types` come from a source that states what a block spends without undo data. Each
+    has one array per block, or None. An array of fees has one entry per transaction, UNKNOWN for the
+    coinbase; an array of types has one per input, UNKNOWN_TYPE for the coinbase's.
     """
 
     refs: list[BlockRef]
@@ -59,6 +61,7 @@ class RawBlocks:
     undo: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     undo_limits: Integers | None = None  # None: no undo data
     fees_sat: list[Integers | None] | None = None
+    spent_types: list[Bytes | None] | None = None
 
     def raw(self, i: int) -> bytes:
         """Return the bytes of block i."""
@@ -72,6 +75,8 @@ class RawBlocks:
             selected.undo, selected.undo_limits = _select_bytes(self.undo, self.undo_limits, positions)
         if self.fees_sat is not None:
             selected.fees_sat = [self.fees_sat[i] for i in positions]
+        if self.spent_types is not None:
+            selected.spent_types = [self.spent_types[i] for i in positions]
         return selected
 
 
@@ -89,6 +94,8 @@ class Chunk:
     input_value_sat: Integers  # UNKNOWN for a coinbase, and where the source does not say
     fee_sat: Integers  # the same
     output_types: Bytes  # positions in schema.OUTPUT_TYPES
+    spent_types: Bytes  # the same, UNKNOWN_TYPE where the source does not say
+    traits: Records
     parent_limits: Integers
     parents: Integers
     effective_feerates: Floats  # NaN where unknown
@@ -132,8 +139,10 @@ def complete_chunk(
     with times.measure("parse"):
         types = output_types(raw_blocks.data, layout.scripts)
     with times.measure("fees"):
-        spent_sat = _input_values(raw_blocks, layout)
+        spent_sat, spent_types = _spent_outputs(raw_blocks, layout)
         fee_sat = np.where(spent_sat == UNKNOWN, UNKNOWN, spent_sat - txs["output_value_sat"])
+    with times.measure("parse"):
+        traits = transaction_traits(raw_blocks.data, layout, types, spent_types)
     with times.measure("feerate"):
         limits, parents = in_block_parents(raw_blocks.data, layout, txids)
         vsize_vb = (3 * stripped + size_bytes + WEIGHT_PER_VB - 1) // WEIGHT_PER_VB
@@ -149,18 +158,24 @@ def complete_chunk(
         input_value_sat=spent_sat,
         fee_sat=fee_sat,
         output_types=types,
+        spent_types=spent_types,
+        traits=traits,
         parent_limits=limits,
         parents=parents,
         effective_feerates=rates,
     )
 
 
-def _input_values(raw_blocks: RawBlocks, layout: Layout) -> Integers:
-    """Return the value that each transaction spends, from undo data or from stated fees."""
+def _spent_outputs(raw_blocks: RawBlocks, layout: Layout) -> tuple[Integers, Bytes]:
+    """Return the value that each transaction spends, and the type of the output that each input spends.
+
+    Both are from undo data or from another source.
+    """
     if raw_blocks.undo_limits is None:
         values: Integers = np.full(len(layout.txs), UNKNOWN, np.int64)
+        types: Bytes = np.full(len(layout.spends), UNKNOWN_TYPE, np.uint8)
     else:
-        values = undo.input_values(raw_blocks.undo, raw_blocks.undo_limits, layout.blocks, layout.txs)
+        values, types = undo.spent_outputs(raw_blocks.undo, raw_blocks.undo_limits, layout.blocks, layout.txs)
     all_fees = raw_blocks.fees_sat or [None] * len(layout.blocks)
     for block, fees_sat in zip(layout.blocks, all_fees, strict=True):
         if fees_sat is not None:
@@ -168,7 +183,12 @@ def _input_values(raw_blocks: RawBlocks, layout: Layout) -> Integers:
             has_fee = fees_sat != UNKNOWN
             outputs_sat = layout.txs["output_value_sat"][first:end]
             values[first:end][has_fee] = fees_sat[has_fee] + outputs_sat[has_fee]
-    return values
+    all_types = raw_blocks.spent_types or [None] * len(layout.blocks)
+    for block, block_types in zip(layout.blocks, all_types, strict=True):
+        if block_types is not None:
+            first = block["first_input"]
+            types[first : first + block["n_inputs"]] = block_types
+    return values, types
 
 
 def _heads(raw_blocks: RawBlocks, layout: Layout) -> list[Block]:
@@ -179,15 +199,17 @@ def _heads(raw_blocks: RawBlocks, layout: Layout) -> list[Block]:
         begin, first = int(block["begin"]), int(block["first_tx"])
         tx = layout.txs[first]
         header, block_hash = decode_header(raw_blocks.data[begin : begin + HEADER_BYTES].tobytes())
+        coinbase = raw_blocks.data[tx["begin"] : tx["end"]].tobytes()
+        witness_at = int(tx["witness_at"])
         before_txs_bytes = int(block["transactions_at"]) - begin
         heads.append(
             Block(
                 header=header,
                 block_hash=block_hash,
-                transactions=(decode_transaction(raw_blocks.data[tx["begin"] : tx["end"]].tobytes()),),
+                transactions=(decode_transaction(coinbase),),
                 size_bytes=int(block["end"]) - begin,
                 stripped_bytes=before_txs_bytes + int(stripped[first : first + block["n_tx"]].sum()),
-                coinbase_witness=(),
+                coinbase_witness=coinbase_stack(coinbase, witness_at and witness_at - int(tx["begin"])),
             )
         )
     return heads

@@ -10,19 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.codec.arrays import Bytes, Integers
+import gpuhash
+from collector.codec.arrays import FAIL, Bytes, Integers
 from collector.codec.block import Block, ParsedBlock, parse_block
 from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, complete_chunk
 from collector.codec.coinbase import subsidy_sat, witness_commitment
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH
+from collector.codec.scripts import NONSTANDARD, UNKNOWN_TYPE, output_types
 from collector.codec.timing import StageTimes
 from collector.codec.transaction import FEW, TxOut, decode_transactions
 from collector.codec.verify import warm_up_hashing
 from collector.dataset.open import to_batch
 from collector.dataset.rows import BlockRow, CoinbaseOutputItem
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex, satoshi
-from collector.dataset.schema.model import HASH
+from collector.dataset.schema.model import HASH, TRAITS
 from collector.errors import DecodeError
 
 Fees = Sequence[int | None]
@@ -38,12 +40,14 @@ def block_rows(
     verdict: str,
     verified_by: str,
     fees: Fees | None,
+    spent_types: Bytes | None = None,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the row of `blocks` and the rows of `transactions` of one block.
 
     fees has one entry per transaction in block order, in satoshi; that of the coinbase is not read. None, for
-    one or for all, is a fee that is not known. Raises DecodeError when there are more or fewer fees than
-    transactions: they belong to another block.
+    one or for all, is a fee that is not known. spent_types is as `spent_types_from_getblock` gives it. Raises
+    DecodeError when there are more or fewer fees than transactions, or types than inputs: they belong to
+    another block.
     """
     block = parsed.block
     raw_blocks = RawBlocks(
@@ -51,7 +55,13 @@ def block_rows(
         data=np.frombuffer(parsed.raw, np.uint8),
         limits=np.array([0, len(parsed.raw)]),
         fees_sat=[None if fees is None else _checked_fees(block, fees)],
+        spent_types=[spent_types],
     )
+    n_inputs = len(parsed.layout.spends)
+    if spent_types is not None and len(spent_types) != n_inputs:
+        raise DecodeError(
+            f"{len(spent_types)} types for the {n_inputs} inputs of block {hash_hex(block.block_hash)}"
+        )
     chunk = complete_chunk(raw_blocks, parsed.layout, [block], (parsed.txids, parsed.wtxids), StageTimes())
     row = blocks_table(chunk, chain=chain, verified_by=verified_by, verdict=verdict)
     return row.to_batches()[0], transactions_table(chunk).to_batches()[0]
@@ -92,6 +102,10 @@ def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "
                 "verdict": verdict,
                 "verified_by": verified_by,
                 "source": ref.source,
+                "coinbase_version": coinbase.version,
+                "coinbase_sequence": coinbase.inputs[0].sequence,
+                "coinbase_locktime": coinbase.locktime,
+                "coinbase_reserved_value": _reserved_value(head.coinbase_witness),
             }
         )
     return pa.Table.from_batches([to_batch(BLOCKS, rows)])
@@ -121,12 +135,17 @@ def transactions_table(chunk: Chunk) -> pa.Table:
         "is_coinbase": txs["is_coinbase"],
         "has_witness": txs["witness_at"] > 0,
         "signals_rbf": txs["signals_rbf"],
-        "output_types": _lists(np.append(txs["first_output"], len(chunk.output_types)), _type_names(chunk)),
+        "output_types": _lists(
+            np.append(txs["first_output"], len(chunk.output_types)), _type_names(chunk.output_types)
+        ),
         "parents": _lists(chunk.parent_limits, pa.array(chunk.parents, pa.int32())),
+        "spent_types": _spent_types(chunk),
+        "sigop_cost": pa.array(chunk.traits["sigop_cost"], mask=chunk.traits["sigop_cost"] == FAIL),
         "effective_feerate_sat_vb": pa.array(
             chunk.effective_feerates, mask=np.isnan(chunk.effective_feerates)
         ),
     }
+    columns |= {column.name: chunk.traits[column.name] for column in TRAITS}
     schema = TRANSACTIONS.arrow
     arrays = [_column(columns[field.name], field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -167,6 +186,25 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
         raise DecodeError(
             f"the answer to getblock has another form than a block: {reprlib.repr(error)}"
         ) from None
+
+
+def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
+    """Return the type of the output that each input spends, from the answer of `getblock <hash> 3`.
+
+    uint8[n_inputs], as `scripts.output_types` gives it, with UNKNOWN_TYPE for the input of the coinbase. None
+    when the answer does not name the scripts of all spent outputs.
+    """
+    try:
+        scripts = [
+            bytes.fromhex(spent["prevout"]["scriptPubKey"]["hex"])
+            for transaction in answer["tx"][1:]
+            for spent in transaction["vin"]
+        ]
+    except (TypeError, LookupError, ValueError):
+        return None
+    data, limits = gpuhash.join(scripts)
+    types = output_types(data, np.column_stack((limits[:-1], limits[1:])))
+    return np.append(np.array([UNKNOWN_TYPE], np.uint8), types)
 
 
 def fee_array(fees: Fees) -> Integers:
@@ -244,8 +282,23 @@ def _lists(limits: Integers, values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(limits.astype(np.int32)), values)
 
 
-def _type_names(chunk: Chunk) -> pa.Array:
-    return _all_type_names().take(pa.array(chunk.output_types))
+def _type_names(types: Bytes) -> pa.Array:
+    return _all_type_names().take(pa.array(types))
+
+
+def _spent_types(chunk: Chunk) -> pa.Array:
+    """Return the types that each transaction spends, null for a transaction with a type that is not known."""
+    is_unknown = chunk.spent_types == UNKNOWN_TYPE
+    first = chunk.layout.txs["first_input"]
+    lacks_type = np.logical_or.reduceat(is_unknown, first) if len(first) else np.empty(0, np.bool_)
+    limits = pa.array(np.append(first, len(is_unknown)).astype(np.int32))
+    names = _type_names(np.where(is_unknown, NONSTANDARD, chunk.spent_types))
+    return pa.ListArray.from_arrays(limits, names, mask=pa.array(lacks_type))
+
+
+def _reserved_value(witness: Sequence[bytes]) -> bytes | None:
+    """Return the only item of the coinbase's witness if it has the form of BIP 141, else None."""
+    return witness[0] if len(witness) == 1 and len(witness[0]) == HASH.byte_width else None
 
 
 @cache

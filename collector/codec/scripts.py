@@ -24,6 +24,7 @@ WITNESS_V1_TAPROOT: Final = OUTPUT_TYPES.index("witness_v1_taproot")
 ANCHOR: Final = OUTPUT_TYPES.index("anchor")
 WITNESS_UNKNOWN: Final = OUTPUT_TYPES.index("witness_unknown")
 NONSTANDARD: Final = OUTPUT_TYPES.index("nonstandard")
+UNKNOWN_TYPE: Final = 0xFF  # the script is not known
 
 OP_PUSHDATA1: Final = 0x4C
 OP_PUSHDATA4: Final = 0x4E
@@ -123,7 +124,7 @@ def _witness_type(data: Bytes, begin: int, size: int) -> int:
 
 
 @compiled
-def _operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
+def next_operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
     """Read one opcode and the data that it pushes.
 
     Returns the opcode, where the pushed data begins, and where that data ends: FAIL when it is cut off.
@@ -150,7 +151,7 @@ def _operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
 def _is_push_only(data: Bytes, pos: int, end: int) -> bool:
     """Return whether a script only pushes data."""
     while pos < end:
-        opcode, _, pos = _operation(data, pos, end)
+        opcode, _, pos = next_operation(data, pos, end)
         if pos == FAIL or opcode > OP_16:
             return False
     return True
@@ -185,7 +186,7 @@ def _is_multisig(data: Bytes, begin: int, end: int) -> bool:
     """Return whether a script is a bare multisig: m, n keys, n, OP_CHECKMULTISIG."""
     if data[end - 1] != OP_CHECKMULTISIG:
         return False
-    opcode, at, pos = _operation(data, begin, end)
+    opcode, at, pos = next_operation(data, begin, end)
     if pos == FAIL:
         return False
     required = _key_count(data, opcode, at, 1)
@@ -193,7 +194,7 @@ def _is_multisig(data: Bytes, begin: int, end: int) -> bool:
         return False
     n_keys = 0
     while True:
-        opcode, at, pos = _operation(data, pos, end)
+        opcode, at, pos = next_operation(data, pos, end)
         if pos == FAIL:
             return False
         if not (opcode <= OP_PUSHDATA4 and _is_key(data, at, pos - at)):

@@ -28,7 +28,10 @@ import numpy as np
 import gpuhash
 from collector.codec.arrays import FAIL, Bytes, Integers, Records
 from collector.codec.format import MAX_MONEY_SAT, NO_HASH, NO_INDEX, OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES
+from collector.codec.scripts import output_types
+from collector.codec.traits import transaction_traits
 from collector.codec.walk import Layout, walk_transactions
+from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import DecodeError
 from gpuhash.compiled import compiler
 from gpuhash.packing import Offsets
@@ -83,6 +86,16 @@ class TxOut(NamedTuple):
     script: bytes
 
 
+class TxTraits(NamedTuple):
+    """What the policies of nodes ask about a transaction, named as the columns of `mempool_txs` are."""
+
+    op_return_bytes: int
+    n_dust_outputs: int
+    n_envelopes: int
+    envelope_bytes: int
+    output_types: list[str]
+
+
 class Transaction(NamedTuple):
     """One transaction, hashes in internal byte order.
 
@@ -105,6 +118,7 @@ class Transaction(NamedTuple):
     values_sat: bytes  # of its outputs back to back, 8 bytes each, little-endian
     source: bytes  # the bytes it was read from, and its position in them
     begin: int
+    traits: TxTraits | None = None  # `decode_transactions` alone finds them
 
     @property
     def inputs(self) -> tuple[TxIn, ...]:
@@ -149,9 +163,10 @@ def decode_transaction(raw: bytes) -> Transaction:
 
 
 def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError]:
-    """Decode serialised transactions; return a DecodeError in place of each one that cannot be decoded."""
-    if len(raws) <= FEW:
-        return [_decode_one(raw) for raw in raws]
+    """Decode serialised transactions, and find their traits.
+
+    Returns a DecodeError in place of each one that cannot be decoded.
+    """
     data, limits = gpuhash.join(raws)
     layout = walk_transactions(data, limits)
     is_faulty = (layout.txs["end"] == FAIL).tolist()
@@ -162,9 +177,14 @@ def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError
         return [
             _decode_one(raw) if fault else next(sound) for raw, fault in zip(raws, is_faulty, strict=True)
         ]
+    traits = _traits(data, layout)
+    if len(raws) <= FEW:
+        return [decode_transaction(raw)._replace(traits=each) for raw, each in zip(raws, traits, strict=True)]
     wtxids = gpuhash.txids(data, limits)
     txids = _txids(wtxids, data, layout.txs)
-    return list(transaction_records(data, layout, txids, wtxids, sources=raws, begins=repeat(0)))
+    return list(
+        transaction_records(data, layout, txids, wtxids, sources=raws, begins=repeat(0), traits=traits)
+    )
 
 
 def transaction_ids(data: Bytes, layout: Layout) -> tuple[Bytes, Bytes]:
@@ -452,6 +472,7 @@ def transaction_records(
     *,
     sources: Iterable[bytes],
     begins: Iterable[int],
+    traits: Iterable[TxTraits | None],
 ) -> "map[Transaction]":
     """Make the Transaction of each transaction.
 
@@ -479,9 +500,27 @@ def transaction_records(
         _cut(values_sat, np.append(txs["first_output"], n_outputs) * VALUE_BYTES),
         sources,
         begins,
+        traits,
         strict=False,  # some repeat without end
     )
     return map(_new, repeat(Transaction), columns)
+
+
+def _traits(data: Bytes, layout: Layout) -> "map[TxTraits]":
+    """Find the traits of each transaction of a layout."""
+    types = output_types(data, layout.scripts)
+    found = transaction_traits(data, layout, types)
+    names = [OUTPUT_TYPES[number] for number in types.tolist()]
+    limits = [*layout.txs["first_output"].tolist(), len(names)]
+    columns = zip(
+        found["op_return_bytes"].tolist(),
+        found["n_dust_outputs"].tolist(),
+        found["n_envelopes"].tolist(),
+        found["envelope_bytes"].tolist(),
+        [names[begin:end] for begin, end in pairwise(limits)],
+        strict=True,
+    )
+    return map(_new, repeat(TxTraits), columns)
 
 
 def _cut(values: Bytes, limits: Integers) -> list[bytes]:

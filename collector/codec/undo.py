@@ -1,55 +1,67 @@
-"""Read the values that a block spends from the node's undo data.
+"""Read what a block spends, values and types of outputs, from the node's undo data.
 
 The undo data of a block has one record for each input of each transaction but the coinbase: the height of the
 spent output, whether it came from a coinbase, its value and its script. All are in compressed forms of
-Bitcoin Core (src/undo.h, src/compressor.h, VARINT in src/serialize.h). The reader keeps the values and steps
-over the rest.
+Bitcoin Core (src/undo.h, src/compressor.h, VARINT in src/serialize.h). The reader keeps the value and the
+type of the script, and steps over the rest.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from collector.codec.arrays import FAIL, Bytes, Integers, Records
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import MAX_MONEY_SAT
+from collector.codec.scripts import PUBKEY, PUBKEYHASH, SCRIPTHASH, UNKNOWN_TYPE, output_type
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
 
 MAX_VARINT: Final = (1 << 62) >> 7  # one more byte keeps it below 2^63
-HASH_SCRIPTS: Final = 2  # script codes below: a hash of 20 bytes
-SPECIAL_SCRIPTS: Final = 6  # script codes below: a key of 32 bytes; from here on: length + 6, and the script
+KEY_HASH_SCRIPT: Final = 0  # script codes: a hash of 20 bytes, of a key or of a script
+HASH_SCRIPTS: Final = 2
+SPECIAL_SCRIPTS: Final = 6  # script codes 2 to 5: a key of 32 bytes; from here on: length + 6, and the script
 HASH_BYTES: Final = 20
 KEY_BYTES: Final = 32
 MAX_ZEROS: Final = 9
 LONG_SIZE: Final = 0xFD
 
 
-def input_values(undo: Bytes, limits: Integers, blocks: Records, txs: Records) -> Integers:
-    """Return the value that each transaction spends, in satoshi: int64[n_txs], UNKNOWN for a coinbase.
+class SpentOutputs(NamedTuple):
+    """What the transactions of some blocks spend."""
+
+    values_sat: Integers  # int64[n_txs]: UNKNOWN for a coinbase and where the undo data does not fit
+    types: Bytes  # uint8[n_inputs], as `scripts.output_types` gives them; UNKNOWN_TYPE likewise
+
+
+def spent_outputs(undo: Bytes, limits: Integers, blocks: Records, txs: Records) -> SpentOutputs:
+    """Return the value that each transaction spends, and the type of the output that each input spends.
 
     The undo data of block i is undo[limits[i]:limits[i + 1]]. Where it is empty, or its numbers of
-    transactions or inputs are not those of the block, the values of the block are UNKNOWN. A block that has
+    transactions or inputs are not those of the block, nothing is known of the whole block. A block that has
     only a coinbase needs no undo data.
     """
-    values = np.full(len(txs), UNKNOWN, np.int64)
-    _read_blocks(undo, limits, blocks, txs, values)
-    return values
+    n_inputs = int(txs["n_inputs"].sum())
+    spent = SpentOutputs(np.full(len(txs), UNKNOWN, np.int64), np.full(n_inputs, UNKNOWN_TYPE, np.uint8))
+    _read_blocks(undo, limits, blocks, txs, spent)
+    return spent
 
 
 @compiled
-def _read_blocks(undo: Bytes, limits: Integers, blocks: Records, txs: Records, values: Integers) -> None:
+def _read_blocks(undo: Bytes, limits: Integers, blocks: Records, txs: Records, spent: SpentOutputs) -> None:
     for i in range(len(blocks)):
-        first = blocks[i].first_tx
-        end = first + blocks[i].n_tx
-        if not _read_block(undo, limits[i], limits[i + 1], txs[first:end], values[first:end]):
-            values[first:end] = UNKNOWN
+        first, first_input = blocks[i].first_tx, blocks[i].first_input
+        end, end_input = first + blocks[i].n_tx, first_input + blocks[i].n_inputs
+        of_block = SpentOutputs(spent.values_sat[first:end], spent.types[first_input:end_input])
+        if not _read_block(undo, limits[i], limits[i + 1], txs[first:end], of_block):
+            of_block.values_sat[:] = UNKNOWN
+            of_block.types[:] = UNKNOWN_TYPE
 
 
 @compiled
-def _read_block(undo: Bytes, pos: int, end: int, txs: Records, values: Integers) -> bool:
-    """Write the values that one block's transactions spend to `values`.
+def _read_block(undo: Bytes, pos: int, end: int, txs: Records, spent: SpentOutputs) -> bool:
+    """Write what one block's transactions spend to `spent`.
 
     Returns False when the undo data is cut off, or its numbers of transactions or inputs are not those of the
     block.
@@ -62,18 +74,22 @@ def _read_block(undo: Bytes, pos: int, end: int, txs: Records, values: Integers)
         if pos == FAIL or count != txs[k].n_inputs:
             return False
         total_sat = 0
-        for _ in range(count):
-            value_sat, pos = _spent_output(undo, pos, end)
+        for i in range(count):
+            value_sat, script = _spent_value(undo, pos, end)
+            if script == FAIL:
+                return False
+            spent_type, pos = read_script_type(undo, script, end)
             if pos == FAIL:
                 return False
+            spent.types[txs[k].first_input - txs[0].first_input + i] = spent_type
             total_sat += value_sat
-        values[k] = total_sat
+        spent.values_sat[k] = total_sat
     return pos == end
 
 
 @compiled
-def _spent_output(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read one spent output; return its value in satoshi, and the position after it or FAIL."""
+def _spent_value(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
+    """Read one spent output; return its value in satoshi, and where its compressed script begins or FAIL."""
     code, pos = varint(undo, pos, end)
     if pos != FAIL and code > 1:  # a height; after it old versions of Core wrote the transaction's version
         _, pos = varint(undo, pos, end)
@@ -83,22 +99,26 @@ def _spent_output(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
     if pos == FAIL:
         return 0, FAIL
     value_sat = decompress_amount(amount)
-    return value_sat, (FAIL if value_sat == FAIL else skip_script(undo, pos, end))
+    return value_sat, (FAIL if value_sat == FAIL else pos)
 
 
 @compiled
-def skip_script(undo: Bytes, pos: int, end: int) -> int:
-    """Step over a compressed script; return the position after it, or FAIL."""
+def read_script_type(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
+    """Read a compressed script; return the type of its output, and the position after it or FAIL."""
     code, pos = varint(undo, pos, end)
     if pos == FAIL:
-        return FAIL
+        return UNKNOWN_TYPE, FAIL
     if code < HASH_SCRIPTS:
-        size = HASH_BYTES
+        size, spent_type = HASH_BYTES, PUBKEYHASH if code == KEY_HASH_SCRIPT else SCRIPTHASH
     elif code < SPECIAL_SCRIPTS:
-        size = KEY_BYTES
+        size, spent_type = KEY_BYTES, PUBKEY
     else:
-        size = code - SPECIAL_SCRIPTS
-    return pos + size if size <= end - pos else FAIL
+        size, spent_type = code - SPECIAL_SCRIPTS, UNKNOWN_TYPE
+    if size > end - pos:
+        return UNKNOWN_TYPE, FAIL
+    if code >= SPECIAL_SCRIPTS:
+        spent_type = output_type(undo, pos, pos + size)
+    return spent_type, pos + size
 
 
 @compiled

@@ -129,7 +129,7 @@ def _walk_all_blocks(data: Bytes, limits: Integers, layout: Layout) -> tuple[int
 def _walk_block(data: Bytes, block: Record, layout: Layout) -> bool:
     """Walk over one block and add its parts to the layout; return False for a faulty block."""
     end = block.end
-    count, pos = _size(data, block.begin + HEADER_BYTES, end)
+    count, pos = read_compact_size(data, block.begin + HEADER_BYTES, end)
     if pos == FAIL or count == 0 or count * TRANSACTION_BYTES > end - pos:
         return False
     block.n_tx, block.transactions_at = count, pos
@@ -187,13 +187,13 @@ def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> 
 
     Returns the number of inputs, flags (SIGNALS, SPENDS_NOTHING), and where the inputs end, or FAIL.
     """
-    count, pos = _size(data, pos, end)
+    count, pos = read_compact_size(data, pos, end)
     if pos == FAIL or count == 0 or count * INPUT_BYTES > end - pos:
         return 0, 0, FAIL
     flags = SPENDS_NOTHING if _spends_nothing(data, pos) else 0
     for k in range(count):
         spends[at + k] = pos
-        size, pos = _size(data, pos + OUTPOINT_BYTES, end)
+        size, pos = read_compact_size(data, pos + OUTPOINT_BYTES, end)
         if pos == FAIL or size + 4 > end - pos:
             return 0, 0, FAIL
         pos += size
@@ -209,7 +209,7 @@ def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -
 
     Returns the number of outputs, their value in satoshi, and where they end, or FAIL.
     """
-    count, pos = _size(data, pos, end)
+    count, pos = read_compact_size(data, pos, end)
     if pos == FAIL or count == 0 or count * OUTPUT_BYTES > end - pos:
         return 0, 0, FAIL
     total_sat = 0
@@ -220,7 +220,7 @@ def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -
         if not 0 <= value_sat <= MAX_MONEY_SAT:
             return 0, 0, FAIL
         total_sat += value_sat
-        size, begin = _size(data, pos + 8, end)
+        size, begin = read_compact_size(data, pos + 8, end)
         if begin == FAIL or size > end - begin or total_sat > MAX_MONEY_SAT:
             return 0, 0, FAIL
         pos = begin + size
@@ -233,11 +233,11 @@ def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
     """Return where the witness stacks of n_inputs inputs end; FAIL when they are cut off or all empty."""
     begin = pos
     for _ in range(n_inputs):
-        count, pos = _size(data, pos, end)
+        count, pos = read_compact_size(data, pos, end)
         if pos == FAIL or count > end - pos:
             return FAIL
         for _ in range(count):
-            size, pos = _size(data, pos, end)
+            size, pos = read_compact_size(data, pos, end)
             if pos == FAIL or size > end - pos:
                 return FAIL
             pos += size
@@ -245,7 +245,7 @@ def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
 
 
 @compiled
-def _size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
+def read_compact_size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
     """Read a compact size; return its value, and the position after it or FAIL."""
     if pos >= end:
         return 0, FAIL

@@ -71,6 +71,10 @@ class BlockRow(TypedDict):
     verdict: str
     verified_by: str
     source: str
+    coinbase_version: NotRequired[int | None]
+    coinbase_sequence: NotRequired[int | None]
+    coinbase_locktime: NotRequired[int | None]
+    coinbase_reserved_value: NotRequired[bytes | None]
 
 
 class TransactionRow(TypedDict):
@@ -97,6 +101,12 @@ class TransactionRow(TypedDict):
     output_types: list[str]
     parents: list[int]
     effective_feerate_sat_vb: NotRequired[float | None]
+    op_return_bytes: NotRequired[int | None]
+    n_dust_outputs: NotRequired[int | None]
+    n_envelopes: NotRequired[int | None]
+    envelope_bytes: NotRequired[int | None]
+    spent_types: NotRequired[list[str] | None]
+    sigop_cost: NotRequired[int | None]
 
 
 class MempoolTxRow(TypedDict):
@@ -126,6 +136,13 @@ class MempoolTxRow(TypedDict):
     descendant_fees_sat: NotRequired[int | None]
     parents: NotRequired[list[bytes] | None]
     signals_rbf: NotRequired[bool | None]
+    version: NotRequired[int | None]
+    locktime: NotRequired[int | None]
+    output_types: NotRequired[list[str] | None]
+    op_return_bytes: NotRequired[int | None]
+    n_dust_outputs: NotRequired[int | None]
+    n_envelopes: NotRequired[int | None]
+    envelope_bytes: NotRequired[int | None]
 
 
 class MempoolEventRow(TypedDict):

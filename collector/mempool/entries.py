@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from collector.codec.transaction import Transaction, decode_transaction
+from collector.codec.transaction import Transaction, decode_transactions
 from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import satoshi
 from collector.errors import DecodeError, RpcError
@@ -440,16 +440,24 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
         row["n_outputs"] = body.n_outputs
         row["output_value_sat"] = body.output_value_sat
         row["signals_rbf"] = body.signals_rbf
+        row["version"] = body.version
+        row["locktime"] = body.locktime
+        if body.traits is not None:
+            row["op_return_bytes"] = body.traits.op_return_bytes
+            row["n_dust_outputs"] = body.traits.n_dust_outputs
+            row["n_envelopes"] = body.traits.n_envelopes
+            row["envelope_bytes"] = body.traits.envelope_bytes
+            row["output_types"] = body.traits.output_types
     return row
 
 
 def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:
     """Decode the hex bytes of a transaction; return None when they are wrong or are another transaction's."""
     try:
-        transaction = decode_transaction(bytes.fromhex(raw_hex))
-    except (DecodeError, ValueError):
+        (transaction,) = decode_transactions([bytes.fromhex(raw_hex)])
+    except ValueError:
         return None
-    return transaction if transaction.txid == txid else None
+    return None if isinstance(transaction, DecodeError) or transaction.txid != txid else transaction
 
 
 def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:

@@ -17,6 +17,7 @@ from collector.dataset.schema.model import (
     SEEN_KINDS,
     SESSION,
     TEXT,
+    TRAITS,
     TXID,
     VERDICTS,
     Table,
@@ -70,6 +71,15 @@ BLOCKS = Table(
         ),
         col("verified_by", TEXT, "Name of the hashing backend that verified the block."),
         col("source", TEXT, "How the block's bytes reached us.", values=("zmq", "rpc", "rest", "blkfile")),
+        col("coinbase_version", BIG, "Version of the coinbase transaction.", nullable=True),
+        col("coinbase_sequence", BIG, "nSequence of the coinbase's input.", nullable=True),
+        col("coinbase_locktime", BIG, "Lock time of the coinbase transaction.", nullable=True),
+        col(
+            "coinbase_reserved_value",
+            HASH,
+            "BIP141 witness reserved value: the coinbase's one witness item; null without a witness.",
+            nullable=True,
+        ),
     ),
 )
 
@@ -113,6 +123,21 @@ TRANSACTIONS = Table(
             "effective_feerate_sat_vb",
             pa.float64(),
             "Feerate of the package in which ancestor-feerate selection takes it, given only this block.",
+            nullable=True,
+        ),
+        *TRAITS,
+        col(
+            "spent_types",
+            pa.list_(TEXT),
+            "Type of the output that each input spends, in order, as the node names it; null for the "
+            "coinbase and while unknown.",
+            nullable=True,
+            values=OUTPUT_TYPES,
+        ),
+        col(
+            "sigop_cost",
+            COUNT,
+            "BIP141 signature-operation cost; null while the spent outputs are unknown.",
             nullable=True,
         ),
     ),

@@ -160,3 +160,27 @@ NODE = col("node", TEXT, "Name of the watched node, from the settings.")
 SESSION = col("session", TEXT, "One collector run against one run of the node; identifies a row of `nodes`.")
 BLOCK_HASH = col("block_hash", HASH, "Header hash, internal byte order.")
 TXID = col("txid", HASH, "Transaction id, internal byte order.")
+
+# What the bytes of a transaction show of the things that policies ask about. Files of version 0.1.0 lack
+# these columns, so they are nullable.
+TRAITS: Final = (
+    col(
+        "op_return_bytes",
+        COUNT,
+        "Size of the largest output script that begins with OP_RETURN, that opcode included; 0 without one.",
+        nullable=True,
+    ),
+    col(
+        "n_dust_outputs",
+        COUNT,
+        "Number of outputs below the dust threshold of Bitcoin Core at its default, 3 sat/vB.",
+        nullable=True,
+    ),
+    col(
+        "n_envelopes",
+        COUNT,
+        "Number of OP_0 OP_IF ... OP_ENDIF in scripts of taproot script-path spends, as inscriptions have.",
+        nullable=True,
+    ),
+    col("envelope_bytes", COUNT, "Size of these envelopes, with their opcodes.", nullable=True),
+)

@@ -159,8 +159,9 @@ def node_rows(
         block = decode_block(raw)
         try:
             fees = fees_from_getblock(verbose)
+            types = [None, *(stated_types(transaction) for transaction in verbose["tx"][1:])]
         except (DecodeError, RpcError):
-            fees = None
+            fees = types = None
         row, rows = plain_block_rows(
             block,
             chain="regtest",
@@ -170,6 +171,7 @@ def node_rows(
             verdict=verify_block(block, "regtest", height=verbose["height"]),
             verified_by=backend_name(),
             fees=fees,
+            spent_types=types,
         )
         block_list.append(row)
         tx_list += rows
@@ -180,6 +182,11 @@ def node_rows(
             [*ordering, ("tx_index", "ascending")]
         ),
     )
+
+
+def stated_types(transaction: dict[str, Any]) -> list[str]:
+    """Return the type of each output that a transaction spends, in the node's own words."""
+    return [spent["prevout"]["scriptPubKey"]["type"] for spent in transaction["vin"]]
 
 
 def all_hashes(rpc: RpcClient) -> list[str]:

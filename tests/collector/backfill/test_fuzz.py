@@ -21,7 +21,7 @@ from tests.collector.backfill.conftest import Rows
 
 pytestmark = pytest.mark.bitcoind
 
-BY_FEES = ("fee_sat", "input_value_sat", "effective_feerate_sat_vb")
+BY_FEES = ("fee_sat", "input_value_sat", "effective_feerate_sat_vb", "spent_types", "sigop_cost")
 
 changes = st.lists(
     st.tuples(

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from collector.codec.transaction import decode_transaction
 from collector.dataset.schema import hash_bytes, satoshi
+from tests.collector.codec.plain_traits import plain_traits
 
 
 def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +40,10 @@ def expected_block(verbose: dict[str, Any], stats: dict[str, Any]) -> dict[str, 
             for output in coinbase["vout"]
         ],
         "witness_commitment": commitment(coinbase),
+        "coinbase_version": coinbase["version"],
+        "coinbase_sequence": coinbase["vin"][0]["sequence"],
+        "coinbase_locktime": coinbase["locktime"],
+        "coinbase_reserved_value": reserved_value(coinbase),
     }
 
 
@@ -46,6 +52,12 @@ def commitment(coinbase: dict[str, Any]) -> bytes | None:
     found = [output["scriptPubKey"]["hex"] for output in coinbase["vout"]]
     found = [script[12:76] for script in found if script.startswith("6a24aa21a9ed")]
     return bytes.fromhex(found[-1]) if found else None
+
+
+def reserved_value(coinbase: dict[str, Any]) -> bytes | None:
+    """Return the one item of the coinbase's witness."""
+    items = coinbase["vin"][0].get("txinwitness", [])
+    return bytes.fromhex(items[0]) if items else None
 
 
 def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> dict[str, Any]:
@@ -72,4 +84,12 @@ def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> 
         "signals_rbf": index > 0 and any(one["sequence"] < 0xFFFFFFFE for one in spent),
         "output_types": [one["scriptPubKey"]["type"] for one in made],
         "parents": sorted(parents),
+        "spent_types": [one["prevout"]["scriptPubKey"]["type"] for one in spent] if index else None,
+        **expected_traits(told, index),
     }
+
+
+def expected_traits(told: dict[str, Any], index: int) -> dict[str, Any]:
+    """Compute the traits from the scripts that the node prints, with python-bitcoinlib."""
+    spent = [one["prevout"]["scriptPubKey"]["type"] for one in told["vin"] if index]
+    return plain_traits(decode_transaction(bytes.fromhex(told["hex"])), spent or None)

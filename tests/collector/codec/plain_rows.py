@@ -12,6 +12,7 @@ from collector.codec.format import TXID_BYTES
 from collector.codec.transaction import Transaction
 from tests.collector.codec.plain_feerate import plain_feerates
 from tests.collector.codec.plain_scripts import plain_output_type
+from tests.collector.codec.plain_traits import plain_traits
 
 Row = dict[str, Any]
 Fees = Sequence[int | None]
@@ -27,30 +28,14 @@ def plain_block_rows(
     verdict: str,
     verified_by: str,
     fees: Fees | None,
+    spent_types: Sequence[Sequence[str] | None] | None = None,
 ) -> tuple[Row, list[Row]]:
-    """Return the row of `blocks` and the rows of `transactions`, as `writer.to_batch` takes them.
+    """Return the row of `blocks` and the rows of `transactions`, as `to_batch` takes them.
 
-    fees are as `collector.codec.rows.block_rows` takes them.
+    fees are as `collector.codec.rows.block_rows` takes them; spent_types has, for each transaction, the type
+    of the output that each input spends, None for the coinbase.
     """
-    transactions = block.transactions
-    fees = [None] * len(transactions) if fees is None else [None, *fees[1:]]
-    parents = _parents(transactions)
-    rates = plain_feerates([transaction.vsize_vb for transaction in transactions], fees, parents)
-    rows = [
-        {
-            "block_hash": block.block_hash,
-            "height": height,
-            "tx_index": index,
-            **_transaction_columns(transaction),
-            "output_types": [plain_output_type(output.script) for output in transaction.outputs],
-            "input_value_sat": None if fee is None else transaction.output_value_sat + fee,
-            "fee_sat": fee,
-            "is_coinbase": index == 0,
-            "parents": parents[index],
-            "effective_feerate_sat_vb": rates[index],
-        }
-        for index, (transaction, fee) in enumerate(zip(transactions, fees, strict=True))
-    ]
+    fees = [None] * len(block.transactions) if fees is None else [None, *fees[1:]]
     known = [fee for fee in fees[1:] if fee is not None]
     row = {
         "height": height,
@@ -62,7 +47,32 @@ def plain_block_rows(
         "verified_by": verified_by,
         "source": source,
     }
-    return row, rows
+    return row, _transaction_rows(block, height, fees, spent_types or [None] * len(fees))
+
+
+def _transaction_rows(
+    block: Block, height: int, fees: Fees, spent_types: Sequence[Sequence[str] | None]
+) -> list[Row]:
+    transactions = block.transactions
+    parents = _parents(transactions)
+    rates = plain_feerates([transaction.vsize_vb for transaction in transactions], fees, parents)
+    return [
+        {
+            "block_hash": block.block_hash,
+            "height": height,
+            "tx_index": index,
+            **_transaction_columns(transaction),
+            "output_types": [plain_output_type(output.script) for output in transaction.outputs],
+            "input_value_sat": None if fee is None else transaction.output_value_sat + fee,
+            "fee_sat": fee,
+            "is_coinbase": index == 0,
+            "parents": parents[index],
+            "effective_feerate_sat_vb": rates[index],
+            "spent_types": spent,
+            **plain_traits(transaction, spent),
+        }
+        for index, (transaction, fee, spent) in enumerate(zip(transactions, fees, spent_types, strict=True))
+    ]
 
 
 def _parents(transactions: Sequence[Transaction]) -> list[list[int]]:
@@ -117,4 +127,8 @@ def _block_columns(block: Block) -> Row:
         "coinbase_script": coinbase.inputs[0].script,
         "coinbase_outputs": [{"value_sat": output.value_sat, "script": output.script} for output in outputs],
         "witness_commitment": witness_commitment(outputs),
+        "coinbase_version": coinbase.version,
+        "coinbase_sequence": coinbase.inputs[0].sequence,
+        "coinbase_locktime": coinbase.locktime,
+        "coinbase_reserved_value": block.coinbase_witness[0] if block.coinbase_witness else None,
     }

@@ -20,13 +20,14 @@ from collector.dataset.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
 from collector.errors import DecodeError
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.plain_rows import plain_block_rows
+from tests.collector.codec.plain_traits import with_plain_traits
 from tests.collector.codec.test_decode import transactions
 
 
 def alone(raw: bytes) -> Transaction | str:
     """Decode one transaction; return the text of the error if it is refused."""
     try:
-        return decode_transaction(raw)
+        return with_plain_traits(decode_transaction(raw))
     except DecodeError as error:
         return str(error)
 
@@ -107,7 +108,7 @@ def test_a_script_of_any_length_leaves_values_where_they_are() -> None:
 
     found = decode_transactions([raw] * (FEW + 1))
 
-    assert found == [decode_transaction(raw)] * (FEW + 1)
+    assert found == [with_plain_traits(decode_transaction(raw))] * (FEW + 1)
     assert isinstance(found[0], Transaction)
     assert [output.value_sat for output in found[0].outputs] == [each.value_sat for each in outputs]
 
@@ -121,7 +122,7 @@ def test_a_body_is_decoded_once_and_a_broken_one_is_told_each_time() -> None:
     first, second, *bad = kept.decode_new([raw, raw, broken, broken], 1)
     (again, still_bad) = kept.decode_new([raw, broken], 2)
 
-    assert first == decode_transaction(raw)
+    assert first == with_plain_traits(decode_transaction(raw))
     assert (second, again) == (None, None)
     assert [str(each) for each in (*bad, still_bad)] == [alone(broken)] * 3
     assert kept.pop(first.txid) == first

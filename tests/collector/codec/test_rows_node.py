@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collector.codec.block import ParsedBlock, parse_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.rows import block_rows, fees_from_getblock
+from collector.codec.rows import block_rows, fees_from_getblock, spent_types_from_getblock
 from collector.codec.transaction import decode_transaction
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.open import Dataset
@@ -62,6 +62,7 @@ def batches_of(one: Said) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         verdict=verify_block(one.body.block, "regtest", txids),
         verified_by=backend_name(),
         fees=fees_from_getblock(one.verbose),
+        spent_types=spent_types_from_getblock(one.verbose),
     )
 
 

@@ -6,10 +6,13 @@ from hypothesis import strategies as st
 
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import MAX_MONEY_SAT
-from collector.codec.undo import decompress_amount, input_values, skip_script, varint
+from collector.codec.scripts import UNKNOWN_TYPE
+from collector.codec.undo import decompress_amount, read_script_type, spent_outputs, varint
 from collector.codec.walk import walk_blocks
+from collector.dataset.schema import OUTPUT_TYPES
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.made_undo import compress_amount, compress_script, undo_of, write_varint
+from tests.collector.codec.plain_scripts import plain_output_type
 
 
 @settings(deadline=None)  # the first call compiles
@@ -67,13 +70,14 @@ def test_no_amount_is_more_than_there_can_be(compressed: int) -> None:
 
 @settings(deadline=None)  # the first call compiles
 @given(made.mutated_scripts() | st.binary(max_size=300))
-def test_a_compressed_script_is_stepped_over(script: bytes) -> None:
-    """Each of the seven compressed forms of a script is skipped by its length."""
+def test_a_compressed_script_keeps_its_type(script: bytes) -> None:
+    """Each of the seven compressed forms gives type and end of the script; a cut one gives neither."""
     written = compress_script(script)
     data = np.frombuffer(written + b"\x00", np.uint8)
 
-    assert skip_script(data, 0, len(written)) == len(written)
-    assert skip_script(data, 0, len(written) - 1) == -1
+    number, end = read_script_type(data, 0, len(written))
+    assert (OUTPUT_TYPES[number], end) == (plain_output_type(script), len(written))
+    assert read_script_type(data, 0, len(written) - 1)[1] == -1
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,9 +92,11 @@ def test_values_are_those_that_were_spent(raw: bytes, data: st.DataObject) -> No
     ]
     undo = np.frombuffer(undo_of(spent, height=data.draw(st.integers(0, 10**6))), np.uint8)
 
-    values = input_values(undo, np.array([0, len(undo)]), layout.blocks, layout.txs)
+    found = spent_outputs(undo, np.array([0, len(undo)]), layout.blocks, layout.txs)
 
-    assert values.tolist() == [UNKNOWN, *(sum(value for value, _ in each) for each in spent)]
+    assert found.values_sat.tolist() == [UNKNOWN, *(sum(value for value, _ in each) for each in spent)]
+    types = [OUTPUT_TYPES.index(plain_output_type(script)) for each in spent for _, script in each]
+    assert found.types.tolist() == [UNKNOWN_TYPE, *types]
 
 
 @settings(max_examples=100, deadline=None)
@@ -106,6 +112,7 @@ def test_undo_data_that_do_not_fit_give_no_values(data: st.DataObject) -> None:
     bad = data.draw(st.sampled_from([whole[:cut], whole + b"\x00", undo_of([[(7, b"\x51")]] * 2, height=5)]))
     undo = np.frombuffer(bad + b"\x00", np.uint8)
 
-    values = input_values(undo, np.array([0, len(bad)]), layout.blocks, layout.txs)
+    values, types = spent_outputs(undo, np.array([0, len(bad)]), layout.blocks, layout.txs)
 
     assert set(values.tolist()) == {UNKNOWN}
+    assert set(types.tolist()) == {UNKNOWN_TYPE}

@@ -50,7 +50,12 @@ def transaction(height: int, index: int) -> dict[str, Any]:
     """Make a row of transactions."""
     row: dict[str, Any] = {column.name: index for column in TRANSACTIONS.columns}
     row |= {"block_hash": height.to_bytes(32, "big"), "height": height, "txid": bytes(32), "wtxid": bytes(32)}
-    row |= {"output_types": ["anchor", "nulldata"], "parents": [0, 1], "is_coinbase": index == 0}
+    row |= {
+        "output_types": ["anchor", "nulldata"],
+        "spent_types": ["pubkey"],
+        "parents": [0, 1],
+        "is_coinbase": index == 0,
+    }
     return row | {"has_witness": False, "signals_rbf": True, "effective_feerate_sat_vb": 1.5}
 
 

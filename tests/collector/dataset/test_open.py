@@ -40,7 +40,13 @@ def transaction(height: int, index: int) -> dict[str, Any]:
     """Make a row of transactions."""
     row = {column.name: index for column in TRANSACTIONS.columns}
     row |= {"block_hash": bytes([height % 256]) * 32, "height": height, "tx_index": index}
-    row |= {"txid": bytes(32), "wtxid": bytes(32), "output_types": ["anchor", "nulldata"], "parents": [0, 1]}
+    row |= {
+        "txid": bytes(32),
+        "wtxid": bytes(32),
+        "output_types": ["anchor", "nulldata"],
+        "spent_types": ["pubkey"],
+        "parents": [0, 1],
+    }
     row |= {"is_coinbase": index == 0, "has_witness": False, "signals_rbf": True}
     return row | {"effective_feerate_sat_vb": None, "fee_sat": None, "input_value_sat": None}
 
