@@ -88,7 +88,7 @@ def test_the_command_begins_where_ctrl_c_is_handled() -> None:
 @pytest.mark.parametrize("library", ["_duckdb", "libarrow"])
 def test_ctrl_c_in_the_middle_of_loading(library: str) -> None:
     """Ctrl-C ends the program with one line also when only some of the libraries are loaded."""
-    assert interrupted(["list"], has_loaded(library)) == (130, LINE)
+    assert interrupted(["build"], has_loaded(library)) == (130, LINE)
 
 
 def test_ctrl_c_while_a_database_is_built(dataset: Path, tmp_path: Path) -> None:
