@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from collector.dataset.schema import TABLES
 from tests.functional.chaos.judge import Verdict, check_command
-from tests.functional.chaos.memory_use import SAMPLE_S, judge_memory, resident_bytes
+from tests.functional.chaos.memory_use import SAMPLE_S, MemoryUse, judge_memory, memory_use
 from tests.functional.chaos.registry import fault
 from tests.functional.chaos.world import World
 
@@ -68,15 +68,15 @@ def flood(world: World) -> Verdict:
     return verdict
 
 
-def _pour(world: World, block: str, duration_s: float) -> list[int]:
-    """Disconnect and connect the block again at a steady rate; return the memory in bytes, each second."""
+def _pour(world: World, block: str, duration_s: float) -> list[MemoryUse]:
+    """Disconnect and connect the block again at a steady rate; return the memory, each second."""
     processes = world.collector.processes  # not the compaction that begins ten minutes later
     began_s = time.monotonic()
-    samples: list[int] = []
+    samples: list[MemoryUse] = []
     n_cycles = 0
     while (now_s := time.monotonic() - began_s) < duration_s:
         if now_s >= len(samples) * SAMPLE_S:
-            samples.append(resident_bytes(processes))
+            samples.append(memory_use(processes))
         if n_cycles < CYCLES_PER_S * now_s:
             world.rpc.call("invalidateblock", block)
             world.rpc.call("reconsiderblock", block)

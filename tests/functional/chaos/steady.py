@@ -3,7 +3,7 @@
 import time
 
 from tests.functional.chaos.judge import Verdict
-from tests.functional.chaos.memory_use import SAMPLE_S, judge_memory, resident_bytes
+from tests.functional.chaos.memory_use import SAMPLE_S, MemoryUse, judge_memory, memory_use
 from tests.functional.chaos.registry import fault
 from tests.functional.chaos.world import World
 
@@ -25,12 +25,12 @@ def steady(world: World) -> Verdict:
     world.collector.start()
     duration_s = max(SHORTEST_S, DURATION_S * world.scale)
     processes = world.collector.processes  # not the compaction that begins ten minutes later
-    samples: list[int] = []
+    samples: list[MemoryUse] = []
     n_blocks = 0
     began_s = time.monotonic()
     while (now_s := time.monotonic() - began_s) < duration_s:
         if now_s >= len(samples) * SAMPLE_S:
-            samples.append(resident_bytes(processes))
+            samples.append(memory_use(processes))
         n_due = int(now_s * TRANSACTIONS_PER_S) + 1 - world.traffic.n_sent
         if n_due > 0:
             world.traffic.send(n_due)
