@@ -5,8 +5,9 @@ Sources stand in a fixed order. First comes our own dataset: blocks that a node 
 from a node's block files ('backfilled'). Then come the block tables of others, then lists of pool labels, then lists
 of arrivals, each kind by the name of the source. A kind further down adds a block only at a height where none above
 it has a block. Where several sources of a kind name different blocks for a height, the block that most of them name
-counts, then the source whose name comes first. A block of ours whose fees are unknown takes them from a block table
-that has the same hash; fees_told_by then names that table.
+counts, then the source whose name comes first. Where a list of labels has no time, the time is that of the next list
+that has one. A block of ours whose fees are unknown takes them from a block table that has the same hash; fees_told_by
+then names that table.
 
 Imported headers come last, as no header tells who mined a block, but their word on hash, parent, time and target is
 proved by work and goes before that of lists; header_told_by names who told the time. A header adds a block only where a
@@ -97,15 +98,16 @@ held_heights as (
     select height from table_blocks
 ),
 
+-- The first source that names the pool, and the first that gives a time: the lists of some have no times.
 labels as (
     select
-        source,
         height,
-        label,
-        header_time
+        arg_min(struct_pack(source := source, label := label), source) as named,
+        arg_min(struct_pack(source := source, header_time := header_time), source)
+            filter (where header_time is not null) as timed
     from stg_external_pool_labels
     where height not in (select held_heights.height from held_heights)
-    qualify row_number() over (partition by height order by source) = 1
+    group by height
 ),
 
 arrivals as (
@@ -167,15 +169,15 @@ listed_blocks as (
         coalesce(headers.block_hash, arrivals.block_hash, label_block_key(listed_heights.height)) as block_hash,
         listed_heights.height,
         headers.prev_hash,
-        coalesce(headers.header_time, labels.header_time) as header_time,
+        coalesce(headers.header_time, labels.timed.header_time) as header_time,
         headers.bits,
         sizes.n_tx,
         sizes.size_bytes,
-        labels.label,
-        coalesce(labels.source, arrivals.source, headers.source) as source,
+        labels.named.label as label,
+        coalesce(labels.named.source, arrivals.source, headers.source) as source,
         case
             when headers.header_time is not null then headers.source
-            when labels.header_time is not null then labels.source
+            else labels.timed.source
         end as header_source
     from listed_heights
     left join labels

@@ -1,10 +1,10 @@
 /*
 summary = "Share of the active chain's blocks per pool and UTC day, with a 95 % interval."
 method = """
-pool_share for each day. The day is that of the header time, which every block has, whether we saw it arrive or read it
-from disk. Consensus keeps the header time within two hours of the network's time, so a block near midnight may be
-counted on the neighbouring day. A pool without a block on a day has no row for it, and a day without blocks has no row
-at all.
+pool_share for each day. The day is that of the header time, whether we saw the block arrive or read it from disk.
+Consensus keeps the header time within two hours of the network's time, so a block near midnight may be counted on the
+neighbouring day. A block whose time no source gives, as in a list of labels without times, counts on no day. A pool
+without a block on a day has no row for it, and a day without blocks has no row at all.
 """
 grain = ["day", "pool"]
 [columns]
@@ -33,7 +33,7 @@ blocks_by_day as (
     from chain_blocks
     inner join block_pool
         on chain_blocks.block_hash = block_pool.block_hash
-    where chain_blocks.is_active and block_pool.is_attributable
+    where chain_blocks.is_active and block_pool.is_attributable and chain_blocks.header_time is not null
 ),
 
 counts as (
