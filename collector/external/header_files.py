@@ -9,6 +9,7 @@ import base64
 import binascii
 import csv
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,15 +19,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, to_batch
 from collector.dataset.schema import DATASET_MARKER, EXTERNAL_HEADERS, hash_hex
 from collector.errors import DecodeError
 from collector.external import fields
 from collector.external.kinds import Values
 from collector.external.readers import MAX_FILE_BYTES, check_size, open_text
-from gpuhash import sha256d_headers
-from gpuhash.chain import HeaderFault, Position, header_faults
-from gpuhash.chain_rules import MEDIAN_HEADERS, PERIOD, rules_of
+from gpuhash import sha256d_headers, target_from_bits
+from gpuhash.chain import HeaderFault, Position, header_faults, header_numbers
+from gpuhash.chain_rules import (
+    MEDIAN_HEADERS,
+    MOST_CHANGE,
+    PERIOD,
+    PERIOD_S,
+    ChainRules,
+    retargeted,
+    rules_of,
+)
 
 HEADER_BYTES: Final = 80
 HEX_LINE: Final = re.compile(rb"[0-9a-fA-F]{160}\s")
@@ -38,14 +47,15 @@ FEW: Final = 50_000  # so many headers are hashed before a faster backend is rea
 NO_PARENT: Final = bytes(32)
 
 Headers = npt.NDArray[np.uint8]
+RowByHash = dict[bytes, dict[str, Any]]
 
 
 def read_headers(
-    path: Path, chain: str, *, first_height: int | None = None, dataset: Dataset | None = None
+    path: Path, chain: str, *, first_height: int | None = None, stored: RowByHash | None = None
 ) -> list[Values]:
     """Return a row of `external_headers` per header of a file whose headers form a part of `chain`.
 
-    The first header is block 0, or follows a header that `dataset` has, or has `first_height`. Raises
+    The first header is block 0, or follows one of the headers `stored`, or has `first_height`. Raises
     DecodeError, which names height and reason, if any header breaks a rule of the chain.
     """
     check_size(path, MAX_FILE_BYTES)
@@ -59,7 +69,7 @@ def read_headers(
             f"{path} has {len(content):,} bytes, which are no headers of {HEADER_BYTES} bytes each"
         )
     headers = np.frombuffer(content, np.uint8).reshape(-1, HEADER_BYTES)
-    first, before = _begin(path, headers, first_height, dataset)
+    first, before = _begin(path, headers, first_height, stored or {})
     at = Position(rules=rules_of(chain), first_height=first - len(before))
     joined = np.concatenate([before, headers])
     found = header_faults(joined, at=at, backend=_backend(joined))
@@ -70,15 +80,18 @@ def read_headers(
 def read_stale_blocks(path: Path, chain: str) -> Iterator[Values]:
     """Yield a row of `external_stale_blocks` per line: height, hash and header in hex.
 
-    Raises DecodeError if a header does not have its hash or carries no work that the chain would take.
+    A line without a header is passed over: nothing shows that there was such a block. Raises DecodeError if
+    a header does not have its hash or carries no work that the chain would take.
     """
     check_size(path, MAX_FILE_BYTES)
     with open_text(path) as file:
         lines = [line for line in csv.reader(file) if line != list(STALE_COLUMNS)]
-    if not lines:
-        raise DecodeError(f"{path} has no stale block")
+    if not any(line[2:] != [""] for line in lines):
+        raise DecodeError(f"{path} has no stale block with its header")
     heights, hashes, headers = [], [], []
     for number, line in enumerate(lines, start=1):
+        if len(line) == len(STALE_COLUMNS) and not line[2]:
+            continue
         if len(line) != len(STALE_COLUMNS) or len(line[2]) != 2 * HEADER_BYTES:
             raise DecodeError(f"{path}, block {number}: {','.join(line)!r:.60} is not height,hash,header")
         try:
@@ -105,14 +118,25 @@ def reader_for(
 ) -> Callable[[Path], Iterable[Values]] | None:
     """Return what reads files of headers or of stale blocks; None for kinds that are read by columns.
 
-    `root` is the folder of a dataset, whose headers a file may go on from; it need not exist.
+    `root` is the folder of a dataset, whose headers a file may go on from; it need not exist. Each file of
+    headers may also go on from those that were read before it. `first_height` is that of the first file.
     """
     if kind == "stale-blocks":
         return functools.partial(read_stale_blocks, chain=chain)
     if kind != "headers":
         return None
-    stored = Dataset.open(root, chain) if (root / DATASET_MARKER).exists() else None
-    return functools.partial(read_headers, chain=chain, first_height=first_height, dataset=stored)
+    stored = _stored(Dataset.open(root, chain)) if (root / DATASET_MARKER).exists() else {}
+    heights = iter([first_height])
+
+    def read(path: Path) -> list[Values]:
+        rows = read_headers(path, chain, first_height=next(heights, None), stored=stored)
+        # Through Arrow, so that they have the types of stored rows.
+        stored.update(
+            _by_hash(to_batch(EXTERNAL_HEADERS, [{"source": "", **row} for row in rows]).to_pylist())
+        )
+        return rows
+
+    return read
 
 
 def header_bytes(row: Mapping[str, Any]) -> bytes:
@@ -144,15 +168,12 @@ def _from_hex(path: Path, content: bytes) -> bytes:
         raise DecodeError(f"{path} has a line that is no header in hex: {error}") from None
 
 
-def _begin(
-    path: Path, headers: Headers, first_height: int | None, dataset: Dataset | None
-) -> tuple[int, Headers]:
+def _begin(path: Path, headers: Headers, first_height: int | None, stored: RowByHash) -> tuple[int, Headers]:
     """Return the height of the first header, and the stored headers before it that the rules look back on."""
     none = np.zeros((0, HEADER_BYTES), np.uint8)
     parent = headers[0, 4:36].tobytes()
     if parent == NO_PARENT:
         return 0, none
-    stored = _stored(dataset)
     if parent in stored:
         first = stored[parent]["height"] + 1
         if first_height not in {None, first}:
@@ -166,21 +187,26 @@ def _begin(
         return first, np.frombuffer(b"".join(reversed(before)), np.uint8).reshape(-1, HEADER_BYTES)
     if first_height is None:
         raise DecodeError(
-            f"{path} begins neither at block 0 nor after a header that the dataset has; name the height of "
-            "its first header with --first-height"
+            f"{path} begins neither at block 0 nor after a header that the dataset or an earlier file has; "
+            "name the height of its first header with --first-height"
         )
     return first_height, none
 
 
-def _stored(dataset: Dataset | None) -> dict[bytes, dict[str, Any]]:
+def _stored(dataset: Dataset) -> RowByHash:
     """Return the imported headers of a dataset by their hash."""
-    if dataset is None:
-        return {}
-    return {row["block_hash"]: row for row in dataset.read(EXTERNAL_HEADERS).to_pylist()}
+    return _by_hash(dataset.read(EXTERNAL_HEADERS).to_pylist())
+
+
+def _by_hash(rows: Iterable[dict[str, Any]]) -> RowByHash:
+    return {row["block_hash"]: row for row in rows}
 
 
 def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
-    """Return the rows of bitcoinj's checkpoints; between two of them a target changes at most by 4."""
+    """Return the rows of bitcoinj's checkpoints.
+
+    Between two retargets in a row a target changes at most by the factor that the rules of `chain` allow.
+    """
     lines = [line for line in text.split() if CHECKPOINT_LINE.fullmatch(line)]
     if not lines:
         raise DecodeError(f"{path} has no checkpoint")
@@ -195,7 +221,20 @@ def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
     at = Position(rules=rules_of(chain), first_height=heights[0])
     for fault in header_faults(headers, linked=False, at=at, backend=_backend(headers)):
         raise DecodeError(f"{path}: height {heights[fault.index]}: {fault.reason}")
+    bits = header_numbers(headers, 72).tolist()
+    for (below, before), (height, stated) in itertools.pairwise(zip(heights, bits, strict=True)):
+        if height == below + PERIOD and not _is_next(at.rules, before, stated):
+            raise DecodeError(
+                f"{path}: height {height}: target {stated:#010x} cannot follow {before:#010x}, "
+                f"which one retarget changes at most by {MOST_CHANGE}"
+            )
     return list(_rows(headers, heights))
+
+
+def _is_next(rules: ChainRules, before: int, bits: int) -> bool:
+    """Return whether one retarget can lead from the compact target `before` to `bits`."""
+    hardest, easiest = (retargeted(rules, before, took_s) for took_s in (0, MOST_CHANGE * PERIOD_S))
+    return target_from_bits(hardest) <= target_from_bits(bits) <= target_from_bits(easiest)
 
 
 def _rows(headers: Headers, heights: Iterable[int]) -> Iterator[Values]:

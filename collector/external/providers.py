@@ -93,7 +93,7 @@ PROVIDERS: Final = {
                 FileForm(
                     kind="stale-blocks",
                     about="stale-blocks.csv of stale-blocks: height,hash,header",
-                    licence="MIT",
+                    licence="CC0-1.0",
                     url="https://github.com/bitcoin-data/stale-blocks",
                     beginning=re.compile(r"height,hash,header\s|\d+,[0-9a-f]{64},[0-9a-f]{160}\s"),
                     read=read_stale_blocks,
@@ -235,8 +235,8 @@ def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm
         if form.beginning.match(text):
             return form
     raise DecodeError(
-        f"{path} is no file of {provider.name}, which begins otherwise: "
-        + "; ".join(f"{form.kind}: {form.about}" for form in forms)
+        f"{path} is not imported from {provider.name}; these files are: "
+        + "; ".join(form.about for form in forms)
     )
 
 

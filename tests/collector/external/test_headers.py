@@ -1,5 +1,6 @@
 """Test that headers of others are taken when they keep the rules of their chain, and refused when forged."""
 
+import base64
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +44,9 @@ def chain_of(n: int) -> list[bytes]:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `pool-collector import headers` into a dataset; return the exit status and the errors."""
 
-    def run(kind: str, chain: str, path: Path, *more: str) -> tuple[int, str]:
-        words = ["import", kind, str(path), "--dataset", str(tmp_path / "ds"), "--chain", chain]
-        monkeypatch.setattr(sys, "argv", ["pool-collector", *words, *OPTIONS, *more])
+    def run(kind: str, chain: str, *more: str | Path) -> tuple[int, str]:
+        words = ["import", kind, "--dataset", str(tmp_path / "ds"), "--chain", chain]
+        monkeypatch.setattr(sys, "argv", ["pool-collector", *words, *OPTIONS, *map(str, more)])
         with pytest.raises(SystemExit) as ended:
             main()
         return int(ended.value.code or 0), capsys.readouterr().err
@@ -85,6 +86,21 @@ def test_a_file_goes_on_where_the_dataset_ends(run: Run, tmp_path: Path) -> None
 
     rows = Dataset.open(tmp_path / "ds", "regtest").read(EXTERNAL_HEADERS).to_pylist()
     assert sorted(row["height"] for row in rows) == [0, 1, 2, 3, 4, 5, 7]
+
+
+def test_files_of_one_call_go_on_from_each_other(run: Run, tmp_path: Path) -> None:
+    """The second file begins where the first ends; the height given is that of the first file alone."""
+    headers = chain_of(9)
+    for name, part in (("a", headers[2:5]), ("b", headers[5:7]), ("c", headers[8:])):
+        (tmp_path / name).write_bytes(b"".join(part))
+    a, b, c = (tmp_path / name for name in "abc")
+
+    assert f"{c.name} begins neither" in run("headers", "regtest", a, b, c, "--first-height", "2")[1]
+    assert not (tmp_path / "ds").exists()
+    assert run("headers", "regtest", a, b, "--first-height", "2")[0] == 0
+
+    rows = Dataset.open(tmp_path / "ds", "regtest").read(EXTERNAL_HEADERS).to_pylist()
+    assert sorted(row["height"] for row in rows) == [2, 3, 4, 5, 6]
 
 
 def test_packed_and_hex_headers_are_the_same_rows(tmp_path: Path) -> None:
@@ -167,6 +183,11 @@ def test_stale_blocks_must_have_their_hash_and_work(run: Run, tmp_path: Path) ->
     path.write_text(f"{STALE}\n")
     assert list(read_stale_blocks(path, "main")) == [row]
 
+    path.write_text(
+        f"{STALE}\n824221,{'00' * 9}{'ab' * 23},\n"
+    )  # the list has blocks whose header nobody kept
+    assert list(read_stale_blocks(path, "main")) == [row]
+
     assert run("stale-blocks", "main", path) == (0, "")
     (stored,) = Dataset.open(tmp_path / "ds", "main").read(EXTERNAL_STALE_BLOCKS).to_pylist()
     assert (stored["height"], stored["block_hash"]) == (966500, row["block_hash"])
@@ -201,3 +222,23 @@ def test_real_headers_and_checkpoints_are_taken(data_dir: Path, run: Run, tmp_pa
     (form,) = (read.kind for read in read_files([checkpoints], "bitcoinj"))
     rows = read_headers(checkpoints, "main")
     assert (form, len(rows), rows[-1]["height"]) == ("headers", 436, 878_976)
+
+
+@pytest.mark.data
+def test_a_target_of_checkpoints_changes_at_most_by_the_factor_of_one_retarget(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    """The last checkpoint may follow the one before it, and not an early one, whose target is far easier."""
+    lines = (data_dir / "bitcoinj" / "production.checkpoints.txt").read_text().splitlines()
+    path = tmp_path / "two.txt"
+
+    def write(line: str) -> None:
+        record = bytearray(base64.b64decode(line + "=" * (-len(line) % 4)))
+        record[-84:-80] = (878_976 - 2016).to_bytes(4, "big")
+        path.write_text(f"TXT CHECKPOINTS 1\n0\n2\n{base64.b64encode(record).decode()}\n{lines[-1]}\n")
+
+    write(lines[-2])
+    assert len(read_headers(path, "main")) == 2
+    write(lines[20])
+    with pytest.raises(DecodeError, match=r"height 878976: target .* changes at most by 4"):
+        read_headers(path, "main")

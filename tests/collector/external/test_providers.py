@@ -127,7 +127,7 @@ def test_one_wrong_file_keeps_all_from_being_stored(dataset: Dataset, tmp_path: 
     good = written(tmp_path, "good.csv", ARRIVAL)
     bad = written(tmp_path, "bad.csv", "height,pool\n1,a\n")
 
-    with pytest.raises(DecodeError, match=r"bad\.csv is no file of bitcoin-data.*block-arrival-times"):
+    with pytest.raises(DecodeError, match=r"bad\.csv is not imported from bitcoin-data.*block-arrival-times"):
         import_files(dataset, [good, bad], "bitcoin-data")
 
     assert not list(dataset.root.rglob("*.parquet"))
