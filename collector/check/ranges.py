@@ -20,6 +20,15 @@ RISING_PARENTS: Final = (
     "CASE WHEN len(parents) > 1 THEN parents = list_sort(list_distinct(parents)) ELSE true END",
     "each parent is named once, in order",
 )
+# Each has a size: an OP_RETURN of one opcode, a dust output, an envelope of OP_0 OP_IF OP_ENDIF.
+SOUND_TRAITS: Final = (
+    (
+        "coalesce(op_return_bytes >= 0 AND n_dust_outputs BETWEEN 0 AND n_outputs "
+        "AND envelope_bytes BETWEEN 3 * n_envelopes AND size_bytes "
+        "AND (n_envelopes > 0 OR envelope_bytes = 0), true)"
+    ),
+    "dust is among the outputs, and envelopes have a size",
+)
 # By table: conditions that every row must meet, and the same in words. Prioritised transactions may have
 # negative fees in templates and in the sums over relatives.
 RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -41,6 +50,13 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         (
             "coinbase_value_sat = coalesce(list_sum([o.value_sat for o in coinbase_outputs]), 0)",
             "the value of a coinbase is that of its outputs",
+        ),
+        (
+            (
+                "coalesce(least(coinbase_version, coinbase_sequence, coinbase_locktime) >= 0 AND greatest("
+                "coinbase_version, coinbase_sequence, coinbase_locktime) <= 4294967295, true)"
+            ),
+            "version, nSequence and lock time of a coinbase have 32 bits",
         ),
         ("octet_length(coinbase_script) BETWEEN 2 AND 100", "the script of a coinbase has 2 to 100 bytes"),
         (
@@ -64,6 +80,9 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("version BETWEEN -2147483648 AND 4294967295", "a version has 32 bits"),
         ("locktime BETWEEN 0 AND 4294967295", "a lock time has 32 bits"),
         ("len(output_types) = n_outputs", "each output has a type"),
+        ("coalesce(len(spent_types) = n_inputs, true)", "each spent output has a type"),
+        ("coalesce(sigop_cost BETWEEN 0 AND 80000, true)", "a sigop cost is at most that of a block"),
+        SOUND_TRAITS,
         (f"output_value_sat BETWEEN 0 AND {MAX_SAT}", "values are 0 to 21 million coins"),
         (
             "fee_sat IS NULL OR (fee_sat >= 0 AND fee_sat = input_value_sat - output_value_sat)",
@@ -96,6 +115,10 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             "virtual size is at least weight / 4; sigops may add to it",
         ),
         ("coalesce(n_inputs >= 1 AND n_outputs >= 1, true)", "there are inputs and outputs"),
+        ("coalesce(version BETWEEN 0 AND 4294967295, true)", "a version has 32 bits"),
+        ("coalesce(locktime BETWEEN 0 AND 4294967295, true)", "a lock time has 32 bits"),
+        ("coalesce(len(output_types) = n_outputs, true)", "each output has a type"),
+        SOUND_TRAITS,
         (
             f"coalesce((weight_wu - size_bytes) // 3 >= {LEAST_BYTES}, true)",
             "inputs and outputs have room in the size",

@@ -1,9 +1,10 @@
-"""Read height and witness commitment from a coinbase, and compute the subsidy that it may take."""
+"""Read height and witness commitment from a coinbase, compute its subsidy, rebuild its bytes from a row."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from collector.codec.block import Block
+from collector.codec.format import NO_HASH, NO_INDEX, VALUE_BYTES
 from collector.codec.transaction import TxOut
 
 _COIN_SAT: Final = 100_000_000
@@ -19,6 +20,10 @@ _MAX_HEIGHT_BYTES: Final = 4
 _OP_0: Final = 0x00
 _OP_1: Final = 0x51
 _OP_16: Final = 0x60
+
+_MARKER_AND_FLAG: Final = b"\0\1"  # BIP 144
+_LAST_SHORT_SIZE: Final = 0xFC
+_LONGER_SIZES: Final = ((1 << 16, 2, b"\xfd"), (1 << 32, 4, b"\xfe"))  # below, bytes, mark
 
 
 def subsidy_sat(height: int, chain: str) -> int:
@@ -52,3 +57,42 @@ def witness_commitment(outputs: Sequence[TxOut]) -> bytes | None:
         if output.script.startswith(_COMMITMENT) and len(output.script) >= _COMMITMENT_BYTES:
             return output.script[len(_COMMITMENT) : _COMMITMENT_BYTES]
     return None
+
+
+def coinbase_bytes(row: Mapping[str, Any], *, with_witness: bool = True) -> bytes | None:
+    """Rebuild the serialisation of a coinbase, byte for byte, from the row of its block in table `blocks`.
+
+    None for a row of version 0.1.0, which lacks some of the columns. Without the witness, the double SHA-256
+    of the bytes is `coinbase_txid`; with it, the wtxid. Without a witness both are the same bytes.
+    """
+    if row["coinbase_version"] is None:
+        return None
+    outputs = [
+        output["value_sat"].to_bytes(VALUE_BYTES, "little") + _sized(output["script"])
+        for output in row["coinbase_outputs"]
+    ]
+    reserved_value = row["coinbase_reserved_value"]
+    has_witness = with_witness and reserved_value is not None
+    parts = (
+        row["coinbase_version"].to_bytes(4, "little"),
+        _MARKER_AND_FLAG if has_witness else b"",
+        _compact_size(1) + NO_HASH + NO_INDEX.to_bytes(4, "little"),
+        _sized(row["coinbase_script"]) + row["coinbase_sequence"].to_bytes(4, "little"),
+        _compact_size(len(outputs)) + b"".join(outputs),
+        _compact_size(1) + _sized(reserved_value) if has_witness else b"",
+        row["coinbase_locktime"].to_bytes(4, "little"),
+    )
+    return b"".join(parts)
+
+
+def _sized(data: bytes) -> bytes:
+    """Return bytes with their size in front."""
+    return _compact_size(len(data)) + data
+
+
+def _compact_size(number: int) -> bytes:
+    """Write a number below 2**32 in the format's variable length."""
+    for limit, n_bytes, mark in _LONGER_SIZES:
+        if _LAST_SHORT_SIZE < number < limit:
+            return mark + number.to_bytes(n_bytes, "little")
+    return bytes([number])

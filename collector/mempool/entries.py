@@ -430,7 +430,7 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
         "mempool_sequence": entry.mempool_sequence,
         "parents": entry.parents,
     }
-    body = entry.body
+    body = _with_traits(entry.body)
     if body is not None:
         row["wtxid"] = body.wtxid
         row["size_bytes"] = body.size_bytes
@@ -449,6 +449,14 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
             row["envelope_bytes"] = body.traits.envelope_bytes
             row["output_types"] = body.traits.output_types
     return row
+
+
+def _with_traits(body: Transaction | None) -> Transaction | None:
+    """Return a transaction with its traits; one that was decoded as a part of its block has none."""
+    if body is None or body.traits is not None:
+        return body
+    (again,) = decode_transactions([body.source[body.begin : body.begin + body.size_bytes]])
+    return body if isinstance(again, DecodeError) else again
 
 
 def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:

@@ -73,6 +73,28 @@ def test_a_column_that_older_files_lack_is_null(dataset: Path) -> None:
     assert columns == [column.name for column in TABLES["blocks"].columns]
 
 
+def test_a_dataset_without_any_nullable_column_builds(dataset: Path) -> None:
+    """Every column that may be null may also be missing in every file; each mart is made, as from nulls."""
+    write_world(dataset.parent / "nulls", {"blocks": [BLOCK]})
+    for path in dataset.rglob("*.parquet"):
+        table = pq.read_table(path, partitioning=None)
+        nullable = [field.name for field in table.schema if field.nullable]
+        pq.write_table(table.drop_columns(nullable), path)
+        nulls = [
+            pa.nulls(len(table), field.type) if field.nullable else table[field.name]
+            for field in table.schema
+        ]
+        other = dataset.parent / "nulls" / path.relative_to(dataset)
+        pq.write_table(pa.Table.from_arrays(nulls, schema=table.schema), other)
+    result, expected = (
+        built(dataset),
+        build(dataset.parent / "nulls", RULES, dataset.parent / "b" / "b.duckdb"),
+    )
+    with open_database(result.database) as one, open_database(expected.database) as two:
+        for name in load_catalog().marts:
+            assert one.execute(f"FROM {name}").fetchall() == two.execute(f"FROM {name}").fetchall(), name
+
+
 def test_folder_names_never_become_columns(dataset: Path) -> None:
     """A partition folder named height=0-999 does not replace the column `height`."""
     file = only_file(dataset, "blocks")

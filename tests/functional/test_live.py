@@ -3,23 +3,30 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collector.codec.transaction import decode_transaction
 from collector.dataset.open import Dataset
-from collector.dataset.schema import TABLES, hash_bytes, hash_hex, satoshi
+from collector.dataset.schema import MEMPOOL_TXS, TABLES, TRANSACTIONS, hash_bytes, hash_hex, satoshi
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, make_wallet
+from collector.regtest.scripts import COIN_KINDS, PAYMENT_KINDS, payment_script
+from collector.regtest.transaction import Transaction, TxOutput
 from collector.regtest.wallet import Payment, Wallet, pay
+from tests.collector.codec.plain_traits import plain_dust
 from tests.functional.replay import wait_published
 
 pytestmark = pytest.mark.bitcoind
 ANYONE = "raw(51)"
 ANYONE_ELSE = "raw(52)"
+MULTISIG = b"\x51\x21\x02" + bytes(32) + b"\x51\xae"
+DATA = b"\x6a\x4c\x4d" + bytes(77)
+DUST_SAT = 100
 
 
 @dataclass
@@ -28,6 +35,7 @@ class Story:
 
     fees_sat: dict[bytes, int] = field(default_factory=dict)  # of everything sent to the mempool
     at_start: set[bytes] = field(default_factory=set)
+    raw: dict[bytes, bytes] = field(default_factory=dict)  # of everything sent or mined
     entries: dict[bytes, dict[str, Any]] = field(default_factory=dict)  # getmempoolentry, soon after
     replaced: dict[bytes, bytes] = field(default_factory=dict)
     conflicted: set[bytes] = field(default_factory=set)
@@ -59,6 +67,7 @@ class Actor:
         """Send a payment to the mempool, record its fee, and return its txid."""
         self.rpc.call("sendrawtransaction", payment.transaction.raw.hex())
         txid = payment.transaction.txid
+        self.story.raw[txid] = payment.transaction.raw
         self.story.fees_sat[txid] = payment.fee_sat
         return txid
 
@@ -73,8 +82,28 @@ class Actor:
 
     def mine_only(self, *transactions: bytes) -> None:
         """Mine a block of these transactions alone."""
+        self.story.raw |= {decode_transaction(transaction).txid: transaction for transaction in transactions}
         raw = [transaction.hex() for transaction in transactions]
         self.story.hashes.append(self.rpc.call("generateblock", ANYONE, raw)["hash"])
+
+
+def usual_outputs() -> list[TxOutput]:
+    """Make one output of each kind that nodes relay."""
+    kinds = {kind: payment_script(kind, kind.encode()) for kind in PAYMENT_KINDS}
+    values_sat = {kind: 0 if kind == "op_return" else 1000 for kind in kinds}
+    return [TxOutput(values_sat[kind], script) for kind, script in kinds.items()]
+
+
+def strange_outputs() -> list[TxOutput]:
+    """Make outputs that nodes of the usual policy do not relay: dust, and two of data."""
+    dust = [TxOutput(DUST_SAT, script) for script in (COIN_KINDS["p2a"].script, MULTISIG, b"\x51")]
+    return [*dust, TxOutput(0, b"\x6a"), TxOutput(0, DATA)]
+
+
+def late(payment: Payment) -> Payment:
+    """Return a payment with a lock time; its inputs are final, so that it may be mined at once."""
+    old = payment.transaction
+    return replace(payment, transaction=Transaction(old.inputs, old.outputs, locktime=1_600_000_000))
 
 
 def act(actor: Actor, wait_complete: Callable[[], None]) -> None:
@@ -89,6 +118,7 @@ def act(actor: Actor, wait_complete: Callable[[], None]) -> None:
     children = [pay([payment.change], [], feerate_sat_vb=9) for payment in payments[:10]]
     sent = [actor.send(child) for child in children]
     actor.ask(*(payment.transaction.txid for payment in payments[20:]), *sent)
+    actor.send(late(pay([wallet.take()], usual_outputs(), feerate_sat_vb=9)))
     wait_complete()
 
     victim = payments[-1]
@@ -106,7 +136,7 @@ def act(actor: Actor, wait_complete: Callable[[], None]) -> None:
     actor.story.conflicted = {actor.send(doomed), actor.send(heir)}
     wait_complete()
     rival = pay(doomed.spent, [], feerate_sat_vb=70)
-    secret = pay([wallet.take()], [], feerate_sat_vb=3)
+    secret = pay([wallet.take()], strange_outputs(), feerate_sat_vb=3)
     actor.story.unseen = {each.transaction.txid: each.fee_sat for each in (rival, secret)}
     actor.mine_only(rival.transaction.raw, secret.transaction.raw)
 
@@ -192,6 +222,62 @@ def test_entries_equal_what_the_node_says(recorded: Recorded) -> None:
         assert int(row["node_entered_at"].timestamp()) == entry["time"]
         assert row["n_inputs"] == 1
         assert row["size_bytes"] >= row["weight_wu"] / 4
+
+
+def said_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of `mempool_txs` that follow from an answer of decoderawtransaction."""
+    scripts = [bytes.fromhex(output["scriptPubKey"]["hex"]) for output in answer["vout"]]
+    values_sat = [satoshi(output["value"]) for output in answer["vout"]]
+    return {
+        "txid": hash_bytes(answer["txid"]),
+        "wtxid": hash_bytes(answer["hash"]),
+        "size_bytes": answer["size"],
+        "weight_wu": answer["weight"],
+        "vsize_vb": answer["vsize"],
+        "version": answer["version"],
+        "locktime": answer["locktime"],
+        "n_inputs": len(answer["vin"]),
+        "n_outputs": len(answer["vout"]),
+        "output_value_sat": sum(values_sat),
+        "signals_rbf": any(spent["sequence"] < 0xFFFFFFFE for spent in answer["vin"]),
+        "output_types": [output["scriptPubKey"]["type"] for output in answer["vout"]],
+        "op_return_bytes": max((len(script) for script in scripts if script.startswith(b"\x6a")), default=0),
+        "n_dust_outputs": sum(map(plain_dust, values_sat, scripts)),
+        "n_envelopes": 0,
+        "envelope_bytes": 0,
+    }
+
+
+def test_columns_of_the_bytes_equal_what_the_node_decodes(recorded: Recorded, node: RegtestNode) -> None:
+    """Whatever an entry's row has of its transaction's bytes is what decoderawtransaction answers.
+
+    That holds for entries of every kind: `pushed`, `at_start` and `in_block`.
+    """
+    raw = recorded.story.raw
+    answers = node.client().batch([("decoderawtransaction", each.hex()) for each in raw.values()])
+    said = {txid: said_of(answer) for txid, answer in zip(raw, answers, strict=True)}
+    rows = recorded.rows["mempool_txs"]
+    assert {row["txid"] for row in rows} == set(said)
+    for row in rows:
+        wanted = said[row["txid"]]
+        assert {name: row[name] for name in wanted} == wanted
+    kinds = {type_ for row in rows for type_ in row["output_types"]}
+    assert kinds >= {"multisig", "anchor", "nonstandard", "nulldata", "witness_unknown", "pubkeyhash"}
+    assert max(row["n_dust_outputs"] for row in rows) == 3
+    assert max(row["op_return_bytes"] for row in rows) == len(DATA)
+    assert {row["first_seen_kind"] for row in rows} == {"pushed", "at_start", "in_block"}
+
+
+def test_an_entry_and_its_transaction_in_a_block_have_the_same_columns(recorded: Recorded) -> None:
+    """What `mempool_txs` and `transactions` both have is equal, for every entry that was mined."""
+    names = {column.name for column in MEMPOOL_TXS.columns} & {column.name for column in TRANSACTIONS.columns}
+    names.remove("parents")  # by txid in the mempool, by position in the block
+    assert len(names) > 15
+    mined = {row["txid"]: row for row in recorded.rows["transactions"]}
+    entries = [row for row in recorded.rows["mempool_txs"] if row["txid"] in mined]
+    assert len(entries) > 80
+    for row in entries:
+        assert {name: row[name] for name in names} == {name: mined[row["txid"]][name] for name in names}
 
 
 def test_removals_have_their_reason(recorded: Recorded) -> None:

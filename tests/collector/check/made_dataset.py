@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from bitcoin.core import COutPoint, CScript, CTransaction, CTxIn, CTxOut
 
 import gpuhash
 from collector.dataset.open import Dataset
@@ -52,7 +53,7 @@ class Header(NamedTuple):
 def header(height: int) -> Header:
     """Mine the header of the block at `height`, on the header below it."""
     prev_hash = header(height - 1).block_hash if height > FIRST_HEIGHT else BEFORE
-    txids = b"".join(map(name, (f"c{height}", *MINED.get(height, ()))))
+    txids = coinbase(height).GetTxid() + b"".join(map(name, MINED.get(height, ())))
     root = gpuhash.merkle_root(np.frombuffer(txids, np.uint8).reshape(-1, 32)).root
     target = gpuhash.target_from_bits(BITS)
     nonce = 0
@@ -62,6 +63,13 @@ def header(height: int) -> Header:
         if int.from_bytes(block_hash, "little") <= target:
             return Header(prev_hash, root, nonce, block_hash)
         nonce += 1
+
+
+@cache
+def coinbase(height: int) -> CTransaction:
+    """Make the coinbase of the block at `height`."""
+    spends_nothing = CTxIn(COutPoint(bytes(32), 0xFFFFFFFF), CScript([height, 7]), 0xFFFFFFFE)
+    return CTransaction([spends_nothing], [CTxOut(50, CScript(b"\x51"))], height - 1, 2)
 
 
 def time_s(height: int) -> int:
@@ -182,21 +190,23 @@ def _block(height: int) -> dict[str, Any]:
     row |= {"bits": BITS, "nonce": mined.nonce, "size_bytes": size_bytes, "stripped_bytes": size_bytes}
     row |= {"weight_wu": 4 * size_bytes, "n_tx": n_tx, "n_segwit_tx": 0, "n_inputs": n_tx - 1}
     row |= {"n_outputs": n_tx, "output_value_sat": 90 * (n_tx - 1), "fees_sat": 10 * (n_tx - 1)}
-    row |= {"subsidy_sat": COINS_SAT, "coinbase_txid": name(f"c{height}"), "coinbase_value_sat": 50}
-    row |= {"coinbase_script": b"\x01\x64", "coinbase_outputs": [{"value_sat": 50, "script": b"\x51"}]}
+    row |= {"subsidy_sat": COINS_SAT, "coinbase_txid": coinbase(height).GetTxid(), "coinbase_value_sat": 50}
+    row |= {"coinbase_script": bytes(coinbase(height).vin[0].scriptSig), "coinbase_version": 2}
+    row |= {"coinbase_outputs": [{"value_sat": 50, "script": b"\x51"}], "coinbase_sequence": 0xFFFFFFFE}
+    row |= {"coinbase_locktime": height - 1}
     return row | {"verdict": "valid", "verified_by": "cpu", "source": "zmq"}
 
 
 def _transactions(height: int) -> list[dict[str, Any]]:
     rows = []
-    for index, txid in enumerate((f"c{height}", *MINED[height])):
+    for index, txid in enumerate((coinbase(height).GetTxid(), *map(name, MINED[height]))):
         row = {
             "block_hash": header(height).block_hash,
             "height": height,
             "tx_index": index,
-            "txid": name(txid),
+            "txid": txid,
         }
-        row |= {"wtxid": name(txid), "version": 2, "locktime": 0, "size_bytes": 100, "weight_wu": 400}
+        row |= {"wtxid": txid, "version": 2, "locktime": 0, "size_bytes": 100, "weight_wu": 400}
         row |= {"vsize_vb": 100, "n_inputs": 1, "n_outputs": 1, "output_value_sat": 90 if index else 50}
         row |= {"input_value_sat": 100 if index else None, "fee_sat": 10 if index else None}
         row |= {"is_coinbase": not index, "has_witness": False, "signals_rbf": False, "parents": []}

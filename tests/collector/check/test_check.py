@@ -1,5 +1,6 @@
 """Test that a clean dataset passes, and that each planted fault is found by its check and by no other."""
 
+import datetime as dt
 import json
 import os
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -17,7 +19,8 @@ from collector.cli import app
 from collector.compaction import replacement
 from collector.compaction.run import compact
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS
+from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, MEMPOOL_TXS, TRANSACTIONS
+from collector.dataset.schema.model import TRAITS
 from collector.errors import DatasetError
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
@@ -32,6 +35,14 @@ from tests.collector.check.made_dataset import (
     name,
     write,
 )
+
+# The columns that files of version 0.1.0 lack.
+LATER = {
+    *(column.name for column in TRAITS),
+    *("coinbase_version", "coinbase_sequence", "coinbase_locktime", "coinbase_reserved_value"),
+    *("spent_types", "sigop_cost"),
+}
+LATER_OF_ENTRIES = {"version", "locktime", "output_types"}
 
 
 def results(dataset: Dataset) -> dict[str, CheckResult]:
@@ -97,6 +108,14 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
         {"parents", "arrivals", "hashes", "tips"},
     ),
     ("a merkle root that is wrong", "verdicts", change("blocks", 1, verdict="bad_merkle_root"), {"verdicts"}),
+    ("a coinbase with another lock time", "hashes", change("blocks", 1, coinbase_locktime=7), {"hashes"}),
+    (
+        "a witness that the coinbase never had",
+        "hashes",
+        change("blocks", 1, coinbase_reserved_value=bytes(32)),
+        {"hashes"},
+    ),
+    ("an nSequence that is none", "ranges", change("blocks", 1, coinbase_sequence=1 << 32), {"ranges"}),
     ("an arrival at another height", "arrivals", change("block_arrivals", 0, height=7), {"arrivals"}),
     ("a session nobody knows", "sessions", change("templates", 0, session="x"), {"sessions", "templates"}),
     ("a lost transaction of a template", "templates", drop("template_txs", 1), {"templates"}),
@@ -265,8 +284,6 @@ def test_what_lies_about_is_named_and_no_breach(tmp_path: Path) -> None:
 
 def test_a_compacted_dataset_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset passes every check after compaction."""
-    import datetime as dt
-
     monkeypatch.setattr(replacement, "GRACE_S", 0.0)
     rows = make_rows()
     for number in range(4):
@@ -276,6 +293,36 @@ def test_a_compacted_dataset_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {result.partition.split("/")[0] for result in done} >= {"mempool_events", "coverage"}
     assert len(dataset.paths(MEMPOOL_EVENTS)) == 1
     assert len(dataset.paths(TRANSACTIONS)) == 4
+    assert breaches(dataset) == {}
+
+
+def test_a_dataset_of_version_0_1_0_reads_checks_and_compacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files without the columns that came later pass every check, alone and merged with newer ones.
+
+    These columns are null where the older files lack them, and the other rows keep theirs.
+    """
+    monkeypatch.setattr(replacement, "GRACE_S", 0.0)
+    rows = make_all_rows()
+    newer = rows["mempool_txs"].pop(2)
+    dataset = write(tmp_path / "d", rows)
+    for path in dataset.root.rglob("*.parquet"):
+        table = pq.read_table(path, partitioning=None)
+        later = LATER | LATER_OF_ENTRIES if MEMPOOL_TXS.name in path.parts else LATER
+        kept = table.drop_columns([name for name in table.column_names if name in later])
+        pq.write_table(kept, path, compression="zstd")
+    assert all(row[name] is None for row in dataset.read(BLOCKS).to_pylist() for name in LATER & set(row))
+    write(dataset.root, {"mempool_txs": [newer | {"version": 3, "output_types": ["anchor"]}]}, "00000002-aa")
+
+    def versions() -> list[int | None]:
+        return [row["version"] for row in dataset.read(MEMPOOL_TXS).to_pylist()]
+
+    assert sorted(versions(), key=str) == [3, *[None] * (len(rows["mempool_txs"]))]
+    assert breaches(dataset) == {}
+    list(compact(dataset, today=dt.date(2024, 10, 5)))
+    assert len(dataset.paths(MEMPOOL_TXS)) == 1
+    assert sorted(versions(), key=str) == [3, *[None] * (len(rows["mempool_txs"]))]
     assert breaches(dataset) == {}
 
 

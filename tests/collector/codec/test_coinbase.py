@@ -1,12 +1,22 @@
 """Test what is read from coinbases and scripts, at the edges of the rules."""
 
 import pytest
-from bitcoin.core import COutPoint, CScript, CTransaction, CTxIn, CTxOut
+from bitcoin.core import (
+    CMutableTransaction,
+    COutPoint,
+    CScript,
+    CTransaction,
+    CTxIn,
+    CTxInWitness,
+    CTxOut,
+    CTxWitness,
+)
+from bitcoin.core.script import CScriptWitness
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.codec.block import Block, Header
-from collector.codec.coinbase import bip34_height, subsidy_sat, witness_commitment
+from collector.codec.coinbase import bip34_height, coinbase_bytes, subsidy_sat, witness_commitment
 from collector.codec.transaction import TxOut, decode_transaction
 
 
@@ -74,3 +84,38 @@ def test_the_last_commitment_counts() -> None:
     assert witness_commitment(outputs) == last
     assert witness_commitment(outputs[:1]) == first
     assert witness_commitment(outputs[2:]) is None
+
+
+@given(
+    st.binary(max_size=300),
+    st.lists(st.tuples(st.integers(0, 2**50), st.binary(max_size=70_000)), max_size=3),
+    st.integers(0, 2**32 - 1),
+    st.none() | st.binary(min_size=32, max_size=32),
+)
+def test_a_coinbase_is_rebuilt_as_the_peer_library_writes_it(
+    script: bytes, outputs: list[tuple[int, bytes]], number: int, reserved_value: bytes | None
+) -> None:
+    """Scripts of any size, any numbers of 32 bits, with and without a witness."""
+    peer = CMutableTransaction(
+        [CTxIn(COutPoint(bytes(32), 0xFFFFFFFF), CScript(script), number)],
+        [CTxOut(value_sat, CScript(script)) for value_sat, script in outputs],
+        number,
+        2,
+    )
+    if reserved_value is not None:
+        peer.wit = CTxWitness((CTxInWitness(CScriptWitness([reserved_value])),))
+    row = {
+        "coinbase_version": 2,
+        "coinbase_script": script,
+        "coinbase_sequence": number,
+        "coinbase_outputs": [{"value_sat": value_sat, "script": script} for value_sat, script in outputs],
+        "coinbase_reserved_value": reserved_value,
+        "coinbase_locktime": number,
+    }
+    assert coinbase_bytes(row) == peer.serialize()
+    assert coinbase_bytes(row, with_witness=False) == peer.serialize({"include_witness": False})
+
+
+def test_a_row_of_an_older_version_rebuilds_no_coinbase() -> None:
+    """Version 0.1.0 did not store what a coinbase needs."""
+    assert coinbase_bytes({"coinbase_version": None}) is None

@@ -11,9 +11,10 @@ from typing import Any
 import duckdb
 import pytest
 import zstandard
+from bitcoin.core import CTransaction, VarIntSerializer
 
 from collector.codec.block import Block, decode_block, parse_block
-from collector.codec.coinbase import bip34_height
+from collector.codec.coinbase import bip34_height, coinbase_bytes
 from collector.codec.rows import block_rows, fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.open import Dataset
@@ -195,6 +196,25 @@ def as_getblock(block: Block, spent: list[dict[str, Any]]) -> dict[str, Any]:
             for one in block.transactions
         ]
     }
+
+
+@pytest.mark.data
+def test_real_coinbases_are_rebuilt_from_their_rows(data_dir: Path) -> None:
+    """Bytes, txid and wtxid of the coinbase of each real block, of several networks and with long outputs."""
+    folder = data_dir / "mainnet-blocks"
+    raws = [path.read_bytes() for path in (*folder.glob("*.bin"), *data_dir.glob("other-net-blocks/*.bin"))]
+    raws += block_file(folder / "early-blocks.blk.dat")
+    with_witness = 0
+    for raw in raws:
+        stream = io.BytesIO(raw[80:])
+        VarIntSerializer.stream_deserialize(stream)
+        coinbase = CTransaction.stream_deserialize(stream)
+        row, transactions = rows_of(raw, 0)
+        assert coinbase_bytes(row) == coinbase.serialize()
+        assert coinbase_bytes(row, with_witness=False) == coinbase.serialize({"include_witness": False})
+        assert (row["coinbase_txid"], transactions[0]["wtxid"]) == (coinbase.GetTxid(), coinbase.GetHash())
+        with_witness += row["coinbase_reserved_value"] is not None
+    assert 0 < with_witness < len(raws)
 
 
 @pytest.mark.data

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.codec.block import ParsedBlock, parse_block
-from collector.codec.coinbase import bip34_height
+from collector.codec.coinbase import bip34_height, coinbase_bytes
 from collector.codec.rows import block_rows, fees_from_getblock, spent_types_from_getblock
 from collector.codec.transaction import decode_transaction
 from collector.codec.verify import backend_name, verify_block
@@ -101,6 +101,15 @@ def test_every_number_of_a_transaction_is_the_nodes(said: list[Said]) -> None:
                 "height": one.verbose["height"],
             }
     assert len(types) > 5
+
+
+def test_every_coinbase_is_rebuilt_from_its_row(said: list[Said]) -> None:
+    """The bytes are the node's, from the genesis block, which has no witness, to the tip."""
+    for one in said:
+        row, _ = rows_of(one)
+        rebuilt = coinbase_bytes(row)
+        assert rebuilt is not None
+        assert rebuilt.hex() == one.verbose["tx"][0]["hex"]
 
 
 def test_the_nodes_own_summaries_follow_from_the_rows(said: list[Said]) -> None:
