@@ -112,6 +112,20 @@ class CollectorProcess:
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(SCRAPE_S)
 
+    def wait_statistics(self) -> None:
+        """Wait until the collector has asked for statistics of the mempool from now on, and has their row."""
+        wanted = self._n_statistics() + 2  # the answer to one request may be under way
+        deadline = time.monotonic() + DEADLINE_S
+        while self._n_statistics() < wanted:
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(SCRAPE_S)
+
+    def _n_statistics(self) -> float:
+        """Return how many rows of `mempool_stats` this run has made."""
+        families = text_string_to_metric_families(requests.get(f"{self.url}/metrics", timeout=5).text)
+        samples = [sample for family in families for sample in family.samples]
+        return sum(each.value for each in samples if each.labels.get("table") == "mempool_stats")
+
     def samples(self) -> dict[str, float]:
         """Return the value of each of our metrics by name, added up over its labels."""
         found: dict[str, float] = {}

@@ -164,6 +164,7 @@ def recorded(node: RegtestNode, witness: Any, new_collector: Callable[[], Any]) 
     collector.start()
     n_before = len(witness.messages)
     act(actor, collector.wait_complete)
+    collector.wait_statistics()
     assert collector.stop() == 0, collector.log.read_text()
     dataset = Dataset.open(collector.dataset, "regtest")
     rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
