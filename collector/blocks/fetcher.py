@@ -25,7 +25,8 @@ from collector.node.rpc import RpcClient
 log = structlog.get_logger(__name__)
 # Takes a block's hash, the recent block (None when the node does not give it) and its txids.
 BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
-UNREAD: Final = frozenset({"hex", "scriptSig", "scriptPubKey", "txinwitness"})  # skipped fields of getblock
+# Skipped fields of getblock: of a script its type alone is read.
+UNREAD: Final = frozenset({"hex", "scriptSig", "txinwitness", "asm", "desc", "address"})
 NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 

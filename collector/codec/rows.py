@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-import gpuhash
 from collector.codec.arrays import FAIL, Bytes, Integers
 from collector.codec.block import Block, ParsedBlock, parse_block
 from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, complete_chunk
 from collector.codec.coinbase import subsidy_sat, witness_commitment
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH
-from collector.codec.scripts import NONSTANDARD, UNKNOWN_TYPE, output_types
+from collector.codec.scripts import NONSTANDARD, UNKNOWN_TYPE
 from collector.codec.timing import StageTimes
 from collector.codec.transaction import FEW, TxOut, decode_transactions
 from collector.codec.verify import warm_up_hashing
@@ -192,19 +191,17 @@ def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
     """Return the type of the output that each input spends, from the answer of `getblock <hash> 3`.
 
     uint8[n_inputs], as `scripts.output_types` gives it, with UNKNOWN_TYPE for the input of the coinbase. None
-    when the answer does not name the scripts of all spent outputs.
+    when the answer does not name the types of all spent outputs.
     """
     try:
-        scripts = [
-            bytes.fromhex(spent["prevout"]["scriptPubKey"]["hex"])
+        types = [
+            OUTPUT_TYPES.index(spent["prevout"]["scriptPubKey"]["type"])
             for transaction in answer["tx"][1:]
             for spent in transaction["vin"]
         ]
     except (TypeError, LookupError, ValueError):
         return None
-    data, limits = gpuhash.join(scripts)
-    types = output_types(data, np.column_stack((limits[:-1], limits[1:])))
-    return np.append(np.array([UNKNOWN_TYPE], np.uint8), types)
+    return np.array([UNKNOWN_TYPE, *types], np.uint8)
 
 
 def fee_array(fees: Fees) -> Integers:
