@@ -21,6 +21,7 @@ from gpuhash.variants import VARIANTS
 
 REFERENCE = ReferenceBackend()
 SHORTEST_BATCH = 1000
+SEARCHED_NONCES = 20 * SHORTEST_BATCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ def compare_search(backend: Backend, seed: int) -> None:
     header = np.random.default_rng(seed).bytes(80)
     target = (1 << 248) - 1
     # The range crosses a nonce at which the highest byte changes.
-    start, count = (1 << 24) - SHORTEST_BATCH, 20 * SHORTEST_BATCH
+    start, count = (1 << 24) - SHORTEST_BATCH, SEARCHED_NONCES
     if backend.search(header, target, start, count) != REFERENCE.search(header, target, start, count):
         raise WrongHashError("the search returns other nonces than the reference")
 

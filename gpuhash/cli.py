@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(cli_bench.bench)
+app.command()(cli_bench.results)
 app.command()(cli_bench.sweep)
 
 

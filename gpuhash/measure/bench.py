@@ -26,6 +26,7 @@ log = logging.getLogger("gpuhash")
 
 LEAST_RUNS = 20
 FEWEST_RUNS = 5  # if LEAST_RUNS of slow work would exceed the given time
+WARM_UP_CALLS = 2  # of every stage before it is timed; the last one tells how long a call takes
 LEAST_RUN_S = 0.0005  # shorter work is repeated within a run
 SEARCH = "header-search"
 VERIFIED_MESSAGES = 2000
@@ -59,6 +60,8 @@ class Result:
     count: int  # hashes of one call; the reference may do fewer, at the same speed
     runs: int
     seconds: float  # median of one call of count hashes
+    lower_quartile_s: float  # a quarter of the runs took less for one call
+    upper_quartile_s: float  # a quarter of the runs took more
     hashes_per_s: float
     gigabytes_per_s: float  # of messages
     ratio_to_reference: float | None = None  # median over runs made one after the other
@@ -68,6 +71,13 @@ class Result:
     net_joules_per_hash: float | None = None  # without what the idle device would have used in that time
     mean_w: float | None = None
     clock_mhz: float | None = None
+    power_source: str = ""  # the counter that the energy was read from
+    verified_hashes: int = 0  # hashes of this backend that equalled the reference's before anything was timed
+
+    @property
+    def spread_ratio(self) -> float:
+        """Width of the middle half of the runs as a part of their median: how much the speed varied."""
+        return (self.upper_quartile_s - self.lower_quartile_s) / self.seconds
 
     @property
     def share_of_limit(self) -> float | None:
@@ -97,11 +107,12 @@ def messages_of(case: Case) -> Messages:
 
 
 def _run_case(case: Case, names: list[str], seconds: float, energy_window_s: float) -> Iterator[Result]:
+    verified = {name: _verify(case, name) for name in names}
     timed = [stage for name in names for stage in _stages(case, name)]
     times = time_together(timed, seconds)
     reference = [elapsed / timed[0].hashes for elapsed in times[0]]
     for stage, elapsed in zip(timed, times, strict=True):
-        result = _result(case, stage, elapsed)
+        result = replace(_result(case, stage, elapsed), verified_hashes=verified[stage.backend])
         if stage is not timed[0]:
             ratios = [one / (other / stage.hashes) for one, other in zip(reference, elapsed, strict=True)]
             result = replace(result, ratio_to_reference=statistics.median(ratios))
@@ -110,15 +121,24 @@ def _run_case(case: Case, names: list[str], seconds: float, energy_window_s: flo
         yield result
 
 
-def _stages(case: Case, name: str) -> list[Stage]:
-    """Compare a backend with the reference, and return the stages to time; `name` is the backend's."""
+def _verify(case: Case, name: str) -> int:
+    """Compare a backend, by its name, with the reference; return how many of its hashes were compared."""
     which = case.which
     if which is None:
         check.compare_search(choose(name), seed=1)
+        return check.SEARCHED_NONCES
+    messages = _first(messages_of(case), VERIFIED_MESSAGES)
+    check.compare(choose(name), which, messages)
+    return min(case.count, VERIFIED_MESSAGES)
+
+
+def _stages(case: Case, name: str) -> list[Stage]:
+    """Return the stages of a case to time on a backend; `name` is the backend's."""
+    which = case.which
+    if which is None:
         count = min(case.count, REFERENCE_MESSAGES) if name == "reference" else case.count
         return stages.of_search(name, np.random.default_rng(1).bytes(80), count)
     messages = messages_of(case)
-    check.compare(choose(name), which, _first(messages, VERIFIED_MESSAGES))
     if name == "reference":
         messages = _first(messages, REFERENCE_MESSAGES)
     return stages.of_batch(name, which, messages)
@@ -138,8 +158,9 @@ def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
     repeats = []
     longest = 0.0
     for stage in timed:  # the first call also compiles, allocates and fills caches
-        stage.work()
-        stage.wait()
+        for _ in range(WARM_UP_CALLS - 1):
+            stage.work()
+            stage.wait()
         once = _time(stage, 1)
         repeats.append(max(1, math.ceil(LEAST_RUN_S / once)))
         longest += max(once, LEAST_RUN_S)
@@ -162,7 +183,7 @@ def _time(stage: Stage, repeat: int) -> float:
 
 
 def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
-    median = statistics.median(elapsed)
+    lower, median, upper = statistics.quantiles(elapsed, n=4, method="inclusive")
     message_bytes = case.message_bytes
     if case.mixed:
         _flat, offsets = check.random_messages(case.count, seed=1)
@@ -172,6 +193,7 @@ def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
     fits = not several and not case.mixed and not stage.name.startswith("kernel ")
     top = ceiling.of(stage.backend, case.which, message_bytes) if fits else None
     rate = stage.hashes / median
+    calls = case.count / stage.hashes  # the reference may hash only a part of the messages
     return Result(
         algorithm=case.algorithm,
         backend=stage.backend,
@@ -181,6 +203,8 @@ def _result(case: Case, stage: Stage, elapsed: list[float]) -> Result:
         count=case.count,
         runs=len(elapsed),
         seconds=case.count / rate,
+        lower_quartile_s=lower * calls,
+        upper_quartile_s=upper * calls,
         hashes_per_s=rate,
         gigabytes_per_s=rate * message_bytes / 1e9,
         limit_hashes_per_s=top.hashes_per_s if top else None,
@@ -210,4 +234,5 @@ def _with_energy(result: Result, stage: Stage, window_s: float) -> Result:
         net_joules_per_hash=spent.net_joules / hashes,
         mean_w=spent.mean_w,
         clock_mhz=spent.clock_mhz,
+        power_source=meter.name,
     )

@@ -1,7 +1,7 @@
 """Carry out what the command `gpuhash bench` asks for: choose cases, write files, print tables."""
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 
 from gpuhash.backend import choose
-from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError
+from gpuhash.errors import BackendUnavailableError, InvalidInputError
 from gpuhash.measure import bench as benchmark
-from gpuhash.measure import machine, peers, plot, report, stages, tables
+from gpuhash.measure import document, machine, peers, plot, report, stages, tables, whole_file
 from gpuhash.measure.bench import SEARCH, Case, Result
+from gpuhash.measure.conditions import Conditions, Watch
+from gpuhash.measure.document import Method
 from gpuhash.reference import Algorithm, algorithm
 
 BLOCK_TRANSACTIONS = 2500
@@ -33,36 +35,70 @@ class Files:
     plot: Path | None
 
     def require(self) -> None:
-        """Open every file for writing, before a long measurement; raise GpuhashError if one fails."""
+        """Check, before a long measurement, that every file can be written; raise GpuhashError if not."""
         if self.plot is not None:
             plot.require(self.plot)
         for path in (self.json, self.csv, self.plot):
-            try:
-                if path is not None:
-                    path.open("a").close()
-            except OSError as error:
-                raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
+            if path is not None:
+                whole_file.require(path)
 
-    def write(self, results: list[Result], beside: list[peers.PeerResult]) -> None:
-        """Write the results, and the comparisons with other programs, to the files."""
+    def write(self, measured: "Measured") -> None:
+        """Write what was measured to the files."""
         if self.json is not None:
-            self.json.write_text(report.to_json(machine.describe(), results, beside))
+            text = document.to_json(
+                machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
+            )
+            whole_file.write(self.json, text)
         if self.csv is not None:
-            self.csv.write_text(report.to_csv(results))
+            whole_file.write(self.csv, report.to_csv(measured.results))
         if self.plot is not None:
-            plot.write_svg(results, self.plot)
+            plot.write_svg(measured.results, self.plot)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """All that one benchmark gave."""
+
+    results: list[Result]
+    beside: list[peers.PeerResult]  # comparisons with other programs
+    conditions: Conditions
+    method: Method
 
 
 def compare(before: Path, after: Path) -> None:
     """Print how the results in the JSON file `after` differ from those in `before`."""
-    lines = report.compare(report.load(before), report.load(after))
+    lines = report.compare(document.read(before).results, document.read(after).results)
     if not lines:
         raise InvalidInputError(f"{before} and {after} measured nothing in common")
     Console(width=WIDTH).print(tables.of_comparison(lines))
 
 
-def print_results(results: list[Result], beside: list[peers.PeerResult], *, energy_wanted: bool) -> None:
+def measure(
+    cases: Iterable[Case], names: list[str], peers_of: list[str], *, seconds: float, energy_window_s: float
+) -> Measured:
+    """Verify and time the cases on the backends `names`, and other programs for the algorithms `peers_of`.
+
+    Raises InvalidInputError if there was nothing to measure.
+    """
+    watch = Watch()
+    results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_window_s))
+    if not results:
+        raise InvalidInputError(
+            "nothing was measured: a header search has no grid of sizes; leave out --sizes"
+        )
+    conditions = watch.conditions()
+    return Measured(
+        results=results,
+        beside=list(measure_peers(peers_of, names)),
+        conditions=conditions,
+        method=document.method_of(seconds, energy_window_s),
+    )
+
+
+def print_results(measured: Measured) -> None:
     """Print the results as a table, the formula of each limit, and the comparisons with other programs."""
+    results, beside = measured.results, measured.beside
+    energy_wanted = measured.method.energy_window_s > 0
     console = Console(width=WIDTH)
     console.print(tables.of_results(results))
     if all(result.joules_per_hash is None for result in results):

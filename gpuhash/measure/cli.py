@@ -1,4 +1,4 @@
-"""Define the commands of gpuhash that measure: bench and sweep."""
+"""Define the commands of gpuhash that measure, and that compare measurements: bench, results and sweep."""
 
 from functools import cache
 from pathlib import Path
@@ -55,10 +55,35 @@ def bench(
     batches = tuple(batch or bench_run.DEFAULT_BATCHES)
     grid = bench_run.grid_of(chosen)
     cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batches)
-    results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_seconds))
-    beside = list(bench_run.measure_peers(chosen, names)) if with_peers else []
-    bench_run.print_results(results, beside, energy_wanted=energy_seconds > 0)
-    files.write(results, beside)
+    measured = bench_run.measure(
+        cases, names, chosen if with_peers else [], seconds=seconds, energy_window_s=energy_seconds
+    )
+    bench_run.print_results(measured)
+    files.write(measured)
+
+
+def results(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files of `gpuhash bench --json`, or folders of such files.")
+    ],
+    *,
+    algorithm: Annotated[str | None, typer.Option(help="Show only this algorithm, or header-search.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Show only this stage, such as kernel.")] = None,
+    price_per_hour: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What an hour of a machine costs: 2.5, or name=2.5 for name.json; may be repeated.",
+            metavar="PRICE",
+        ),
+    ] = None,
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw a chart as SVG.")] = None,
+) -> None:
+    """Compare benchmarks of many machines; refuse what was changed, not verified or has another form."""
+    from gpuhash.measure import results_run
+
+    results_run.run(
+        paths, algorithm=algorithm, stage=stage, price_texts=price_per_hour or [], plot_file=plot_file
+    )
 
 
 def sweep(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuhash.errors import BackendUnavailableError, InvalidInputError
+from gpuhash.measure import whole_file
 from gpuhash.measure.bench import Result
 
 COLOURS = {"reference": "#7f7f7f", "cpu": "#1f77b4", "cuda": "#2ca02c"}
@@ -22,7 +23,7 @@ def write_svg(results: Iterable[Result], path: Path) -> None:
     rows = list(results)
     if not rows:
         raise InvalidInputError("nothing was measured, so there is nothing to draw")
-    path.write_text(converter.vegalite_to_svg(specification(rows)))
+    whole_file.write(path, converter.vegalite_to_svg(specification(rows)))
 
 
 def require(path: Path) -> Any:
@@ -77,7 +78,7 @@ def specification(results: list[Result]) -> dict[str, Any]:
 
 def _panel(result: Result) -> str:
     """Return the title of a result's panel: algorithm and message size."""
-    return f"{result.algorithm}, {'about ' if result.mixed else ''}{_size(result.message_bytes)}"
+    return f"{result.algorithm}, {'about ' if result.mixed else ''}{size_text(result.message_bytes)}"
 
 
 def _colours(backends: set[str]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _axis(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
     """Format a number of bytes: 64 B, 4 KiB, 1 MiB."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit and count % unit == 0:

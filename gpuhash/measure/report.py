@@ -1,19 +1,12 @@
-"""Write the results of a benchmark as JSON and CSV, and compare two of them."""
+"""Write results as CSV, compare two benchmarks, and say from which batch size a backend is faster."""
 
 import csv
 import io
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
-from gpuhash.errors import InvalidInputError
 from gpuhash.measure.bench import Result
-from gpuhash.measure.machine import Machine
-from gpuhash.measure.peers import PeerResult
-
-FORMAT = 1  # version of the JSON document; raised when a field changes its meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +38,6 @@ class Crossover:
     from_count: int | None  # None: at no batch size that was measured
 
 
-def to_json(machine: Machine, results: Iterable[Result], peers: Iterable[PeerResult]) -> str:
-    """Return a JSON document of the results, the machine and the other programs; unknown figures are null."""
-    document = {
-        "format": FORMAT,
-        "machine": asdict(machine),
-        "results": [{**asdict(result), "share_of_limit": result.share_of_limit} for result in results],
-        "peers": [asdict(peer) for peer in peers],
-    }
-    return json.dumps(document, indent=1) + "\n"
-
-
 def to_csv(results: Iterable[Result]) -> str:
     """Return a CSV table with a line per result; unknown figures are empty."""
     text = io.StringIO()
@@ -65,21 +47,6 @@ def to_csv(results: Iterable[Result]) -> str:
     for result in results:
         writer.writerow([*(getattr(result, name) for name in names), result.share_of_limit])
     return text.getvalue()
-
-
-def load(path: Path) -> list[Result]:
-    """Read the results from a JSON file; raise InvalidInputError if it is not a benchmark of gpuhash."""
-    try:
-        document = json.loads(path.read_text())
-        if document["format"] != FORMAT:
-            raise InvalidInputError(f"{path} has format {document['format']}; this program reads {FORMAT}")
-        return [_result(row) for row in document["results"]]
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(f"{path} is not a benchmark of gpuhash: {error}") from error
 
 
 def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Comparison]:
@@ -131,8 +98,3 @@ def crossovers(results: Iterable[Result]) -> list[Crossover]:
 
 def _key(result: Result) -> tuple[Any, ...]:
     return (result.algorithm, result.backend, result.stage, result.message_bytes, result.mixed, result.count)
-
-
-def _result(row: dict[str, Any]) -> Result:
-    names = {column.name for column in fields(Result)}
-    return Result(**{name: value for name, value in row.items() if name in names})

@@ -8,6 +8,7 @@ from gpuhash.measure.bench import Result
 from gpuhash.measure.limits import Limit
 from gpuhash.measure.peers import PeerResult
 from gpuhash.measure.report import Comparison, Crossover
+from gpuhash.measure.submissions import Line, Submission
 from gpuhash.measure.sweep import Point, Sweep
 
 UNKNOWN = "n/a"
@@ -56,6 +57,61 @@ def of_peers(peers: Iterable[PeerResult]) -> Table:
     ]
     names = ("algorithm", "backend", "peer", "hashes/s", "peer's", "ratio", "rounds")
     return _table(names, rows, left=names[:3])
+
+
+def of_machines(submissions: Iterable[Submission]) -> Table:
+    """Return a table with a line per accepted file: on what machine and when it was made."""
+    rows = []
+    for submission in submissions:
+        machine, conditions = submission.benchmark.machine, submission.benchmark.conditions
+        gpus = "; ".join(gpu.split(", compute capability")[0] for gpu in machine.gpus)
+        sources = {result.power_source for result in submission.benchmark.results} - {""}
+        rows.append(
+            (
+                submission.name,
+                machine.cpu,
+                f"{machine.cpu_threads} of {machine.cpu_count}",
+                str(machine.vector_bits),
+                gpus or "none",
+                machine.gpu_driver or UNKNOWN,
+                ", ".join(sorted(sources)) or UNKNOWN,
+                _percent(conditions.busy_elsewhere_ratio),
+                conditions.begun_at[:10],
+            )
+        )
+    names = ("file", "CPU", "threads", "bits", "GPU", "driver", "energy from", "other load", "made on")
+    return _table(names, rows, left=("file", "CPU", "GPU", "energy from"))
+
+
+def of_lines(lines: Sequence[Line]) -> Table:
+    """Return a table with a line per figure of many machines; energy and cost only where there are any."""
+    names = ["algorithm", "bytes", "batch", "stage", "file", "backend", "hashes/s", "spread", "of limit"]
+    energy = any(line.result.joules_per_hash is not None for line in lines)
+    priced = any(line.cost is not None for line in lines)
+    names += ["nJ/hash", "net nJ/hash"] if energy else []
+    names += ["cost of 10^12"] if priced else []
+    rows = []
+    for line in lines:
+        result = line.result
+        cells = [
+            result.algorithm,
+            f"{'~' if result.mixed else ''}{result.message_bytes}",
+            str(result.count),
+            result.stage,
+            line.name,
+            result.backend,
+            _rate(result.hashes_per_s),
+            _percent(result.spread_ratio),
+            _percent(result.share_of_limit),
+        ]
+        if energy:
+            joules = (result.joules_per_hash, result.net_joules_per_hash)
+            cells += [_number(_nano(value), 1) for value in joules]
+        if priced:
+            cells.append(UNKNOWN if line.cost is None else f"{line.cost:#.4g}")
+        rows.append((*cells, "; ".join(line.broken_rules) or "none"))
+    left = ("algorithm", "stage", "file", "backend", "rules broken")
+    return _table([*names, "rules broken"], rows, left=left)
 
 
 def of_comparison(comparisons: Iterable[Comparison]) -> Table:

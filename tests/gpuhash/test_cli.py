@@ -14,6 +14,10 @@ from gpuhash import cli
 
 Run = Callable[..., tuple[int, str, str]]
 
+SHORT_BENCH = (
+    *("bench", "--backend", "cpu", "--batch", "64", "--seconds", "0.01"),
+    *("--no-peers", "--energy-seconds", "0"),
+)
 GENESIS = (
     "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
     "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c"
@@ -157,9 +161,12 @@ def test_results_that_cannot_be_kept_are_refused_before_measuring(run: Run, tmp_
     status, _, err = run("bench", "--plot", str(tmp_path / "x.png"))
     assert (status, list(tmp_path.iterdir())) == (1, [])
     assert "does not end in .svg" in err
-    empty = tmp_path / "empty.json"
-    empty.write_text('{"format": 1, "results": []}')
-    assert "measured nothing in common" in run("bench", "--compare", str(empty), str(empty))[2]
+    paths = [str(tmp_path / f"{name}.json") for name in ("sha256", "sha256d")]
+    for name, path in zip(("sha256", "sha256d"), paths, strict=True):
+        run(*SHORT_BENCH, "--algorithm", name, "--json", path)
+    assert "measured nothing in common" in run("bench", "--compare", *paths)[2]
+    status, _, err = run("bench", "--no-peers", "--algorithm", "header-search", "--sizes")
+    assert (status, "nothing was measured" in err) == (1, True)
 
 
 def test_wrong_usage_exits_2(run: Run) -> None:
@@ -210,20 +217,10 @@ def test_check_passes_on_this_machine(run: Run) -> None:
 def test_bench_writes_what_it_shows(run: Run, tmp_path: Path) -> None:
     """JSON, CSV and the comparison of a file with itself."""
     files = {name: str(tmp_path / f"out.{name}") for name in ("json", "csv")}
-    common = (
-        "bench",
-        "--backend",
-        "cpu",
-        "--algorithm",
-        "sha256",
-        "--batch",
-        "64",
-        "--seconds",
-        "0.01",
-        "--no-peers",
-    )
 
-    status, out, _ = run(*common, "--energy-seconds", "0", "--json", files["json"], "--csv", files["csv"])
+    status, out, _ = run(
+        *SHORT_BENCH, "--algorithm", "sha256", "--json", files["json"], "--csv", files["csv"]
+    )
 
     assert status == 0
     assert "end-to-end" in out

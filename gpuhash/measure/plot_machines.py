@@ -1,0 +1,94 @@
+"""Draw the figures of many machines: bars with their spread, one panel per case."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuhash.errors import InvalidInputError
+from gpuhash.measure import plot, whole_file
+from gpuhash.measure.bench import Result
+from gpuhash.measure.submissions import Line, case_of
+
+
+def write_svg(lines: Sequence[Line], path: Path) -> None:
+    """Draw lines and write them to an SVG file.
+
+    Raises BackendUnavailableError if vl-convert-python is not installed, and InvalidInputError if there are
+    no lines or the file name does not end in .svg.
+    """
+    converter = plot.require(path)
+    if not lines:
+        raise InvalidInputError("no figure is left, so there is nothing to draw")
+    whole_file.write(path, converter.vegalite_to_svg(specification(lines)))
+
+
+def specification(lines: Sequence[Line]) -> dict[str, Any]:
+    """Return the chart as a Vega-Lite document: a bar per machine and backend, fastest first."""
+    panels: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        panels.setdefault(case_of(line.result), []).append(line)
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "title": {
+            "text": "Hashes per second",
+            "subtitle": "Bar: median. Line: middle half of the runs. Pale: breaks a rule of SUBMITTING.md.",
+        },
+        "concat": [_panel(group) for group in panels.values()],
+        "columns": 2,
+    }
+
+
+def _panel(lines: list[Line]) -> dict[str, Any]:
+    """Return the chart of one case: bars, and over them the middle half of the runs."""
+    rows = [_row(line) for line in lines]
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "title": None,
+        "sort": list(dict.fromkeys(row["name"] for row in rows)),
+        "axis": {"labelLimit": 260},
+    }
+    backends = [name for name in plot.COLOURS if any(row["backend"] == name for row in rows)]
+    bars = {
+        "y": y,
+        "x": {
+            "field": "hashes_per_s",
+            "type": "quantitative",
+            "title": "hashes/s",
+            "axis": {"format": "~s"},
+        },
+        "color": {
+            "field": "backend",
+            "legend": None,
+            "scale": {"domain": backends, "range": [plot.COLOURS[name] for name in backends]},
+        },
+        "opacity": {"condition": {"test": "datum.by_the_rules", "value": 1}, "value": 0.45},
+    }
+    spread = {"y": y, "x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"}}
+    return {
+        "title": _title(lines[0].result),
+        "width": 260,
+        "data": {"values": rows},
+        "layer": [
+            {"mark": "bar", "encoding": bars},
+            {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": spread},
+        ],
+    }
+
+
+def _row(line: Line) -> dict[str, Any]:
+    """Return what the chart needs of a line."""
+    return {
+        "name": f"{line.name}, {line.result.backend}",
+        "backend": line.result.backend,
+        "hashes_per_s": line.result.hashes_per_s,
+        "least": line.result.count / line.result.upper_quartile_s,
+        "most": line.result.count / line.result.lower_quartile_s,
+        "by_the_rules": not line.broken_rules,
+    }
+
+
+def _title(result: Result) -> str:
+    """Return what a panel compares: algorithm, message size, batch and stage."""
+    size = f"{'about ' if result.mixed else ''}{plot.size_text(result.message_bytes)}"
+    return f"{result.algorithm}, {size}, {result.count:,} a call, {result.stage}"
