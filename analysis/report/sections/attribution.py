@@ -3,7 +3,7 @@
 It shows the methods of attribution, conflicts between rules, doubtful blocks, and labels of third parties.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -110,8 +110,9 @@ def figures_and_tables(marts: Marts) -> Content:
     methods = [row for row in marts.rows("attribution_method") if row["period_kind"] == "all"]
     if methods:
         parts.append(_method_table(marts, methods))
-    if len({row["period"] for row in marts.rows("attribution_method")} - {"all"}) > 1:
-        parts.append(_method_figure(marts))
+    timed = _timed_epochs(marts)
+    if len({row["period"] for row in timed}) > 1:
+        parts.append(_method_figure(marts, timed))
     if marts.rows("label_summary"):
         parts += [_label_table(marts), _disagreement_table(marts)]
     else:
@@ -148,9 +149,17 @@ def _method_table(marts: Marts, rows: list[Row]) -> Table:
     )
 
 
-def _method_figure(marts: Marts) -> Figure:
+def _timed_epochs(marts: Marts) -> list[Row]:
+    """Return the rows of epochs whose first day is known; the others have no place on the axis."""
+    return [
+        row
+        for row in marts.rows("attribution_method")
+        if row["period_kind"] == "epoch" and int(row["period"]) in marts.epochs
+    ]
+
+
+def _method_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
     """Draw the share of blocks that each method attributed, per difficulty epoch."""
-    rows = [row for row in marts.rows("attribution_method") if row["period_kind"] == "epoch"]
     lines = [
         Line(
             label=METHODS[method],

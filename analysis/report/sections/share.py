@@ -163,7 +163,9 @@ def _by_day(marts: Marts) -> Shares:
 def _by_epoch(marts: Marts) -> Shares:
     found: dict[dt.date, tuple[int, dict[str, Row]]] = {}
     for row in marts.rows("owner_share_epoch"):
-        day = marts.epochs[int(row["period"])]
+        day = marts.epochs.get(int(row["period"]))
+        if day is None:  # no source gives a time of the epoch
+            continue
         found.setdefault(day, (row["total_block_count"], {}))[1][row["owner"]] = row
     return found
 

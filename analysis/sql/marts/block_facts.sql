@@ -103,8 +103,9 @@ labels as (
     select
         height,
         arg_min(struct_pack(source := source, label := label), source) as named,
-        arg_min(struct_pack(source := source, header_time := header_time), source)
-            filter (where header_time is not null) as timed
+        arg_min(struct_pack(source := source, header_time := header_time), source) filter (
+            where header_time is not null
+        ) as timed
     from stg_external_pool_labels
     where height not in (select held_heights.height from held_heights)
     group by height
@@ -173,7 +174,7 @@ listed_blocks as (
         headers.bits,
         sizes.n_tx,
         sizes.size_bytes,
-        labels.named.label as label,
+        labels.named.label,
         coalesce(labels.named.source, arrivals.source, headers.source) as source,
         case
             when headers.header_time is not null then headers.source

@@ -23,6 +23,7 @@ conflicting_ratio = "DOUBLE  0..1, promised but no longer minable"
 unexplained_ratio = "DOUBLE  0..1, promised and missing for no known reason"
 n_extra = "BIGINT  transactions that were not promised"
 unseen_ratio = "DOUBLE  0..1, part of the blocks' transactions that was not in our mempool"
+n_tied = "BIGINT  transactions of the templates, or waiting and in the blocks, that pay the same as the last promised one"
 prioritised_ratio = "DOUBLE  0..1, part of the blocks' transactions that was waiting and paid less than what was promised"
 score_ratio = "DOUBLE  0..1, matched / (matched + missing and unexplained)"
 score_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
@@ -62,6 +63,7 @@ counts as (
         cast(sum(n_extra) as bigint) as n_extra,
         cast(sum(n_extra_unseen) as bigint) as n_unseen,
         cast(sum(n_extra_prioritised) as bigint) as n_prioritised,
+        cast(sum(n_tied) as bigint) as n_tied,
         list(
             struct_pack(taken := n_matched, offered := n_matched + n_missing_unexplained) order by block_hash
         ) filter (where n_matched + n_missing_unexplained > 0) as scores
@@ -89,6 +91,7 @@ select
     judged.n_unexplained / nullif(judged.n_promised, 0) as unexplained_ratio,
     judged.n_extra,
     judged.n_unseen / judged.n_block as unseen_ratio,
+    judged.n_tied,
     judged.n_prioritised / judged.n_block as prioritised_ratio,
     judged.n_matched / nullif(judged.n_matched + judged.n_unexplained, 0) as score_ratio,
     judged.score_interval.low as score_low_ratio,

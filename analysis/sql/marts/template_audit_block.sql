@@ -8,7 +8,9 @@ smaller blocks. A promised transaction that the block lacks has the first matchi
 mempool as replaced before the block, or in conflict with what the block mined. `tail`: it is in the last tail_ratio of
 the promised weight, where small differences of order decide. `fresh`: it entered less than fresh_s before the block,
 and pools do not refresh their work at once (what was in the mempool when we began is never fresh). Else it is
-`unexplained`. A transaction of the block that was not promised is `unseen` when it was not in our mempool; `fresh` when
+`unexplained`. Transactions that pay the same per virtual byte as the last promised one share what is left of the places: a
+pool may take any of them. A missing one of them is `tied` as far as an extra one stands in its place, and an extra one
+is `tied`, where no class before fits; n_tied counts them all. A transaction of the block that was not promised is `unseen` when it was not in our mempool; `fresh` when
 it, or a descendant in the block that pays more than it, entered after the template; `tail` when the template has it no
 more than tail_ratio behind the promised part; else `prioritised`. The rules follow the block audit of mempool
 (github.com/mempool/mempool) and github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is
@@ -36,12 +38,15 @@ n_missing = "BIGINT  promised and not in the block"
 n_missing_conflicting = "BIGINT  missing because they could no longer be mined"
 n_missing_tail = "BIGINT  missing, at the end of what was promised"
 n_missing_fresh = "BIGINT  missing, entered just before the block"
+n_missing_tied = "BIGINT  missing, and in its place the block has one that pays the same"
 n_missing_unexplained = "BIGINT  missing for none of these reasons"
 n_extra = "BIGINT  in the block and not promised"
 n_extra_unseen = "BIGINT  extra, not in our mempool"
 n_extra_fresh = "BIGINT  extra, entered after the template, or a descendant that pays more did"
 n_extra_tail = "BIGINT  extra, in the template just behind what was promised"
+n_extra_tied = "BIGINT  extra, pays the same as the last promised one"
 n_extra_prioritised = "BIGINT  extra, was waiting and paid less than what was promised"
+n_tied = "BIGINT  transactions of the template, or waiting and in the block, that pay the same per virtual byte as the last promised one, that one included"
 score_ratio = "DOUBLE  0..1, n_matched / (n_matched + n_missing_unexplained); null when both are 0"
 */
 with recursive
@@ -124,6 +129,9 @@ template_rows as (
     select
         chosen.choice_no,
         stg_template_txs.txid,
+        stg_template_txs.tx_index,
+        stg_template_txs.fee_sat,
+        (stg_template_txs.weight_wu + 3) // 4 as vsize_vb,
         sum(stg_template_txs.weight_wu) over (
             partition by chosen.choice_no
             order by stg_template_txs.tx_index
@@ -133,10 +141,38 @@ template_rows as (
         on chosen.node = stg_template_txs.node and chosen.taken_at = stg_template_txs.taken_at
 ),
 
+-- What the last promised transaction pays: a fee for so many virtual bytes.
+last_promised as (
+    select
+        template_rows.choice_no,
+        arg_max(template_rows.fee_sat, template_rows.tx_index) as fee_sat,
+        arg_max(template_rows.vsize_vb, template_rows.tx_index) as vsize_vb
+    from template_rows
+    inner join chosen
+        on template_rows.choice_no = chosen.choice_no
+    where template_rows.weight_up_to_here_wu <= chosen.weight_wu
+    group by template_rows.choice_no
+),
+
+-- Without a division, which would round.
+tied_rows as (
+    select
+        template_rows.choice_no,
+        template_rows.txid
+    from template_rows
+    inner join last_promised
+        on template_rows.choice_no = last_promised.choice_no
+    where
+        cast(template_rows.fee_sat as hugeint) * last_promised.vsize_vb
+        = cast(last_promised.fee_sat as hugeint) * template_rows.vsize_vb
+),
+
 block_rows as (
     select
         block_hash,
-        txid
+        txid,
+        fee_sat,
+        vsize_vb
     from stg_transactions
     where not is_coinbase
 ),
@@ -208,6 +244,7 @@ judged_promises as (
                 missing_stays.stay.first_seen_kind != 'at_start'
                 and seconds_between(missing_stays.stay.entered_at, chosen.connected_at) < getvariable('fresh_s')
                 then 'fresh'
+            when tied_rows.txid is not null then 'tied'
             else 'unexplained'
         end as verdict
     from promised
@@ -215,6 +252,8 @@ judged_promises as (
         on promised.choice_no = chosen.choice_no
     left join missing_stays
         on promised.choice_no = missing_stays.choice_no and promised.txid = missing_stays.txid
+    left join tied_rows
+        on promised.choice_no = tied_rows.choice_no and promised.txid = tied_rows.txid
 ),
 
 promise_counts as (
@@ -225,6 +264,7 @@ promise_counts as (
         count(*) filter (where verdict = 'conflicting') as n_conflicting,
         count(*) filter (where verdict = 'tail') as n_tail,
         count(*) filter (where verdict = 'fresh') as n_fresh,
+        count(*) filter (where verdict = 'tied') as n_tied,
         count(*) filter (where verdict = 'unexplained') as n_unexplained
     from judged_promises
     group by choice_no
@@ -238,10 +278,15 @@ extra as (
         chosen.taken_at,
         chosen.weight_wu as limit_wu,
         block_rows.txid,
-        template_rows.weight_up_to_here_wu
+        template_rows.weight_up_to_here_wu,
+        template_rows.txid is not null as is_in_template,
+        cast(block_rows.fee_sat as hugeint) * last_promised.vsize_vb
+        = cast(last_promised.fee_sat as hugeint) * block_rows.vsize_vb as is_tied
     from chosen
     inner join block_rows
         on chosen.block_hash = block_rows.block_hash
+    left join last_promised
+        on chosen.choice_no = last_promised.choice_no
     left join template_rows
         on chosen.choice_no = template_rows.choice_no and block_rows.txid = template_rows.txid
     where template_rows.txid is null or template_rows.weight_up_to_here_wu > chosen.weight_wu
@@ -315,10 +360,12 @@ late as (
 judged_extra as (
     select
         extra_stays.choice_no,
+        extra_stays.is_tied and not extra_stays.is_in_template and extra_stays.stay_no is not null as is_tied_beyond,
         case
             when extra_stays.stay_no is null then 'unseen'
             when extra_stays.entered_at > extra_stays.taken_at or late.stay_no is not null then 'fresh'
             when extra_stays.weight_up_to_here_wu <= (1 + getvariable('tail_ratio')) * extra_stays.limit_wu then 'tail'
+            when extra_stays.is_tied then 'tied'
             else 'prioritised'
         end as verdict
     from extra_stays
@@ -333,40 +380,71 @@ extra_counts as (
         count(*) filter (where verdict = 'unseen') as n_unseen,
         count(*) filter (where verdict = 'fresh') as n_fresh,
         count(*) filter (where verdict = 'tail') as n_tail,
+        count(*) filter (where verdict = 'tied') as n_tied,
+        count(*) filter (where is_tied_beyond) as n_tied_beyond,
         count(*) filter (where verdict = 'prioritised') as n_prioritised
     from judged_extra
     group by choice_no
+),
+
+-- An equal one excuses a missing one only once.
+judged as (
+    select
+        chosen.*,
+        coalesce(promise_counts.n_promised, 0) as n_promised,
+        coalesce(promise_counts.n_matched, 0) as n_matched,
+        coalesce(promise_counts.n_conflicting, 0) as n_missing_conflicting,
+        coalesce(promise_counts.n_tail, 0) as n_missing_tail,
+        coalesce(promise_counts.n_fresh, 0) as n_missing_fresh,
+        coalesce(promise_counts.n_tied, 0) as n_missing_at_edge,
+        least(coalesce(promise_counts.n_tied, 0), coalesce(extra_counts.n_tied, 0)) as n_missing_tied,
+        coalesce(promise_counts.n_unexplained, 0) + n_missing_at_edge - n_missing_tied as n_missing_unexplained,
+        coalesce(extra_counts.n_extra, 0) as n_extra,
+        coalesce(extra_counts.n_unseen, 0) as n_extra_unseen,
+        coalesce(extra_counts.n_fresh, 0) as n_extra_fresh,
+        coalesce(extra_counts.n_tail, 0) as n_extra_tail,
+        coalesce(extra_counts.n_tied, 0) as n_extra_tied,
+        coalesce(extra_counts.n_prioritised, 0) as n_extra_prioritised,
+        (
+            select count(*) from tied_rows
+            where tied_rows.choice_no = chosen.choice_no
+        )
+        + coalesce(extra_counts.n_tied_beyond, 0) as n_tied
+    from chosen
+    left join promise_counts
+        on chosen.choice_no = promise_counts.choice_no
+    left join extra_counts
+        on chosen.choice_no = extra_counts.choice_no
 )
 
 select
-    chosen.block_hash,
-    chosen.node,
-    chosen.from_age_s,
-    chosen.height,
+    judged.block_hash,
+    judged.node,
+    judged.from_age_s,
+    judged.height,
     block_pool.pool,
-    chosen.is_active,
-    chosen.taken_at,
-    chosen.age_s,
-    chosen.n_block,
-    cast(chosen.n_template as bigint) as n_template,
-    coalesce(promise_counts.n_promised, 0) as n_promised,
-    coalesce(promise_counts.n_matched, 0) as n_matched,
-    coalesce(promise_counts.n_promised - promise_counts.n_matched, 0) as n_missing,
-    coalesce(promise_counts.n_conflicting, 0) as n_missing_conflicting,
-    coalesce(promise_counts.n_tail, 0) as n_missing_tail,
-    coalesce(promise_counts.n_fresh, 0) as n_missing_fresh,
-    coalesce(promise_counts.n_unexplained, 0) as n_missing_unexplained,
-    coalesce(extra_counts.n_extra, 0) as n_extra,
-    coalesce(extra_counts.n_unseen, 0) as n_extra_unseen,
-    coalesce(extra_counts.n_fresh, 0) as n_extra_fresh,
-    coalesce(extra_counts.n_tail, 0) as n_extra_tail,
-    coalesce(extra_counts.n_prioritised, 0) as n_extra_prioritised,
-    promise_counts.n_matched / nullif(promise_counts.n_matched + promise_counts.n_unexplained, 0) as score_ratio
-from chosen
+    judged.is_active,
+    judged.taken_at,
+    judged.age_s,
+    judged.n_block,
+    cast(judged.n_template as bigint) as n_template,
+    judged.n_promised,
+    judged.n_matched,
+    judged.n_promised - judged.n_matched as n_missing,
+    judged.n_missing_conflicting,
+    judged.n_missing_tail,
+    judged.n_missing_fresh,
+    judged.n_missing_tied,
+    judged.n_missing_unexplained,
+    judged.n_extra,
+    judged.n_extra_unseen,
+    judged.n_extra_fresh,
+    judged.n_extra_tail,
+    judged.n_extra_tied,
+    judged.n_extra_prioritised,
+    judged.n_tied,
+    judged.n_matched / nullif(judged.n_matched + judged.n_missing_unexplained, 0) as score_ratio
+from judged
 inner join block_pool
-    on chosen.block_hash = block_pool.block_hash
-left join promise_counts
-    on chosen.choice_no = promise_counts.choice_no
-left join extra_counts
-    on chosen.choice_no = extra_counts.choice_no
-order by chosen.node, chosen.cut_no, chosen.from_age_s
+    on judged.block_hash = block_pool.block_hash
+order by judged.node, judged.cut_no, judged.from_age_s

@@ -55,3 +55,18 @@ def test_the_same_numbers_reach_the_terminal(database: Path) -> None:
     print_summary(database, Console(file=out, width=80))
 
     assert "Alpha mined the most: 10 of 14 blocks" in out.getvalue()
+
+
+def test_labels_without_times_have_no_place_on_an_axis(tmp_path: Path) -> None:
+    """A list names a block on each of 130 days, and a later one without a time: it counts, undrawn."""
+    labels: list[dict[str, object]] = [
+        {"source": "list", "height": height, "label": "Alpha", "header_time": 86_400 * height}
+        for height in range(130)
+    ]
+    labels.append({"source": "list", "height": 5000, "label": "Beta"})
+    dataset = write_world(tmp_path / "dataset", {"external_pool_labels": labels})
+    built = build(dataset, CASES / "pools", tmp_path / "analysis.duckdb").database
+
+    text = report.write(built, tmp_path / "report.html").read_text(encoding="utf-8")
+
+    assert "130 of 131 blocks" in text.replace("\N{NO-BREAK SPACE}", " ")
