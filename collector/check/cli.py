@@ -21,12 +21,13 @@ def check_dataset(
 
     Reads everything and changes nothing; a collector may be running.
     """
+    from collector.dataset.open import open_existing
+
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
     from rich.console import Console
 
     from collector.check.run import check
-    from collector.dataset.open import open_existing
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
     with Console(stderr=True).status("checking") as status:
         results = check(opened, progress=lambda what: status.update(f"checking {printable(what)}"))
     n_breached = sum(result.status == BREACH for result in results)

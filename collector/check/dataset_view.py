@@ -132,7 +132,7 @@ def open_dataset_view(
             f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {contract_rows(table, readable[name])}"
         )
         batches = list(journals.rows.get(name, []))
-        if name == "coverage":
+        if name == "coverage" and journals.coverage:
             batches.append(pa.RecordBatch.from_pylist(journals.coverage, schema=table.arrow))
         journalled = pa.Table.from_batches(
             [_conformed(table.arrow, batch) for batch in batches], schema=table.arrow.remove_metadata()

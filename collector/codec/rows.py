@@ -20,7 +20,7 @@ from collector.codec.scripts import NONSTANDARD, UNKNOWN_TYPE
 from collector.codec.timing import StageTimes
 from collector.codec.transaction import FEW, TxOut, decode_transactions
 from collector.codec.verify import warm_up_hashing
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.rows import BlockRow, CoinbaseOutputItem
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex, satoshi
 from collector.dataset.schema.model import HASH, TRAITS

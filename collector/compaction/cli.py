@@ -26,10 +26,11 @@ def compact_dataset(
 
     Safe while a collector writes and others read. Of rows that are equal in every column, one stays.
     """
-    from collector.compaction.run import compact
     from collector.dataset.open import open_existing
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    from collector.compaction.run import compact
+
     n_merged = n_failed = 0
     for result in compact(opened, today=dt.datetime.now(dt.UTC).date()):
         print(_as_json(result) if as_json else _as_text(result), flush=True)
@@ -51,9 +52,10 @@ def _as_text(result: "PartitionResult") -> str:
         f"{merged.bytes_before} bytes before, {merged.bytes_after} now"
     )
     if merged.n_removed:
-        text += f"; {merged.n_removed} copies of equal rows were dropped"
+        text += f"; dropped {counted(merged.n_removed, 'row')} equal to another"
     if merged.n_differing:
-        text += f"; {merged.n_differing} rows are there twice and differ: kept, see `pool-collector check`"
+        twice = counted(merged.n_differing, "key")
+        text += f"; kept rows of {twice} that differ, see `pool-collector check`"
     return text
 
 
@@ -82,10 +84,11 @@ def mend_dataset(
 
     Safe while a collector writes and others read. A second run finds nothing to do.
     """
-    from collector.compaction.mend import mend
     from collector.dataset.open import open_existing
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    from collector.compaction.mend import mend
+
     n_filled = n_failed = 0
     for result in mend(opened):
         print(json.dumps(_mended_data(result)) if as_json else _mended_text(result), flush=True)
@@ -99,7 +102,7 @@ def mend_dataset(
 def _mended_text(result: "Mended") -> str:
     if result.error:
         return f"{result.partition}: left as it is: {result.error}"
-    return f"{result.partition}: {result.n_filled} fees filled from transactions"
+    return f"{result.partition}: {counted(result.n_filled, 'fee')} filled from transactions"
 
 
 def _mended_data(result: "Mended") -> dict[str, str | int | None]:

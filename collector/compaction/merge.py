@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from collector.dataset.files import FILE_MODE
 from collector.dataset.footer import UNREADABLE
-from collector.dataset.open import ROW_GROUP_ROWS, parquet_options
+from collector.dataset.parquet_files import ROW_GROUP_ROWS, parquet_options
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import Table
 from collector.errors import DatasetError

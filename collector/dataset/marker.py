@@ -2,10 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Final
 
 from collector.dataset.files import make_folder, temporary_path, write_atomically
-from collector.dataset.schema import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION
 from collector.errors import DatasetError
+
+DATASET_FORMAT: Final = "pool-measurement"
+DATASET_VERSION: Final = 1
+DATASET_MARKER: Final = "dataset.json"
 
 
 def check_marker(root: Path) -> None:

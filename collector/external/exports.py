@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.dataset.files import write_atomically
-from collector.dataset.open import Dataset, read_file
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import read_file
 from collector.dataset.schema import BLOCK_ARRIVALS, BLOCKS, hash_hex
 from collector.errors import DatasetError, NotWritable
 from collector.external.header_files import header_bytes

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.dataset.open import Dataset, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.rows import ExternalSourceRow
 from collector.dataset.schema import Table
 from collector.dataset.schema.external import EXTERNAL_SOURCES

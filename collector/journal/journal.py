@@ -39,7 +39,8 @@ import structlog
 
 from collector.backoff import Backoff
 from collector.dataset.files import sync_folder
-from collector.dataset.open import Dataset, RefusedRow, conform, split_refused, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import RefusedRow, conform, split_refused, to_batch
 from collector.dataset.rows import CoverageRow, Row
 from collector.dataset.schema import COVERAGE, REJECTS, TABLES, Table
 from collector.errors import DatasetError, NotWritable, RowRefused

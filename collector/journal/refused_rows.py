@@ -1,8 +1,8 @@
 """Make rows of `rejects` for the rows that do not fit their table, so that no message can stop the journal.
 
-`collector.dataset.open.split_refused` finds the rows that do not fit; all others are written. A row of
-`rejects` keeps the message that a refused row was made of, or the row itself as JSON when it was not made of
-a single message.
+`collector.dataset.parquet_files.split_refused` finds the rows that do not fit; all others are written. A row
+of `rejects` keeps the message that a refused row was made of, or the row itself as JSON when it was not made
+of a single message.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from collector.clock import wall_us
-from collector.dataset.open import RefusedRow
+from collector.dataset.parquet_files import RefusedRow
 from collector.dataset.rows import RejectRow
 from collector.receive.records import Message
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
-from collector.log import printable
+from collector.log import counted, printable
 from collector.status.model import NodeStatus, Status, TableStatus
 
 MOST_GAPS: Final = 20  # printed for one node
@@ -22,11 +22,12 @@ def show_status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show what a dataset holds, until when, its gaps and rates, and whether a collector runs."""
-    from collector.check.dataset_view import retry_while_files_move
     from collector.dataset.open import open_existing
+
+    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    from collector.check.dataset_view import retry_while_files_move
     from collector.status.gather import gather
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)
     status = retry_while_files_move(opened, lambda: gather(opened))
     if as_json:
         print(json.dumps(asdict(status), indent=1))
@@ -77,14 +78,17 @@ def _lines(node: NodeStatus) -> list[str]:
         lines.append(
             f"  last recorded hour: {node.rows_per_s:.1f} rows/s, {node.txs_per_s:.1f} transactions/s"
         )
-    segments = "1 segment" if node.n_segments == 1 else f"{node.n_segments} segments"
-    lines.append(f"  journal: {segments}, {node.journal_bytes / 1e6:.1f} MB not sealed yet")
+    lines.append(
+        f"  journal: {counted(node.n_segments, 'segment')}, {node.journal_bytes / 1e6:.1f} MB not sealed yet"
+    )
     if node.metrics is not None:
         step = "in step with the mempool" if node.metrics.get("in_step") else "out of step with the mempool"
         away = ", its RPC does not answer" if node.metrics.get("rpc_away") else ""
         queued = int(node.metrics.get("queued_messages", 0))
         waiting = int(node.metrics.get("waiting_messages", 0))
-        lines.append(f"  now: {step}{away}; {queued} messages queued, {waiting} waiting for their rows")
+        lines.append(
+            f"  now: {step}{away}; {counted(queued, 'message')} queued, {waiting} waiting for their rows"
+        )
     lines.append(f"  gaps in the last day: {len(node.gaps) or 'none'}")
     newest = sorted(node.gaps, key=lambda gap: gap.from_at)[-MOST_GAPS:]
     if len(newest) < len(node.gaps):

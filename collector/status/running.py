@@ -2,9 +2,6 @@
 
 from typing import Final
 
-import requests
-from prometheus_client.parser import text_string_to_metric_families
-
 from collector.loopback import is_loopback
 
 TIMEOUT_S: Final = 2.0
@@ -29,6 +26,9 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
     url = metrics_url(address)
     if url is None:
         return {}
+    import requests  # noqa: PLC0415 - loads slowly, and most datasets have no running collector
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - the same
+
     try:
         with requests.Session() as session:
             session.trust_env = False  # a proxy cannot reach this machine's own loopback

@@ -20,7 +20,7 @@ from collector.codec.rows import transactions_table
 from collector.codec.timing import StageTimes
 from collector.codec.transaction import stripped_bytes
 from collector.codec.walk import walk_blocks
-from collector.dataset.open import COMPRESSION, COMPRESSION_LEVEL
+from collector.dataset.parquet_files import COMPRESSION, COMPRESSION_LEVEL
 
 ROUNDS = 5
 HASH_BYTES = 32

@@ -22,7 +22,8 @@ from collector.codec.coinbase import bip34_height, witness_commitment
 from collector.codec.rows import block_rows
 from collector.codec.transaction import Transaction, TxOut, decode_transaction
 from collector.codec.verify import verify_block
-from collector.dataset.open import Dataset, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import (
     BLOCKS,
     MEMPOOL_EVENTS,

@@ -12,6 +12,7 @@ Layout: `<dataset>/chain=<chain>/<table>/date=YYYY-MM-DD/*.parquet` (UTC day of 
 from typing import Final
 
 from collector.dataset.chains import CHAINS
+from collector.dataset.marker import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION
 from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, TRANSACTIONS
 from collector.dataset.schema.external import (
     EXTERNAL_ARRIVALS,
@@ -35,9 +36,6 @@ from collector.dataset.schema.mempool import (
 from collector.dataset.schema.model import (
     BLOCK_EVENTS,
     COVERAGE_TOPICS,
-    DATASET_FORMAT,
-    DATASET_MARKER,
-    DATASET_VERSION,
     END_REASONS,
     EVENTS,
     HEIGHT_SPAN,

@@ -9,9 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 
-DATASET_FORMAT: Final = "pool-measurement"
-DATASET_VERSION: Final = 1
-DATASET_MARKER: Final = "dataset.json"
+from collector.dataset.marker import DATASET_FORMAT
+
 HEIGHT_SPAN: Final = 1000
 
 HASH: Final = pa.binary(32)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from collector.codec.block import decode_block
 from collector.codec.rows import fees_from_getblock
 from collector.codec.verify import backend_name, verify_block
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.errors import DecodeError, RpcError
 from collector.node.rpc import RpcClient

@@ -12,7 +12,7 @@ from collector.codec.chunk import BlockRef, RawBlocks
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import NO_HASH, NO_INDEX
 from collector.codec.verify import backend_name, verify_block
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.regtest.mining import solve
 from collector.regtest.scripts import PAYMENT_KINDS, payment_script

@@ -15,7 +15,7 @@ from collector.codec.transaction import (
     decode_transaction,
     decode_transactions,
 )
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import BLOCKS, CHAINS, TRANSACTIONS, VERDICTS
 from collector.errors import DecodeError
 from tests.collector.codec import made_blocks as made

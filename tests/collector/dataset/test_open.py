@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from collector.dataset.open import Dataset, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import BLOCKS, COVERAGE, MEMPOOL_EVENTS, TABLES, TRANSACTIONS, Table
 from collector.errors import DatasetError
 

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, get_args, get_origin, get_type_hints
 import pyarrow as pa
 import pytest
 
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.rows import ROW_TYPES
 from collector.dataset.schema import TABLES
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from collector.dataset.open import Dataset, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
 from collector.errors import DatasetError
 from collector.journal.journal import Journal

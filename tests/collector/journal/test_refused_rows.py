@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from collector.dataset.open import Dataset, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS, TABLES, TRANSACTIONS, Column, Table
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal

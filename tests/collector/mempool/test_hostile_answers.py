@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import MEMPOOL_TXS
 from collector.errors import NodeError
 from collector.mempool.entries import OutputRequest, PendingEntries, PendingEntry, output_values

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from collector.config import NodeSettings, Settings, load_settings
-from collector.dataset.open import to_batch
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import NODES
 from collector.errors import SettingsError
 from collector.node.preflight import examine, reachable, refuse_same_node_twice, warn_of_settings

@@ -1,0 +1,322 @@
+"""Write rows of the contract as Parquet files, and read such files.
+
+Rows are checked against their table, split by partition and sorted before they are written. A file appears
+under its name only when it is complete (`collector.dataset.files`). The caller chooses the name (`stem`):
+writing the same rows under the same stem again changes nothing.
+
+Folders are those of `collector.dataset.schema`. The names of those by height are in
+`collector.dataset.partitions`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector.dataset.files import WRITE_LOCK, lock_held_for_writing, make_folder, write_atomically
+from collector.dataset.footer import UNREADABLE
+from collector.dataset.partitions import path_of_file, span_folder
+from collector.dataset.rows import Row
+from collector.dataset.schema import HEIGHT_SPAN, Table
+from collector.dataset.schema.model import HASH, Column
+from collector.errors import NOT_WRITABLE, DatasetError, NotWritable, RowRefused
+
+# Few enough rows that statistics exclude most of a large file, enough that they compress well.
+ROW_GROUP_ROWS: Final = 65_536
+COMPRESSION: Final = "zstd"
+COMPRESSION_LEVEL: Final = 3
+
+_CALENDAR_S: Final = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970 UTC
+_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+Rows = TypeVar("Rows", Sequence[Row], pa.RecordBatch, pa.Table, Sequence[Row] | pa.RecordBatch)
+Made = TypeVar("Made")
+
+
+def write_rows(
+    chain_folder: Path,
+    table: Table,
+    rows: pa.Table | Sequence[Mapping[str, Any]],
+    *,
+    stem: str,
+    is_sorted: bool = False,
+) -> list[Path]:
+    """Write rows into a table of a chain, one file `<stem>.parquet` per partition; return their paths.
+
+    A file of that name that is already there is complete, and stays as it is. If it cannot be read, it was
+    damaged later: it gets the ending `.damaged`, and is written again. Set `is_sorted` if the rows are sorted
+    by `table.sort` already. Raises DatasetError when a row does not fit the contract (then nothing is
+    written) or the file cannot be written, NotWritable when it may be written later.
+    """
+    if not _STEM.fullmatch(stem):
+        raise DatasetError(f"{stem!r} cannot name a file: use letters, digits, dot, dash and underscore")
+    content = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([to_batch(table, rows)])
+    _refuse_unknown(table, content.column_names)
+    content = conform(table, content)
+    written = []
+    for partition, part in _partitions(table, content):
+        path = chain_folder / table.name / partition / f"{stem}.parquet"
+        try:
+            make_folder(chain_folder)
+            with lock_held_for_writing(chain_folder / WRITE_LOCK, exclusive=False):
+                path = path_of_file(chain_folder / table.name, partition, path.name)
+                if not _is_whole(path):
+                    make_folder(path.parent)
+                    _write_file(path, table, part, is_sorted=is_sorted)
+        except OSError as error:
+            raised = NotWritable if error.errno in NOT_WRITABLE else DatasetError
+            raise raised(f"cannot write {path}: {error.strerror or error}; free space or rights") from None
+        written.append(path)
+    return written
+
+
+def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> pa.RecordBatch:
+    """Return `rows` as an Arrow batch with the contract's columns; an Arrow batch is only checked.
+
+    Each row is a mapping from column name to value. A nullable column may be left out of it. Times are
+    datetimes, or integers in the column's own unit since 1970 UTC. Raises RowRefused for a missing or unknown
+    column, a value of the wrong type, a null where the contract has none and a value outside a closed set.
+    """
+    if isinstance(rows, pa.RecordBatch):
+        if rows.schema != table.arrow:
+            raise RowRefused(f"a batch for {table.name} has other columns than the contract: {rows.schema}")
+        check_values(table, rows)
+        return rows
+    given = set().union(*{tuple(row) for row in rows})  # a few kinds of rows, not each of them
+    _refuse_unknown(table, given)
+    arrays = []
+    for column in table.columns:
+        if column.nullable and column.name not in given:
+            arrays.append(pa.nulls(len(rows), column.type))
+            continue
+        try:
+            arrays.append(pa.array(_values(rows, column), column.type))
+        except KeyError:
+            raise RowRefused(f"a row of {table.name} has no {column.name}") from None
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise RowRefused(f"{table.name}.{column.name}: {error}") from None
+    batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
+    check_values(table, batch)
+    return batch
+
+
+def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> list[Any]:
+    """Return the values of `column`; None where a row lacks it and the column is nullable.
+
+    Raises KeyError where a row lacks it and the column is not nullable.
+    """
+    try:
+        return [row[column.name] for row in rows]
+    except KeyError:
+        if not column.nullable:
+            raise
+        return [row.get(column.name) for row in rows]
+
+
+def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
+    unknown = set(names).difference(column.name for column in table.columns)
+    if unknown:
+        raise RowRefused(f"{table.name} has no column {', '.join(sorted(unknown))}")
+
+
+def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
+    """Raise RowRefused if a value is null where the contract has none, or not in its column's closed set.
+
+    It is also raised for a time outside the years 1 to 9999.
+    """
+    for column in table.columns:
+        values = rows.column(column.name)
+        if pa.types.is_timestamp(column.type):
+            _check_times(table, column, values)
+        if values.null_count and not column.nullable:
+            raise RowRefused(f"{table.name}.{column.name} is null in a row, and must not be")
+        if column.values:
+            if pa.types.is_list(column.type):
+                values = pc.list_flatten(values)
+            strange = set(pc.unique(values).to_pylist()).difference(column.values, {None})
+            if strange:
+                raise RowRefused(
+                    f"{table.name}.{column.name} is {', '.join(map(repr, sorted(strange)))}: "
+                    f"not one of {', '.join(column.values)}"
+                )
+
+
+def _check_times(table: Table, column: Column, values: pa.Array | pa.ChunkedArray) -> None:
+    """Raise RowRefused for a time outside the years 1 to 9999: Parquet or its readers cannot hold it."""
+    limits = pc.min_max(values.cast(pa.int64())).as_py()
+    first, last = (second * _PER_SECOND[column.type.unit] for second in _CALENDAR_S)
+    if limits["min"] is not None and not first <= limits["min"] <= limits["max"] < last:
+        raise RowRefused(
+            f"{table.name}.{column.name} is {limits['min']} to {limits['max']} {column.type.unit} since "
+            "1970: outside the years 1 to 9999"
+        )
+
+
+class RefusedRow(NamedTuple):
+    """Holds a row that does not fit its table, and the reason."""
+
+    table: str
+    row: Row
+    reason: str
+
+
+def split_refused(
+    table: Table, rows: Rows, make: Callable[[Table, Rows], Made]
+) -> tuple[list[Made], list[RefusedRow]]:
+    """Call `make` on the rows that fit the table; return its results, in order, and the refused rows.
+
+    `make` raises RowRefused when one of its rows does not fit. It is then called on ever smaller parts, until
+    the rows that do not fit are alone.
+    """
+    try:
+        return [make(table, rows)], []
+    except RowRefused as error:
+        if len(rows) == 1:
+            return [], [RefusedRow(table.name, _as_mapping(rows), str(error))]
+    middle = len(rows) // 2
+    made, refused = [], []
+    for part in (_part(rows, 0, middle), _part(rows, middle, len(rows))):
+        part_made, part_refused = split_refused(table, part, make)
+        made += part_made
+        refused += part_refused
+    return made, refused
+
+
+def _part(rows: Rows, begin: int, end: int) -> Rows:
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        part: Rows = rows.slice(begin, end - begin)
+        return part
+    return rows[begin:end]
+
+
+def _as_mapping(rows: Sequence[Row] | pa.RecordBatch | pa.Table) -> Row:
+    """Return the only row in `rows` as a mapping; a value that Python cannot represent becomes text."""
+    if not isinstance(rows, pa.RecordBatch | pa.Table):
+        return rows[0]
+    return {name: _scalar_value(rows.column(name)[0]) for name in rows.schema.names}
+
+
+def _scalar_value(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return str(value.cast(pa.int64())) if pa.types.is_timestamp(value.type) else repr(value)
+
+
+def conform(table: Table, rows: pa.Table) -> pa.Table:
+    """Return `rows` with the contract's columns, order, types and metadata; columns that they lack are null.
+
+    Raises RowRefused for a value that does not fit its column.
+    """
+    schema = table.arrow
+    columns = []
+    for field in schema:
+        if field.name in rows.column_names:
+            values = rows.column(field.name)
+        else:
+            values = pa.nulls(len(rows), field.type)
+        try:
+            columns.append(values if values.type == field.type else values.cast(field.type))
+        except pa.ArrowException as error:
+            raise RowRefused(f"{table.name}.{field.name}: {error}") from None
+    conformed = pa.Table.from_arrays(columns, schema=schema)
+    check_values(table, conformed)
+    return conformed
+
+
+def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Split rows by UTC day or span of heights; yield the name of each folder and its rows."""
+    if table.day_column is not None:
+        keys = pc.cast(rows.column(table.day_column), pa.date32(), safe=False)
+    else:
+        keys = pc.divide(rows.column("height"), HEIGHT_SPAN)
+    distinct = sorted(pc.unique(keys).to_pylist())
+    for key in distinct:
+        is_of_days = table.day_column is not None
+        name = f"date={key.isoformat()}" if is_of_days else span_folder(key * HEIGHT_SPAN)
+        yield name, rows if len(distinct) == 1 else rows.filter(pc.equal(keys, key))
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether `path` is a file of which every page is as it was written; False if there is none.
+
+    A damaged file is renamed to `<name>.damaged`.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for _ in file.iter_batches():
+                pass
+    except FileNotFoundError:
+        return False
+    except UNREADABLE as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        import structlog  # noqa: PLC0415 - loads slowly, and hardly any file is damaged
+
+        log = structlog.get_logger(__name__)
+        log.warning("dataset.damaged", path=str(aside), reason=str(error).splitlines()[0])
+        return False
+    return True
+
+
+def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) -> None:
+    content = rows if is_sorted else rows.sort_by([(name, "ascending") for name in table.sort])
+
+    def write(sink: BinaryIO) -> None:
+        pq.write_table(content, sink, row_group_size=ROW_GROUP_ROWS, **parquet_options(table))
+
+    write_atomically(path, write)
+
+
+def parquet_options(table: Table) -> dict[str, Any]:
+    """Return the options with which pyarrow writes the files of `table`."""
+    ascending = [(name, "ascending") for name in table.sort]
+    return {
+        "compression": COMPRESSION,
+        "compression_level": COMPRESSION_LEVEL,
+        "use_dictionary": _dictionary_columns(table),
+        "sorting_columns": pq.SortingColumn.from_ordering(table.arrow, ascending),
+        "write_statistics": _pruning_columns(table),
+        "write_page_checksum": True,
+    }
+
+
+def _dictionary_columns(table: Table) -> list[str]:
+    """Return the columns to write with Parquet's dictionary encoding: those of text.
+
+    Text repeats and is worth a dictionary; for hashes and numbers zstd alone is smaller and faster.
+    """
+    names = []
+    for column in table.columns:
+        if column.type == pa.string():
+            names.append(column.name)
+        elif column.type == pa.list_(pa.string()):
+            names.append(f"{column.name}.list.element")
+    return names
+
+
+def _pruning_columns(table: Table) -> list[str]:
+    """Return the columns to write with statistics (least and greatest value): all but hashes.
+
+    Hashes are random, so no reader could skip a row group because of their bounds.
+    """
+    return [column.name for column in table.columns if column.type != HASH]
+
+
+def read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a Parquet file; with `names`, only those of these columns that the file has.
+
+    Raises DatasetError if the file cannot be read.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read(names and [name for name in names if name in file.schema_arrow.names])
+    except PermissionError:
+        raise DatasetError(f"cannot read {path}; give this user the right to") from None
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0]
+        raise DatasetError(f"cannot read {path}: {reason}; move it away to go on without it") from None
