@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.dataset.open import Dataset, to_batch
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import DATASET_MARKER, EXTERNAL_HEADERS, hash_hex
 from collector.errors import DecodeError
 from collector.external import fields
