@@ -116,6 +116,11 @@ class Collecting:
         return self._process.wait()
 
     @property
+    def left_open(self) -> bool:
+        """Return whether a stopped collector has left a journal to the next start."""
+        return any(self.dataset.glob("journal/**/*.journal"))
+
+    @property
     def process_id(self) -> int:
         """Return the id of the process that was started last."""
         assert self._process is not None

@@ -86,7 +86,7 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.mempool is not None:
         _mempool(rows, evidence, verdict)
     left = sorted(evidence.dataset.glob("journal/**/*.journal"))
-    verdict.wrong("journal left over after a clean stop", [path.name for path in left])
+    verdict.wrong("journal left over after a last stop", [path.name for path in left])
     if evidence.wants_check:
         check_command(evidence.dataset, verdict)
     verdict.figures |= {

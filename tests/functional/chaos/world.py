@@ -65,11 +65,17 @@ class World:
     def conclude(self, *, may_end: Iterable[str] = (), must_end: Iterable[str] = (), **more: Any) -> Verdict:
         """Wait until all messages have arrived, stop the collector, and return the verdict on its dataset.
 
+        A stop leaves rows that wait for a slow node to the next start, so there is one more start if it did.
         `may_end` and `must_end` are the end reasons that coverage may have, and must have.
         """
         self.settle()
         mempool = {hash_bytes(txid) for txid in self.rpc.call("getrawmempool")}
         status = self.collector.stop()
+        if not status and self.collector.left_open:
+            self.facts["rows left to the next start"] = True
+            self.collector.start()
+            self.settle()
+            status = self.collector.stop()
         self.evidence = Evidence(
             dataset=self.collector.dataset,
             debug_log=self.node.datadir / "regtest" / "debug.log",
