@@ -161,6 +161,12 @@ class Settings(BaseSettings):
     stats_interval_s: float = Field(
         default=60.0, gt=0, le=LONGEST_S, description="How often mempool statistics are taken."
     )
+    chain_tips_interval_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=LONGEST_S,
+        description="How often the tips of all known branches are taken, in addition to each new tip.",
+    )
     watchdog_interval_s: float = Field(
         default=15.0,
         gt=0,

@@ -10,6 +10,7 @@ OF_A_NODE: Final = (
     "mempool_txs",
     "mempool_events",
     "block_arrivals",
+    "chain_tips",
     "templates",
     "template_txs",
     "mempool_stats",

@@ -197,6 +197,10 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("coalesce(list_min(parents) >= 1, true)", "the first transaction of a template is 1"),
         ("coalesce(list_max(parents) < tx_index, true)", "parents come first"),
     ),
+    "chain_tips": (
+        ("branch_length BETWEEN 0 AND height + 1", "a branch is at most as long as its tip is high"),
+        ("(branch_length = 0) = (status = 'active')", "only the active tip is on the active chain"),
+    ),
     "mempool_stats": (
         (
             "n_tx >= 0 AND vsize_vb >= 0 AND usage_bytes >= 0 AND max_usage_bytes >= 0",

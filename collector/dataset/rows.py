@@ -174,6 +174,18 @@ class BlockArrivalRow(TypedDict):
     is_catch_up: NotRequired[bool | None]
 
 
+class ChainTipRow(TypedDict):
+    """A row of `chain_tips`."""
+
+    node: str
+    session: str
+    taken_at: int
+    block_hash: bytes
+    height: int
+    branch_length: int
+    status: str
+
+
 class TemplateRow(TypedDict):
     """A row of `templates`."""
 
@@ -381,6 +393,7 @@ ROW_TYPES: dict[str, type] = {
     "mempool_txs": MempoolTxRow,
     "mempool_events": MempoolEventRow,
     "block_arrivals": BlockArrivalRow,
+    "chain_tips": ChainTipRow,
     "templates": TemplateRow,
     "template_txs": TemplateTxRow,
     "mempool_stats": MempoolStatsRow,

@@ -53,6 +53,7 @@ METHODS: Final = (
     "getbestblockhash",
     "getblock",
     "getblocktemplate",
+    "getchaintips",
     "getmempoolentry",
     "getmempoolinfo",
     "getnetworkinfo",

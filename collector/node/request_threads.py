@@ -124,10 +124,10 @@ class RequestThread:
 
 
 class NodeRequests:
-    """Holds the request threads of one node: for its mempool, blocks, templates and status.
+    """Holds the request threads of one node: for its mempool, blocks, templates, status and chain tips.
 
     A template describes the moment in which it is taken. In a thread of its own it does not wait behind a
-    hundred blocks.
+    hundred blocks. Nothing waits behind the chain tips, for which a node goes through all its headers.
     """
 
     def __init__(self, node: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
@@ -136,7 +136,8 @@ class NodeRequests:
         self.blocks = RequestThread(f"{node}-blocks", client, finished)
         self.template = RequestThread(f"{node}-template", client, finished)
         self.status = RequestThread(f"{node}-status", client, finished)
-        self._all = (self.mempool, self.blocks, self.template, self.status)
+        self.chain_tips = RequestThread(f"{node}-chain-tips", client, finished)
+        self._all = (self.mempool, self.blocks, self.template, self.status, self.chain_tips)
 
     @property
     def n_open(self) -> int:

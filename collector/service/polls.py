@@ -1,4 +1,4 @@
-"""Ask the node on a timer for block templates and for the size of its mempool.
+"""Ask the node on a timer for block templates, for the size of its mempool, and for the chain tips it knows.
 
 At most one request of each kind is open. So none pile up while the node does not answer, and the first answer
 after it is back describes the node as it is then.
@@ -20,6 +20,7 @@ from collector.journal.batches import Batches
 from collector.mempool.sync import MempoolContents
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
+from collector.service.chain_tips import ChainTips
 
 UNREAD: Final = frozenset({"data", "hash"})  # of each template transaction: its bytes and its wtxid
 log = structlog.get_logger(__name__)
@@ -116,7 +117,7 @@ def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[HistogramIt
 
 
 class Polls:
-    """Asks one node for block templates and mempool statistics on a timer, and makes rows of the answers.
+    """Asks one node on a timer for templates, mempool statistics and chain tips; makes rows of the answers.
 
     `contents` is our copy of the mempool, from which the feerate histogram of the statistics is made.
     """
@@ -137,17 +138,22 @@ class Polls:
         self._contents = contents
         self._template_interval_s = settings.template_interval_s
         self._stats_interval_s = settings.stats_interval_s
+        self._tips = ChainTips(origin, settings.chain_tips_interval_s, requests=requests, batches=batches)
         self._template_due_s = self._stats_due_s = time.monotonic()
         self._is_template_open = self._is_stats_open = False
         self._is_new_tip = False
         self._template_error = ""
 
     def tip_changed(self) -> None:
-        """Request a template at the next call of `ask_on_time`, even if the timer is not due."""
+        """Request a template at the next call of `ask_on_time`, and chain tips after it, though not due."""
         self._is_new_tip = True
+        self._tips.ask_soon()
 
     def ask_on_time(self) -> None:
-        """Ask for a template and for statistics if they are due and no such request is unanswered."""
+        """Ask for what is due, unless a request of its kind is unanswered.
+
+        Chain tips wait until no template is open, so that the node is not kept from making it.
+        """
         now_s = time.monotonic()
         if not self._is_template_open and (self._is_new_tip or now_s >= self._template_due_s):
             trigger, self._is_new_tip = "tip" if self._is_new_tip else "timer", False
@@ -159,6 +165,8 @@ class Polls:
             self._stats_due_s = now_s + self._stats_interval_s
             self._is_stats_open = True
             self._requests.mempool.ask(ask_stats, self._on_stats, self._no_stats)
+        if not self._is_template_open:
+            self._tips.ask_on_time()
 
     def _on_template(self, trigger: str, template: Template) -> None:
         self._is_template_open = False

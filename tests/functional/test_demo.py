@@ -315,6 +315,24 @@ def test_replaced_transactions_are_named_with_what_replaced_them(played: Played)
     assert seen == planted
 
 
+def test_replacement_chains_have_the_planted_fees(played: Played) -> None:
+    """Each replacement that the scenario caused is a hop, with the fee and size of both transactions."""
+    found = rows(
+        played,
+        "SELECT txid, fee_sat, vsize_vb, replaced_by, by_fee_sat, by_vsize_vb FROM replacement_chain"
+        " WHERE node = 'first'",
+    )
+    planted = {tx.txid: tx for tx in played.truth.transactions}
+    expected = [
+        (tx.txid, tx.fee_sat, tx.vsize_vb, by.txid, by.fee_sat, by.vsize_vb)
+        for tx in planted.values()
+        if tx.replaced_by and (by := planted[tx.replaced_by])
+    ]
+    assert expected
+    seen = [(hash_hex(row[0]), *row[1:3], hash_hex(row[3]), *row[4:]) for row in found]
+    assert sorted(seen) == sorted(expected)
+
+
 def test_revenue_in_usd_is_the_nodes_own_at_the_planted_prices(played: Played) -> None:
     """Revenue is subsidy and fees by getblockstats at the price of each day; hashprice uses the chainwork."""
     price_usd = {price.day: price.close_usd for price in played.truth.prices}

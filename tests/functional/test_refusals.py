@@ -125,7 +125,7 @@ def test_methods_that_a_whitelist_lacks(refusal: Run, dataset: Path) -> None:
     allowed += ",getzmqnotifications,getmempoolinfo,getrawmempool,getrawtransaction,gettxout,getmempoolentry"
     with RegtestNode(find_bitcoind(), options=[allowed]) as node:
         said = refusal(*reach(node))
-    assert "does not let us call getbestblockhash, getblock, getblocktemplate; add" in said
+    assert "does not let us call getbestblockhash, getblock, getblocktemplate, getchaintips; add" in said
     assert not dataset.exists()
 
 

@@ -6,7 +6,8 @@ all stale blocks that descend from it; depth is the number of heights it spans. 
 of it had to leave them: followed_depth is the largest number that any node had connected, the depth of its
 reorganisation. n_disconnected counts the disconnections that nodes reported. A branch as high as the active chain has
 not lost yet (is_open): the next block decides. lead_s is how long its first block reached us before its rival on the
-active chain, below 0 when it came later; both must have been pushed.
+active chain, below 0 when it came later; both must have been pushed. Branches that no node connected are in chain_tips,
+mostly by their header alone; stale_rate counts them.
 """
 grain = ["first_hash"]
 [columns]

@@ -3,8 +3,11 @@ summary = "How many of each pool's blocks were lost to a rival."
 method = """
 Only blocks that a node pushed to us count. A stale block that nobody announced is not known, and blocks that were
 fetched or read from disk are nearly all of the active chain and would lower the rate. Even so the rate is a lower
-bound, because a node announces a rival of its tip only when the rival becomes its tip. Heights at which a race is still
-open (stale_branches) are left out. The interval is Wilson's, as in pool_share.
+bound, because a node announces a rival of its tip only when the rival becomes its tip. Where the collector asked for
+the tips that our nodes know (chain_tips), n_unconnected_tips counts those that no node connected, at the heights of the
+counted blocks, and tips_ratio adds them: then is_lower_bound is false. Their pools are unknown, because most are known by
+their header alone, so a pool's own rate stays a lower bound. Heights at which a race is still open (stale_branches) are
+left out. The interval is Wilson's, as in pool_share.
 """
 grain = ["pool"]
 [columns]
@@ -15,6 +18,9 @@ n_stale = "BIGINT  those of them that are not on the active chain"
 stale_ratio = "DOUBLE  0..1, n_stale / n_blocks"
 stale_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 stale_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+n_unconnected_tips = "BIGINT  tips of branches that our nodes knew and none connected; null for a pool, and without chain_tips"
+tips_ratio = "DOUBLE  0..1, (n_stale + n_unconnected_tips) / (n_blocks + n_unconnected_tips); null where that is"
+is_lower_bound = "BOOLEAN  blocks that our nodes knew and never connected are not counted"
 */
 with
 
@@ -48,6 +54,33 @@ counts as (
     group by whose.label, whose.label_name
 ),
 
+heights as (
+    select
+        min(block_intervals.height) as lowest,
+        max(block_intervals.height) as highest
+    from block_intervals
+    cross join open_race
+    where block_intervals.arrived_at is not null and block_intervals.height < open_race.from_height
+),
+
+-- What a node knows by its header for a moment is connected in the next; then it is in chain_blocks.
+unconnected as (
+    select stg_chain_tips.block_hash
+    from stg_chain_tips
+    cross join heights
+    anti join chain_blocks
+        on stg_chain_tips.block_hash = chain_blocks.block_hash
+    where stg_chain_tips.height between heights.lowest and heights.highest
+    group by stg_chain_tips.block_hash
+    having bool_and(stg_chain_tips.status in ('headers-only', 'valid-headers'))
+),
+
+tips as (
+    select
+        (select count(*) from unconnected) as n_unconnected,
+        (select count(*) > 0 from stg_chain_tips) as is_recorded
+),
+
 judged as (
     select
         *,
@@ -56,12 +89,20 @@ judged as (
 )
 
 select
-    label as pool,
-    label_name as pool_name,
-    n_blocks,
-    n_stale,
-    n_stale / n_blocks as stale_ratio,
-    stale_interval.low as stale_low_ratio,
-    stale_interval.high as stale_high_ratio
+    judged.label as pool,
+    judged.label_name as pool_name,
+    judged.n_blocks,
+    judged.n_stale,
+    judged.n_stale / judged.n_blocks as stale_ratio,
+    judged.stale_interval.low as stale_low_ratio,
+    judged.stale_interval.high as stale_high_ratio,
+    if(judged.label = 'all' and tips.is_recorded, tips.n_unconnected, null) as n_unconnected_tips,
+    if(
+        judged.label = 'all' and tips.is_recorded,
+        (judged.n_stale + tips.n_unconnected) / (judged.n_blocks + tips.n_unconnected),
+        null
+    ) as tips_ratio,
+    judged.label != 'all' or not tips.is_recorded as is_lower_bound
 from judged
-order by label != 'all', n_blocks desc, label
+cross join tips
+order by judged.label != 'all', judged.n_blocks desc, judged.label

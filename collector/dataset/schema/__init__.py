@@ -13,7 +13,7 @@ from typing import Final
 
 from collector.dataset.chains import CHAINS
 from collector.dataset.marker import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION
-from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, TRANSACTIONS
+from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, CHAIN_TIPS, TRANSACTIONS
 from collector.dataset.schema.external import (
     EXTERNAL_ARRIVALS,
     EXTERNAL_BLOCK_SIZES,
@@ -35,6 +35,7 @@ from collector.dataset.schema.mempool import (
 )
 from collector.dataset.schema.model import (
     BLOCK_EVENTS,
+    CHAIN_TIP_STATES,
     COVERAGE_TOPICS,
     END_REASONS,
     EVENTS,
@@ -61,6 +62,7 @@ TABLES: Final[dict[str, Table]] = {
         MEMPOOL_TXS,
         MEMPOOL_EVENTS,
         BLOCK_ARRIVALS,
+        CHAIN_TIPS,
         TEMPLATES,
         TEMPLATE_TXS,
         MEMPOOL_STATS,
@@ -84,6 +86,8 @@ __all__ = [
     "BLOCK_ARRIVALS",
     "BLOCK_EVENTS",
     "CHAINS",
+    "CHAIN_TIPS",
+    "CHAIN_TIP_STATES",
     "COVERAGE",
     "COVERAGE_TOPICS",
     "DATASET_FORMAT",

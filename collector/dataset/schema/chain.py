@@ -7,6 +7,7 @@ from collector.dataset.schema.model import (
     BIG,
     BLOCK_EVENTS,
     BLOCK_HASH,
+    CHAIN_TIP_STATES,
     COUNT,
     FLAG,
     HASH,
@@ -174,6 +175,33 @@ BLOCK_ARRIVALS = Table(
             "True when the node was catching up with blocks that other nodes already had, so `event_at` "
             "is no time of arrival; null when unknown, and where `kind` or `event` already says so.",
             nullable=True,
+        ),
+    ),
+)
+
+CHAIN_TIPS = Table(
+    name="chain_tips",
+    doc="The last block of each branch that a node knows, whenever a tip is new or its row would differ.",
+    grain=("node", "session", "taken_at", "block_hash"),
+    sort=("taken_at", "node", "block_hash"),
+    day_column="taken_at",
+    columns=(
+        NODE,
+        SESSION,
+        col("taken_at", AT, "Our clock when the answer of getchaintips was complete."),
+        BLOCK_HASH,
+        col("height", COUNT, "Height of the block."),
+        col(
+            "branch_length",
+            COUNT,
+            "Blocks between it and the active chain, itself included; 0 on that chain.",
+        ),
+        col(
+            "status",
+            TEXT,
+            "As the node names it; `headers-only` and `valid-headers` were never connected. The active tip "
+            "has a row at the start, and after it was another kind of tip.",
+            values=CHAIN_TIP_STATES,
         ),
     ),
 )

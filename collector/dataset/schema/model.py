@@ -36,6 +36,7 @@ SEEN_KINDS: Final = ("pushed", "pulled", "at_start", "in_block")
 EVENTS: Final = ("A", "R", "C", "D")
 REMOVAL_REASONS: Final = ("mined", "replaced", "conflict", "expired_or_evicted", "reorged", "unknown")
 BLOCK_EVENTS: Final = ("seen", "connected", "disconnected")
+CHAIN_TIP_STATES: Final = ("active", "valid-fork", "valid-headers", "headers-only", "invalid", "unknown")
 ZMQ_TOPICS: Final = ("sequence", "rawtx", "rawblock")  # the collector subscribes to these
 COVERAGE_TOPICS: Final = (*ZMQ_TOPICS, "mempool")  # a coverage interval has one of these
 END_REASONS: Final = (
