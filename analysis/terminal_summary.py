@@ -13,7 +13,7 @@ from analysis.report.data import Marts, Row
 from analysis.report.findings import answers, findings
 from analysis.report.page import lede, sources
 from analysis.report.sections import read_marts
-from analysis.report.text import NOTHING, count, percent, percent_range
+from analysis.report.text import GAP, NOTHING, count, percent, percent_range
 
 MAX_POOLS: Final = 12
 INDENT: Final = "  "
@@ -31,6 +31,7 @@ def print_summary(database: Path, console: Console) -> None:
         times = f", header times {source.times}" if source.times else ""
         said = f"{source.n_blocks} {source.name}: heights {source.heights}{times}."
         console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
+    console.print(Text(f"{INDENT}Ranges beside numbers are 95 % intervals.".replace(" %", f"{GAP}%")))
     sections, unanswered = answers(marts)
     for finding in findings(sections):
         console.print()

@@ -169,19 +169,21 @@ class Marts:
         """Return the rows asked for under `name` that belong to an owner or group of several pools."""
         return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
-    def over_time(self, name: str) -> list[tuple[dt.date, Row]]:
+    def over_time(self, name: str, known: str = "") -> list[tuple[dt.date, Row]]:
         """Return the rows that a section asked for under `name`, one for each UTC day, as (day, row).
 
+        Rows whose column `known` has no value, or 0, are left out.
         If there are more than 120 days, the rows are those of difficulty epochs, each with the epoch's first
         day. An epoch of which the dataset has fewer than 144 blocks is left out: chance alone would make it a
         spike.
         """
-        days = [row for row in self.tables[name] if row["period_kind"] == "day"]
+        rows = [row for row in self.tables[name] if not known or row[known]]
+        days = [row for row in rows if row["period_kind"] == "day"]
         if len(days) <= MAX_DAYS:
             return [(dt.date.fromisoformat(row["period"]), row) for row in days]
         epochs = [
             row
-            for row in self.tables[name]
+            for row in rows
             if row["period_kind"] == "epoch"
             and int(row["period"]) in self.epochs  # an epoch without a known time has no place on the axis
             and row.get("block_count", row.get("n_blocks")) >= MIN_EPOCH_BLOCKS

@@ -10,6 +10,7 @@ from typing import Final
 from analysis.report.data import Marts
 from analysis.report.model import Finding, Section, Unanswered
 from analysis.report.sections import TOPICS
+from analysis.report.text import intervals_unnamed
 
 OVER_TIME: Final = Unanswered(
     question="How does it change over time?",
@@ -21,9 +22,16 @@ OVER_TIME: Final = Unanswered(
 
 
 def findings(sections: Iterable[Section]) -> list[Finding]:
-    """Return the findings of every section that has some, in the order of the page."""
+    """Return the findings of every section that has some, in the order of the page.
+
+    Intervals stand without a name; what shows them says once that ranges are 95 % intervals.
+    """
     return [
-        Finding(section=section.section_id, question=section.question, sentences=tuple(section.findings))
+        Finding(
+            section=section.section_id,
+            question=section.question,
+            sentences=tuple(intervals_unnamed(said) for said in section.findings),
+        )
         for section in sections
         if section.findings
     ]

@@ -94,11 +94,11 @@ def _half_of_blocks(marts: Marts) -> Headline | None:
         return None
     return _headline(
         "concentration",
-        "Pools with half of the blocks",
+        "Pools mining half",
         Columns("nakamoto", "nakamoto_low", "nakamoto_high"),
         row,
         count,
-        note=f"of {plural(row['n_owners'], 'pool')} with a name",
+        note=f"of the blocks, among {plural(row['n_owners'], 'pool')} with a name",
         course=marts.over_time("concentration_index"),
         largest=row["n_owners"],
     )
@@ -110,7 +110,9 @@ def _hashrate(marts: Marts) -> Headline | None:
         return None
     columns = Columns(*(f"observed{end}_hashes_per_s" for end in ("", "_low", "_high")))
     note = f"{_hashes_per_s(row['paper_hashes_per_s'])} by difficulty"
-    course = marts.over_time("hashrate")
+    if row["timed_block_count"] < row["block_count"] - 1:
+        note += f"; {plural(row['timed_block_count'], 'block')}"
+    course = marts.over_time("hashrate", "observed_hashes_per_s")
     return _headline("hashrate", "Hashrate", columns, row, _hashes_per_s, note=note, course=course)
 
 
@@ -125,7 +127,7 @@ def _earned(marts: Marts) -> Headline | None:
     note = f"{bitcoin(row['revenue_sat'])} BTC in {plural(row['fee_block_count'], 'block')}"
     if row["hashprice_usd_per_ph_day"] is not None:
         note += f"; {hashprice(row['hashprice_usd_per_ph_day'], 'USD')} a day"
-    course = marts.over_time("revenue")
+    course = marts.over_time("revenue", "fee_block_count")
     columns = Columns("fee_ratio")
     return _headline("revenue", "Fees in revenue", columns, row, note=note, course=course, largest=1.0)
 
@@ -143,8 +145,8 @@ def _top_taken(marts: Marts) -> Headline | None:
     row = _all(row for row in marts.feerates if row["feerate_kind"] == "package")
     if row is None or row["top_x_ratio"] is None:
         return None
-    note = f"best-paying transactions that blocks took, {plural(row['n_blocks'], 'block')}"
-    return _headline("feerate", "Top X taken", _ratio("top_x"), row, note=note, largest=1.0)
+    note = f"of the X that pay most, in blocks of X; {plural(row['n_blocks'], 'block')}"
+    return _headline("feerate", "Best payers taken", _ratio("top_x"), row, note=note, largest=1.0)
 
 
 def _audit(marts: Marts) -> Headline | None:
@@ -152,8 +154,8 @@ def _audit(marts: Marts) -> Headline | None:
     if not rows:
         return None
     row = max(rows, key=lambda row: row["n_blocks"])
-    note = f"templates {duration(row['mean_age_s'])} old, {plural(row['n_blocks'], 'block')}"
-    return _headline("audit", "Template kept", _ratio("score"), row, note=note, largest=1.0)
+    note = f"templates of our node, {duration(row['mean_age_s'])} old; {plural(row['n_blocks'], 'block')}"
+    return _headline("audit", "Stock template followed", _ratio("score"), row, note=note, largest=1.0)
 
 
 def _wait(marts: Marts) -> Headline | None:
@@ -173,10 +175,10 @@ def _wait(marts: Marts) -> Headline | None:
         chart = interval_mark(name, title, points[-1], 1.1 * best)
     return Headline(
         section="users",
-        label="Half of best payers mined",
+        label="Wait of the best payers",
         value=duration(best),
         interval="",
-        note=f"half of the least-paying tenth: {duration(least)}",
+        note=f"until half are mined; of the worst-paying tenth {duration(least)}",
         chart=chart,
     )
 
@@ -196,7 +198,7 @@ def _labels(marts: Marts) -> Headline | None:
     row = max(rows, key=lambda row: row["agree_count"] + row["disagree_count"])
     named = plural(row["agree_count"] + row["disagree_count"], "block")
     note = f"{printable(row['source'])}, {named} that both name"
-    return _headline("attribution", "Others agree", _ratio("agree"), row, note=note, largest=1.0)
+    return _headline("attribution", "Labels of others agree", _ratio("agree"), row, note=note, largest=1.0)
 
 
 def _headline(
@@ -249,8 +251,6 @@ def _interval(point: SparkPoint, write: Write) -> str:
         return ""
     low, high = write(point.low), write(point.high)
     number, _, unit = low.rpartition(GAP)
-    if low == high:
-        return low
     return f"{number if number and high.endswith(f'{GAP}{unit}') else low} to {high}"
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 from markupsafe import Markup
 
 MAX_PANELS: Final = 2  # drawings of a section that are seen without opening anything: one row
+MAX_BESIDE: Final = 4  # columns of a table beside a chart
 Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so may code
 
 
@@ -20,13 +21,18 @@ Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so
 class Column:
     """Describes one column of a table: its head, its unit, and what kind of values its cells hold.
 
-    Neighbouring columns with the same `group` get one common head above their own heads.
+    Neighbouring columns with the same `group` get one common head above their own heads. Raises ValueError
+    without a label: a reader who hears the page could not tell the column, nor sort by it.
     """
 
     label: str
     unit: str = ""
     group: str = ""
     kind: Kind = "number"
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise ValueError("a column of a table needs a label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +192,17 @@ class Section:
         sizes = itertools.accumulate(figure.n_seen for figure in self._figures)
         n_shown = max(1, sum(size <= MAX_PANELS for size in sizes))
         return self._figures[:n_shown]
+
+    @property
+    def fits_one_row(self) -> bool:
+        """Tell whether the findings, one narrow chart and a table of few columns stand side by side."""
+        narrow = [figure for figure in self.figures if figure.layout != "full"]
+        table = next(iter(self.tables), None)
+        if [(figure.layout, figure.n_seen) for figure in narrow] != [("single", 1)]:
+            return False
+        if not isinstance(table, Table) or len(table.columns) > MAX_BESIDE:
+            return False
+        return not any(column.kind in ("long", "code") for column in table.columns)
 
     @property
     def folded_figures(self) -> list[Figure]:

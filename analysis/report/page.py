@@ -134,7 +134,7 @@ def facts(marts: Marts) -> list[tuple[str, str]]:
     n_pools = sum(1 for row in marts.shares if row["block_count"] and not row["is_unknown"])
     return [
         *known,
-        ("Blocks", f"{count(window['n_blocks'])} active, {count(window['n_stale'])} stale"),
+        ("Blocks", f"{_of_heights(window)}, {count(window['n_stale'])} stale"),
         ("Pools named", count(n_pools)),
     ]
 
@@ -150,6 +150,14 @@ def sources(marts: Marts) -> list[Source]:
         )
         for row in marts.sources
     ]
+
+
+def _of_heights(window: Row) -> str:
+    """Write the number of blocks of the active chain, and of how many heights if some of them lack."""
+    n_blocks, first, last = window["n_blocks"], window["first_height"], window["last_height"]
+    if first is None or last - first + 1 == n_blocks:
+        return f"{count(n_blocks)} active"
+    return f"{count(n_blocks)} active (of {plural(last - first + 1, 'height')})"
 
 
 def _heights(row: Row) -> str:

@@ -19,7 +19,17 @@ from analysis.report.model import Figure, Panel, Table
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.pools import pool_colour, prominent_pools
 from analysis.report.tables import MartColumn, column, mart_table, pool_head, ratio_columns
-from analysis.report.text import INTERVAL, MINUS, NOTHING, p_claim, p_value, percent, percent_range, plural
+from analysis.report.text import (
+    INTERVAL,
+    p_claim,
+    p_value,
+    percent,
+    percent_range,
+    plural,
+    share_change,
+    share_change_range,
+    with_interval,
+)
 
 WINDOWS: Final[Mapping[str, str]] = MappingProxyType(
     {"day": "1 day", "week": "1 week", "month": "30 days", "year": "1 year", "all": "All"}
@@ -60,11 +70,22 @@ def risers(marts: Marts) -> list[str]:
     ends += [("lost", row) for row in changed[:1] if row["gained_share"] < 0]
     return [
         f"{marts.name(row['pool'])} {word} most in the last {WINDOWS[row['time_window']]}: "
-        f"{_points(row['gained_share'])} points, to {percent(row['share_ratio'])} "
-        f"({INTERVAL} of the change {_change_range(row)}; {p_claim(row['adjusted_p_value'])}, "
-        "corrected for the number of pools)."
+        f"{share_change(row['gained_share'])} points ({INTERVAL} {_change_range(row)}), to "
+        f"{percent(row['share_ratio'])}; {p_claim(row['adjusted_p_value'])}, corrected for the number of "
+        "pools."
         for word, row in ends
     ]
+
+
+def recent_leader(marts: Marts) -> list[str]:
+    """Say which pool mined the most in the last month, or week, if over all blocks another one did."""
+    ranked = [row for row in marts.rows("pool_share_window") if row["rank"] == 1]
+    leaders = {row["time_window"]: row for row in reversed(ranked)}
+    recent = next((leaders[name] for name in ("month", "week") if name in leaders), None)
+    if recent is None or "all" not in leaders or recent["pool"] == leaders["all"]["pool"]:
+        return []
+    window = WINDOWS[recent["time_window"]]
+    return [f"In the last {window} {marts.name(recent['pool'])} led with {with_interval(recent, 'share')}."]
 
 
 def window_figure(marts: Marts) -> Figure:
@@ -107,7 +128,9 @@ def window_table(marts: Marts) -> Table:
             column("total_block_count", "Of"),
             *ratio_columns("share", "Share"),
             MartColumn(
-                "Points", lambda row: _points(row["gained_share"]), group="Change against the window before"
+                "Points",
+                lambda row: share_change(row["gained_share"]),
+                group="Change against the window before",
             ),
             MartColumn(INTERVAL, _change_range, group="Change against the window before"),
             column("adjusted_p_value", "p, corrected", p_value, group="Change against the window before"),
@@ -178,7 +201,7 @@ def period_tables(marts: Marts) -> list[Table]:
             column("block_count", "Blocks"),
             column("total_block_count", "Of"),
             *ratio_columns("share", "Share"),
-            MartColumn("", lambda row: "" if row["is_complete"] else "only a part", kind="text"),
+            MartColumn("Covered", lambda row: "whole" if row["is_complete"] else "in part", kind="text"),
         ],
         rows,
         mart="pool_share_period",
@@ -219,14 +242,8 @@ def _is_sure(row: Row) -> bool:
     return row["adjusted_p_value"] is not None and row["adjusted_p_value"] < SIGNIFICANCE
 
 
-def _points(share: float | None) -> str:
-    return NOTHING if share is None else f"{100 * share:+.1f}".replace("-", MINUS)
-
-
 def _change_range(row: Row) -> str:
-    if row["gained_share"] is None:
-        return NOTHING
-    return f"{_points(row['gained_low_share'])} to {_points(row['gained_high_share'])}"
+    return share_change_range(row["gained_low_share"], row["gained_high_share"])
 
 
 def _layers(marts: Marts) -> list[Layer]:

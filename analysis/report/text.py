@@ -6,6 +6,10 @@ counts          whole, with commas between thousands                            
 shares, rates   percent with one decimal, below 1 % with two digits                 28.9 %, 0.35 %
 intervals       both ends as the number itself, the unit once                       22.0 to 36.8 %
 other numbers   three digits, below 0.0001 and from 10^9 on with a power of ten     0.417, 1.26
+indices         the same, but whole numbers without decimals                        0.184, 3
+growth          percent with its sign and three digits                              +0.123 %
+quotients       a sign of multiplication and three digits                           x 1.20
+share changes   percentage points with a sign and one decimal                       +1.3
 feerates        three digits, in sat/vB                                             12.9
 hashrates       three digits and a metric prefix                                    612 EH/s
 BTC             two decimals from 1 BTC on, else three digits                       2,700.17, 0.172
@@ -17,7 +21,7 @@ p values        two digits, below 0.001 as such                                 
 import datetime as dt
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 NOTHING: Final = "\N{EN DASH}"
@@ -147,6 +151,50 @@ def decimal_range(low: float | None, high: float | None) -> str:
     if low is None and high is None:
         return NOTHING
     return f"{decimal(low)} to {'∞' if high is None else decimal(high)}"
+
+
+def index_number(number: float | None) -> str:
+    """Write an index of concentration: a whole number without decimals, any other with three digits."""
+    return count(number) if number is None or number == round(number) else decimal(number)
+
+
+def index_range(low: float | None, high: float | None) -> str:
+    """Write an interval of an index of concentration: `0.151 to 0.212`."""
+    return NOTHING if low is None or high is None else f"{index_number(low)} to {index_number(high)}"
+
+
+def growth(ratio: float | None) -> str:
+    """Write a relative change as percent with its sign and three digits: `+0.123 %`."""
+    return NOTHING if ratio is None or math.isnan(ratio) else f"{_growth_digits(ratio)}{GAP}%"
+
+
+def growth_range(low: float | None, high: float | None) -> str:
+    """Write an interval of relative changes: `+0.0121 to +0.123 %`."""
+    return NOTHING if low is None or high is None else f"{_growth_digits(low)} to {growth(high)}"
+
+
+def _growth_digits(ratio: float) -> str:
+    return f"{'+' if ratio > 0 else ''}{decimal(100 * ratio)}"
+
+
+def quotient(number: float | None) -> str:
+    """Write how many times larger a number is than another: three digits after a sign of multiplication."""
+    return NOTHING if number is None or math.isnan(number) else f"{TIMES}{decimal(number)}"
+
+
+def quotient_range(low: float | None, high: float | None) -> str:
+    """Write an interval of quotients, each with its sign of multiplication."""
+    return NOTHING if low is None or high is None else f"{quotient(low)} to {quotient(high)}"
+
+
+def share_change(change: float | None) -> str:
+    """Write the change of a share, given as a ratio, in percentage points with its sign: `+1.3`."""
+    return NOTHING if change is None or math.isnan(change) else f"{100 * change:+.1f}".replace("-", MINUS)
+
+
+def share_change_range(low: float | None, high: float | None) -> str:
+    """Write an interval of changes of a share in percentage points: `+0.4 to +1.3`."""
+    return NOTHING if low is None or high is None else f"{share_change(low)} to {share_change(high)}"
 
 
 def metric(number: float | None, unit: str) -> str:
@@ -285,6 +333,18 @@ def _interval(row: Mapping[str, Any], name: str) -> str:
     if low is None:
         return "no interval: too few blocks, or all alike"
     return f"{INTERVAL} {percent_interval(low, high)}"
+
+
+def intervals_named_once(sentences: Iterable[str]) -> list[str]:
+    """Call only the first interval of several sentences a 95 % interval, so that the numbers stand out."""
+    parts = "\n".join(sentences).split(f"{INTERVAL} ")
+    first = f"{INTERVAL} ".join(parts[:2])
+    return [sentence for sentence in "".join([first, *parts[2:]]).split("\n") if sentence]
+
+
+def intervals_unnamed(sentence: str) -> str:
+    """Leave out the words "95 % interval" before an interval, for a place that says once what ranges are."""
+    return sentence.replace(f"{INTERVAL} ", "")
 
 
 def listed_pools(pools: list[str]) -> str:

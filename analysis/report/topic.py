@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from analysis.report.data import Marts, Read
 from analysis.report.model import Content, Section, Unanswered
-from analysis.report.text import NO_BLOCKS
+from analysis.report.text import NO_BLOCKS, intervals_named_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Topic:
             question=self.question,
             intro=self.intro,
             parts=content.parts,
-            findings=self.sentences(marts) if self.sentences else (),
+            findings=intervals_named_once(self.sentences(marts)) if self.sentences else (),
         )
         lacking = [
             Unanswered(question=self.question, lacks=lack) if isinstance(lack, str) else lack

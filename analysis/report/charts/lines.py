@@ -276,9 +276,9 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
         )
     elif banded:
         yield (
-            alt.Chart(alt.InlineData(values=banded))
-            .mark_area(color=line.colour, opacity=0.16, clip=True, **shape)
-            .encode(x=x, y=_y("low", y), y2="high:Q")
+            chart.mark_area(
+                color=line.colour, opacity=0.16, clip=True, invalid="break-paths-filter-domains", **shape
+            ).encode(x=x, y=_y("low", y), y2="high:Q")
         )
     if line.shape != "points":
         look = shape | {"strokeWidth": 2, "strokeDash": DASHES[line.stroke]}

@@ -35,10 +35,20 @@ from analysis.report.text import (
 from analysis.report.topic import Topic
 
 METHODS: Final[Mapping[str, str]] = MappingProxyType(
-    {"payout": "payout script", "tag": "coinbase tag", "none": "no rule matched"}
+    {
+        "payout": "payout script",
+        "tag": "coinbase tag",
+        "label": "label of others",
+        "none": "no rule matched",
+    }
 )
 COLOURS: Final[Mapping[str, str]] = MappingProxyType(
-    {"payout": "var(--accent-1)", "tag": "var(--accent-2)", "none": "var(--unknown)"}
+    {
+        "payout": "var(--accent-1)",
+        "tag": "var(--accent-2)",
+        "label": "var(--pool-3)",
+        "none": "var(--unknown)",
+    }
 )
 VERDICTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -80,14 +90,13 @@ def sentences(marts: Marts) -> list[str]:
         return []
     total = rows[0]["total_block_count"]
     counts = {r["method"]: r["block_count"] for r in rows}
-    by_payout, by_tag, by_none = (count_or_none(counts.get(name, 0)) for name in METHODS)
+    by_payout, by_tag, by_label, by_none = (count_or_none(counts.get(name, 0)) for name in METHODS)
+    by_rules = f"{by_payout} were attributed by payout script and {by_tag} by coinbase tag"
+    labelled = f"; for {by_label} others name the pool" if counts.get("label") else ""
     conflicts = sum(r["conflict_count"] for r in rows)
     said = [
-        (
-            f"Of {plural(total, 'block')}, {by_payout} were attributed by payout script and {by_tag} by "
-            f"coinbase tag; {by_none} match no rule."
-        ),
-        f"In {plural(conflicts, 'block')} a rule of another pool matches too.",
+        f"Of {plural(total, 'block')}, {by_rules}{labelled}; {by_none} match no rule.",
+        *([f"In {plural(conflicts, 'block')} a rule of another pool matches too."] if conflicts else []),
     ]
     labels = marts.rows("label_summary")
     if not labels:
@@ -98,7 +107,8 @@ def sentences(marts: Marts) -> list[str]:
             said.append(
                 f"{printable(row['source'])} agrees on {with_interval(row, 'agree')} of the "
                 f"{plural(named, 'block')} that we both name. It alone names "
-                f"{count(row['only_there_count'])}, and we alone name {count(row['only_here_count'])}."
+                f"{count_or_none(row['only_there_count'])}, and we alone name "
+                f"{count_or_none(row['only_here_count'])}."
             )
     return said
 

@@ -36,13 +36,15 @@ from analysis.report.text import (
     NOTHING,
     count,
     decimal,
+    index_number,
+    index_range,
     listed,
     moment,
     p_value,
     percent,
     percent_interval,
     plural,
-    signed,
+    share_change,
     text_of,
 )
 from analysis.report.topic import Topic
@@ -99,7 +101,7 @@ def sentences(marts: Marts) -> list[str]:
         return []
     pools = plural(int(row["nakamoto"]), "pool")
     if row["nakamoto_low"] is not None:
-        interval = f" ({INTERVAL} {_span(row['nakamoto_low'], row['nakamoto_high'])})"
+        interval = f" ({INTERVAL} {count(row['nakamoto_low'])} to {count(row['nakamoto_high'])})"
     else:
         interval = ""
     bounds = sorted((row["nakamoto_if_apart"], row["nakamoto_if_largest"]))
@@ -109,8 +111,8 @@ def sentences(marts: Marts) -> list[str]:
     said = [f"{pools} together mined more than half of the named blocks{interval}{unknown}."]
     if row["hhi_low"] is not None:
         said.append(
-            f"The Herfindahl-Hirschman index is {row['hhi']:.3f} ({INTERVAL} {row['hhi_low']:.3f} to "
-            f"{row['hhi_high']:.3f})."
+            f"The Herfindahl-Hirschman index is {index_number(row['hhi'])} ({INTERVAL} "
+            f"{index_range(row['hhi_low'], row['hhi_high'])})."
         )
     said += _top(marts)
     return said + _changes(marts) + _lives(marts)
@@ -182,12 +184,15 @@ def _changes(marts: Marts) -> list[str]:
 
 def _lives(marts: Marts) -> list[str]:
     said = []
-    for flag, verb in (("is_birth", "began"), ("is_death", "stopped")):
-        found = [marts.name(row["pool"]) for row in marts.ranked("pool_life") if row[flag]]
+    for flag, side, verb in (("is_birth", "before", "began"), ("is_death", "after", "stopped")):
+        lives = [row for row in marts.rows("pool_life") if row[flag]]
+        # The pools whose silence is the least likely by chance are named.
+        lives.sort(key=lambda row: (row[f"silent_{side}_adjusted_p_value"], -row["block_count"]))
+        found = [marts.name(row["pool"]) for row in lives]
         if found:
             named = [*found[:MAX_NAMED], plural(len(found) - MAX_NAMED, "other pool")]
             shown = listed(found if len(found) <= MAX_NAMED else named)
-            said.append(f"{shown} {verb} inside the window.")
+            said.append(f"{shown} {verb} inside the window: their silence is longer than chance explains.")
     return said
 
 
@@ -281,10 +286,10 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
         RowHead("Index", lambda row: f"{INDICES[row['index']]} ({UNITS[row['index']]})"),
         [
             MartColumn("Of", lambda row: GROUPS[row["grouped_by"]], kind="text"),
-            *interval_columns("value", "Named blocks", _index, "low", "high", between=_index_range),
-            column("if_apart", "Each apart", _index, group="If unknown blocks are"),
-            column("if_largest", "Of the largest", _index, group="If unknown blocks are"),
-            MartColumn("Anybody's", lambda row: _index_range(*row["ends"]), group="If unknown blocks are"),
+            *interval_columns("value", "Named blocks", index_number, "low", "high", between=index_range),
+            column("if_apart", "Each apart", index_number, group="If unknown blocks are"),
+            column("if_largest", "Of the largest", index_number, group="If unknown blocks are"),
+            MartColumn("Anybody's", lambda row: index_range(*row["ends"]), group="If unknown blocks are"),
         ],
         rows,
         mart="concentration_index",
@@ -301,14 +306,6 @@ def _ends(row: Row, index: str) -> tuple[float | None, float | None]:
         return row["gini_least"], row["gini_most"]
     found = [value for end in ("apart", "largest") if (value := row[f"{index}_if_{end}"]) is not None]
     return (min(found), max(found)) if found else (None, None)
-
-
-def _index(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3f}".rstrip("0").rstrip(".")
-
-
-def _index_range(low: float | None, high: float | None) -> str:
-    return NOTHING if low is None or high is None else f"{_index(low)} to {_index(high)}"
 
 
 def _course_figure(marts: Marts) -> Figure:
@@ -382,7 +379,7 @@ def _moved(marts: Marts, row: Row, way: str) -> str:
     share = row[f"most_{way}_share"]
     if share is None:
         return NOTHING
-    return f"{marts.name(row[f'most_{way}_owner'])} {signed(100 * share)} points"
+    return f"{marts.name(row[f'most_{way}_owner'])} {share_change(share)} points"
 
 
 def _life_table(marts: Marts) -> Table:

@@ -31,7 +31,7 @@ from analysis.report.tables import (
     pool_head,
     ratio_columns,
 )
-from analysis.report.text import INTERVAL, decimal, plural, printable, text_of, with_interval
+from analysis.report.text import INTERVAL, decimal, plural, printable, quotient, text_of, with_interval
 from analysis.report.topic import Topic
 
 NO_MEMPOOL: Final = "No mempool was watched while a block arrived. `pool-collector run` watches it."
@@ -455,7 +455,7 @@ def _capture_figure(marts: Marts) -> Figure:
         RatioRow(
             row=row["pool"],
             label=marts.name(row["pool"]),
-            value=f"\u00d7{row['template_multiple']:.2f}",
+            value=quotient(row["template_multiple"]),
             ratio=row["template_multiple"],
             low=row["template_multiple_low"],
             high=row["template_multiple_high"],

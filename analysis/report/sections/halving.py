@@ -11,7 +11,7 @@ from analysis.report.data import Marts, Read, Row
 from analysis.report.model import Content, Figure, Table
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.tables import MartColumn, RowHead, column, mart_table
-from analysis.report.text import NOTHING, listed, moment, p_value, plural
+from analysis.report.text import listed, moment, p_claim, p_value, plural, quotient, quotient_range
 from analysis.report.topic import Topic
 
 METRICS: Final[Mapping[str, str]] = MappingProxyType(
@@ -49,13 +49,12 @@ def sentences(marts: Marts) -> list[str]:
         unusual = [row for row in rows if row["p_value"] < SIGNIFICANCE]
         halvings = plural(len(rows), "halving")
         if not unusual:
-            least = min(row["p_value"] for row in rows)
+            least = p_claim(min(row["p_value"] for row in rows))
             said.append(
-                f"The {label} did not change more than on placebo dates at {halvings} (smallest p = "
-                f"{least:.2g})."
+                f"The {label} did not change more than on placebo dates at {halvings} (smallest {least})."
             )
         else:
-            changes = [f"{row['halving_day']:%Y} by \u00d7{row['change_ratio']:.2f}" for row in unusual]
+            changes = [f"{row['halving_day']:%Y} by {quotient(row['change_ratio'])}" for row in unusual]
             said.append(
                 f"The {label} changed more than on placebo dates at {len(unusual)} of {halvings}: "
                 f"{listed(changes)}."
@@ -92,7 +91,7 @@ def _figure(marts: Marts, known: Sequence[Row]) -> Figure:
         label = f"{row['halving_day']:%Y}: {METRICS.get(row['metric'], row['metric'])}"
         low, high = row["placebo_low_ratio"], row["placebo_high_ratio"]
         colour = "var(--accent-2)" if _is_unusual(row) else "var(--accent-1)"
-        value = f"\u00d7{row['change_ratio']:.2f}"
+        value = quotient(row["change_ratio"])
         rows.append(
             RatioRow(
                 row=key,
@@ -133,14 +132,10 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
         RowHead("Halving", lambda row: moment(row["halving_day"])),
         [
             MartColumn("Of", lambda row: METRICS.get(row["metric"], row["metric"]), kind="text"),
-            column("change_ratio", "Change", _factor),
+            column("change_ratio", "Change", quotient),
             MartColumn(
                 "95\u00a0% of placebos",
-                lambda row: (
-                    NOTHING
-                    if row["placebo_low_ratio"] is None
-                    else f"{_factor(row['placebo_low_ratio'])} to {_factor(row['placebo_high_ratio'])}"
-                ),
+                lambda row: quotient_range(row["placebo_low_ratio"], row["placebo_high_ratio"]),
             ),
             column("n_placebos", "Placebo dates"),
             column("p_value", "p", p_value),
@@ -155,10 +150,6 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
         ),
         is_folded=False,
     )
-
-
-def _factor(value: float | None) -> str:
-    return NOTHING if value is None else f"\u00d7{value:.2f}"
 
 
 TOPIC: Final = Topic(

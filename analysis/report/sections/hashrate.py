@@ -28,13 +28,13 @@ from analysis.report.tables import (
 from analysis.report.text import (
     GAP,
     INTERVAL,
-    MINUS,
     NOTHING,
     decimal,
+    growth,
+    growth_range,
     metric,
     moment,
     p_value,
-    percent,
     plural,
 )
 from analysis.report.topic import Topic
@@ -82,8 +82,12 @@ def sentences(marts: Marts) -> list[str]:
         )
     else:
         low, high = (metric(row[f"observed_{end}_hashes_per_s"], "H/s") for end in ("low", "high"))
+        n_timed = row["timed_block_count"]
+        # Between n blocks there are n - 1 intervals.
+        is_whole = n_timed >= row["block_count"] - 1
+        blocks = "The blocks found" if is_whole else f"{plural(n_timed, 'block')} of known difficulty"
         said.append(
-            f"The blocks found need {metric(row['observed_hashes_per_s'], 'H/s')} on average "
+            f"{blocks} need {metric(row['observed_hashes_per_s'], 'H/s')} on average "
             f"({INTERVAL} {low} to {high}); by difficulty it is {by_difficulty}."
         )
     fit = next((r for r in marts.rows("hashrate_growth") if r["grouped_by"] == "network"), None)
@@ -112,29 +116,22 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def _growth(marts: Marts, fit: Row) -> list[str]:
-    low, high = (100 * fit[f"lambda_{end}_per_day"] for end in ("low", "high"))
-    rate = (
-        f"{_signed(100 * fit['lambda_per_day'])}\u00a0% per day ({INTERVAL} {_signed(low)} to "
-        f"{_signed(high)}\u00a0%)"
-    )
+    interval = growth_range(fit["lambda_low_per_day"], fit["lambda_high_per_day"])
+    rate = f"{growth(fit['lambda_per_day'])} per day ({INTERVAL} {interval})"
     pieces = sum(1 for row in marts.rows("hashrate_segment") if row["grouped_by"] == "network")
     said = [
         (
             f"One exponential curve over {plural(fit['n_days'], 'day')} changes by {rate}, with R² "
-            f"{fit['r_squared']:.2f}."
+            f"{decimal(fit['r_squared'])}."
         )
     ]
     if pieces > 1 or fit["durbin_watson"] < HALF_DEPENDENT:
         said.append(
             f"It is not one exponential: {plural(pieces, 'piece')} of constant growth fit better, and "
-            f"the residuals have a Durbin-Watson statistic of {fit['durbin_watson']:.2f} (2 if "
+            f"the residuals have a Durbin-Watson statistic of {decimal(fit['durbin_watson'])} (2 if "
             "independent)."
         )
     return said
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", MINUS)
 
 
 def _of_network(rows: Sequence[Row]) -> list[Row]:
@@ -143,7 +140,7 @@ def _of_network(rows: Sequence[Row]) -> list[Row]:
 
 def _course(marts: Marts) -> list[tuple[dt.date, Row]]:
     """Return the hashrate of the network over time, without periods whose difficulty is not known."""
-    return [(day, row) for day, row in marts.over_time("hashrate") if row["paper_hashes_per_s"] is not None]
+    return marts.over_time("hashrate", "paper_hashes_per_s")
 
 
 def _course_lines(marts: Marts, course: Sequence[tuple[dt.date, Row]], segments: Sequence[Row]) -> list[Line]:
@@ -236,9 +233,8 @@ def _observed() -> tuple[MartColumn, MartColumn]:
 
 def _network_table(marts: Marts) -> Table:
     kinds = {"all": 0, "epoch": 1, "day": 2}
-    rows = sorted(
-        marts.rows("hashrate"), key=lambda row: (kinds[row["period_kind"]], -(row["first_height"] or 0))
-    )
+    known = [row for row in marts.rows("hashrate") if row["paper_hashes_per_s"] is not None]
+    rows = sorted(known, key=lambda row: (kinds[row["period_kind"]], -(row["first_height"] or 0)))
     return mart_table(
         "hashrate-table",
         "Hashrate of the network: over all, then epochs and days, newest first",
@@ -251,6 +247,7 @@ def _network_table(marts: Marts) -> Table:
         ],
         rows,
         mart="hashrate",
+        records=marts.rows("hashrate"),
     )
 
 
@@ -332,27 +329,19 @@ def _growth_columns() -> list[MartColumn]:
         *interval_columns(
             "lambda_per_day",
             "\u03bb",
-            _lambda,
+            growth,
             "lambda_low_per_day",
             "lambda_high_per_day",
-            unit="%/day",
-            between=lambda low, high: f"{_lambda(low)} to {_lambda(high)}",
+            unit="per day",
+            between=growth_range,
         ),
-        column("intercept", "c", lambda value: f"{value:.2f}"),
-        column("r_squared", "R\u00b2", _two),
-        column("adjusted_r_squared", "adjusted", _two),
-        column("residual_sd", "SD", _two, group="Residuals"),
-        column("durbin_watson", "Durbin-Watson", _two, group="Residuals"),
+        column("intercept", "c", decimal),
+        column("r_squared", "R\u00b2", decimal),
+        column("adjusted_r_squared", "adjusted", decimal),
+        column("residual_sd", "SD", decimal, group="Residuals"),
+        column("durbin_watson", "Durbin-Watson", decimal, group="Residuals"),
         column("normality_p_value", "p of normal", p_value, group="Residuals"),
     ]
-
-
-def _lambda(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:+.3f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _two(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
 
 
 def _break_days(row: Row) -> str:
@@ -375,8 +364,8 @@ def _segment_table(marts: Marts) -> Table:
             MartColumn(INTERVAL, _break_days, kind="text"),
             column("last_day", "To", moment, kind="text"),
             column("n_days", "Days"),
-            column("lambda_per_day", "\u03bb", _lambda, unit="%/day"),
-            column("r_squared", "R\u00b2", percent),
+            column("lambda_per_day", "\u03bb", growth, unit="per day"),
+            column("r_squared", "R\u00b2", decimal),
         ],
         rows,
         mart="hashrate_segment",

@@ -54,6 +54,10 @@ ONE_NODE: Final = Unanswered(
         "`pool-collector run`."
     ),
 )
+NOT_WATCHED: Final = (
+    "No node of ours announced a block as it arrived. `pool-collector run` records arrivals; with a second "
+    "`[[node]]` in its settings it also shows how fast blocks spread."
+)
 LEAST_S: Final = 0.001
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
@@ -115,6 +119,8 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_node_table(marts))
     else:
         missing.append(ONE_NODE)
+    if not parts:
+        return Content(parts=[], missing=[NOT_WATCHED])
     return Content(parts=parts, missing=missing)
 
 

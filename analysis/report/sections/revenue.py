@@ -25,10 +25,11 @@ from analysis.report.tables import (
 )
 from analysis.report.text import (
     INTERVAL,
-    NOTHING,
     bitcoin,
     count,
     decimal,
+    growth,
+    growth_range,
     hashprice,
     p_claim,
     p_value,
@@ -121,11 +122,11 @@ def figures_and_tables(marts: Marts) -> Content:
     known = [row for row in marts.rows("revenue") if row["fee_block_count"]]
     if not known:
         missing.append(NO_FEES)
-    elif len(marts.over_time("revenue")) > 1:
+    elif len(marts.over_time("revenue", "fee_block_count")) > 1:
         parts.append(_course_figure(marts))
     if known:
         parts += [_network_table(marts), _pool_table(marts)]
-        parts += group_tables(marts, "revenue_group", "revenue-group-table", "Revenue", _columns())
+        parts += group_tables(marts, "revenue_group", "revenue-group-table", "Revenue", _columns(marts))
         if not any(row["revenue_usd"] is not None for row in known):
             missing.append(NO_PRICES if marts.has_price else NO_PRICE_HERE)
     tested = [row for row in marts.rows("revenue_threshold") if row["threshold_per_ph_day"] is not None]
@@ -133,9 +134,9 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_threshold_table(tested))
     else:
         missing.append(NO_EPOCHS)
-    growth = [row for row in marts.rows("revenue_growth") if row["grouped_by"] == "network"]
-    if growth:
-        parts.append(_growth_figure(marts, growth))
+    fits = [row for row in marts.rows("revenue_growth") if row["grouped_by"] == "network"]
+    if fits:
+        parts.append(_growth_figure(marts, fits))
         pools = _pool_growth(marts)
         if pools:
             parts.append(_prisoner_figure(marts, pools))
@@ -216,7 +217,7 @@ def _points(
 
 
 def _course_figure(marts: Marts) -> Figure:
-    course = [(day, row) for day, row in marts.over_time("revenue") if row["fee_block_count"]]
+    course = marts.over_time("revenue", "fee_block_count")
     period = "day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"
     unit = "usd" if any(row["revenue_usd"] is not None for _, row in course) else "sat"
 
@@ -262,7 +263,11 @@ def _course_figure(marts: Marts) -> Figure:
     )
 
 
-def _columns() -> list[MartColumn]:
+def _columns(marts: Marts) -> list[MartColumn]:
+    usd = [
+        column("revenue_usd", "Revenue", count, unit="USD"),
+        column("hashprice_usd_per_ph_day", "Hashprice", decimal, unit="USD/PH/s/day"),
+    ]
     return [
         column("block_count", "Blocks"),
         column("fee_block_count", "Fees known"),
@@ -270,18 +275,16 @@ def _columns() -> list[MartColumn]:
         column("fees_sat", "Fees", bitcoin, unit="BTC"),
         column("fee_ratio", "Fee part", percent),
         column("share_ratio", "Of all", percent),
-        column("revenue_usd", "Revenue", count, unit="USD"),
         column("hashprice_sat_per_ph_day", "Hashprice", count, unit="sat/PH/s/day"),
-        column("hashprice_usd_per_ph_day", "Hashprice", decimal, unit="USD/PH/s/day"),
+        *(usd if marts.has_price else ()),
     ]
 
 
 def _network_table(marts: Marts) -> Table:
     kinds = {"all": 0, "epoch": 1, "day": 2}
-    rows = sorted(
-        marts.rows("revenue"), key=lambda row: (kinds[row["period_kind"]], -(row["first_height"] or 0))
-    )
-    columns = [show for show in _columns() if show.label != "Of all"]
+    known = [row for row in marts.rows("revenue") if row["fee_block_count"]]
+    rows = sorted(known, key=lambda row: (kinds[row["period_kind"]], -(row["first_height"] or 0)))
+    columns = [show for show in _columns(marts) if show.label != "Of all"]
     return mart_table(
         "revenue-table",
         "Revenue of the network: over all, then epochs and days, newest first",
@@ -289,6 +292,7 @@ def _network_table(marts: Marts) -> Table:
         columns,
         rows,
         mart="revenue",
+        records=marts.rows("revenue"),
     )
 
 
@@ -297,7 +301,7 @@ def _pool_table(marts: Marts) -> Table:
         "revenue-pool-table",
         "Revenue per pool over the whole window",
         pool_head(marts, "owner"),
-        _columns(),
+        _columns(marts),
         marts.rows("revenue_pool"),
         mart="revenue",
         is_folded=True,
@@ -319,12 +323,12 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
                 "threshold_high_per_ph_day",
                 unit="per PH/s/day",
             ),
-            column("below_growth", "Below", _growth, unit="per epoch", group="Growth of hashrate"),
-            column("above_growth", "Above", _growth, unit="per epoch", group="Growth of hashrate"),
+            column("below_growth", "Below", growth, unit="per epoch", group="Growth of hashrate"),
+            column("above_growth", "Above", growth, unit="per epoch", group="Growth of hashrate"),
             column("r_squared", "R\u00b2", percent),
             column("p_value", "p", p_value),
-            column("later_below_growth", "Below", _growth, unit="per epoch", group="One epoch later"),
-            column("later_above_growth", "Above", _growth, unit="per epoch", group="One epoch later"),
+            column("later_below_growth", "Below", growth, unit="per epoch", group="One epoch later"),
+            column("later_above_growth", "Above", growth, unit="per epoch", group="One epoch later"),
             column("later_p_value", "p", p_value, group="One epoch later"),
         ],
         rows,
@@ -337,10 +341,6 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def _growth(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:+.2f}\u00a0%".replace("-", "\N{MINUS SIGN}")
-
-
 def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
     """Draw the growth per day of the network's hashrate beside the growth of its revenue and hashprice."""
     colours = {"hashrate": "var(--accent-1)"}
@@ -348,7 +348,7 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
         RatioRow(
             row=row["metric"],
             label=METRICS[row["metric"]],
-            value=_growth(row["lambda_per_day"]).replace("\u00a0%", ""),
+            value=growth(row["lambda_per_day"]),
             ratio=row["lambda_per_day"],
             low=row["lambda_low_per_day"],
             high=row["lambda_high_per_day"],
@@ -391,7 +391,7 @@ def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
         RatioRow(
             row=f"{row['owner']}-{row['metric']}",
             label=f"{marts.name(row['owner'])}: {word}",
-            value=_growth(row["lambda_per_day"]).replace("\u00a0%", ""),
+            value=growth(row["lambda_per_day"]),
             ratio=row["lambda_per_day"],
             low=row["lambda_low_per_day"],
             high=row["lambda_high_per_day"],
@@ -455,10 +455,10 @@ def _growth_columns() -> list[MartColumn]:
         *interval_columns(
             "lambda_per_day",
             "\u03bb",
-            _growth,
+            growth,
             "lambda_low_per_day",
             "lambda_high_per_day",
-            between=lambda low, high: f"{_growth(low)} to {_growth(high)}",
+            between=growth_range,
         ),
         column("r_squared", "R\u00b2", percent),
     ]

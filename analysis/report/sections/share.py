@@ -57,7 +57,7 @@ def sentences(marts: Marts) -> list[str]:
         said.append(
             f"No rule names the pool of {blocks}, {with_interval(unknown, 'share')}; they are shown apart."
         )
-    return said + share_windows.risers(marts)
+    return said + share_windows.recent_leader(marts) + share_windows.risers(marts)
 
 
 def figures_and_tables(marts: Marts) -> Content:

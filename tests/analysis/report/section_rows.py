@@ -139,8 +139,14 @@ def _hashrate(pools: list[str]) -> dict[str, Rows]:
     fit = {"lambda_per_day": 0.002, "lambda_low_per_day": 0.001, "lambda_high_per_day": 0.003, "n_days": 60}
     return {
         "hashrate": [
-            *[NETWORK | period | power | {"block_count": 144} for period in PERIODS],
-            *[WHOLE | power | owner | {"is_unknown": False, "block_count": 40} for owner in owned(pools)],
+            *[
+                NETWORK | period | power | {"block_count": 144, "timed_block_count": 143}
+                for period in PERIODS
+            ],
+            *[
+                WHOLE | power | owner | {"is_unknown": False, "block_count": 40, "timed_block_count": 39}
+                for owner in owned(pools)
+            ],
         ],
         "hashrate_growth": [
             owner

@@ -8,9 +8,10 @@ import pytest
 
 from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_ticks, line_panel
 from analysis.report.data import MAX_DAYS, Marts
-from analysis.report.model import Figure, Page, Section, Table
+from analysis.report.model import Column, Figure, Page, Section, Table
 from analysis.report.page import page
-from analysis.report.sections import read_marts, revenue
+from analysis.report.sections import attribution, read_marts, revenue
+from analysis.report.text import NO_BLOCKS
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -27,7 +28,7 @@ FIGURES = {
 }
 # A number that was planted, as the page writes it, and a sentence of the findings that must be there.
 SHOWN = {
-    "concentration": ("0.18 to 0.22", "The shares changed in 1 of 1 day"),
+    "concentration": ("0.180 to 0.220", "The shares changed in 1 of 1 day"),
     "hashrate": ("612\u00a0EH/s", "It is not one exponential"),
     "revenue": ("348", "As in a Malthusian trap, hashrate grew while hashprice in USD fell."),
     "halving": ("\u00d71.20", "The price did not change more than on placebo dates"),
@@ -63,7 +64,7 @@ MISSING = {
     "Do pools take transactions by feerate?": "`pool-collector run`",
     "How do blocks differ from what a stock node would mine?": "`pool-collector run`",
     "How long do users wait, by what they pay?": "`pool-collector run`",
-    "How fast do blocks spread?": "`[[node]]`",
+    "How many blocks are lost, and how fast do blocks spread?": "`[[node]]`",
     "Do others name the same pools?": "`pool-collector import labels FILE",
     "How does it change over time?": "`pool-collector run`",
 }
@@ -169,6 +170,8 @@ def test_no_price_stands_on_a_chain_whose_coins_have_none(tmp_path: Path) -> Non
     marts = read_marts(database)
     content = page(marts)
     assert not [cell for section in content.sections for cell in cells(section) if "USD" in cell]
+    tables = [part for section in content.sections for part in section.parts if isinstance(part, Table)]
+    assert not [column for table in tables for column in table.columns if "USD" in column.unit]
     for section in content.sections:
         for table in (part for part in section.parts if isinstance(part, Table)):
             values = [row for row in table.records if any("_usd" in str(value) for value in row.values())]
@@ -194,6 +197,62 @@ def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
     long = replace(marts, tables={**marts.tables, "hashrate": [*days, *epochs]}, epochs=days_of)
 
     assert [day for day, _ in long.over_time("hashrate")] == [days_of[401]]
+
+
+def test_periods_without_a_value_do_not_decide_how_time_is_cut(marts: Marts) -> None:
+    """A few days with the wanted value are drawn as days, however many others there are without it."""
+    days = [
+        {
+            "period_kind": "day",
+            "period": f"{dt.date(2020, 1, 1) + dt.timedelta(days=n)}",
+            "known": 5 if n < 3 else 0,
+        }
+        for n in range(MAX_DAYS + 1)
+    ]
+    long = replace(marts, tables={**marts.tables, "hashrate": days})
+
+    assert [day.day for day, _ in long.over_time("hashrate", "known")] == [1, 2, 3]
+
+
+def test_blocks_that_only_labels_name_are_said_to_be_so(marts: Marts) -> None:
+    """The sentence on attribution counts payout scripts, tags, labels of others and the rest."""
+    counts = {"tag": 1005, "label": 87_716, "none": 1608}
+    rows = [
+        {
+            "period_kind": "all",
+            "method": method,
+            "block_count": n_blocks,
+            "total_block_count": sum(counts.values()),
+            "conflict_count": 0,
+        }
+        for method, n_blocks in counts.items()
+    ]
+    only = replace(marts, tables={**marts.tables, "attribution_method": rows, "label_summary": []})
+
+    assert attribution.sentences(only) == [
+        (
+            "Of 90,329 blocks, none were attributed by payout script and 1,005 by coinbase tag; for 87,716 "
+            "others name the pool; 1,608 match no rule."
+        )
+    ]
+
+
+def test_a_dataset_with_blocks_is_not_said_to_have_none(bare: Page) -> None:
+    """What lacks arrivals says so, and not that there is no block."""
+    assert not [lack for lack in bare.unanswered if lack.lacks == NO_BLOCKS]
+
+
+def test_few_columns_stand_beside_a_narrow_chart(filled: dict[str, Section]) -> None:
+    """Findings, chart and table share a row if the table is small; a table of many columns gets its own."""
+    assert filled["share"].fits_one_row
+    assert not filled["feerate"].fits_one_row
+    assert not filled["coverage"].fits_one_row
+
+
+def test_a_column_without_a_name_is_refused() -> None:
+    """A head without text could be neither read out nor used to sort."""
+    with pytest.raises(ValueError, match="needs a label"):
+        Column(label="")
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,19 @@ def test_new_difficulties_are_not_marked_on_a_chart_of_years(marts: Marts) -> No
     assert "D" not in {
         event.label for event in time_marks.events(marts, first, first + dt.timedelta(days=365))
     }
+
+
+def test_the_pool_that_leads_of_late_is_named_if_another_leads_over_all(marts: Marts) -> None:
+    """The newest month has a leader of its own; with the same leader as over all nothing is said."""
+    ends = {"share_low_ratio": 0.15, "share_high_ratio": 0.25}
+    month, whole = share("f2pool", "month", 50, 0.1, 0.001), share("antpool", "all", 400, 0.0, None)
+
+    (said,) = share_windows.recent_leader(with_rows(marts, pool_share_window=[month | ends, whole]))
+    same = share_windows.recent_leader(
+        with_rows(marts, pool_share_window=[month, whole | {"pool": "f2pool"}])
+    )
+
+    assert said.replace("\u00a0", " ") == (
+        "In the last 30 days F2Pool led with 20.0 % (95 % interval 15.0 to 25.0 %)."
+    )
+    assert same == []

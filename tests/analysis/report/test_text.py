@@ -146,3 +146,27 @@ def test_sentences_list_and_count_as_people_do() -> None:
     assert text.plural(1, "block") == "1 block"
     assert text.plural(2016, "block") == "2,016 blocks"
     assert text.plural(0, "match", "matches") == "0 matches"
+
+
+def test_changes_quotients_and_indices_have_the_digits_of_other_numbers() -> None:
+    """Each has three digits and its own sign; a whole index has no decimals, a missing number is a dash."""
+    assert text.growth(0.00123).replace(text.GAP, " ") == "+0.123 %"
+    assert text.growth_range(-0.0001, 0.00123).replace(text.GAP, " ") == "\N{MINUS SIGN}0.0100 to +0.123 %"
+    assert text.quotient_range(0.912, 1.2) == "\N{MULTIPLICATION SIGN}0.912 to \N{MULTIPLICATION SIGN}1.20"
+    assert text.share_change_range(-0.004, 0.0132) == "\N{MINUS SIGN}0.4 to +1.3"
+    assert text.index_range(3.0, 0.1844) == "3 to 0.184"
+    assert {write(None) for write in (text.growth, text.quotient, text.share_change)} == {text.NOTHING}
+    assert text.index_number(None) == text.growth_range(None, None) == text.NOTHING
+
+
+def test_of_several_sentences_only_the_first_interval_has_its_name() -> None:
+    """The words stand where a reader meets the first interval; one without numbers beside it keeps them."""
+    row = {"share_ratio": 0.289, "share_low_ratio": 0.22, "share_high_ratio": 0.368}
+    sentence = f"Alpha mined {text.with_interval(row, 'share')}."
+
+    first, second, third = text.intervals_named_once(["No number.", sentence, f"{sentence} {sentence}"])
+
+    assert (first, second) == ("No number.", sentence)
+    assert third.count("22.0 to 36.8") == 2
+    assert text.INTERVAL not in third
+    assert text.intervals_unnamed(sentence).replace(text.GAP, " ") == "Alpha mined 28.9 % (22.0 to 36.8 %)."

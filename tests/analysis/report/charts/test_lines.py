@@ -74,3 +74,15 @@ def test_what_a_pointer_reads_is_in_the_drawing() -> None:
     shown = drawings.values_shown(draw(line({0: 0.25, 1: 0.75})))
 
     assert shown == ["2026-03-02: alpha 25.0\u00a0%", "2026-03-03: alpha 75.0\u00a0%"]
+
+
+def test_a_band_breaks_where_its_line_does() -> None:
+    """No area spans the days without a value: it would claim to know what nobody measured."""
+    points = [
+        Point(x=FIRST + dt.timedelta(days=day), y=0.5, low=0.4, high=0.6) for day in (0, 1, 2, 3, 30, 31, 32)
+    ]
+    one = Line(label="alpha", colour="var(--pool-1)", points=points)
+
+    (band,) = drawings.elements(draw(one), "path", fill="var(--pool-1)", opacity="0.16")
+
+    assert band.attrib["d"].count("M") == 2
