@@ -69,7 +69,8 @@ def risers(marts: Marts) -> list[str]:
     ends = [("gained", row) for row in changed[-1:] if row["gained_share"] > 0]
     ends += [("lost", row) for row in changed[:1] if row["gained_share"] < 0]
     return [
-        f"{marts.name(row['pool'])} {word} most in the last {WINDOWS[row['time_window']]}: "
+        f"{marts.name(row['pool'])} {word} most in the last "
+        f"{WINDOWS[row['time_window']].removeprefix('1 ')}: "
         f"{share_change(row['gained_share'])} points ({INTERVAL} {_change_range(row)}), to "
         f"{percent(row['share_ratio'])}; {p_claim(row['adjusted_p_value'])}, corrected for the number of "
         "pools."
@@ -84,7 +85,7 @@ def recent_leader(marts: Marts) -> list[str]:
     recent = next((leaders[name] for name in ("month", "week") if name in leaders), None)
     if recent is None or "all" not in leaders or recent["pool"] == leaders["all"]["pool"]:
         return []
-    window = WINDOWS[recent["time_window"]]
+    window = WINDOWS[recent["time_window"]].removeprefix("1 ")
     return [f"In the last {window} {marts.name(recent['pool'])} led with {with_interval(recent, 'share')}."]
 
 

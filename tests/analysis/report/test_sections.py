@@ -10,8 +10,7 @@ from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_t
 from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.model import Column, Figure, Page, Section, Table
 from analysis.report.page import page
-from analysis.report.sections import attribution, read_marts, revenue
-from analysis.report.text import NO_BLOCKS
+from analysis.report.sections import attribution, network, read_marts, revenue
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -237,9 +236,11 @@ def test_blocks_that_only_labels_name_are_said_to_be_so(marts: Marts) -> None:
     ]
 
 
-def test_a_dataset_with_blocks_is_not_said_to_have_none(bare: Page) -> None:
-    """What lacks arrivals says so, and not that there is no block."""
-    assert not [lack for lack in bare.unanswered if lack.lacks == NO_BLOCKS]
+def test_blocks_without_arrivals_are_not_said_to_be_no_blocks(bare: Page) -> None:
+    """The question on lost blocks names arrivals as what lacks, although the section has no part at all."""
+    (lack,) = [lack for lack in bare.unanswered if network.TOPIC.question in lack.question]
+
+    assert lack.lacks == network.NOT_WATCHED
 
 
 def test_few_columns_stand_beside_a_narrow_chart(filled: dict[str, Section]) -> None:
