@@ -175,8 +175,8 @@ def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Va
             new.append(row)
         elif _without_import_time(earlier) != _without_import_time(typed):
             raise DatasetError(
-                f"{typed['source']} said otherwise about {_named(table, typed)} before; "
-                "import what is new under another --source"
+                f"{typed['source']} said otherwise about {_named(table, typed)} before, and a source keeps "
+                f"its first word; import a newer edition as a source of its own: --source {typed['source']}-2"
             )
     return new
 

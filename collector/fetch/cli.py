@@ -50,22 +50,21 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
     """Download public data sets, check them, and import them. It can be stopped and run again."""
-    from rich.console import Console
-
-    from collector.config import load_settings
-    from collector.dataset.open import Dataset
     from collector.fetch.data_sets import load_lists
-    from collector.fetch.download_view import DownloadView
-    from collector.fetch.run import Fetch
 
     known = load_lists(lists or [])
     chosen = _chosen(known, names or [], is_history=history)
     if not chosen:
         _show(known, as_json=as_json)
         return
-    days = _day(first, "--from"), _day(last, "--to")
-    if days[0] and days[1] and days[0] > days[1]:
-        raise typer.BadParameter(f"--from {first} is after --to {last}")
+    from rich.console import Console
+
+    from collector.config import load_settings
+    from collector.dataset.open import Dataset
+    from collector.fetch.download_view import DownloadView
+    from collector.fetch.run import Fetch
+
+    days = _days(first, last)
     settings = load_settings(config, dataset=dataset, chain="main")
     into = None if download_only else Dataset.open(settings.dataset, "main", create=True)
     with _ctrl_c_in_one_line(), DownloadView(Console(stderr=True)) as view:
@@ -110,6 +109,14 @@ def _chosen(known: "Mapping[str, DataSet]", names: list[str], *, is_history: boo
         if not wanted:
             raise SettingsError("no data set of the list has `history = true`")
     return [known[name] for name in wanted]
+
+
+def _days(first: str | None, last: str | None) -> tuple[dt.date | None, dt.date | None]:
+    """Return the first and the last day that a call asks for; raise BadParameter if they are no such days."""
+    days = _day(first, "--from"), _day(last, "--to")
+    if days[0] and days[1] and days[0] > days[1]:
+        raise typer.BadParameter(f"--from {first} is after --to {last}")
+    return days
 
 
 def _day(text: str | None, option: str) -> dt.date | None:

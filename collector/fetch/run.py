@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder
 from collector.dataset.open import Dataset
-from collector.errors import CollectorError, DecodeError, FetchError, NotWritable
+from collector.errors import CollectorError, DatasetError, DecodeError, FetchError, NotWritable
 from collector.external.providers import read_files
 from collector.external.store import ImportFile, Origin, read_import, store_import
 from collector.fetch.contents import unpacked
@@ -121,6 +121,8 @@ class Fetch:
         except (FetchError, DecodeError):
             got.path.unlink()  # the server may send better next time
             raise
+        except DatasetError as error:
+            raise DatasetError(f"{error} with pool-collector import; the file stays at {got.path}") from None
         outcome.n_files += 1
         outcome.n_bytes += got.size_bytes
         if not self.is_kept and outcome.folder is None:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -262,5 +263,8 @@ def test_a_contradiction_with_an_earlier_import_is_told(
 
     assert world.fetch(entries, "some") == 1
 
-    assert "said otherwise about" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "said otherwise about" in message
+    (kept,) = re.findall(r"the file stays at (\S+)", message)
+    assert b"7,AntPool" in Path(kept).read_bytes()
     assert world.rows("external_pool_labels") == 500
