@@ -155,6 +155,9 @@ def show_limits(
     arch: Annotated[str, typer.Option(help="Architecture, such as sm_90.")] = "sm_90",
     sm: Annotated[int, typer.Option(min=1, help="Streaming multiprocessors of the device.")] = 132,
     mhz: Annotated[float, typer.Option(min=1, help="Clock of the device.")] = 1980,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Measure the limits of this CPU instead: units and waiting.")
+    ] = False,
     recount: Annotated[
         bool, typer.Option("--recount", help="Compile for every architecture and print the counts as CSV.")
     ] = False,
@@ -162,8 +165,11 @@ def show_limits(
     """Print the most hashes a GPU can do, from the machine code of the kernels: a model, not a speed."""
     from rich.console import Console
 
-    from gpuhash.measure import limits, machine_code, tables
+    from gpuhash.measure import ceiling, limits, machine_code, tables
 
+    if cpu:
+        Console(width=160).print(tables.of_cpu_bounds(ceiling.of_cpu()))
+        return
     if recount:
         typer.echo(machine_code.HEADER)
         for limit in machine_code.recount():

@@ -23,6 +23,7 @@ LAST_ROUND_FOR_TOP = 61  # e after round 60 decides the top word of the hash
 # Words of the schedule are emitted this many rounds before the round that needs them. They wait for nothing,
 # so they fill the gaps in the vector units that a round leaves while it waits for the round before.
 WORDS_AHEAD = 8
+CONSTANT_ROUNDS = 4  # the first rounds may work on constants, which LLVM adds up when it may reorder
 
 
 class Rounds:
@@ -46,7 +47,9 @@ class Rounds:
                 upcoming = lanes.add(g, self._constant_and_word(w, t + 1))
             sigma1 = lanes.xor3(*(lanes.rotate_right(e, n_bits) for n_bits in (6, 11, 25)))
             sigma0 = lanes.xor3(*(lanes.rotate_right(a, n_bits) for n_bits in (2, 13, 22)))
-            t1 = lanes.add(ready, lanes.choose(e, f, g), sigma1)
+            early = lanes.add(ready, lanes.choose(e, f, g))
+            # sigma1 comes last. LLVM would add it first, and the next round would wait for the whole sum.
+            t1 = lanes.add(early if t < first + CONSTANT_ROUNDS else lanes.settled(early), sigma1)
             t2 = lanes.add(t1, lanes.majority(a, b, c), sigma0)
             a, b, c, d, e, f, g, h = t2, a, b, c, lanes.add(d, t1), e, f, g
         return [a, b, c, d, e, f, g, h]

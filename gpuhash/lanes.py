@@ -78,6 +78,16 @@ class Lanes:
             total = self.builder.add(total, term)
         return total
 
+    def settled(self, total: Any) -> Any:
+        """Return a sum as it is, so that LLVM does not merge it into a longer sum and reorder the terms.
+
+        No instruction is emitted. What is added to the result is added last, which matters where it is late.
+        """
+        if not AVX512:
+            return total
+        kind = ir.FunctionType(total.type, [total.type])
+        return self.builder.call(ir.InlineAsm(kind, "", "=v,0"), [total])
+
     def xor(self, a: Any, b: Any) -> Any:
         """Return a ^ b."""
         return self.builder.xor(a, b)

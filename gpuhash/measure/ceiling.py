@@ -55,6 +55,37 @@ def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
     return "merkle_nodes" if which is Algorithm.SHA256D else "hash_64_bytes"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuBounds:
+    """Two bounds of this CPU for one algorithm: by its vector units, and by waiting for results."""
+
+    name: str
+    operations: int  # per message in every lane
+    chain: int  # operations of which each waits for the one before
+    by_units: float  # hashes per second
+    by_chain: float  # hashes per second, if a step began only when the one before has ended
+
+
+def of_cpu() -> list[CpuBounds]:
+    """Measure both bounds of this CPU, on all threads of the backend, for a header search and Keccak-256."""
+    cpu_threads = CpuBackend().thread_count
+    chained = cpu_limit.chained_operations_per_s(cpu_threads)
+    cases = (
+        ("header search", None, 80, cpu_limit.search_chain()),
+        ("keccak256, 64 bytes", Algorithm.KECCAK256, FAST_LENGTH, cpu_limit.permutation_chain()),
+    )
+    return [
+        CpuBounds(
+            name=name,
+            operations=(operations := cpu_limit.operations_per_hash(which, length)),
+            chain=chain,
+            by_units=_vector_operations_per_s() * cpu_limit.lanes_of(which) / operations,
+            by_chain=chained * cpu_limit.lanes_of(which) / chain,
+        )
+        for name, which, length, chain in cases
+    ]
+
+
 @cache
 def _vector_operations_per_s() -> float:
     return cpu_limit.operations_per_s(CpuBackend().thread_count)

@@ -32,40 +32,56 @@ ROUNDS = 40_000
 REPEATS = 7
 # A rotation without an instruction of its own costs two shifts and an OR.
 ROTATION_OPERATIONS = 1 if AVX512 else 3
+ROTATION_CHAIN = 1 if AVX512 else 2  # the two shifts do not wait for each other
+
+
+def _generate_spin(context: Any, builder: ir.IRBuilder, operands: Any, n_chains: int) -> Any:
+    """Emit code that does rounds * n_chains * STEPS * 2 vector operations, all in registers.
+
+    The operands are `rounds` and `state`, the address of u32[n_chains][lanes], loaded first and stored last.
+    """
+    rounds, state = operands
+    lanes = Lanes(builder, 32)
+    before = [INT64(0), *(lanes.load(state, i) for i in range(n_chains))]
+    start, loop = builder.block, builder.append_basic_block("spin")
+    end = builder.append_basic_block("spun")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    carried = [builder.phi(value.type) for value in before]
+    chains = carried[1:]
+    for step in range(STEPS):
+        # An addition and an XOR in turn: the compiler cannot merge them into one operation.
+        chains = [
+            lanes.xor(lanes.add(chain, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
+            for chain in chains
+        ]
+    after = [builder.add(carried[0], INT64(1)), *chains]
+    for phi, first, next_value in zip(carried, before, after, strict=True):
+        phi.add_incoming(first, start)
+        phi.add_incoming(next_value, loop)
+    builder.cbranch(builder.icmp_signed("<", after[0], rounds), loop, end)
+    builder.position_at_end(end)
+    for i, chain in enumerate(chains):
+        lanes.store(chain, state, i)
+    return context.get_dummy_value()
 
 
 @intrinsic
 def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit code that does rounds * CHAINS * STEPS * 2 vector operations, all in registers.
-
-    `state` is the address of u32[CHAINS][lanes], which is loaded before and stored after.
-    """
+    """Emit CHAINS chains that do not wait for each other: as much as the vector units can do."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
-        rounds, state = arguments
-        lanes = Lanes(builder, 32)
-        before = [INT64(0), *(lanes.load(state, i) for i in range(CHAINS))]
-        start, loop = builder.block, builder.append_basic_block("spin")
-        end = builder.append_basic_block("spun")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        carried = [builder.phi(value.type) for value in before]
-        chains = carried[1:]
-        for step in range(STEPS):
-            # An addition and an XOR in turn: the compiler cannot merge them into one operation.
-            chains = [
-                lanes.xor(lanes.add(chain, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
-                for chain in chains
-            ]
-        after = [builder.add(carried[0], INT64(1)), *chains]
-        for phi, first, next_value in zip(carried, before, after, strict=True):
-            phi.add_incoming(first, start)
-            phi.add_incoming(next_value, loop)
-        builder.cbranch(builder.icmp_signed("<", after[0], rounds), loop, end)
-        builder.position_at_end(end)
-        for i, chain in enumerate(chains):
-            lanes.store(chain, state, i)
-        return context.get_dummy_value()
+        return _generate_spin(context, builder, arguments, CHAINS)
+
+    return types.void(rounds, state), generate
+
+
+@intrinsic
+def _spin_chain(_typing: Any, rounds: Any, state: Any) -> Any:
+    """Emit one chain, in which every operation waits for the one before."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        return _generate_spin(context, builder, arguments, 1)
 
     return types.void(rounds, state), generate
 
@@ -75,25 +91,39 @@ def _spin_often(rounds: int, state: Any) -> Any:
     _spin(rounds, state.ctypes.data)
 
 
+@compiled
+def _spin_chain_often(rounds: int, state: Any) -> Any:
+    _spin_chain(rounds, state.ctypes.data)
+
+
 def operations_per_s(thread_count: int) -> float:
     """Measure the vector operations per second of thread_count threads that work at the same time.
 
     Each thread counts only the CPU time that it got, so other programs do not lower the figure.
     """
+    return _sum_of_threads(thread_count, _spin_often, CHAINS)
+
+
+def chained_operations_per_s(thread_count: int) -> float:
+    """Measure the same for one chain per thread: its clock divided by the latency of an operation."""
+    return _sum_of_threads(thread_count, _spin_chain_often, 1)
+
+
+def _sum_of_threads(thread_count: int, spin: Callable[..., None], n_chains: int) -> float:
     rates: list[float] = []
-    share([partial(_measure_thread, rates)] * thread_count, thread_count)
+    share([partial(_measure_thread, rates, spin, n_chains)] * thread_count, thread_count)
     return sum(rates)
 
 
-def _measure_thread(rates: list[float]) -> None:
-    state = np.zeros((CHAINS, cpu_sha256.LANES), np.uint32)
-    _spin_often(1, state)
+def _measure_thread(rates: list[float], spin: Callable[..., None], n_chains: int) -> None:
+    state = np.zeros((n_chains, cpu_sha256.LANES), np.uint32)
+    spin(1, state)
     best = float("inf")
     for _ in range(REPEATS):
         begin = time.thread_time()
-        _spin_often(ROUNDS, state)
+        spin(ROUNDS, state)
         best = min(best, time.thread_time() - begin)
-    rates.append(ROUNDS * CHAINS * STEPS * 2 / best)
+    rates.append(ROUNDS * n_chains * STEPS * 2 / best)
 
 
 def operations_per_hash(which: Algorithm | None, length: int) -> int:
@@ -115,12 +145,27 @@ def lanes_of(which: Algorithm | None) -> int:
     return cpu_keccak.LANES if which in (Algorithm.KECCAK256, Algorithm.SHA3_256) else cpu_sha256.LANES
 
 
+def search_chain() -> int:
+    """Return the longest chain of a header search: operations of which each waits for the one before."""
+    return _chain(_emit_search, bits=32, varying=1, fixed=19)
+
+
+def permutation_chain() -> int:
+    """Return the longest chain of the last permutation of Keccak, from its state to the digest."""
+    return _chain(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
+
+
+def _emit_search(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> list[Any]:
+    return [cpu_sha256.search_top(lanes, fixed[:8], fixed[8:16], fixed[16:], nonce[0])]
+
+
+def _emit_digest(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
+    return cpu_keccak.permute(lanes, words, DIGEST_WORDS)
+
+
 @cache
 def _search_operations() -> int:
-    def emit(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> list[Any]:
-        return [cpu_sha256.search_top(lanes, fixed[:8], fixed[8:16], fixed[16:], nonce[0])]
-
-    return _count(emit, bits=32, varying=1, fixed=19)
+    return _count(_emit_search, bits=32, varying=1, fixed=19)
 
 
 @cache
@@ -147,10 +192,11 @@ def _permute_operations(wanted: int) -> int:
     return _count(emit, bits=64, varying=STATE_WORDS)
 
 
-def _count(
-    emit: Callable[[Lanes, list[Any], list[Any]], list[Any]], *, bits: int, varying: int, fixed: int = 0
-) -> int:
-    """Count the emitted vector operations that the results need and that depend on a varying word.
+Emit = Callable[[Lanes, list[Any], list[Any]], list[Any]]
+
+
+def _emitted(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], list[Any], set[int]]:
+    """Emit operations; return them, the results, and the ids of those values that differ per message.
 
     `emit` gets `varying` vectors that differ per message and `fixed` vectors that do not.
     """
@@ -164,9 +210,26 @@ def _count(
     for instruction in builder.block.instructions:
         if any(id(operand) in changing for operand in instruction.operands):
             changing.add(id(instruction))
+    return list(builder.block.instructions), results, changing
+
+
+def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
+    """Return the number of operations on the longest way from a varying word to a result."""
+    instructions, results, changing = _emitted(emit, bits, varying, fixed)
+    depth: dict[int, int] = {}
+    for instruction in instructions:
+        if id(instruction) in changing:
+            before = max(depth.get(id(operand), 0) for operand in instruction.operands)
+            depth[id(instruction)] = before + _steps(instruction)
+    return max(depth[id(result)] for result in results)
+
+
+def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
+    """Count the emitted vector operations that the results need and that depend on a varying word."""
+    instructions, results, changing = _emitted(emit, bits, varying, fixed)
     users = Counter(map(id, results))
     needed = []
-    for instruction in reversed(builder.block.instructions):
+    for instruction in reversed(instructions):
         if users[id(instruction)]:
             needed.append(instruction)
             users.update(map(id, instruction.operands))
@@ -185,15 +248,41 @@ def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
 
     `parts` and `changing` are ids of instructions: sums counted within other sums, and values that vary.
     """
-    if instruction.opname == "call" and "fshl" in instruction.callee.name:
+    if _is_rotation(instruction):
         return ROTATION_OPERATIONS
+    if _is_free(instruction):
+        return 0
     if instruction.opname != "add":
         return 1
     terms = _terms(instruction, parts)
-    zeros = [0] * instruction.type.count
     varying = [term for term in terms if id(term) in changing]
-    fixed = [term for term in terms if id(term) not in changing and getattr(term, "constant", ()) != zeros]
+    fixed = [term for term in terms if id(term) not in changing and not _is_constant(term, 0)]
     return len(varying) - 1 + bool(fixed)
+
+
+def _steps(instruction: Any) -> int:
+    """Return how many operations an instruction adds to a chain."""
+    if _is_free(instruction):
+        return 0
+    return ROTATION_CHAIN if _is_rotation(instruction) else 1
+
+
+def _is_rotation(instruction: Any) -> bool:
+    return instruction.opname == "call" and "fshl" in getattr(instruction.callee, "name", "")
+
+
+def _is_free(instruction: Any) -> bool:
+    """Say whether an instruction becomes no operation of its own.
+
+    These are the mark of a settled sum, and a complement: every CPU has an AND that complements an operand.
+    """
+    settled = instruction.opname == "call" and isinstance(instruction.callee, ir.InlineAsm)
+    return settled or (instruction.opname == "xor" and _is_constant(instruction.operands[1], -1))
+
+
+def _is_constant(value: Any, number: int) -> bool:
+    """Say whether a value is a constant vector that holds this number in every lane."""
+    return isinstance(value, ir.Constant) and all(lane.constant == number for lane in value.constant)
 
 
 def _terms(instruction: Any, parts: set[int]) -> list[Any]:

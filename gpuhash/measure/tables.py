@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 
 from gpuhash.measure.bench import Result
+from gpuhash.measure.ceiling import CpuBounds
 from gpuhash.measure.limits import Limit
 from gpuhash.measure.peers import PeerResult
 from gpuhash.measure.report import Comparison, Crossover
@@ -150,6 +151,16 @@ def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table
     ]
     names = ("kernel", "variant", "ALU", "FMA", "all", "cycles/hash", "bound by", "GH/s")
     return _table(names, rows, left=("kernel", "variant", "bound by"))
+
+
+def of_cpu_bounds(bounds: Iterable[CpuBounds]) -> Table:
+    """Return a table of what the vector units of this CPU allow, and what waiting for results allows."""
+    rows = [
+        (line.name, str(line.operations), str(line.chain), _rate(line.by_units), _rate(line.by_chain))
+        for line in bounds
+    ]
+    names = ("kernel", "operations", "longest chain", "units: hashes/s", "chain: hashes/s")
+    return _table(names, rows, left=("kernel",))
 
 
 def of_sweep(sweep: Sweep) -> Table:

@@ -206,6 +206,15 @@ def test_limits_print_the_model_and_its_formula(run: Run) -> None:
     assert "merkle_nodes" in out
 
 
+def test_limits_of_this_cpu_are_measured(run: Run) -> None:
+    """Both bounds of the header search and of Keccak."""
+    status, out, _ = run("limits", "--cpu")
+
+    assert status == 0
+    assert "chain: hashes/s" in out
+    assert re.search(r"^header search +\d+ +\d+ +[\d.]+ [kMG] ", out, re.MULTILINE)
+
+
 def test_check_passes_on_this_machine(run: Run) -> None:
     """Every line is ok."""
     status, out, _ = run("check", "--backend", "cpu", "--messages", "200")
@@ -236,6 +245,7 @@ def test_bench_writes_what_it_shows(run: Run, tmp_path: Path) -> None:
 LIGHT = """
 import sys
 HIDDEN = "duckdb pyarrow pandas scipy altair Crypto bitcoin zmq structlog vl_convert requests".split()
+HIDDEN.append("jsonschema")
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in HIDDEN:

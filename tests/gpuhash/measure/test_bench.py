@@ -13,6 +13,7 @@ from rich.console import Console
 from gpuhash import check
 from gpuhash.cpu import CpuBackend
 from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError, WrongHashError
+from gpuhash.lanes import Lanes
 from gpuhash.measure import bench, ceiling, cpu_limit, limits, peers, plot, report, stages, tables
 from gpuhash.measure.bench import SEARCH, Result
 from gpuhash.reference import Algorithm
@@ -231,6 +232,30 @@ def test_operations_per_hash_follow_from_the_algorithm() -> None:
     assert keccak[0] == keccak[1] < keccak[2] < 2.1 * keccak[0]
     assert sha256[0] < cpu_limit.operations_per_hash(None, 80) < sha256[2]
     assert cpu_limit.operations_per_s(CpuBackend().thread_count) > 1e6
+
+
+def test_chains_are_a_part_of_the_operations() -> None:
+    """Four operations per round and two hashes wait for each other; a chain alone is slower than twelve."""
+    rounds = 64 - 3 + 61  # of a header search: the first three and the last three are left out
+
+    assert 4 * rounds <= cpu_limit.search_chain() < 4.5 * rounds * cpu_limit.ROTATION_CHAIN
+    assert 24 * 6 <= cpu_limit.permutation_chain() < 24 * 14
+    assert cpu_limit.chained_operations_per_s(1) < cpu_limit.operations_per_s(1)
+    for bounds in ceiling.of_cpu():
+        assert bounds.chain < bounds.operations
+        assert bounds.by_chain > 0
+        assert bounds.by_units > 0
+
+
+def test_what_is_no_operation_is_not_counted() -> None:
+    """Settling a sum, a complement and a term of zero cost nothing; what is added does."""
+
+    def emit(lanes: Lanes, words: list[object], _fixed: list[object]) -> list[object]:
+        total = lanes.settled(lanes.add(words[0], words[1], lanes.constant(0)))
+        return [lanes.xor(lanes.builder.and_(lanes.builder.not_(total), words[0]), words[1])]
+
+    assert cpu_limit._count(emit, bits=32, varying=2) == 3  # an addition, an AND, an XOR
+    assert cpu_limit._chain(emit, bits=32, varying=2, fixed=0) == 3 + 1  # the addition of zero is in the way
 
 
 def test_limits_have_a_ceiling_only_where_a_model_fits() -> None:
