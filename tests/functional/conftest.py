@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import requests
 import zmq
-from prometheus_client.parser import text_string_to_metric_families
 
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
 from tests.functional.replay import wait_published
+from tests.functional.running import SCRAPE_S, samples
 
 DEADLINE_S = 60.0
-SCRAPE_S = 0.15
 SETTINGS = """\
 chain = "regtest"
 dataset = "{dataset}"
@@ -128,12 +126,7 @@ class CollectorProcess:
 
     def samples(self) -> dict[str, float]:
         """Return the value of each of our metrics by name, added up over its labels."""
-        found: dict[str, float] = {}
-        for family in text_string_to_metric_families(requests.get(f"{self.url}/metrics", timeout=5).text):
-            for sample in family.samples:
-                name = sample.name.removeprefix("pool_collector_")
-                found[name] = found.get(name, 0.0) + sample.value
-        return found
+        return samples(self.url)
 
     def wait_receiver_ended(self) -> None:
         """Wait until the receiver process of a killed collector has ended and released its ring's lock."""

@@ -7,22 +7,57 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import requests
 import structlog
+from prometheus_client.parser import text_string_to_metric_families
 
 from collector.config import NodeSettings, Settings
 from collector.regtest import RegtestNode
+from collector.regtest.node import free_ports
 from collector.service import service
+from tests.functional.replay import wait_published
 
 DEADLINE_S = 60.0
+SCRAPE_S = 0.15
 
 
 def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
-    """Return settings that follow these nodes, by name, and write into this dataset."""
+    """Return settings that follow these nodes, by name, write into this dataset, and serve metrics."""
     watched = tuple(
         NodeSettings(name=name, rpc_url=node.rpc_url, cookie_file=node.cookie_path)
         for name, node in nodes.items()
     )
-    return Settings(chain="regtest", dataset=dataset, node=watched)
+    (port,) = free_ports(1)
+    return Settings(chain="regtest", dataset=dataset, node=watched, metrics=f"127.0.0.1:{port}")
+
+
+def samples(url: str) -> dict[str, float]:
+    """Return the value of each of our metrics at `url` by name, added up over its labels."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(requests.get(f"{url}/metrics", timeout=5).text):
+        for sample in family.samples:
+            name = sample.name.removeprefix("pool_collector_")
+            found[name] = found.get(name, 0.0) + sample.value
+    return found
+
+
+def wait_complete(settings: Settings, *nodes: RegtestNode) -> None:
+    """Wait until the collector has made every row of what these nodes have published up to now.
+
+    That is so when two scrapes in a row count the same messages, and none is queued or waits for a row.
+    """
+    for node in nodes:
+        wait_published(node.client())
+    deadline = time.monotonic() + DEADLINE_S
+    before: dict[str, float] = {}
+    while True:
+        now = samples(f"http://{settings.metrics}")
+        is_taken = now["messages_total"] == before.get("messages_total")
+        if is_taken and not now["queued_messages"] and not now["waiting_messages"]:
+            return
+        assert time.monotonic() < deadline, now
+        before = now
+        time.sleep(SCRAPE_S)
 
 
 @contextmanager

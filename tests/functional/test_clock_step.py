@@ -14,7 +14,7 @@ from collector.clock import StepDetector
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.journal.journal import Journal
-from collector.monitor.metrics import Metrics
+from collector.monitor.metrics import AWAY, Metrics
 from collector.node.preflight import client_for, examine
 from collector.receive.source import MessageSource
 from collector.regtest import RegtestNode, make_wallet
@@ -69,18 +69,20 @@ def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_pat
             steps=StepDetector(500_000, clock),
         )
 
-        def n_rows() -> float:
-            labels = {"table": "mempool_txs"}
-            return metrics.registry.get_sample_value("pool_collector_rows_total", labels) or 0.0
+        def sample(name: str, **labels: str) -> float:
+            return metrics.registry.get_sample_value(f"pool_collector_{name}_total", labels) or 0.0
+
+        def has_noticed(n_steps: int) -> bool:
+            losses = sample("losses", node="n", topic="sequence", reason="clock_step")
+            return losses == n_steps and metrics.states().get("n", AWAY).in_step
 
         running = threading.Thread(target=session.run, args=(facts, source, stop))
         running.start()
-        for n_sent, set_by_s in ((5, 0), (10, 3600), (15, -60)):
+        for n_steps, set_by_s in enumerate((0, 3600, -60)):
             clock.set_by_s = set_by_s
-            time.sleep(0.6)
-            wait_until(lambda: any(state.in_step for state in metrics.states().values()))
+            wait_until(lambda n_steps=n_steps: has_noticed(n_steps))
             send(node.client(), wallet, 5)
-            wait_until(lambda n_sent=n_sent: n_rows() == n_sent)
+            wait_until(lambda n_steps=n_steps: sample("rows", table="mempool_txs") == 5 * (n_steps + 1))
         stop.set()
         running.join()
     rows = read(dataset.root)

@@ -15,12 +15,11 @@ from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.wallet import pay
 from tests.functional.chaos.network import Proxy
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
-from tests.functional.running import collecting, settings_for, wait_for_log
+from tests.functional.running import collecting, settings_for, wait_complete, wait_for_log
 from tests.functional.wires import Relay
 
 pytestmark = pytest.mark.bitcoind
 MATURITY = 100
-SETTLE_S = 0.6
 
 
 def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
@@ -39,20 +38,21 @@ def test_reorganisation_and_expiry_are_the_reasons(tmp_path: Path) -> None:
         rpc = node.client()
         wallet = make_wallet(node, 9, seed=14)
         rpc.call("generatetodescriptor", MATURITY, "raw(51)")
-        with collecting(settings_for(tmp_path / "dataset", alpha=node)) as logs:
+        settings = settings_for(tmp_path / "dataset", alpha=node)
+        with collecting(settings) as logs:
             wait_for_log(logs, "mempool.in_step")
             (tip,) = rpc.call("generatetodescriptor", 1, "raw(51)")
             young = spend_youngest_coinbase(rpc)
             send(rpc, wallet, 3)
-            time.sleep(SETTLE_S)
+            wait_complete(settings, node)
             rpc.call("invalidateblock", tip)
             rpc.call("generatetodescriptor", 2, "raw(52)")
             send(rpc, wallet, 3)
             old = node_mempool(rpc)
-            time.sleep(SETTLE_S)
+            wait_complete(settings, node)
             rpc.call("setmocktime", int(time.time()) + 2 * 3600)
             send(rpc, wallet, 1)
-            time.sleep(SETTLE_S)
+            wait_complete(settings, node)
             in_node = node_mempool(rpc)
     rows = read(tmp_path / "dataset")
     reasons = {row["hash"]: row["removal_reason"] for row in rows["mempool_events"] if row["event"] == "R"}
@@ -90,7 +90,7 @@ def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
             relay.losing = {"rawblock"}
             proxy.set("hang")
             rpc.call("generateblock", "raw(51)", [rival.transaction.raw.hex()])
-            time.sleep(2 * QUIET_US / 1e6)
+            time.sleep(2 * QUIET_US / 1e6)  # so long a removal waits without a block
             proxy.set("pass")
     rows = read(tmp_path / "dataset")
     (removed,) = (row for row in rows["mempool_events"] if row["event"] == "R")

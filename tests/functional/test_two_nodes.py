@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 import requests
+import structlog
 
 from collector.blocks.stored import StoredBlocks
 from collector.check.model import BREACH
 from collector.check.run import check
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, hash_bytes
-from collector.monitor.metrics import AWAY, Metrics
+from collector.monitor.metrics import Metrics
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.node import free_ports
 from collector.service.node_watch import NodeWatch, prepare
 from collector.status.gather import gather
 from tests.functional.replay import read, wait_published
-from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_for_log
+from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_complete, wait_for_log
 
 pytestmark = pytest.mark.bitcoind
 
@@ -39,15 +39,16 @@ def test_one_node_may_fail_without_the_other(tmp_path: Path) -> None:
         (base,) = first.client().call("generatetodescriptor", 1, "raw(51)")
         wait_for_tip(second, base)
         wait_published(second.client())
-        with collecting(settings_for(tmp_path / "dataset", first=first, second=second)) as logs:
+        settings = settings_for(tmp_path / "dataset", first=first, second=second)
+        with collecting(settings) as logs:
             wait_for_log(logs, "mempool.in_step", 2)
             shared = first.client().call("generatetodescriptor", 2, "raw(51)")
             wait_for_tip(second, shared[-1])
-            time.sleep(1)
+            wait_complete(settings, first, second)
             second.kill()
             wait_for_log(logs, "zmq.lost", 3, node="second")
             alone = first.client().call("generatetodescriptor", 2, "raw(51)")
-            time.sleep(1)
+            wait_complete(settings, first)
 
     dataset = Dataset.open(tmp_path / "dataset", "regtest")
     rows = {name: dataset.read(table).to_pylist() for name, table in TABLES.items()}
@@ -74,17 +75,16 @@ def test_a_node_that_stops_before_its_session_is_awaited(tmp_path: Path) -> None
         prepared = prepare(settings.node[0], settings)
         node.stop()
         watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
-        try:
-            watch.start(prepared, StoredBlocks((), None))
-            time.sleep(1)
-            assert watch.error is None
-            node.start()
-            deadline = time.monotonic() + DEADLINE_S
-            while not metrics.states().get("alone", AWAY).in_step and time.monotonic() < deadline:
-                time.sleep(0.1)
-        finally:
-            stop.set()
-            watch.join()
+        with structlog.testing.capture_logs() as logs:
+            try:
+                watch.start(prepared, StoredBlocks((), None))
+                wait_for_log(logs, "node.away", node="alone")
+                assert watch.error is None
+                node.start()
+                wait_for_log(logs, "mempool.in_step", node="alone")
+            finally:
+                stop.set()
+                watch.join()
     assert watch.error is None
     assert [row["node"] for row in dataset.read(TABLES["nodes"]).to_pylist()] == ["alone"]
 
@@ -140,14 +140,15 @@ def test_blocks_that_a_node_catches_up_with_are_marked(tmp_path: Path) -> None:
     with RegtestNode(bitcoind, listen=True) as first, RegtestNode(bitcoind) as second:
         first.client().call("setmocktime", int(time.time()) - 10_800)
         old = first.client().call("generatetodescriptor", 12, "raw(51)")
-        with collecting(settings_for(tmp_path / "dataset", late=second)) as logs:
+        settings = settings_for(tmp_path / "dataset", late=second)
+        with collecting(settings) as logs:
             wait_for_log(logs, "mempool.in_step")
             second.connect(first)
             wait_for_tip(second, old[-1])
             first.client().call("setmocktime", 0)
             (live,) = first.client().call("generatetodescriptor", 1, "raw(51)")
             wait_for_tip(second, live)
-            time.sleep(0.5)
+            wait_complete(settings, second)
     rows = read(tmp_path / "dataset")
     marks = {
         row["block_hash"]: row["is_catch_up"]
@@ -162,7 +163,8 @@ def test_a_node_that_fails_is_retried_and_disturbs_no_other(tmp_path: Path) -> N
     bitcoind = find_bitcoind()
     with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:
         first.client().call("generatetodescriptor", 1, "raw(51)")
-        with collecting(settings_for(tmp_path / "dataset", first=first, second=second)) as logs:
+        settings = settings_for(tmp_path / "dataset", first=first, second=second)
+        with collecting(settings) as logs:
             wait_for_log(logs, "mempool.in_step", 2)
             second.options = ("-nozmqpubrawtx",)
             second.restart()
@@ -172,7 +174,7 @@ def test_a_node_that_fails_is_retried_and_disturbs_no_other(tmp_path: Path) -> N
             found = first.client().call("generatetodescriptor", 2, "raw(51)")
             wait_for_log(logs, "session.started", 2, node="second")
             wait_for_log(logs, "mempool.in_step", 2, node="second")
-            time.sleep(0.5)
+            wait_complete(settings, first)
     rows = read(tmp_path / "dataset")
     assert sorted(row["node"] for row in rows["nodes"]) == ["first", "second", "second"]
     assert {row["end_reason"] for row in rows["coverage"] if row["node"] == "first"} == {"shutdown"}
@@ -183,17 +185,16 @@ def test_a_node_that_fails_is_retried_and_disturbs_no_other(tmp_path: Path) -> N
 def test_a_node_that_is_not_there_or_has_no_chain_holds_up_no_other(tmp_path: Path) -> None:
     """While one node is down, and then has only its first block, the other is followed and `check` passes."""
     bitcoind = find_bitcoind()
-    (port,) = free_ports(1)
     with RegtestNode(bitcoind) as first, RegtestNode(bitcoind) as second:
         first.client().call("generatetodescriptor", 1, "raw(51)")
         settings = settings_for(tmp_path / "dataset", first=first, second=second)
         second.stop()
-        settings = settings.model_copy(update={"startup_patience_s": 0.0, "metrics": f"127.0.0.1:{port}"})
+        settings = settings.model_copy(update={"startup_patience_s": 0.0})
         with collecting(settings) as logs:
             wait_for_log(logs, "mempool.in_step", node="first")
             wait_for_log(logs, "node.away", node="second")
             found = first.client().call("generatetodescriptor", 2, "raw(51)")
-            (reason,) = requests.get(f"http://127.0.0.1:{port}/readyz", timeout=5).json()["reasons"]
+            (reason,) = requests.get(f"http://{settings.metrics}/readyz", timeout=5).json()["reasons"]
             assert reason.startswith("node second: ")
             second.start()
             wait_for_log(logs, "mempool.in_step", node="second")
@@ -201,7 +202,7 @@ def test_a_node_that_is_not_there_or_has_no_chain_holds_up_no_other(tmp_path: Pa
             assert [each for each in check(dataset) if each.status == BREACH] == []
             tips = {node.name: (node.is_running, node.tip_height) for node in gather(dataset).nodes}
             assert tips == {"first": (True, 3), "second": (True, 0)}
-            assert requests.get(f"http://127.0.0.1:{port}/readyz", timeout=5).json()["ready"] is True
+            assert requests.get(f"http://{settings.metrics}/readyz", timeout=5).json()["ready"] is True
     assert [each for each in check(dataset) if each.status == BREACH] == []
     rows = read(tmp_path / "dataset")
     assert {row["end_reason"] for row in rows["coverage"] if row["node"] == "first"} <= {"shutdown", "sealed"}

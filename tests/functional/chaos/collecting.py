@@ -149,6 +149,15 @@ class Collecting:
         """Return whether the collector's metrics say that it is in step with the node's mempool."""
         return self.metric("pool_collector_in_step") == 1
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether /readyz says that the dataset is complete up to now."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
     def metric(self, name: str) -> float | None:
         """Return the sum of a metric over its labels; None when the metrics cannot be read."""
         try:

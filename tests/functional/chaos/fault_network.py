@@ -1,4 +1,4 @@
-"""Define faults between node and collector: RPC that refuses or hangs, and half-open ZMQ connections."""
+"""Define faults between node and collector: RPC that refuses, hangs or drips, and half-open ZMQ links."""
 
 import time
 from urllib.parse import urlsplit
@@ -12,6 +12,8 @@ from tests.functional.chaos.world import World
 AWAY_S = 60.0
 SHORTEST_S = 4.0
 NOTICE_S = 100.0  # in which a dead link must be noticed
+RPC_TIMEOUT_S = 5
+DRIPS_NOTICED_S = 45.0  # an answer that drips takes minutes, and each of its bytes is in time
 
 
 def _without_rpc(world: World, mode: Mode) -> Verdict:
@@ -19,7 +21,7 @@ def _without_rpc(world: World, mode: Mode) -> Verdict:
     proxy = Proxy(_port(world.node.rpc_url))
     world.at_end(proxy.close)
     collector = world.new_collector(
-        node_settings={"rpc_url": f"http://127.0.0.1:{proxy.port}", "rpc_timeout_s": 5}
+        node_settings={"rpc_url": f"http://127.0.0.1:{proxy.port}", "rpc_timeout_s": RPC_TIMEOUT_S}
     )
     collector.start()
     traffic = world.traffic
@@ -43,6 +45,55 @@ def rpc_refuses(world: World) -> Verdict:
 def rpc_hangs(world: World) -> Verdict:
     """Make the RPC proxy accept connections and never answer for a while."""
     return _without_rpc(world, "hang")
+
+
+@fault(
+    "rpc_drips",
+    "the node's RPC answers a byte a second, and the collector is stopped and started meanwhile",
+    n_coins=15_000,
+)
+def rpc_drips(world: World) -> Verdict:
+    """Let every answer of RPC drip for a while: the collector must notice it, and say that it is not ready.
+
+    It is then stopped, and started again, while answers still drip. A deadline per read would notice nothing,
+    because no byte is late.
+    """
+    proxy = Proxy(_port(world.node.rpc_url))
+    world.at_end(proxy.close)
+    collector = world.new_collector(
+        settings={"startup_patience_s": 600},
+        node_settings={"rpc_url": f"http://127.0.0.1:{proxy.port}", "rpc_timeout_s": RPC_TIMEOUT_S},
+    )
+    collector.start()
+    world.traffic.busy(world.about(1))
+    found = [f"{problem}, while it ran" for problem in _drip(world, proxy)]
+    if collector.stop():
+        found.append("a stop while answers drip does not end with status 0")
+    collector.start(wait=False)
+    if not collector.wait_for("node.awaited", timeout_s=DRIPS_NOTICED_S):
+        found.append(f"no word of node.awaited within {DRIPS_NOTICED_S:g} s, at the start")
+    proxy.set("pass")
+    collector.wait_in_step()
+    world.traffic.busy(2)
+    verdict = world.conclude(has_all_fees=True)
+    verdict.faults += found
+    return verdict
+
+
+def _drip(world: World, proxy: Proxy) -> list[str]:
+    """Let answers drip under traffic until the collector notices; return what it has not done in time."""
+    proxy.set("drip")
+    began_s = time.monotonic()
+    collector = world.collector
+    missing = {"no word of node.away", "/readyz says ready"}
+    while missing and time.monotonic() - began_s < DRIPS_NOTICED_S:
+        world.traffic.busy(1)
+        if "node.away" in collector.said:
+            missing.discard("no word of node.away")
+        if not collector.is_ready:
+            missing.discard("/readyz says ready")
+    world.facts["noticed after s"] = round(time.monotonic() - began_s, 1)
+    return sorted(f"{each} within {DRIPS_NOTICED_S:g} s" for each in missing)
 
 
 def _half_open(world: World, frozen: tuple[str, ...]) -> Verdict:

@@ -4,18 +4,21 @@ import contextlib
 import selectors
 import socket
 import threading
+import time
 from typing import Literal
 
-Mode = Literal["pass", "refuse", "hang", "freeze"]
+Mode = Literal["pass", "refuse", "hang", "drip", "freeze"]
 CHUNK_BYTES = 65536
 LINK_TIMEOUT_S = 30
+DRIP_S = 1.0  # from one byte of the server to its next, in the mode "drip"
 
 
 class Proxy:
     """Forwards connections to 127.0.0.1:`port`; its mode may be changed at any time.
 
     pass: forward everything. refuse: refuse new connections and reset open ones. hang: accept connections and
-    keep all data back until the mode changes. freeze: open connections stay open but carry nothing any more,
+    keep all data back until the mode changes. drip: forward what clients send, and one byte a second of what
+    the server answers on a connection. freeze: open connections stay open but carry nothing any more,
     new ones work; this is a half-open connection.
     """
 
@@ -24,6 +27,7 @@ class Proxy:
         self._mode: Mode = "pass"
         self._links: dict[socket.socket, socket.socket] = {}
         self._frozen: set[socket.socket] = set()
+        self._next_drip_s: dict[socket.socket, float] = {}  # of each connection to the server
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
@@ -87,9 +91,9 @@ class Proxy:
                         self._woken.recv(CHUNK_BYTES)
                     elif each is self._listener:
                         self._accept()
-                    elif each in self._links and self._mode != "hang" and each not in self._frozen:
-                        self._forward(each)
-            if self._mode == "hang" or self._frozen:
+                    elif each in self._links and (limit := self._may_forward(each)):
+                        self._forward(each, limit)
+            if self._mode in {"hang", "drip"} or self._frozen:
                 threading.Event().wait(0.01)  # what we do not read stays ready
 
     def _accept(self) -> None:
@@ -102,13 +106,25 @@ class Proxy:
             return
         for each in (near, far):
             each.settimeout(LINK_TIMEOUT_S)
+        self._next_drip_s[far] = 0.0
         for one, other in ((near, far), (far, near)):
             self._links[one] = other
             self._selector.register(one, selectors.EVENT_READ)
 
-    def _forward(self, from_: socket.socket) -> None:
+    def _may_forward(self, from_: socket.socket) -> int:
+        """Return how many bytes from this end of a connection may be forwarded now; 0 for none."""
+        if self._mode == "hang" or from_ in self._frozen:
+            return 0
+        if self._mode != "drip" or from_ not in self._next_drip_s:
+            return CHUNK_BYTES
+        if time.monotonic() < self._next_drip_s[from_]:
+            return 0
+        self._next_drip_s[from_] = time.monotonic() + DRIP_S
+        return 1
+
+    def _forward(self, from_: socket.socket, limit: int) -> None:
         try:
-            data = from_.recv(CHUNK_BYTES)
+            data = from_.recv(limit)
             if data:
                 self._links[from_].sendall(data)
                 return
@@ -122,6 +138,7 @@ class Proxy:
             if each is not None:
                 self._links.pop(each, None)
                 self._frozen.discard(each)
+                self._next_drip_s.pop(each, None)
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(each)
                 each.close()
