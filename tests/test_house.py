@@ -47,7 +47,8 @@ ROOMS = {
     "gpuhash.core",
     "collector.backfill": "collector.base collector.dataset collector.codec collector.node "
     "collector.journal collector.compaction gpuhash.core",
-    "collector.check": "collector.base collector.dataset collector.codec collector.journal gpuhash.core",
+    "collector.check": "collector.base collector.dataset collector.receive collector.codec collector.journal "
+    "gpuhash.core",
     "collector.status": "collector.base collector.dataset collector.journal collector.check",
     "collector.external": "collector.base collector.dataset gpuhash.core",
     "collector.fetch": "collector.base collector.dataset collector.external",

@@ -151,22 +151,22 @@ def falling_shares(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedSta
 
 def shares_at_end(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Check the shares that the slides give at the end of stage S1, against the week around that day."""
-    told, found, agree = [], [], []
+    published_shares, found, agree = [], [], []
     for published in GROWTHS:
         days, shares = series(connection, SHARES, published.label)
         week = shares[np.abs(days - _day_of(S1_LAST_T)) <= WEEK_DAYS // 2]
         if published.share is None or len(week) < WEEK_DAYS:
             continue
-        told.append(f"{published.name} {percent(published.share)}")
+        published_shares.append(f"{published.name} {percent(published.share)}")
         found.append(
             f"{published.name} {percent(week.mean())} ({percent(week.min())} to {percent(week.max())})"
         )
         agree.append(week.min() <= published.share <= week.max())
-    if not told:
+    if not published_shares:
         return
     yield CheckedStatement(
         statement=f"Shares of hashrate at t = {S1_LAST_T}",
-        paper=f"{', '.join(told)} (conference version)",
+        paper=f"{', '.join(published_shares)} (conference version)",
         ours=", ".join(found),
         verdict="replicated" if all(agree) else "differs",
         reason=f"Mean and range of the {WEEK_DAYS} days around {_date_of(S1_LAST_T)}, because shares of one"

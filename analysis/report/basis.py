@@ -13,8 +13,8 @@ def on_blocks(marts: Marts) -> str:
 
 def by_whom(marts: Marts) -> str:
     """Say in a few words whose word the blocks are, if several sources tell of them; else return no text."""
-    told = sorted({source for row in marts.rows("pool_share_window") for source in row["told_by"] or ()})
-    return f"Told by {listed([printable(source) for source in told])}." if len(told) > 1 else ""
+    sources = sorted({source for row in marts.rows("pool_share_window") for source in row["told_by"] or ()})
+    return f"Told by {listed([printable(source) for source in sources])}." if len(sources) > 1 else ""
 
 
 def on_arrivals(marts: Marts) -> str:

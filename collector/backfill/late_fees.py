@@ -7,12 +7,10 @@ kill at any moment loses only work. Transactions are filled before blocks: a blo
 transactions whose fees are known.
 """
 
-import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import duckdb
 import pyarrow.compute as pc
@@ -23,11 +21,11 @@ from collector.compaction.merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
+from collector.dataset.partitions import SPAN_FOLDER
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, TRANSACTIONS, Table
 from collector.errors import DatasetError
 
-SPAN: Final = re.compile(r"height[a-z_]*=(\d+)-\d+")
 Store = Callable[[Dataset], Iterable[WorkResult]]  # writes blocks with their fees into a dataset
 
 
@@ -54,13 +52,13 @@ def fill_fees(dataset: Dataset, store: Store) -> int:
         query_engine(replacements.spill) as connection,
         tempfile.TemporaryDirectory(prefix="fees-", dir=replacements.work) as folder,
     ):
-        told = Dataset.open(Path(folder), dataset.chain, create=True)
-        for _ in store(told):
+        with_fees = Dataset.open(Path(folder), dataset.chain, create=True)
+        for _ in store(with_fees):
             pass
-        rows = told.read(BLOCKS).select(["height", "fees_sat"])
+        rows = with_fees.read(BLOCKS).select(["height", "fees_sat"])
         heights = rows.filter(pc.is_valid(rows["fees_sat"]))["height"].to_pylist()
         spans = {height // HEIGHT_SPAN * HEIGHT_SPAN for height in heights}
-        filler = _Filler(dataset, told, connection, replacements)
+        filler = _Filler(dataset, with_fees, connection, replacements)
         for table in (TRANSACTIONS, BLOCKS):
             for partition in _partitions(dataset, table, spans):
                 filler.fill(table, partition)
@@ -70,21 +68,23 @@ def fill_fees(dataset: Dataset, store: Store) -> int:
 def _partitions(dataset: Dataset, table: Table, spans: set[int]) -> list[Path]:
     """Return the folders of `table` whose first height is in `spans`."""
     folders = (path for path in (dataset.folder / table.name).glob("*") if path.is_dir())
-    return sorted(path for path in folders if (match := SPAN.fullmatch(path.name)) and int(match[1]) in spans)
+    return sorted(
+        path for path in folders if (match := SPAN_FOLDER.fullmatch(path.name)) and int(match[1]) in spans
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Filler:
-    """Fills the nulls of a dataset's rows from those of the dataset `told`."""
+    """Fills the nulls of a dataset's rows from those of the dataset `with_fees`."""
 
     dataset: Dataset
-    told: Dataset
+    with_fees: Dataset
     connection: duckdb.DuckDBPyConnection
     replacements: Replacements
 
     def fill(self, table: Table, folder: Path) -> None:
-        """Replace those files of a folder that have rows which `told` has too."""
-        theirs = contract_rows(table, self.told.paths(table))
+        """Replace those files of a folder that have rows which `with_fees` has too."""
+        theirs = contract_rows(table, self.with_fees.paths(table))
         keys = ", ".join(table.grain)
         sources = []
         for path in sealed_files(self.dataset, folder):

@@ -88,7 +88,7 @@ def from_files(
         _fill_late_fees(
             dataset,
             len(late),
-            lambda told: pool.run(replace(work, dataset_root=told.root), late_units),
+            lambda target: pool.run(replace(work, dataset_root=target.root), late_units),
             report,
         )
         report.work_s = time.monotonic() - begun_s
@@ -130,7 +130,7 @@ def from_node(
         _fill_late_fees(
             dataset,
             len(late),
-            lambda told: pool.run(replace(work, dataset_root=told.root), cut_node_units(late)),
+            lambda target: pool.run(replace(work, dataset_root=target.root), cut_node_units(late)),
             report,
         )
         report.work_s = time.monotonic() - begun_s

@@ -8,6 +8,7 @@ from typing import Final
 
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
+from collector.receive.records import COUNTER_RANGE
 
 LOST: Final = "no way: these messages are lost, and `coverage` should end there but does not; report it"
 
@@ -45,7 +46,6 @@ RUNS: Final = f"""
 """  # noqa: S608 - a query of ours
 
 
-COUNTER_RANGE: Final = 1 << 32  # a node counts each topic's messages in 32 bits
 # The messages from counter `first_sequence` to `last_sequence`, where 0 follows the highest counter.
 _CLAIMED: Final = f"((last_sequence - first_sequence) & {COUNTER_RANGE - 1}) + 1"
 # How far the first counter is ahead of the last one before: 1 when they follow. As in the receiver, a counter

@@ -45,9 +45,9 @@ def stale_lines(dataset: Dataset, node: str) -> list[str]:
     nothing has lost yet. The first line names the columns. Raises DatasetError if the dataset has no
     arrival at the node.
     """
-    told = {row["block_hash"] for row in _rows_of(dataset, node)}
+    announced = {row["block_hash"] for row in _rows_of(dataset, node)}
     blocks = _stored_blocks(dataset)
-    lost = [block for block in _lost(blocks) if block["block_hash"] in told]
+    lost = [block for block in _lost(blocks) if block["block_hash"] in announced]
     lines = [f"{each['height']},{hash_hex(each['block_hash'])},{header_bytes(each).hex()}" for each in lost]
     return [STALE_HEAD, *lines]
 

@@ -119,13 +119,13 @@ def _from_text(path: Path, file: TextIO, kind: str, theirs: Mapping[str, str]) -
     if first_row is not None and first_row.fullmatch(first.strip()):
         header, n_header_lines = list(KINDS[kind].unnamed), 0
         lines = itertools.chain([first], lines)
-    places = _places(path, header, KINDS[kind], theirs)
+    positions = _positions(path, header, KINDS[kind], theirs)
     rows = csv.reader(lines, delimiter=delimiter)
     for values in rows:
         line = rows.line_num + n_header_lines
         if len(values) != len(header):
             raise DecodeError(f"{path}:{line} has {len(values)} fields, the header {len(header)}")
-        yield row_of(f"{path}:{line}", {name: values[at] for name, at in places.items()}, kind)
+        yield row_of(f"{path}:{line}", {name: values[at] for name, at in positions.items()}, kind)
 
 
 def _from_parquet(path: Path, kind: str, theirs: Mapping[str, str]) -> Iterator[Values]:
@@ -136,8 +136,8 @@ def _from_parquet(path: Path, kind: str, theirs: Mapping[str, str]) -> Iterator[
     n_read = 0
     try:
         with pq.ParquetFile(path) as whole:
-            places = _places(path, whole.schema_arrow.names, KINDS[kind], theirs)
-            names = {name: whole.schema_arrow.names[at] for name, at in places.items()}
+            positions = _positions(path, whole.schema_arrow.names, KINDS[kind], theirs)
+            names = {name: whole.schema_arrow.names[at] for name, at in positions.items()}
             _check_unfolded(path, whole, names.values())
         # A text that repeats stays in memory once.
         with pq.ParquetFile(path, read_dictionary=list(names.values())) as file:
@@ -179,22 +179,22 @@ def _texts(path: Path, column: pa.Array) -> list[str]:
     return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
-def _places(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[str, str]) -> dict[str, int]:
+def _positions(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[str, str]) -> dict[str, int]:
     """Return the position in `header` of each column of `kind` that the file has.
 
     `theirs` gives the file's names of some columns. Raises DecodeError if a column is missing that must not
     be.
     """
     names = [name.strip() for name in header]
-    places = {}
+    positions = {}
     for column, field in kind.columns.items():
         wanted = (theirs[column],) if column in theirs else field.names
         found = [name for name in wanted if name in names]
         if found:
-            places[column] = names.index(found[0])
+            positions[column] = names.index(found[0])
         elif column in theirs or not field.may_lack:
             raise DecodeError(
                 f"{path} has no column {' or '.join(wanted)}; its first line names {', '.join(names)}; "
                 "say what it is called with --columns"
             )
-    return places
+    return positions

@@ -16,7 +16,7 @@ from collector.log import printable
 
 if TYPE_CHECKING:
     from collector.fetch.data_sets import DataSet
-    from collector.fetch.run import Outcome
+    from collector.fetch.run import FetchResult
 
 CACHE: Final = Path("data/fetched")
 
@@ -52,10 +52,10 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     """Download public data sets, check them, and import them. It can be stopped and run again."""
     from collector.fetch.data_sets import load_lists
 
-    known = load_lists(lists or [])
-    chosen = _chosen(known, names or [], is_history=history)
+    listed = load_lists(lists or [])
+    chosen = _chosen(listed, names or [], is_history=history)
     if not chosen:
-        _show(known, as_json=as_json)
+        _show(listed, as_json=as_json)
         return
     from rich.console import Console
 
@@ -72,7 +72,7 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     _tell(outcomes, is_history=history)
 
 
-def _tell(outcomes: "Sequence[Outcome]", *, is_history: bool) -> None:
+def _tell(outcomes: "Sequence[FetchResult]", *, is_history: bool) -> None:
     """Print what came of each data set; raise FetchError if nothing came, or not all that was named."""
     for outcome in outcomes:
         for line in outcome.lines():
@@ -94,21 +94,21 @@ def _ctrl_c_in_one_line() -> Iterator[None]:
         raise Stopped("stopped; what has arrived stays: run the same command to go on") from None
 
 
-def _chosen(known: "Mapping[str, DataSet]", names: list[str], *, is_history: bool) -> "list[DataSet]":
+def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bool) -> "list[DataSet]":
     """Return the data sets that a call asks for; raise SettingsError for a name that no list has."""
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if name not in listed:
+            close = difflib.get_close_matches(name, listed, n=1)
             hint = f"; do you mean {close[0]}?" if close else ""
             raise SettingsError(
                 f"no data set {printable(name)!r}{hint} `pool-collector fetch` lists them all"
             )
     wanted = dict.fromkeys(names)
     if is_history:
-        wanted |= dict.fromkeys(name for name, each in known.items() if each.history)
+        wanted |= dict.fromkeys(name for name, each in listed.items() if each.history)
         if not wanted:
             raise SettingsError("no data set of the list has `history = true`")
-    return [known[name] for name in wanted]
+    return [listed[name] for name in wanted]
 
 
 def _days(first: str | None, last: str | None) -> tuple[dt.date | None, dt.date | None]:
@@ -128,12 +128,12 @@ def _day(text: str | None, option: str) -> dt.date | None:
         raise typer.BadParameter(f"{option} {text!r} is no day like 2025-03-01") from None
 
 
-def _show(known: "Mapping[str, DataSet]", *, as_json: bool) -> None:
+def _show(listed: "Mapping[str, DataSet]", *, as_json: bool) -> None:
     """Print the list of data sets."""
     if as_json:
-        print(json.dumps([each.model_dump(mode="json") for each in known.values()], indent=1))
+        print(json.dumps([each.model_dump(mode="json") for each in listed.values()], indent=1))
         return
-    for each in known.values():
+    for each in listed.values():
         mark = " (in `make history`)" if each.history else ""
         print(f"{each.name}{mark}: {printable(each.what)}")
         print(f"  by {printable(each.publisher)}, {printable(each.homepage)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from collector.errors import FetchError
-from collector.fetch.data_sets import RemoteFile, form_of
+from collector.fetch.data_sets import RemoteFile, packing_of
 
 MOST_UNPACKED_BYTES: Final = 1 << 30  # what an import reads at most
 MOST_MEMBERS: Final = 100_000
@@ -34,7 +34,7 @@ def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BY
     A `.gz` or `.tar.gz` is unpacked into a folder beside it, which is removed afterwards. Raises FetchError
     for a web page, for a damaged archive, and for one that unfolds to more than `most_bytes`.
     """
-    form = form_of(file)
+    form = packing_of(file)
     if form == "plain":
         _refuse_web_page(file, path)
         yield path

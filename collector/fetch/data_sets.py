@@ -202,7 +202,7 @@ def _parsed(where: str, text: str) -> list[DataSet]:
 Form = Literal["plain", "gz", "tar"]
 
 
-def form_of(file: RemoteFile) -> Form:
+def packing_of(file: RemoteFile) -> Form:
     """Return how a file is packed, by its name."""
     if file.member:
         return "tar"

@@ -66,7 +66,7 @@ class _ChangedMeanwhile(Exception):  # noqa: N818 - a state of the server, not a
 
 
 @dataclass
-class Part:
+class PartialFile:
     """The bytes of a file that have arrived, and of which version they are."""
 
     path: Path  # of the finished file
@@ -141,7 +141,7 @@ class Downloader:
         it is wrong.
         """
         path = folder / file.file_name
-        part = Part(path, file.url)
+        part = PartialFile(path, file.url)
         sha256 = self._published_sha256(file)
         if path.is_file():
             with contextlib.suppress(FetchError):
@@ -167,7 +167,7 @@ class Downloader:
             part.finish()
         return Downloaded(path, path.stat().st_size, n_resumed, was_present=False)
 
-    def _receive_all(self, file: RemoteFile, part: Part, progress: Progress) -> None:
+    def _receive_all(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
         """Ask the server again and again until the file is complete, with pauses that grow."""
         pauses = Backoff(self.first_pause_s, LONGEST_PAUSE_S)
         n_fruitless = 0
@@ -194,7 +194,7 @@ class Downloader:
         kept = f"; {part.size():,} bytes are kept: the same command goes on with them" if part.size() else ""
         raise FetchError(f"{failure}{kept}") from None
 
-    def _receive(self, file: RemoteFile, part: Part, progress: Progress) -> None:
+    def _receive(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
         """Make one request, and add what it brings to the part; return when the file is complete."""
         headers = {}
         validator = part.validator()
@@ -217,7 +217,12 @@ class Downloader:
             self._write(file, part, response, answer, progress)
 
     def _write(
-        self, file: RemoteFile, part: Part, response: requests.Response, answer: Answer, progress: Progress
+        self,
+        file: RemoteFile,
+        part: PartialFile,
+        response: requests.Response,
+        answer: Answer,
+        progress: Progress,
     ) -> None:
         """Append what the server sends to the part; raise ServerUnavailable if it ends too early."""
         n_bytes = answer.start
@@ -324,7 +329,7 @@ class Downloader:
             raise ServerUnavailable(f"cannot reach {url} ({_why(answer)})")
         raise answer
 
-    def _may_resume(self, file: RemoteFile, part: Part) -> bool:
+    def _may_resume(self, file: RemoteFile, part: PartialFile) -> bool:
         """Return whether the part can be gone on with: its version is known, or a digest will check it."""
         return bool(part.validator()) or (file.is_pinned and part.about_path.exists())
 
@@ -430,7 +435,7 @@ def _refuse_size(file: RemoteFile, total: int | None) -> None:
         )
 
 
-def _refuse_without_room(part: Part, answer: Answer) -> None:
+def _refuse_without_room(part: PartialFile, answer: Answer) -> None:
     """Raise NotWritable if the disk lacks room for the bytes that will come."""
     free = shutil.disk_usage(part.path.parent).free
     wanted = (answer.total or 0) - answer.start

@@ -30,7 +30,7 @@ class Watch(Protocol):
 
 
 @dataclass
-class Outcome:
+class FetchResult:
     """Says what came of one data set."""
 
     name: str
@@ -72,7 +72,7 @@ class Fetch:
 
     def fetch(
         self, data_sets: Sequence[DataSet], first: dt.date | None, last: dt.date | None
-    ) -> list[Outcome]:
+    ) -> list[FetchResult]:
         """Fetch the data sets one after the other, and return what came of each.
 
         `first` and `last` are the days to take of those that have a file for each day. Raises NotWritable if
@@ -87,8 +87,8 @@ class Fetch:
         ):
             return [self._fetch_one(each, each.days(first, last)) for each in data_sets]
 
-    def _fetch_one(self, data_set: DataSet, days: Sequence[dt.date]) -> Outcome:
-        outcome = Outcome(data_set.name)
+    def _fetch_one(self, data_set: DataSet, days: Sequence[dt.date]) -> FetchResult:
+        outcome = FetchResult(data_set.name)
         folder = self.cache / data_set.name
         make_folder(folder)
         if data_set.kind == FILES or self.dataset is None:
@@ -109,7 +109,7 @@ class Fetch:
             folder.rmdir()
         return outcome
 
-    def _fetch_file(self, data_set: DataSet, file: RemoteFile, folder: Path, outcome: Outcome) -> None:
+    def _fetch_file(self, data_set: DataSet, file: RemoteFile, folder: Path, outcome: FetchResult) -> None:
         """Download one file and import it; a file whose content is refused is removed from the cache."""
         got = self.downloader.download(file, folder, self.watch.arrived)
         try:

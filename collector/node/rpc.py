@@ -61,7 +61,7 @@ log = structlog.get_logger(__name__)
 Call = tuple[Any, ...]  # (method, *params)
 
 
-class Stopped(Exception):  # noqa: N818 - a decision of ours, not a mistake
+class RequestStopped(Exception):  # noqa: N818 - a decision of ours, not a mistake
     """The stop event was set while a request was open."""
 
 
@@ -99,7 +99,7 @@ class Connection:
     def post(self, body: bytes, headers: dict[str, str], *, timeout_s: float, limit_bytes: int) -> Response:
         """Send a request and return the whole answer within `timeout_s`.
 
-        Raises TimeoutError, TooLarge, Stopped, OSError or http.client.HTTPException. After each of them the
+        Raises TimeoutError, TooLarge, RequestStopped, OSError or http.client.HTTPException. After each of them the
         connection is closed.
         """
         try:
@@ -170,7 +170,7 @@ class _DeadlineSocket:
     def receive_into(self, buffer: Any) -> int:
         """Wait for bytes, put them into `buffer` and return their number (0 after the peer closed).
 
-        Raises TimeoutError at the deadline and Stopped once the stop event is set.
+        Raises TimeoutError at the deadline and RequestStopped once the stop event is set.
         """
         while True:
             self._socket.settimeout(min(self._left_s(), LONGEST_READ_S))
@@ -195,9 +195,9 @@ class _DeadlineSocket:
         self._socket.close()
 
     def _left_s(self) -> float:
-        """Return the seconds until the deadline; raise TimeoutError after it and Stopped after a stop."""
+        """Return the seconds until the deadline; raise TimeoutError after it and RequestStopped after a stop."""
         if self._stop.is_set():
-            raise Stopped
+            raise RequestStopped
         left_s = self.deadline_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -407,7 +407,7 @@ class RpcClient:
             return connection.post(
                 json.dumps(body).encode(), headers, timeout_s=self.timeout_s, limit_bytes=limit
             )
-        except Stopped:
+        except RequestStopped:
             raise NodeUnavailable(f"a request to {self.url} was ended by a stop") from None
         except TooLarge:
             raise NodeError(

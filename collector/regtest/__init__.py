@@ -3,27 +3,27 @@
 bitcoind = find_bitcoind()
 scenario = load_scenario("demo")
 with RegtestNode(bitcoind) as node:
-    prepared = prepare(scenario, node)
+    prepared = prepare_scenario(scenario, node)
     truth = run_scenario(scenario, node, out, prepared=prepared)
 """
 
 from collector.regtest.bitcoind import Bitcoind, find_bitcoind
 from collector.regtest.node import RegtestNode
-from collector.regtest.preparation import Prepared, make_wallet, prepare
+from collector.regtest.preparation import PreparedScenario, make_wallet, prepare_scenario
 from collector.regtest.run import run_scenario
 from collector.regtest.scenario import Scenario, load_scenario, scenario_names
 from collector.regtest.truth import Truth
 
 __all__ = [
     "Bitcoind",
-    "Prepared",
+    "PreparedScenario",
     "RegtestNode",
     "Scenario",
     "Truth",
     "find_bitcoind",
     "load_scenario",
     "make_wallet",
-    "prepare",
+    "prepare_scenario",
     "run_scenario",
     "scenario_names",
 ]

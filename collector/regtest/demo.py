@@ -17,7 +17,7 @@ from typing import Final, Self
 import structlog
 
 from collector.errors import RegtestError
-from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare, run_scenario
+from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare_scenario, run_scenario
 from collector.regtest.pools import Followers
 from collector.regtest.third_parties import THIRD_PARTIES
 
@@ -61,7 +61,7 @@ def run_demo(
     _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
     with RegtestNode(bitcoind, listen=True) as node, RegtestNode(bitcoind) as second:
         second.connect(node)
-        prepared = prepare(scenario, node)
+        prepared = prepare_scenario(scenario, node)
         Followers([second]).wait_for(node.client().call("getbestblockhash"))
         with _Collector({FIRST: node, SECOND: second}, out) as collector:
             truth = run_scenario(scenario, node, out, progress, prepared=prepared, peers=[second])

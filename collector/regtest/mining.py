@@ -16,7 +16,7 @@ from collector.regtest.selection import Candidate
 from collector.regtest.transaction import (
     FINAL,
     NULL_HASH,
-    Transaction,
+    RegtestTransaction,
     TxInput,
     TxOutput,
     compact_size,
@@ -37,7 +37,7 @@ NO_VOUT: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class MiningTemplate:
     """Holds what the next block on the node's tip must contain; hashes are in internal byte order."""
 
     height: int
@@ -51,20 +51,20 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class MinedBlock:
     """Holds a solved block; `hash` is written as RPC writes it."""
 
     hash: str
     height: int
     raw: bytes
     weight_wu: int
-    coinbase: Transaction
+    coinbase: RegtestTransaction
 
 
-def take_template(rpc: RpcClient) -> Template:
+def take_template(rpc: RpcClient) -> MiningTemplate:
     """Return the node's template of the next block (getblocktemplate)."""
     answer: dict[str, Any] = rpc.call("getblocktemplate", {"rules": ["segwit"]})
-    return Template(
+    return MiningTemplate(
         height=answer["height"],
         prev_hash=bytes.fromhex(answer["previousblockhash"])[::-1],
         version=answer["version"],
@@ -77,19 +77,19 @@ def take_template(rpc: RpcClient) -> Template:
 
 
 def build_block(
-    template: Template,
+    template: MiningTemplate,
     candidates: Sequence[Candidate],
     *,
     tag: bytes,
     payout_script: bytes,
     extranonce: int,
     time: int | None = None,
-) -> Block:
+) -> MinedBlock:
     """Build and solve a block of `candidates` in this order; `time` replaces the template's header time."""
     transactions = [each.raw for each in candidates]
     wtxids = [NULL_HASH, *(sha256d(raw) for raw in transactions)]
     commitment = sha256d(_merkle_root(wtxids) + NULL_HASH)
-    coinbase = Transaction(
+    coinbase = RegtestTransaction(
         (
             TxInput(
                 NULL_HASH,
@@ -117,7 +117,7 @@ def build_block(
     )
     header = solve(start, template.target)
     around_wu = 4 * (len(header) + len(compact_size(1 + len(candidates))))
-    return Block(
+    return MinedBlock(
         hash=sha256d(header)[::-1].hex(),
         height=template.height,
         raw=serialise_block(header, [coinbase.raw, *transactions]),
@@ -146,7 +146,7 @@ def solve(start: bytes, target: int) -> bytes:
     raise RegtestError("no nonce meets the target; is the node on regtest?")
 
 
-def submit(rpc: RpcClient, block: Block) -> None:
+def submit(rpc: RpcClient, block: MinedBlock) -> None:
     """Submit the block; raise RegtestError with the reason if the node refuses it."""
     verdict = rpc.call("submitblock", block.raw.hex())
     if verdict is not None:

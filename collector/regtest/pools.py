@@ -6,7 +6,7 @@ from typing import Final
 
 from collector.errors import RegtestError
 from collector.node.rpc import RpcClient
-from collector.regtest.mining import RESERVED_WEIGHT_WU, Block, build_block, submit, take_template
+from collector.regtest.mining import RESERVED_WEIGHT_WU, MinedBlock, build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
 from collector.regtest.selection import ORDERS, Candidate, MempoolView, fill
@@ -154,7 +154,7 @@ def _mine_branch(
 
 def _assemble(
     scenario: Scenario, rpc: RpcClient, view: MempoolView, pool: Pool, *, is_empty: bool, extranonce: int
-) -> tuple[list[Candidate], Block]:
+) -> tuple[list[Candidate], MinedBlock]:
     """Fill and solve a block of `pool` on the node's tip; call it inside `SentTransactions.paused`."""
     template = take_template(rpc)
     limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU

@@ -16,7 +16,7 @@ from collector.regtest.scenario import PlannedBlock, Scenario, plan_blocks
 from collector.regtest.scripts import COIN_KINDS
 from collector.regtest.selection import Candidate
 from collector.regtest.traffic import PlannedTx, draw_stories, plan_traffic
-from collector.regtest.transaction import Transaction
+from collector.regtest.transaction import RegtestTransaction
 from collector.regtest.wallet import Coin, Wallet, fan_out
 
 COINBASE_MATURITY: Final = 100
@@ -32,14 +32,14 @@ MIN_NODE_VERSION: Final = 280_000  # the first whose policy lets pay-to-anchor o
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedScenario:
     """Holds the planned blocks and transactions of a scenario whose coins are confirmed."""
 
     blocks: Sequence[PlannedBlock]
     transactions: Sequence[PlannedTx]
 
 
-def prepare(scenario: Scenario, node: RegtestNode) -> Prepared:
+def prepare_scenario(scenario: Scenario, node: RegtestNode) -> PreparedScenario:
     """Mine and split the coins that a scenario needs on `node`, and make all its transactions.
 
     This takes seconds. Afterwards the mempool is empty and the time of the tip's header is a minute ago.
@@ -47,7 +47,7 @@ def prepare(scenario: Scenario, node: RegtestNode) -> Prepared:
     blocks = plan_blocks(scenario)
     stories = draw_stories(scenario, sum(block.interval_s for block in blocks) + TAIL_S)
     wallet = make_wallet(node, sum(story.n_coins for story in stories), seed=scenario.seed)
-    return Prepared(blocks=blocks, transactions=plan_traffic(scenario, stories, wallet))
+    return PreparedScenario(blocks=blocks, transactions=plan_traffic(scenario, stories, wallet))
 
 
 def make_wallet(node: RegtestNode, n_coins: int, *, seed: int) -> Wallet:
@@ -81,7 +81,7 @@ def _require_version(rpc: RpcClient, node: RegtestNode) -> None:
         )
 
 
-def _mine_coin(rpc: RpcClient, transactions: Sequence[Transaction], header_time: int) -> Coin:
+def _mine_coin(rpc: RpcClient, transactions: Sequence[RegtestTransaction], header_time: int) -> Coin:
     """Mine a block with `transactions` whose coinbase anyone can spend, and return that coin."""
     template = take_template(rpc)
     candidates = [

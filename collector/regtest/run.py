@@ -19,7 +19,7 @@ from collector.regtest.pools import (
     lose_branch,
     reconsider_branch,
 )
-from collector.regtest.preparation import Prepared, prepare
+from collector.regtest.preparation import PreparedScenario, prepare_scenario
 from collector.regtest.scenario import PlannedBlock, Scenario
 from collector.regtest.sent import SentTransactions
 from collector.regtest.third_parties import publish
@@ -42,7 +42,7 @@ def run_scenario(
     out: Path,
     progress: Progress | None = None,
     *,
-    prepared: Prepared | None = None,
+    prepared: PreparedScenario | None = None,
     peers: Sequence[RegtestNode] = (),
 ) -> Truth:
     """Play the scenario; write `truth.json`, the pools' rules and the third parties' files into `out`.
@@ -51,7 +51,7 @@ def run_scenario(
     without it, `prepare` is called here. `peers` are nodes connected to this one, which leave a losing branch
     too. Raises RegtestError when the node refuses anything that was planned.
     """
-    prepared = prepared or prepare(scenario, node)
+    prepared = prepared or prepare_scenario(scenario, node)
     out.mkdir(parents=True, exist_ok=True)
     write_rules(scenario, out / RULES_FOLDER)
     sent = SentTransactions()

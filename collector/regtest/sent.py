@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from collector.errors import RegtestError, RpcError
 from collector.node.rpc import RpcClient
-from collector.regtest.mining import Block, submit
+from collector.regtest.mining import MinedBlock, submit
 from collector.regtest.selection import Candidate, MempoolView
 from collector.regtest.traffic import PlannedTx
 
@@ -88,7 +88,7 @@ class SentTransactions:
             sent = self.by_txid[txid]
             sent.candidate = replace(sent.candidate, arrival=next(self._arrivals))
 
-    def mine(self, rpc: RpcClient, block: Block, txids: Iterable[str]) -> tuple[int, int]:
+    def mine(self, rpc: RpcClient, block: MinedBlock, txids: Iterable[str]) -> tuple[int, int]:
         """Submit a block and record `txids` as mined; call it inside `paused`.
 
         Returns when it was handed to the node and when the node had accepted it, in nanoseconds since 1970.

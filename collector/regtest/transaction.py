@@ -49,7 +49,7 @@ class TxOutput:
 
 
 @dataclass(frozen=True)
-class Transaction:
+class RegtestTransaction:
     """Holds one transaction; its serialisations and hashes are computed once."""
 
     inputs: tuple[TxInput, ...]

@@ -7,7 +7,7 @@ from typing import Final
 
 from collector.errors import RegtestError
 from collector.regtest.scripts import COIN_KINDS, CoinKind
-from collector.regtest.transaction import FINAL, REPLACEABLE, Transaction, TxInput, TxOutput
+from collector.regtest.transaction import FINAL, REPLACEABLE, RegtestTransaction, TxInput, TxOutput
 
 DUST_SAT: Final = 1_000  # above every output type's dust limit at 3 sat/vB
 
@@ -30,7 +30,7 @@ class Coin:
 class Payment:
     """Holds a transaction, the coins it spends, its fee, and its change, which is its first output."""
 
-    transaction: Transaction
+    transaction: RegtestTransaction
     spent: tuple[Coin, ...]
     change: Coin
     fee_sat: int
@@ -73,7 +73,7 @@ def pay(
     inputs = tuple(coin.spend(REPLACEABLE if replaceable else FINAL) for coin in coins)
     available_sat = sum(coin.value_sat for coin in coins) - sum(output.value_sat for output in outputs)
     # Every value takes 8 bytes, so the size is fixed before the fee is computed.
-    vsize_vb = Transaction(inputs, (TxOutput(0, kind.script), *outputs)).vsize_vb
+    vsize_vb = RegtestTransaction(inputs, (TxOutput(0, kind.script), *outputs)).vsize_vb
     fee_sat = int(-(-feerate_sat_vb * vsize_vb // 1))
     change_sat = available_sat - fee_sat
     if change_sat < DUST_SAT:
@@ -81,21 +81,21 @@ def pay(
             f"coins of {sum(coin.value_sat for coin in coins)} sat leave {change_sat} sat of change after "
             f"{len(outputs)} outputs and a fee of {fee_sat} sat; use a larger coin"
         )
-    transaction = Transaction(inputs, (TxOutput(change_sat, kind.script), *outputs))
+    transaction = RegtestTransaction(inputs, (TxOutput(change_sat, kind.script), *outputs))
     change = Coin(txid=transaction.txid, vout=0, value_sat=change_sat, kind=kind)
     return Payment(transaction=transaction, spent=tuple(coins), change=change, fee_sat=fee_sat)
 
 
 def fan_out(
     coin: Coin, kinds: Sequence[str], *, value_sat: int, fee_sat: int
-) -> tuple[Transaction, list[Coin]]:
+) -> tuple[RegtestTransaction, list[Coin]]:
     """Split `coin` into one output of `value_sat` for each of `kinds`, and change."""
     change_sat = coin.value_sat - fee_sat - value_sat * len(kinds)
     if change_sat < DUST_SAT:
         raise RegtestError(f"{coin.value_sat} sat do not split into {len(kinds)} outputs of {value_sat} sat")
     outputs = [TxOutput(value_sat, COIN_KINDS[name].script) for name in kinds]
     outputs.append(TxOutput(change_sat, COIN_KINDS["p2wsh"].script))
-    transaction = Transaction((coin.spend(FINAL),), tuple(outputs))
+    transaction = RegtestTransaction((coin.spend(FINAL),), tuple(outputs))
     coins = [
         Coin(txid=transaction.txid, vout=vout, value_sat=value_sat, kind=COIN_KINDS[name])
         for vout, name in enumerate(kinds)

@@ -36,7 +36,7 @@ LOOK_S: Final = 0.5  # between two questions whether a node has read its mempool
 log = structlog.get_logger(__name__)
 
 
-class Prepared(NamedTuple):
+class PreparedNode(NamedTuple):
     """Holds a checked node, the name of its next session, and a source connected to its topics."""
 
     name: str
@@ -46,13 +46,13 @@ class Prepared(NamedTuple):
     inbox: "queue.SimpleQueue[Any]"
 
 
-def prepare(
+def prepare_node(
     node: NodeSettings,
     settings: Settings,
     *,
     patience_s: float = 0.0,
     stop: threading.Event | None = None,
-) -> Prepared:
+) -> PreparedNode:
     """Check a node and subscribe to its topics; from then on we miss nothing that it publishes.
 
     While the node does not answer, it is tried again for `patience_s` seconds. Raises WrongChain,
@@ -75,7 +75,7 @@ def prepare(
     except BaseException:
         source.stop()
         raise
-    return Prepared(node.name, session, client_for(node, settings.chain), source, inbox)
+    return PreparedNode(node.name, session, client_for(node, settings.chain), source, inbox)
 
 
 def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: threading.Event) -> None:
@@ -117,7 +117,7 @@ class NodeWatch:
         self._thread: threading.Thread | None = None
         self._journal, self._unfinished = self._open_journal()
 
-    def start(self, prepared: Prepared | None, stored: StoredBlocks) -> None:
+    def start(self, prepared: PreparedNode | None, stored: StoredBlocks) -> None:
         """Start the thread that follows the node.
 
         `prepared` is the checked and subscribed node; with None the thread first waits for the node to
@@ -149,7 +149,7 @@ class NodeWatch:
             journal.close()
             raise
 
-    def _run(self, prepared: Prepared | None) -> None:
+    def _run(self, prepared: PreparedNode | None) -> None:
         """Follow the node until the service stops; after a failure try again, with pauses that get longer."""
         pauses = Backoff(RETRY_WAIT_S, LONGEST_WAIT_S)
         while not self._stop.is_set():
@@ -172,7 +172,7 @@ class NodeWatch:
         if len(self._settings.node) == 1:
             self._stop.set()
 
-    def _follow(self, prepared: Prepared | None) -> None:
+    def _follow(self, prepared: PreparedNode | None) -> None:
         """Complete the rows of earlier runs, then run one session after another until the service stops.
 
         Returns early when the recovery of earlier runs was interrupted by the stop.
@@ -200,7 +200,7 @@ class NodeWatch:
         stored = {block_hash for rows in hashes for block_hash in rows["block_hash"].to_pylist()}
         self._stored.cancel_reservations(self._node.name, stored)
 
-    def _run_session(self, prepared: Prepared) -> Outcome:
+    def _run_session(self, prepared: PreparedNode) -> Outcome:
         """Run one session until the service stops or the node restarts, and return how it ended.
 
         Returns NODE_AWAY when the node does not answer at the start of the session.
@@ -218,7 +218,7 @@ class NodeWatch:
             prepared.client.close()  # this thread's connection; the request threads have their own
         return self._new_session(prepared, prepared.session).run(facts, prepared.source, self._stop)
 
-    def _new_session(self, prepared: Prepared, name: str) -> Session:
+    def _new_session(self, prepared: PreparedNode, name: str) -> Session:
         return Session(
             (self._node.name, name),
             prepared.client,
@@ -230,13 +230,13 @@ class NodeWatch:
             metrics=self._metrics,
         )
 
-    def _await_node(self) -> Prepared | None:
+    def _await_node(self) -> PreparedNode | None:
         """Try the node until it answers, and return it prepared; return None if the service stops first."""
         reason = ""
         while not self._stop.is_set():
             self._metrics.away(self._node.name, reason)
             try:
-                return prepare(self._node, self._settings, stop=self._stop)
+                return prepare_node(self._node, self._settings, stop=self._stop)
             except (NodeUnavailable, NodeRefused) as error:
                 if str(error) != reason:
                     log.warning("node.away", node=self._node.name, reason=str(error))
@@ -244,7 +244,7 @@ class NodeWatch:
                 self._stop.wait(RETRY_WAIT_S)
         return None
 
-    def _recover(self, prepared: Prepared) -> Outcome:
+    def _recover(self, prepared: PreparedNode) -> Outcome:
         """Make the rows and coverage of killed sessions, from the messages in the journal and the ring.
 
         Returns LEFT when the service is stopped before every such session is complete, else COMPLETE.

@@ -23,7 +23,7 @@ from collector.monitor.metrics import Metrics
 from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.receive.records import Message, Notice
 from collector.service.pipeline import Pipeline
-from collector.service.watchdog import Finding, OurState, WatchdogTimer
+from collector.service.watchdog import OurState, TopicProblem, WatchdogTimer
 
 MALFORMED_STATE: Final = "malformed/"  # + session: receive time (ns) of the newest one that has its row
 log = structlog.get_logger(__name__)
@@ -183,7 +183,7 @@ class Observation:
         for topic in ("sequence", "mempool"):
             self._ledger.extend_until(topic, until_us)
 
-    def act_on(self, finding: Finding) -> None:
+    def act_on(self, finding: TopicProblem) -> None:
         """End the interval of the topic that the watchdog found broken, and repair what can be repaired.
 
         A silent topic gets a new connection, unless the node has given up its notifier; the pipeline is given

@@ -25,7 +25,7 @@ from collector.service.memory import (
     limit_freed_memory,
     load_compiled_loops,
 )
-from collector.service.node_watch import NodeWatch, Prepared, prepare
+from collector.service.node_watch import NodeWatch, PreparedNode, prepare_node
 
 log = structlog.get_logger(__name__)
 
@@ -75,16 +75,16 @@ def run(settings: Settings, stop: threading.Event) -> int:
     return _exit_status(watches)
 
 
-def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> list[Prepared | None]:
+def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> list[PreparedNode | None]:
     """Check and subscribe to every node; the result has None for each node that does not answer yet.
 
     Raises the first node's error when no node answers. `at_end` is given the calls that stop receiving.
     """
-    prepared: list[Prepared | None] = []
+    prepared: list[PreparedNode | None] = []
     missing: list[CollectorError] = []
     for node in settings.node:
         try:
-            ready = prepare(node, settings, patience_s=settings.startup_patience_s, stop=stop)
+            ready = prepare_node(node, settings, patience_s=settings.startup_patience_s, stop=stop)
         except (NodeUnavailable, NodeRefused) as error:
             missing.append(error)
             prepared.append(None)

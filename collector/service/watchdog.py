@@ -50,7 +50,7 @@ class OurState(NamedTuple):
     n_mempool: int | None  # None while our copy of the mempool is not in step
 
 
-class Finding(NamedTuple):
+class TopicProblem(NamedTuple):
     """Describes what is wrong with one topic."""
 
     topic: str
@@ -97,14 +97,16 @@ class Watchdog:
         self._past.clear()
         self.proven_us = 0
 
-    def compare(self, look: Look, asked: MessageCounts, now: MessageCounts, ours: OurState) -> list[Finding]:
+    def compare(
+        self, look: Look, asked: MessageCounts, now: MessageCounts, ours: OurState
+    ) -> list[TopicProblem]:
         """Compare a new look with the two before it; return what is wrong, at most one finding per topic.
 
         `asked` and `now` are the message counts when the look was asked for and when it was answered; `ours`
         is our own tip and mempool size when it was answered.
         """
         gone = sorted(self._topics - look.topics)
-        findings = [Finding(topic, "silent", GONE, is_gone=True) for topic in gone]
+        findings = [TopicProblem(topic, "silent", GONE, is_gone=True) for topic in gone]
         self.proven_us = 0
         if len(self._past) > 1:
             older, newer = self._past
@@ -115,7 +117,7 @@ class Watchdog:
 
     def _silent_topics(
         self, older: _PastLook, newer: _PastLook, newest: Look, now: MessageCounts
-    ) -> list[Finding]:
+    ) -> list[TopicProblem]:
         """Return a finding for each topic without a message although the node changed between two looks."""
         before, after = older.look, newer.look
         changed = before.mempool != after.mempool or before.tip_hash != after.tip_hash
@@ -128,12 +130,16 @@ class Watchdog:
         }
         wait_s = (newest.asked_us - after.asked_us) / 1e6
         return [
-            Finding(topic, "silent", f"no message came, though the node changed more than {wait_s:.0f} s ago")
+            TopicProblem(
+                topic, "silent", f"no message came, though the node changed more than {wait_s:.0f} s ago"
+            )
             for topic, is_expected in expected.items()
             if is_expected and now.by_topic.get(topic, 0) == older.counts.by_topic.get(topic, 0)
         ]
 
-    def _lost_tail(self, newer: _PastLook, look: Look, now: MessageCounts, ours: OurState) -> list[Finding]:
+    def _lost_tail(
+        self, newer: _PastLook, look: Look, now: MessageCounts, ours: OurState
+    ) -> list[TopicProblem]:
         """Compare our tip and mempool size with the node's, if neither side has changed since the last look.
 
         A difference is a finding; if there is none, `proven_us` becomes the time of the look.
@@ -143,10 +149,12 @@ class Watchdog:
         if not is_quiet or not is_same or ours.n_mempool is None:
             return []
         if ours.tip_hash is not None and ours.tip_hash != look.tip_hash:
-            return [Finding("sequence", "gap", "the node's tip is not ours, and no message announced it")]
+            return [
+                TopicProblem("sequence", "gap", "the node's tip is not ours, and no message announced it")
+            ]
         if ours.n_mempool != look.mempool[0]:
             detail = f"the node's mempool holds {look.mempool[0]} transactions, our copy {ours.n_mempool}"
-            return [Finding("sequence", "gap", detail)]
+            return [TopicProblem("sequence", "gap", detail)]
         self.proven_us = look.asked_wall_us
         return []
 
@@ -157,7 +165,7 @@ class Observer(Protocol):
     def our_state(self) -> OurState:
         """Return our tip and the size of our copy of the mempool."""
 
-    def act_on(self, finding: Finding) -> None:
+    def act_on(self, finding: TopicProblem) -> None:
         """End the coverage of the finding's topic and do what brings its messages back."""
 
     def prove(self, until_us: int) -> None:
@@ -232,7 +240,7 @@ class WatchdogTimer:
         self._is_looking = False
         log.warning("watchdog.refused", node=self._node, reason=str(error))
 
-    def _act_when_due(self, finding: Finding) -> None:
+    def _act_when_due(self, finding: TopicProblem) -> None:
         """Act on a topic's first finding at once, and on repeated ones after pauses that double."""
         now_s, topic = time.monotonic(), finding.topic
         if topic in self._pauses and now_s < self._act_due_s[topic]:

@@ -17,10 +17,10 @@ from rich.progress import Progress
 
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.mining import Block, Template, build_block, submit, take_template
+from collector.regtest.mining import MinedBlock, MiningTemplate, build_block, submit, take_template
 from collector.regtest.scripts import p2wsh, payment_script
 from collector.regtest.selection import Candidate
-from collector.regtest.transaction import Transaction, TxInput, TxOutput
+from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 
 SCRIPT = b"\x6d\x51"  # OP_2DROP OP_TRUE
 COIN_SCRIPT = p2wsh(SCRIPT)
@@ -49,7 +49,7 @@ FULL_SIZE = ChainSize()
 OPTIONS = ("-txindex=1", "-blockmaxweight=4000000", "-dbcache=300", "-rpcworkqueue=256", "-rpcthreads=8")
 
 Coin = tuple[bytes, int, int]  # txid, output, value
-Sent = tuple[Transaction, int]  # with its fee
+Sent = tuple[RegtestTransaction, int]  # with its fee
 
 
 class Maker:
@@ -63,7 +63,7 @@ class Maker:
     def __len__(self) -> int:
         return len(self._coins)
 
-    def add(self, transaction: Transaction) -> None:
+    def add(self, transaction: RegtestTransaction) -> None:
         """Add a transaction's outputs to the queue of coins."""
         self._coins.extend(
             (transaction.txid, i, output.value_sat)
@@ -71,7 +71,7 @@ class Maker:
             if output.script == COIN_SCRIPT
         )
 
-    def split(self, coinbase: Transaction, n_coins: int) -> tuple[Transaction, int]:
+    def split(self, coinbase: RegtestTransaction, n_coins: int) -> tuple[RegtestTransaction, int]:
         """Split a coinbase into many coins."""
         value_sat = coinbase.outputs[0].value_sat // (n_coins + 1)
         return self._spend(
@@ -79,7 +79,7 @@ class Maker:
             [TxOutput(value_sat, COIN_SCRIPT)] * n_coins,
         )
 
-    def block(self, n_tx: int) -> Iterator[tuple[Transaction, int]]:
+    def block(self, n_tx: int) -> Iterator[tuple[RegtestTransaction, int]]:
         """Make the transactions of one block, with their fees."""
         for _ in range(n_tx):
             n_inputs = self._draw.choices((1, 2, 3, 6, 25), (48, 24, 13, 9, 6))[0]
@@ -103,7 +103,7 @@ class Maker:
         self._coins.extend(self._fresh)
         self._fresh.clear()
 
-    def _spend(self, coins: list[Coin], outputs: list[TxOutput]) -> tuple[Transaction, int]:
+    def _spend(self, coins: list[Coin], outputs: list[TxOutput]) -> tuple[RegtestTransaction, int]:
         inputs = [
             TxInput(
                 txid, i, b"", (self._draw.randbytes(SIGNATURE_BYTES), self._draw.randbytes(KEY_BYTES), SCRIPT)
@@ -111,7 +111,7 @@ class Maker:
             for txid, i, _ in coins
         ]
         fee_sat = sum(value_sat for _, _, value_sat in coins) - sum(output.value_sat for output in outputs)
-        return Transaction(tuple(inputs), tuple(outputs)), fee_sat
+        return RegtestTransaction(tuple(inputs), tuple(outputs)), fee_sat
 
     def _payment(self) -> bytes:
         return payment_script(self._draw.choice(KINDS), self._draw.randbytes(8))
@@ -140,7 +140,7 @@ def _mine(rpc: RpcClient, maker: Maker, n_tx: int, size: ChainSize) -> None:
             _submit(rpc, list(maker.block(size.tx_per_block)))
 
 
-def build_bench_block(template: Template, body: list[Sent], extranonce: int = 0) -> Block:
+def build_bench_block(template: MiningTemplate, body: list[Sent], extranonce: int = 0) -> MinedBlock:
     """Build and solve a block of these transactions on a template."""
     entries = [
         Candidate(
@@ -158,7 +158,7 @@ def build_bench_block(template: Template, body: list[Sent], extranonce: int = 0)
     return build_block(template, entries, tag=b"/bench/", payout_script=COIN_SCRIPT, extranonce=extranonce)
 
 
-def _submit(rpc: RpcClient, body: list[Sent]) -> Transaction:
+def _submit(rpc: RpcClient, body: list[Sent]) -> RegtestTransaction:
     block = build_bench_block(take_template(rpc), body)
     submit(rpc, block)
     return block.coinbase

@@ -22,8 +22,8 @@ import zmq
 from bench_chain import COIN_SCRIPT, TX_PER_BLOCK, Maker, Sent, build_bench_block
 
 from collector.dataset.schema import ZMQ_TOPICS
-from collector.regtest.mining import Block, Template
-from collector.regtest.transaction import Transaction, TxInput, TxOutput
+from collector.regtest.mining import MinedBlock, MiningTemplate
+from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 
 COIN_SAT = 5_000_000
 COINS = 60_000  # more than the maker wants to keep
@@ -45,7 +45,7 @@ class Traffic(NamedTuple):
 def make_traffic(n_tx: int, *, tx_per_block: int = TX_PER_BLOCK, n_unmined: int = 0) -> Traffic:
     """Make n_tx transactions that are mined, and some more that stay in the mempool."""
     maker = Maker(5)
-    grown = Transaction((TxInput(bytes(32), 0),), (TxOutput(COIN_SAT, COIN_SCRIPT),) * COINS)
+    grown = RegtestTransaction((TxInput(bytes(32), 0),), (TxOutput(COIN_SAT, COIN_SCRIPT),) * COINS)
     maker.add(grown)
     tip = FIRST_TIP
     frames: list[tuple[str, bytes]] = []
@@ -74,20 +74,20 @@ def make_traffic(n_tx: int, *, tx_per_block: int = TX_PER_BLOCK, n_unmined: int 
     return Traffic(frames, answers, sum(sizes) + n_unmined)
 
 
-def _entering(transaction: Transaction, number: int) -> Iterator[tuple[str, bytes]]:
+def _entering(transaction: RegtestTransaction, number: int) -> Iterator[tuple[str, bytes]]:
     yield "sequence", transaction.txid[::-1] + b"A" + number.to_bytes(8, "little")
     yield "rawtx", transaction.raw
 
 
-def _connecting(block: Block, sent: list[Sent]) -> Iterator[tuple[str, bytes]]:
+def _connecting(block: MinedBlock, sent: list[Sent]) -> Iterator[tuple[str, bytes]]:
     yield "rawblock", block.raw
     for transaction in (block.coinbase, *(each for each, _ in sent)):
         yield "rawtx", transaction.raw
     yield "sequence", bytes.fromhex(block.hash) + b"C"
 
 
-def _mined(sent: list[Sent], height: int, tip: bytes) -> Block:
-    template = Template(
+def _mined(sent: list[Sent], height: int, tip: bytes) -> MinedBlock:
+    template = MiningTemplate(
         height=height,
         prev_hash=tip,
         version=0x20000000,
@@ -104,7 +104,7 @@ def _coins(sat: int) -> str:
     return f"{Decimal(sat).scaleb(-8):.8f}"
 
 
-def _entry(transaction: Transaction, fee_sat: int) -> str:
+def _entry(transaction: RegtestTransaction, fee_sat: int) -> str:
     """Return an answer to getmempoolentry in the form of Bitcoin Core."""
     vsize, fee = transaction.vsize_vb, _coins(fee_sat)
     return (
@@ -116,7 +116,7 @@ def _entry(transaction: Transaction, fee_sat: int) -> str:
     )
 
 
-def _verbose(block: Block, sent: list[Sent], known: dict[bytes, list[int]]) -> str:
+def _verbose(block: MinedBlock, sent: list[Sent], known: dict[bytes, list[int]]) -> str:
     """Return an answer to getblock with verbosity 3, with the fields that the collector reads."""
     transactions = [f'{{"txid":"{block.coinbase.txid_hex}","vin":[{{}}],"vout":[]}}']
     for transaction, _ in sent:

@@ -15,7 +15,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, hash_bytes
 from collector.monitor.metrics import Metrics
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.service.node_watch import NodeWatch, prepare
+from collector.service.node_watch import NodeWatch, prepare_node
 from collector.status.gather import gather
 from tests.functional.replay import read, wait_published
 from tests.functional.running import DEADLINE_S, collecting, settings_for, wait_complete, wait_for_log
@@ -72,7 +72,7 @@ def test_a_node_that_stops_before_its_session_is_awaited(tmp_path: Path) -> None
         node.client().call("generatetodescriptor", 1, "raw(51)")
         settings = settings_for(tmp_path / "dataset", alone=node)
         dataset = Dataset.open(settings.dataset, "regtest", create=True)
-        prepared = prepare(settings.node[0], settings)
+        prepared = prepare_node(settings.node[0], settings)
         node.stop()
         watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
         with structlog.testing.capture_logs() as logs:

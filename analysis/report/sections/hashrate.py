@@ -220,7 +220,7 @@ def _rates(low: float | None, high: float | None) -> str:
     return NOTHING if low is None else f"{_rate(low)} to {_rate(high)}"
 
 
-def _observed() -> tuple[MartColumn, MartColumn]:
+def _interval_columns() -> tuple[MartColumn, MartColumn]:
     return interval_columns(
         "observed_hashes_per_s",
         "Observed",
@@ -243,7 +243,7 @@ def _network_table(marts: Marts) -> Table:
             column("block_count", "Blocks"),
             column("mean_difficulty", "Difficulty", decimal),
             column("paper_hashes_per_s", "By difficulty", _rate),
-            *_observed(),
+            *_interval_columns(),
         ],
         rows,
         mart="hashrate",
@@ -282,7 +282,7 @@ def _pool_columns() -> list[MartColumn]:
     return [
         column("block_count", "Blocks"),
         column("paper_hashes_per_s", "By difficulty", _rate),
-        *_observed(),
+        *_interval_columns(),
     ]
 
 

@@ -13,10 +13,10 @@ from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.errors import DecodeError, RpcError
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
-from collector.regtest.mining import Template, build_block, submit, take_template
+from collector.regtest.mining import MiningTemplate, build_block, submit, take_template
 from collector.regtest.scripts import COIN_KINDS
 from collector.regtest.selection import Candidate
-from collector.regtest.transaction import REPLACEABLE, Transaction, TxInput, TxOutput
+from collector.regtest.transaction import REPLACEABLE, RegtestTransaction, TxInput, TxOutput
 from tests.collector.codec.made_blocks import SCRIPTS
 from tests.collector.codec.plain_rows import plain_block_rows
 
@@ -30,17 +30,17 @@ class Miner:
 
     def __init__(self, node: RegtestNode) -> None:
         self.rpc: RpcClient = node.client()
-        self.coins: list[Transaction] = []  # coinbases in order; their output 0 is ours
+        self.coins: list[RegtestTransaction] = []  # coinbases in order; their output 0 is ours
         self._n_mined = 0
 
-    def mine(self, body: Sequence[tuple[Transaction, int]] = ()) -> str:
+    def mine(self, body: Sequence[tuple[RegtestTransaction, int]] = ()) -> str:
         """Mine a block of transactions and their fees on the tip; returns its hash."""
         block = self.build(take_template(self.rpc), body)
         submit(self.rpc, block)
         self.coins.append(block.coinbase)
         return block.hash
 
-    def build(self, template: Template, body: Sequence[tuple[Transaction, int]] = ()) -> Any:
+    def build(self, template: MiningTemplate, body: Sequence[tuple[RegtestTransaction, int]] = ()) -> Any:
         """Solve a block on a template."""
         self._n_mined += 1
         entries = [
@@ -66,9 +66,11 @@ class Miner:
         return coinbase.txid, coinbase.outputs[0].value_sat
 
 
-def spend(txid: bytes, vout: int, outputs: Sequence[TxOutput], sequence: int = REPLACEABLE) -> Transaction:
+def spend(
+    txid: bytes, vout: int, outputs: Sequence[TxOutput], sequence: int = REPLACEABLE
+) -> RegtestTransaction:
     """Spend one of our coins."""
-    return Transaction((TxInput(txid, vout, b"", COIN.witness, sequence),), tuple(outputs))
+    return RegtestTransaction((TxInput(txid, vout, b"", COIN.witness, sequence),), tuple(outputs))
 
 
 def make_chain(node: RegtestNode) -> None:
@@ -85,7 +87,7 @@ def make_chain(node: RegtestNode) -> None:
         miner.mine()
 
 
-def every_type(miner: Miner) -> list[tuple[Transaction, int]]:
+def every_type(miner: Miner) -> list[tuple[RegtestTransaction, int]]:
     """Make one transaction that pays to a script of every type."""
     txid, value_sat = miner.take()
     share_sat = value_sat // (len(SCRIPTS) + 1)
@@ -95,18 +97,18 @@ def every_type(miner: Miner) -> list[tuple[Transaction, int]]:
     return [(transaction, 12_345)]
 
 
-def spends_every_type(miner: Miner) -> list[tuple[Transaction, int]]:
+def spends_every_type(miner: Miner) -> list[tuple[RegtestTransaction, int]]:
     """Split a coin over every kind of coin, and spend all of them at once."""
     txid, value_sat = miner.take()
     kinds = list(COIN_KINDS.values())
     share_sat = value_sat // len(kinds) - 1_000
     split = spend(txid, 0, [TxOutput(share_sat, kind.script) for kind in kinds])
     inputs = [TxInput(split.txid, i, kind.script_sig, kind.witness) for i, kind in enumerate(kinds)]
-    merged = Transaction(tuple(inputs), (TxOutput(share_sat, COIN.script),))
+    merged = RegtestTransaction(tuple(inputs), (TxOutput(share_sat, COIN.script),))
     return [(split, value_sat - share_sat * len(kinds)), (merged, share_sat * (len(kinds) - 1))]
 
 
-def deep_package(miner: Miner) -> list[tuple[Transaction, int]]:
+def deep_package(miner: Miner) -> list[tuple[RegtestTransaction, int]]:
     """Make 25 transactions in a chain with rising fees, and two children of one parent."""
     txid, value_sat = miner.take()
     body = []
@@ -124,7 +126,7 @@ def deep_package(miner: Miner) -> list[tuple[Transaction, int]]:
     return body
 
 
-def huge(miner: Miner) -> list[tuple[Transaction, int]]:
+def huge(miner: Miner) -> list[tuple[RegtestTransaction, int]]:
     """Fill a block with nearly 4,000,000 weight units, in few transactions of many outputs."""
     body = []
     for _ in range(8):

@@ -17,7 +17,7 @@ from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.regtest.mining import solve
 from collector.regtest.scripts import PAYMENT_KINDS, payment_script
 from collector.regtest.transaction import (
-    Transaction,
+    RegtestTransaction,
     TxInput,
     TxOutput,
     height_push,
@@ -72,7 +72,7 @@ def mutated_scripts(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def transactions(draw: st.DrawFn, txids: Sequence[bytes]) -> Transaction:
+def transactions(draw: st.DrawFn, txids: Sequence[bytes]) -> RegtestTransaction:
     """Draw a transaction that spends from the given ones, from elsewhere, or from both."""
     known = st.sampled_from(list(txids)) if txids else st.nothing()
     stacks = st.lists(st.binary(max_size=40), max_size=3).map(tuple)
@@ -84,7 +84,7 @@ def transactions(draw: st.DrawFn, txids: Sequence[bytes]) -> Transaction:
         stacks,
         st.sampled_from([0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0]),
     )
-    return Transaction(
+    return RegtestTransaction(
         tuple(draw(st.lists(inputs, min_size=1, max_size=3))),
         tuple(draw(st.lists(st.builds(TxOutput, amounts, scripts), min_size=1, max_size=3))),
         locktime=draw(st.integers(0, 0xFFFFFFFF)),
@@ -94,7 +94,7 @@ def transactions(draw: st.DrawFn, txids: Sequence[bytes]) -> Transaction:
 @st.composite
 def blocks(draw: st.DrawFn, max_transactions: int = 8) -> bytes:
     """Draw a block with valid work, merkle root and commitment; the outputs that it spends need not exist."""
-    body: dict[bytes, Transaction] = {}
+    body: dict[bytes, RegtestTransaction] = {}
     for _ in range(draw(st.integers(0, max_transactions))):
         drawn = draw(transactions(list(body)))
         body[drawn.txid] = drawn
@@ -105,7 +105,7 @@ def blocks(draw: st.DrawFn, max_transactions: int = 8) -> bytes:
 
 
 def solved_block(
-    body: Sequence[Transaction],
+    body: Sequence[RegtestTransaction],
     *,
     height: int,
     tag: bytes = b"",
@@ -114,7 +114,7 @@ def solved_block(
 ) -> bytes:
     """Put a coinbase before the transactions, commit to them and work for it."""
     commitment = sha256d(root([NO_HASH, *(sha256d(each.raw) for each in body)]) + NO_HASH)
-    coinbase = Transaction(
+    coinbase = RegtestTransaction(
         (TxInput(NO_HASH, NO_INDEX, height_push(height) + tag, (NO_HASH,)),),
         (
             TxOutput(value_sat, payment_script("p2wpkh", b"pool")),

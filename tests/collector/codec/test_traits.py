@@ -18,7 +18,7 @@ from collector.dataset.schema import OUTPUT_TYPES
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from collector.regtest.scripts import TAPROOT_CONTROL_BLOCK, CoinKind, p2wsh
 from collector.regtest.transaction import (
-    Transaction,
+    RegtestTransaction,
     TxInput,
     TxOutput,
     pay_to_script_hash,
@@ -41,11 +41,11 @@ values = st.integers(0, 700) | st.integers(0, 10**9)
 
 
 @st.composite
-def transactions(draw: st.DrawFn) -> tuple[Transaction, list[str]]:
+def transactions(draw: st.DrawFn) -> tuple[RegtestTransaction, list[str]]:
     """Draw a transaction, and the types of the outputs that it spends."""
     inputs = st.builds(TxInput, st.just(b"\x07" * 32), st.integers(0, 3), scripts, stacks | leaves)
     outputs = st.builds(TxOutput, values, made.scripts | scripts)
-    drawn = Transaction(
+    drawn = RegtestTransaction(
         tuple(draw(st.lists(inputs, min_size=1, max_size=3))),
         tuple(draw(st.lists(outputs, min_size=1, max_size=4))),
     )
@@ -66,7 +66,7 @@ def traits_of(raws: Sequence[bytes], spent: Sequence[Sequence[str]] | None = Non
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(transactions(), min_size=1, max_size=4))
-def test_traits_are_those_of_the_plain_way(drawn: list[tuple[Transaction, list[str]]]) -> None:
+def test_traits_are_those_of_the_plain_way(drawn: list[tuple[RegtestTransaction, list[str]]]) -> None:
     """Scripts made of the pieces that matter, whole and cut off, in inputs, outputs and witnesses."""
     raws = [transaction.raw for transaction, _ in drawn]
     types = [spent for _, spent in drawn]
@@ -83,7 +83,7 @@ def test_an_inscription_is_an_envelope() -> None:
     body = b"\x00\x63\x03ord\x01\x01\x0atext/plain\x00\x05hello\x68"
     leaf = KEY + b"\xac" + body
     spend = TxInput(b"\x07" * 32, 0, b"", (bytes(64), leaf, TAPROOT_CONTROL_BLOCK))
-    transaction = Transaction((spend,), (TxOutput(330, b"\x51\x20" + bytes(32)),))
+    transaction = RegtestTransaction((spend,), (TxOutput(330, b"\x51\x20" + bytes(32)),))
 
     (row,) = traits_of([transaction.raw], [["witness_v1_taproot"]])
 
@@ -106,7 +106,9 @@ def test_an_inscription_is_an_envelope() -> None:
 def test_dust_begins_below_the_nodes_threshold(script: bytes, threshold_sat: int) -> None:
     """The thresholds that wallets know by heart."""
     spend = (TxInput(b"\x07" * 32, 0),)
-    made_of = [Transaction(spend, (TxOutput(value, script),)) for value in (threshold_sat - 1, threshold_sat)]
+    made_of = [
+        RegtestTransaction(spend, (TxOutput(value, script),)) for value in (threshold_sat - 1, threshold_sat)
+    ]
 
     assert [row["n_dust_outputs"] for row in traits_of([each.raw for each in made_of])] == [1, 0]
 

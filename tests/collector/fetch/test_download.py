@@ -12,7 +12,7 @@ import pytest
 
 from collector.errors import FetchError, NotWritable
 from collector.fetch.data_sets import RemoteFile
-from collector.fetch.download import Downloader, Part
+from collector.fetch.download import Downloader, PartialFile
 
 from .conftest import Handler, Site
 
@@ -348,7 +348,7 @@ def test_a_range_that_was_not_asked_for_is_refused(site: Site, downloader: Downl
 def test_a_wrong_part_on_disk_is_replaced(site: Site, downloader: Downloader, cache: Path) -> None:
     """A digest that fails after going on is tried once more from the beginning."""
     file = site.put("/file.bin", CONTENT, sha256=SHA256)
-    part = Part(cache / "file.bin", file.url)
+    part = PartialFile(cache / "file.bin", file.url)
     part.begin("")
     part.bytes_path.write_bytes(OTHER[:HALF])
 
@@ -358,7 +358,7 @@ def test_a_wrong_part_on_disk_is_replaced(site: Site, downloader: Downloader, ca
 def test_a_part_that_is_complete_is_taken_as_it_is(site: Site, downloader: Downloader, cache: Path) -> None:
     """A kill after the last byte costs one request, which brings nothing."""
     file = site.put("/file.bin", CONTENT, sha256=SHA256)
-    part = Part(cache / "file.bin", file.url)
+    part = PartialFile(cache / "file.bin", file.url)
     part.begin("")
     part.bytes_path.write_bytes(CONTENT)
 
@@ -465,7 +465,7 @@ def test_sigkill_in_the_middle_costs_only_what_had_not_arrived(
     process = subprocess.Popen([sys.executable, "-P", "-c", SCRIPT, file.url, str(cache), "0"])
     try:
         assert sent.wait(60)
-        part = Part(cache / "file.bin", file.url)
+        part = PartialFile(cache / "file.bin", file.url)
         while part.size() < HALF:
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)

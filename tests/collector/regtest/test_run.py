@@ -13,7 +13,7 @@ import pytest
 from analysis.attribution.rules import load_rules
 from collector.dataset.schema import satoshi
 from collector.errors import CollectorError, RegtestError
-from collector.regtest import RegtestNode, Scenario, Truth, prepare, run_scenario
+from collector.regtest import RegtestNode, Scenario, Truth, prepare_scenario, run_scenario
 from collector.regtest.run import RULES_FOLDER, SENDER_THREAD, TRUTH_FILE
 from collector.regtest.third_parties import THIRD_PARTIES
 from collector.regtest.truth import NO_LABEL, BlockTruth, TxTruth, write_rules
@@ -196,7 +196,7 @@ def test_a_prepared_node_has_an_empty_mempool_and_a_chain_of_the_recent_past(
     node: RegtestNode, smoke: Scenario
 ) -> None:
     """The node is out of initial download, and its headers end a minute ago instead of in the future."""
-    prepare(smoke, node)
+    prepare_scenario(smoke, node)
     rpc = node.client()
     info = rpc.call("getblockchaininfo")
     assert not info["initialblockdownload"]
@@ -293,7 +293,7 @@ def test_a_node_that_goes_away_ends_the_scenario_with_an_error(
 def test_progress_counts_every_block(node: RegtestNode, smoke: Scenario, tmp_path: Path) -> None:
     """The callback hears of each block with the number there will be; a prepared scenario runs as well."""
     scenario = only(smoke, "tin-whistle")
-    prepared = prepare(scenario, node)
+    prepared = prepare_scenario(scenario, node)
     calls: list[tuple[int, int]] = []
     run_scenario(scenario, node, tmp_path, lambda *call: calls.append(call), prepared=prepared)
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.regtest import RegtestNode, Scenario, prepare
+from collector.regtest import RegtestNode, Scenario, prepare_scenario
 from collector.regtest.mining import RESERVED_WEIGHT_WU
 from collector.regtest.selection import (
     ORDERS,
@@ -193,7 +193,7 @@ def test_our_order_by_feerate_is_the_nodes_own(node: RegtestNode, smoke: Scenari
     rpc, sent = node.client(), SentTransactions()
     if rpc.call("getnetworkinfo")["version"] >= 310_000:
         pytest.skip("from version 31 on a node orders by clusters, not by ancestors")
-    prepared = prepare(smoke.model_copy(update={"seed": seed}), node)
+    prepared = prepare_scenario(smoke.model_copy(update={"seed": seed}), node)
     for planned in prepared.transactions:
         sent.send(rpc, planned)
     template = [each["txid"] for each in rpc.call("getblocktemplate", {"rules": ["segwit"]})["transactions"]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collector.errors import RegtestError, RpcError
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.scripts import COIN_KINDS, PAYMENT_KINDS, payment_script
-from collector.regtest.transaction import Transaction, TxInput, TxOutput, compact_size, height_push
+from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput, compact_size, height_push
 from collector.regtest.wallet import Coin, Payment, Wallet, pay
 
 TYPE_NAMES = {
@@ -132,7 +132,7 @@ def test_serialisation_is_what_another_library_reads(
     """python-bitcoinlib reads back the same fields and hashes to the same id."""
     if not outs and not any(each.witness for each in ins):
         outs = [TxOutput(0, b"")]
-    transaction = Transaction(tuple(ins), tuple(outs), locktime=locktime)
+    transaction = RegtestTransaction(tuple(ins), tuple(outs), locktime=locktime)
     read = CTransaction.deserialize(transaction.raw)
     assert read.GetTxid() == transaction.txid
     assert read.nLockTime == locktime

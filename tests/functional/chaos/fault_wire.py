@@ -8,7 +8,7 @@ import zmq
 
 from collector.regtest.mining import MAX_TAG_BYTES, build_block, submit, take_template
 from collector.regtest.scripts import COIN_KINDS
-from collector.regtest.transaction import Transaction, TxInput, TxOutput
+from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from collector.regtest.wallet import Coin
 from tests.functional.chaos.judge import Verdict
 from tests.functional.chaos.recorder import TOPICS
@@ -222,12 +222,12 @@ def _strange_transactions(world: World) -> list[bytes]:
             pass
         return taken
 
-    def spend(kind: str, outputs: list[TxOutput], **changed: object) -> Transaction:
+    def spend(kind: str, outputs: list[TxOutput], **changed: object) -> RegtestTransaction:
         spent = coin(kind)
         made = TxInput(spent.txid, spent.vout, spent.kind.script_sig, spent.kind.witness)
         if "annex" in changed:
             made = TxInput(spent.txid, spent.vout, b"", (*spent.kind.witness, bytes(changed["annex"])))  # type: ignore[arg-type] # bytes
-        return Transaction((made,), tuple(outputs), locktime=int(changed.get("locktime", 0)))  # type: ignore[call-overload] # int
+        return RegtestTransaction((made,), tuple(outputs), locktime=int(changed.get("locktime", 0)))  # type: ignore[call-overload] # int
 
     anyone = COIN_KINDS["p2wsh"].script
     scripts = [
@@ -250,7 +250,7 @@ def _strange_transactions(world: World) -> list[bytes]:
         spend("p2tr", [TxOutput(7, anyone)], annex=b"\x50" + b"\xee" * 1_000_000),
         spend("p2tr", [TxOutput(7, anyone)], annex=b"\x50"),
         spend("p2wsh", [TxOutput(0, b"")], locktime=1),
-        Transaction(tuple(coin("p2sh").spend(0) for _ in range(30)), (TxOutput(5, b"\x51"),)),
+        RegtestTransaction(tuple(coin("p2sh").spend(0) for _ in range(30)), (TxOutput(5, b"\x51"),)),
     ]
     raws = [each.raw for each in made]
     for version in (0, 1, -1, -(2**31), 2**31 - 1):
