@@ -99,8 +99,8 @@ class Connection:
     def post(self, body: bytes, headers: dict[str, str], *, timeout_s: float, limit_bytes: int) -> Response:
         """Send a request and return the whole answer within `timeout_s`.
 
-        Raises TimeoutError, TooLarge, RequestStopped, OSError or http.client.HTTPException. After each of them the
-        connection is closed.
+        Raises TimeoutError, TooLarge, RequestStopped, OSError or http.client.HTTPException. After each of
+        them the connection is closed.
         """
         try:
             return self._exchange(body, headers, time.monotonic() + timeout_s, limit_bytes)
@@ -195,7 +195,7 @@ class _DeadlineSocket:
         self._socket.close()
 
     def _left_s(self) -> float:
-        """Return the seconds until the deadline; raise TimeoutError after it and RequestStopped after a stop."""
+        """Return the seconds to the deadline; raise TimeoutError after it and RequestStopped after a stop."""
         if self._stop.is_set():
             raise RequestStopped
         left_s = self.deadline_s - time.monotonic()

@@ -2,16 +2,16 @@
 
 import pytest
 
-from collector.codec.transaction import KEEP_US, RecentTransactions, RegtestTransaction
+from collector.codec.transaction import KEEP_US, RecentTransactions, Transaction
 from collector.regtest.transaction import RegtestTransaction as Made
 from collector.regtest.transaction import TxInput, TxOutput
 
 
-def decode(recent: RecentTransactions, count: int) -> list[RegtestTransaction]:
+def decode(recent: RecentTransactions, count: int) -> list[Transaction]:
     """Decode and keep `count` different transactions."""
     made = [Made((TxInput(bytes([number] * 32), 0),), (TxOutput(1, b"\x51"),)) for number in range(count)]
     found = recent.decode_new([each.raw for each in made], 0)
-    return [each for each in found if isinstance(each, RegtestTransaction)]
+    return [each for each in found if isinstance(each, Transaction)]
 
 
 def test_a_body_that_nobody_asks_for_is_dropped_after_a_time() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collector.codec.transaction import RegtestTransaction, decode_transaction
+from collector.codec.transaction import Transaction, decode_transaction
 from collector.errors import RpcError
 from collector.journal.batches import Batch
 from collector.mempool.entries import (
@@ -26,14 +26,14 @@ SCRIPT = b"\x51"
 COIN = bytes(31) + b"\x07"
 
 
-def body(*inputs: tuple[bytes, int], value_sat: int = 900) -> RegtestTransaction:
+def body(*inputs: tuple[bytes, int], value_sat: int = 900) -> Transaction:
     """Return a transaction that spends these outputs."""
     spent = tuple(TxInput(txid, index, b"", (), FINAL) for txid, index in inputs)
     return decode_transaction(Made(spent, (TxOutput(value_sat, SCRIPT),)).raw)
 
 
 def entered(
-    pending: PendingEntries, contents: MempoolContents, transaction: RegtestTransaction, kind: str = "pushed"
+    pending: PendingEntries, contents: MempoolContents, transaction: Transaction, kind: str = "pushed"
 ) -> PendingEntry:
     """Add a transaction to the mempool contents and to the pending entries."""
     contents.enter(transaction.txid, transaction)
@@ -42,7 +42,7 @@ def entered(
     return entry
 
 
-def mempool_entry(transaction: RegtestTransaction, fee: str, depends: list[bytes]) -> dict[str, Any]:
+def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> dict[str, Any]:
     """Return an answer to getmempoolentry."""
     return {
         "wtxid": transaction.wtxid[::-1].hex(),
