@@ -14,9 +14,9 @@ from collector.cli import main
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from gpuhash.reference import sha256d
-from tests.collector.codec.made_blocks import Transaction, TxInput, TxOutput, solved_block
+from tests.collector.codec.made_blocks import RegtestTransaction, TxInput, TxOutput, solved_block
 
-SPEND = Transaction((TxInput(bytes(range(32)), 0),), (TxOutput(500, b"\x51"),))
+SPEND = RegtestTransaction((TxInput(bytes(range(32)), 0),), (TxOutput(500, b"\x51"),))
 BLOCK = solved_block([SPEND], height=0)
 HASH = sha256d(BLOCK[:80])[::-1].hex()
 VERBOSE = {"tx": [{}, {"vin": [{"prevout": {"value": 0.00000700}}], "vout": [{"value": 0.00000500}]}]}
