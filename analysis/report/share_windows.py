@@ -239,7 +239,7 @@ def _ratio_row(marts: Marts, row: Row) -> RatioRow:
 
 
 def _is_sure(row: Row) -> bool:
-    """Tell whether the test, corrected for the number of pools, shows that the share changed."""
+    """Return whether the test, corrected for the number of pools, shows that the share changed."""
     return row["adjusted_p_value"] is not None and row["adjusted_p_value"] < SIGNIFICANCE
 
 

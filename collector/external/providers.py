@@ -241,7 +241,7 @@ def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm
 
 
 def source_of(path: Path, provider: Provider, form: FileForm) -> str:
-    """Return the short name of who says so: the provider, and the file where each file is a source."""
+    """Return the name of the source of a file: the provider, and the file if each file is a source."""
     if not form.source_per_file:
         return provider.name
     stem = re.sub(r"[^a-z0-9._-]", "-", path.name.removesuffix(".gz").removesuffix(".csv").lower())

@@ -16,7 +16,7 @@ from collector.fetch.contents import unpacked
 from collector.fetch.data_sets import FILES, DataSet, RemoteFile
 from collector.fetch.download import Downloader
 
-MOST_TOLD: Final = 3  # problems of one data set that are told; the rest are counted
+MOST_SHOWN: Final = 3  # problems of one data set that are shown; the rest are counted
 
 
 class Watch(Protocol):
@@ -54,9 +54,9 @@ class FetchResult:
         else:
             done += f"; in {self.folder}"
         lines = [done] if self.is_fetched else []
-        lines += [f"{self.name}: {problem}" for problem in self.problems[:MOST_TOLD]]
-        if len(self.problems) > MOST_TOLD:
-            lines.append(f"{self.name}: and {len(self.problems) - MOST_TOLD} more files that failed")
+        lines += [f"{self.name}: {problem}" for problem in self.problems[:MOST_SHOWN]]
+        if len(self.problems) > MOST_SHOWN:
+            lines.append(f"{self.name}: and {len(self.problems) - MOST_SHOWN} more files that failed")
         return lines
 
 

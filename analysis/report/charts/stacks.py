@@ -157,7 +157,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
 
 
 def _frame(period: Period, x: alt.X) -> alt.Chart:
-    """Draw a dashed frame around a period of which the data has only a part, and let the paper through."""
+    """Draw a dashed frame around a period that the data has only in part, and lighten its colours."""
     rows = [{"x": f"{period.from_day}", "to": f"{period.to_day}"}]
     mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(
         fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]
