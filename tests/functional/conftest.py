@@ -120,9 +120,7 @@ class CollectorProcess:
 
     def _n_statistics(self) -> float:
         """Return how many rows of `mempool_stats` this run has made."""
-        families = text_string_to_metric_families(requests.get(f"{self.url}/metrics", timeout=5).text)
-        samples = [sample for family in families for sample in family.samples]
-        return sum(each.value for each in samples if each.labels.get("table") == "mempool_stats")
+        return samples(self.url, table="mempool_stats").get("rows_total", 0.0)
 
     def samples(self) -> dict[str, float]:
         """Return the value of each of our metrics by name, added up over its labels."""

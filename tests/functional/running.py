@@ -31,13 +31,14 @@ def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
     return Settings(chain="regtest", dataset=dataset, node=watched, metrics=f"127.0.0.1:{port}")
 
 
-def samples(url: str) -> dict[str, float]:
-    """Return the value of each of our metrics at `url` by name, added up over its labels."""
+def samples(url: str, **labels: str) -> dict[str, float]:
+    """Return the value of each of our metrics at `url` by name: the sum of its samples with these labels."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(requests.get(f"{url}/metrics", timeout=5).text):
         for sample in family.samples:
-            name = sample.name.removeprefix("pool_collector_")
-            found[name] = found.get(name, 0.0) + sample.value
+            if labels.items() <= sample.labels.items():
+                name = sample.name.removeprefix("pool_collector_")
+                found[name] = found.get(name, 0.0) + sample.value
     return found
 
 
