@@ -16,7 +16,7 @@ from collector.dataset.schema import MEMPOOL_TXS, TABLES, TRANSACTIONS, hash_byt
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.scripts import COIN_KINDS, PAYMENT_KINDS, payment_script
-from collector.regtest.transaction import Transaction, TxOutput
+from collector.regtest.transaction import RegtestTransaction, TxOutput
 from collector.regtest.wallet import Payment, Wallet, pay
 from tests.collector.codec.plain_traits import plain_dust
 from tests.functional.replay import wait_published
@@ -103,7 +103,7 @@ def strange_outputs() -> list[TxOutput]:
 def late(payment: Payment) -> Payment:
     """Return a payment with a lock time; its inputs are final, so that it may be mined at once."""
     old = payment.transaction
-    return replace(payment, transaction=Transaction(old.inputs, old.outputs, locktime=1_600_000_000))
+    return replace(payment, transaction=RegtestTransaction(old.inputs, old.outputs, locktime=1_600_000_000))
 
 
 def act(actor: Actor, wait_complete: Callable[[], None]) -> None:
