@@ -44,6 +44,17 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def sample(metrics: Metrics, name: str, **labels: str) -> float:
+    """Return the value of a counter with these labels; 0 before it has counted."""
+    return metrics.registry.get_sample_value(f"pool_collector_{name}_total", labels) or 0.0
+
+
+def has_noticed(metrics: Metrics, n_steps: int) -> bool:
+    """Return whether the session has found this many steps of the clock, and is in step with the mempool."""
+    losses = sample(metrics, "losses", node="n", topic="sequence", reason="clock_step")
+    return losses == n_steps and metrics.states().get("n", AWAY).in_step
+
+
 def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_path: Path) -> None:
     """A step ahead and a step back each end every interval as `clock_step`; each event is there once."""
     wallet, clock, stop, metrics = make_wallet(node, 40, seed=31), Clock(), threading.Event(), Metrics()
@@ -69,20 +80,15 @@ def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_pat
             steps=StepDetector(500_000, clock),
         )
 
-        def sample(name: str, **labels: str) -> float:
-            return metrics.registry.get_sample_value(f"pool_collector_{name}_total", labels) or 0.0
-
-        def has_noticed(n_steps: int) -> bool:
-            losses = sample("losses", node="n", topic="sequence", reason="clock_step")
-            return losses == n_steps and metrics.states().get("n", AWAY).in_step
-
         running = threading.Thread(target=session.run, args=(facts, source, stop))
         running.start()
         for n_steps, set_by_s in enumerate((0, 3600, -60)):
             clock.set_by_s = set_by_s
-            wait_until(lambda n_steps=n_steps: has_noticed(n_steps))
+            wait_until(lambda n_steps=n_steps: has_noticed(metrics, n_steps))
             send(node.client(), wallet, 5)
-            wait_until(lambda n_steps=n_steps: sample("rows", table="mempool_txs") == 5 * (n_steps + 1))
+            wait_until(
+                lambda n_steps=n_steps: sample(metrics, "rows", table="mempool_txs") == 5 * (n_steps + 1)
+            )
         stop.set()
         running.join()
     rows = read(dataset.root)
