@@ -6,6 +6,7 @@ FUNCTIONS holds all of them. Each module lists its own functions in a tuple of t
 from typing import Final
 
 from analysis.stats import (
+    block_order,
     chunk_feerates,
     concentration,
     count_tests,
@@ -29,4 +30,5 @@ FUNCTIONS: Final = (
     *inclusion_model.FUNCTIONS,
     *chunk_feerates.FUNCTIONS,
     *survival.FUNCTIONS,
+    *block_order.FUNCTIONS,
 )

@@ -15,7 +15,16 @@ from analysis.report.data import ALL, Marts, Read, Row
 from analysis.report.model import Content, Figure, Table
 from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
 from analysis.report.tables import MartColumn, RowHead, column, mart_table, pool_head, ratio_columns
-from analysis.report.text import INTERVAL, count, decimal, duration, percent, plural, with_interval
+from analysis.report.text import (
+    INTERVAL,
+    count,
+    decimal,
+    duration,
+    listed_pools,
+    percent,
+    plural,
+    with_interval,
+)
 from analysis.report.topic import Topic
 
 DIFFERENCES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
@@ -35,6 +44,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "template_audit": Read("template_audit", "pool, from_age_s"),
         "out_of_band": Read("out_of_band", "pool"),
+        "pool_ordering": Read("pool_ordering", "pool"),
         "out_of_band_candidates": Read(
             "out_of_band_candidates", "package_feerate_sat_vb / margin_sat_vb, block_hash, txid, node"
         ),
@@ -59,16 +69,48 @@ def sentences(marts: Marts) -> list[str]:
             "the transactions that were promised and have no excuse to be missing."
         )
     ]
-    judged = [r for r in marts.ranked("out_of_band") if r["pool"] != ALL and r["candidate_low_ratio"]]
-    overall = next((r for r in marts.rows("out_of_band") if r["pool"] == ALL), None)
-    if overall is not None and overall["candidate_ratio"] is not None:
+    return said + _order_sentences(marts) + _candidate_sentences(marts)
+
+
+def _order_sentences(marts: Marts) -> list[str]:
+    """Name the pools that do not choose by feerate; nothing is said of single transactions of theirs."""
+    by_arrival, by_other = (
+        [marts.name(r["pool"]) for r in marts.ranked("pool_ordering") if r["verdict"] == verdict]
+        for verdict in ("first_come", "other")
+    )
+    said = []
+    if by_arrival:
         said.append(
-            f"{with_interval(overall, 'candidate')} of the transactions look as if paid for elsewhere: "
-            "they pay far less than what the blocks left behind."
+            f"{listed_pools(by_arrival)}: blocks are in order of arrival, not of feerate, so a low feerate "
+            "in them means nothing."
         )
-    if judged:
-        most = max(judged, key=lambda r: r["candidate_ratio"])
-        said.append(f"{marts.name(most['pool'])} has the highest share: {with_interval(most, 'candidate')}.")
+    if by_other:
+        said.append(
+            f"{listed_pools(by_other)}: neither feerate nor arrival explains the blocks, so a low feerate "
+            "in them means nothing."
+        )
+    return said
+
+
+def _candidate_sentences(marts: Marts) -> list[str]:
+    """Say how many transactions pay too little for their place, and where most; a suspicion, no finding."""
+    judged = [r for r in marts.ranked("out_of_band") if r["candidate_ratio"] is not None]
+    overall = next((r for r in judged if r["pool"] == ALL), None)
+    if overall is None:
+        return []
+    said = [
+        (
+            f"Of pools that choose by feerate, {with_interval(overall, 'candidate')} of the transactions pay "
+            "far less than what their blocks ask for. That is a suspicion and no finding: a fee paid "
+            "elsewhere, a pool's own payment and a promise look the same."
+        )
+    ]
+    suspect = [r for r in judged if r["pool"] != ALL and r["n_candidates"] and r["candidate_low_ratio"]]
+    if suspect:
+        most = max(suspect, key=lambda r: r["candidate_ratio"])
+        said.append(
+            f"Most of them are in blocks of {marts.name(most['pool'])}: {with_interval(most, 'candidate')}."
+        )
     return said
 
 
@@ -81,6 +123,8 @@ def figures_and_tables(marts: Marts) -> Content:
         parts += [_score_figure(marts, compared), _part_figure(marts, compared), _table(marts)]
     else:
         missing.append(NO_TEMPLATES)
+    if marts.rows("pool_ordering"):
+        parts.append(_order_table(marts))
     judged = [row for row in marts.ranked("out_of_band") if row["candidate_ratio"] is not None]
     if judged:
         parts += [_candidate_figure(marts, judged), _candidate_table(marts)]
@@ -186,15 +230,35 @@ def _table(marts: Marts) -> Table:
     )
 
 
+def _order_table(marts: Marts) -> Table:
+    return mart_table(
+        "order-table",
+        "How each pool orders its blocks",
+        pool_head(marts),
+        [
+            column("n_blocks", "Blocks"),
+            column("n_unclear", "Not judged"),
+            *ratio_columns("feerate", "By feerate"),
+            *ratio_columns("first_come", "First come"),
+            column("median_position_error_ratio", "Place error", percent),
+            MartColumn("Verdict", lambda row: row["verdict"].replace("_", " "), kind="text"),
+        ],
+        marts.ranked("pool_ordering"),
+        mart="pool_ordering",
+        note="Place error: mean distance from the place by feerate, as a part of the block.",
+        is_folded=False,
+    )
+
+
 def _candidate_figure(marts: Marts, judged: Sequence[Row]) -> Figure:
     rows = [ratio_row(marts, row, "candidate") for row in rows_to_draw(judged, "candidate")]
     return Figure(
         figure_id="candidate-chart",
         title="Transactions that may have been paid for elsewhere",
         caption=(
-            "Share of a pool's transactions that pay far less than what its blocks left behind. For a "
-            "pool that does not sort by feerate at all, every transaction that it takes can be a "
-            f"candidate. Lines are {INTERVAL}s.{left_out_note(judged)}"
+            "Share of a pool's transactions that pay far less than what its own blocks ask for, only of "
+            "pools that choose by feerate. A candidate is a suspicion: what was paid elsewhere cannot be "
+            f"seen. Lines are {INTERVAL}s.{left_out_note(judged)}"
         ),
         panels=[ratio_panel("candidate", "Out-of-band candidates per pool", rows, TRANSACTIONS)],
         marts=("out_of_band", "out_of_band_candidates"),
@@ -209,6 +273,7 @@ def _candidate_table(marts: Marts) -> Table:
         pool_head(marts),
         [
             column("n_blocks", "Blocks"),
+            column("n_judged", "Judged"),
             column("n_blocks_with", "With candidates"),
             column("n_txs", "Transactions"),
             column("n_candidates", "Candidates"),
@@ -218,7 +283,10 @@ def _candidate_table(marts: Marts) -> Table:
         ],
         marts.ranked("out_of_band"),
         mart="out_of_band",
-        note="For a pool that is known to run stock software, the share is the rate of false alarms.",
+        note=(
+            "For a pool that is known to run stock software, the share is the rate of false alarms. "
+            "Nothing is judged where the order is not by feerate."
+        ),
         is_folded=False,
     )
 

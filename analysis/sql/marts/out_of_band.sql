@@ -1,10 +1,12 @@
 /*
 summary = "How many of each pool's transactions look as if they were paid for outside the transaction fee."
 method = """
-Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template. Where several
-nodes can judge a block, a candidate must be one at each of them. The interval is a jackknife over blocks as in
-feerate_strategy. Pools that are known to run stock software show what such counts are worth: their candidate_ratio is
-the rate of false alarms.
+Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template. Only blocks in
+feerate order, of pools whose verdict in pool_ordering is feerate, are judged; for any other pool there are no counts,
+and `ordering` says why. Where several nodes can judge a block, a candidate must be one at each of them. The interval is
+a jackknife over blocks as in feerate_strategy. Pools that are known to run stock software show what such counts are
+worth: their candidate_ratio is the rate of false alarms. A high ratio is a suspicion against nobody: it does not tell
+payments elsewhere from a pool's own transactions.
 """
 grain = ["pool"]
 [parameters]
@@ -13,26 +15,34 @@ min_candidate_blocks = {value = 5, doc = "blocks; fewer give no interval"}
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks compared with a template, not empty"
-n_blocks_with = "BIGINT  compared blocks with candidates"
-n_txs = "BIGINT  transactions of the compared blocks"
+n_blocks_with = "BIGINT  judged blocks with candidates"
+n_txs = "BIGINT  transactions of the judged blocks"
 n_candidates = "BIGINT  candidates among these transactions"
 n_unseen_candidates = "BIGINT  candidates that were never in our mempool"
-candidate_ratio = "DOUBLE  0..1, n_candidates / n_txs"
+candidate_ratio = "DOUBLE  0..1, n_candidates / n_txs; null when no block is judged"
 candidate_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 candidate_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 median_discount_ratio = "DOUBLE  0..1, median of a candidate's feerate / margin; null without candidates"
+ordering = "VARCHAR  the pool's verdict in pool_ordering: feerate, first_come, other or unclear; 'mixed' for all blocks"
+n_judged = "BIGINT  compared blocks that were judged"
 */
 with
 
 compared as (
     select
-        block_hash,
-        pool,
-        max(n_block) as n_txs,
-        count(distinct node) as n_nodes
-    from template_audit_block
-    where is_active and n_block > 0
-    group by block_hash, pool
+        audit.block_hash,
+        audit.pool,
+        coalesce(pool_ordering.verdict, 'unclear') as ordering,
+        coalesce(pool_ordering.verdict = 'feerate' and block_order.ordering in ('feerate', 'both'), false) as is_judged,
+        max(audit.n_block) as n_txs,
+        count(distinct audit.node) as n_nodes
+    from template_audit_block as audit
+    left join block_order
+        on audit.block_hash = block_order.block_hash
+    left join pool_ordering
+        on audit.pool = pool_ordering.pool
+    where audit.is_active and audit.n_block > 0
+    group by audit.block_hash, audit.pool, pool_ordering.verdict, block_order.ordering
 ),
 
 candidates as (
@@ -61,6 +71,8 @@ found as (
 labelled as (
     select
         compared.block_hash,
+        compared.ordering,
+        compared.is_judged,
         compared.n_txs,
         coalesce(found.n_candidates, 0) as n_candidates,
         coalesce(found.n_unseen_candidates, 0) as n_unseen_candidates,
@@ -74,11 +86,15 @@ counts as (
     select
         label,
         count(*) as n_blocks,
+        count(*) filter (where is_judged) as n_judged,
+        if(label = 'all', 'mixed', min(ordering)) as ordering,
         count(*) filter (where n_candidates > 0) as n_blocks_with,
-        cast(sum(n_txs) as bigint) as n_txs,
+        coalesce(cast(sum(n_txs) filter (where is_judged) as bigint), 0) as n_txs,
         cast(sum(n_candidates) as bigint) as n_candidates,
         cast(sum(n_unseen_candidates) as bigint) as n_unseen_candidates,
-        list(struct_pack(taken := n_candidates, offered := n_txs) order by block_hash) as blocks
+        list(struct_pack(taken := n_candidates, offered := n_txs) order by block_hash) filter (
+            where is_judged
+        ) as blocks
     from labelled
     group by label
 ),
@@ -113,10 +129,12 @@ select
     judged.n_txs,
     judged.n_candidates,
     judged.n_unseen_candidates,
-    judged.n_candidates / judged.n_txs as candidate_ratio,
+    judged.n_candidates / nullif(judged.n_txs, 0) as candidate_ratio,
     judged.candidate_interval.low as candidate_low_ratio,
     judged.candidate_interval.high as candidate_high_ratio,
-    median_discounts.median_discount_ratio
+    median_discounts.median_discount_ratio,
+    judged.ordering,
+    judged.n_judged
 from judged
 left join median_discounts
     on judged.label = median_discounts.label

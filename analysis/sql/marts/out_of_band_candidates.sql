@@ -1,16 +1,19 @@
 /*
 summary = "Transactions of a block that pay far less than transactions the block left out, as if paid for elsewhere."
 method = """
-The yardstick is the part of the newest template of the node on the block's parent (template_audit_block) that weighs no
-more than the block. margin_sat_vb is the margin_quantile of the own feerates of its transactions, so it lies above the
-cheap parents that rich children pull in. A transaction of the block is a candidate when its package feerate is below
-low_factor * margin_sat_vb and the block lacks promised transactions that were not in conflict, so that somebody else
-lost the room. `prioritised` transactions were in our mempool, and their package feerate is that at the block
-(mempool_packages). `unseen` ones were never there, like those that pools receive directly or that pay too little to be
-relayed; theirs is the effective feerate within the block alone (stg_transactions). Blocks whose transactions weigh more
-than the template are not judged: everybody found room. A candidate is a suspicion. A pool that does not order by
-feerate at all makes candidates of all it takes, which out_of_band shows as a high candidate_ratio together with a low
-template score.
+Only blocks that are ordered by feerate (block_order), of pools that order by feerate (pool_ordering), are judged: where
+a pool chooses by something else, a low feerate means nothing, and that finding takes the place of candidates. There are
+two yardsticks, and the lower one counts. The first is the part of the newest template of the node on the block's parent
+(template_audit_block) that weighs no more than the block: the margin_quantile of the own feerates of its transactions,
+which lies above the cheap parents that rich children pull in. The second is the block's own (own_margin_sat_vb of
+block_order), so that neither an old template nor a pool that refuses some transactions makes candidates. A transaction
+of the block is a candidate when its package feerate is below low_factor * margin_sat_vb and the block lacks promised
+transactions that were not in conflict, so that somebody else lost the room. `prioritised` transactions were in our
+mempool; their package feerate is that at the block (mempool_packages), or the effective one within the block
+(stg_transactions) where that is higher. `unseen` ones were never there, like those that pools receive directly or that
+pay too little to be relayed; theirs is the effective feerate alone. Blocks whose transactions weigh more than the
+template are not judged: everybody found room. A candidate is a suspicion and no finding. A pool's own payments, a
+promise kept for free and a fee paid elsewhere look the same.
 """
 grain = ["block_hash", "node", "txid"]
 [parameters]
@@ -26,16 +29,27 @@ pool = "VARCHAR  slug; 'unknown' when no rule matches"
 fee_sat = "BIGINT  fee of the transaction"
 vsize_vb = "BIGINT  virtual size of the transaction"
 package_feerate_sat_vb = "DOUBLE  sat/vB, feerate together with the descendants that pay for it"
-margin_sat_vb = "DOUBLE  sat/vB, feerate that a stock node would have required"
+margin_sat_vb = "DOUBLE  sat/vB, feerate that a stock node, or the block's own order, would have required; the lower"
 waited_s = "DOUBLE  s in our mempool before the block; null when its entry was not pushed"
+sppe_ratio = "DOUBLE  0..1, how far ahead of its feerate it stands; null where ahead_of_feerate does not list it"
 */
 with
 
 newest as (
-    select *
-    from template_audit_block
-    where is_active and n_block > 0
-    qualify row_number() over (partition by block_hash, node order by from_age_s) = 1
+    select
+        audit.*,
+        block_order.own_margin_sat_vb
+    from template_audit_block as audit
+    inner join block_order
+        on audit.block_hash = block_order.block_hash
+    inner join pool_ordering
+        on block_order.pool = pool_ordering.pool
+    where
+        audit.is_active
+        and audit.n_block > 0
+        and block_order.ordering in ('feerate', 'both')
+        and pool_ordering.verdict = 'feerate'
+    qualify row_number() over (partition by audit.block_hash, audit.node order by audit.from_age_s) = 1
 ),
 
 contents as (
@@ -51,6 +65,7 @@ template_rows as (
     select
         newest.block_hash,
         newest.node,
+        newest.own_margin_sat_vb,
         contents.weight_wu as limit_wu,
         4 * stg_template_txs.fee_sat / stg_template_txs.weight_wu as feerate_sat_vb,
         sum(stg_template_txs.weight_wu) over (
@@ -69,8 +84,11 @@ margins as (
     select
         block_hash,
         node,
-        quantile_cont(feerate_sat_vb, getvariable('margin_quantile')) filter (
-            where weight_up_to_here_wu <= limit_wu
+        least(
+            quantile_cont(feerate_sat_vb, getvariable('margin_quantile')) filter (
+                where weight_up_to_here_wu <= limit_wu
+            ),
+            min(own_margin_sat_vb)
         ) as margin_sat_vb
     from template_rows
     group by block_hash, node
@@ -88,9 +106,12 @@ mined as (
             when mempool_residence.first_seen_kind = 'pushed'
                 then seconds_between(mempool_residence.entered_at, mempool_cuts.connected_at)
         end as waited_s,
-        coalesce(
-            mempool_packages.package_feerate_sat_vb,
-            mempool_residence.fee_sat / nullif(mempool_residence.vsize_vb, 0)
+        greatest(
+            coalesce(
+                mempool_packages.package_feerate_sat_vb,
+                mempool_residence.fee_sat / nullif(mempool_residence.vsize_vb, 0)
+            ),
+            stg_transactions.effective_feerate_sat_vb
         ) as package_feerate_sat_vb
     from margins
     inner join mempool_cuts
@@ -101,6 +122,8 @@ mined as (
         on
             mempool_residence.stay_no = mempool_packages.stay_no
             and mempool_cuts.cut_no between mempool_packages.first_cut_no and mempool_packages.last_cut_no
+    left join stg_transactions
+        on margins.block_hash = stg_transactions.block_hash and mempool_residence.txid = stg_transactions.txid
     where mempool_cuts.is_measured
 ),
 
@@ -144,9 +167,12 @@ select
     judged.vsize_vb,
     judged.package_feerate_sat_vb,
     judged.margin_sat_vb,
-    judged.waited_s
+    judged.waited_s,
+    ahead_of_feerate.sppe_ratio
 from judged
 inner join block_pool
     on judged.block_hash = block_pool.block_hash
+left join ahead_of_feerate
+    on judged.block_hash = ahead_of_feerate.block_hash and judged.txid = ahead_of_feerate.txid
 where judged.package_feerate_sat_vb < getvariable('low_factor') * judged.margin_sat_vb
 order by block_pool.height, judged.block_hash, judged.node, judged.package_feerate_sat_vb, judged.txid

@@ -302,9 +302,16 @@ def _audit(pools: list[str]) -> dict[str, Rows]:
         ],
         "out_of_band": [
             {"pool": pool, "n_blocks": 80, "n_blocks_with": 9, "n_txs": 200_000, "n_candidates": 321}
-            | {"median_discount_ratio": 0.4, "n_unseen_candidates": 21}
+            | {"median_discount_ratio": 0.4, "n_unseen_candidates": 21, "n_judged": 70, "ordering": "feerate"}
             | ratio("candidate", 0.0016, 0.0005)
             for pool in ("all", pools[0])
+        ],
+        "pool_ordering": [
+            {"pool": pool, "n_blocks": 80, "n_unclear": 2, "verdict": verdict}
+            | {"median_position_error_ratio": 0.01}
+            | ratio("feerate", 0.9, 0.05)
+            | ratio("first_come", 0.02, 0.01)
+            for pool, verdict in zip(pools[:2], ("feerate", "first_come"), strict=True)
         ],
         "out_of_band_candidates": [
             {"block_hash": b"\1" * 32, "node": "main", "txid": b"\2" * 31 + b"\3", "height": 941_009}

@@ -33,7 +33,7 @@ SHOWN = {
     "halving": ("\u00d71.20", "The price did not change more than on placebo dates"),
     "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came within 30 s"),
     "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains best which"),
-    "audit": ("321", "look as if paid for elsewhere"),
+    "audit": ("321", "in order of arrival, not of feerate"),
     "users": (
         "33\u00a0min\u00a020\u00a0s",
         "4.0\u00a0% were replaced, 6.0\u00a0% paid for a waiting parent.",
