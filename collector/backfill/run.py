@@ -58,6 +58,7 @@ def from_files(
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
     with dataset.backfill_lock(), open_pool(workers) as pool:
+        dataset.remove_unfinished_files()
         remove_orphaned_transactions(dataset)
         begun_s = time.monotonic()
         catalogue = read_catalogue(folder, progress.scanned)
@@ -104,6 +105,7 @@ def from_node(
     report.tip_height, tip_hash = check_chain(client, dataset.chain)
     report.tip_hash = hash_hex(tip_hash)
     with dataset.backfill_lock(), open_pool(workers) as pool:
+        dataset.remove_unfinished_files()
         remove_orphaned_transactions(dataset)
         begun_s = time.monotonic()
         present = PresentBlocks(dataset)

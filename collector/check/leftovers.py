@@ -25,7 +25,8 @@ def check_leftovers(view: DatasetView) -> CheckResult:
         if is_temporary(path):
             if _age_s(path) > YOUNG_S:
                 result.note(
-                    f"{path} was never finished", "remove it: its rows are in the journal or elsewhere"
+                    f"{path} was never finished",
+                    "the next `pool-collector compact` removes it: its rows are in the journal or elsewhere",
                 )
         elif path.name.endswith(".parquet.damaged"):
             result.note(

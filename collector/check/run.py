@@ -1,8 +1,6 @@
 """Run all checks of a dataset: first those of each file, then queries over the files that can be read."""
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from collector.check.chain import check_arrivals, check_heights, check_parents, check_verdicts
@@ -26,6 +24,7 @@ from collector.check.ranges import check_ranges
 from collector.check.stream import check_first_seen, check_intervals, check_messages, check_numbers
 from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
+from collector.dataset.temporary_folders import temporary_folder
 
 CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
     check_grain,
@@ -68,8 +67,8 @@ def _check_once(dataset: Dataset, progress: Callable[[str], None]) -> list[Check
     progress("listing files")
     files = list_files(dataset)
     with (
-        tempfile.TemporaryDirectory(prefix="pool-collector-check-") as spill,
-        query_engine(Path(spill)) as connection,
+        temporary_folder("pool-collector-check-") as spill,
+        query_engine(spill) as connection,
     ):
         by_file = FileChecks(connection)
         readable = check_files(files, by_file, progress)

@@ -116,8 +116,9 @@ class Replacements:
 def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
     """Lock `.compaction` of a dataset during the `with` block, so that its folders can be replaced.
 
-    First it removes what a killed run left there, at the end the old folders. Raises DatasetError when
-    another compaction or mend is running, or when the file system cannot exchange two folders in one step.
+    First it removes what killed runs left there and in the folders of tables, at the end the old folders.
+    Raises DatasetError when another compaction or mend is running, or when the file system cannot exchange
+    two folders in one step.
     """
     work = dataset.root / WORK / dataset.chain
     refusal = f"another compaction or mend of {dataset.root} is running; wait until it has ended"
@@ -128,6 +129,7 @@ def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
         raise DatasetError(f"cannot use {work}: {error.strerror or error}; free space or rights") from None
     try:
         _remove_left_folders(work)
+        dataset.remove_unfinished_files()
         require_exchange(work)
         replacements = Replacements(dataset, work)
         yield replacements

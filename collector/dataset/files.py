@@ -9,13 +9,13 @@ ends, however it ends.
 
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError
 
 FILE_MODE: Final = 0o640
@@ -53,10 +53,10 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary path at which the `with` block makes a file; then move that file to `path`.
 
     This is for programs, such as DuckDB, that make files of their own beside it. If the block fails,
-    everything that was made is removed.
+    everything that was made is removed. What a kill leaves is removed by the next call in the same folder.
     """
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
+    with temporary_folder(".building-", path.parent) as folder:
+        temporary = folder / path.name
         yield temporary
         handle = os.open(temporary, os.O_RDONLY)
         try:
@@ -154,6 +154,28 @@ def lock_held_for_writing(lock: Path, *, exclusive: bool) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def lock_tried_alone(lock: Path) -> Iterator[bool]:
+    """Hold a lock alone during the `with` block if it is free now; yield whether it is held.
+
+    Where the lock file is missing or cannot be opened, it is not held.
+    """
+    try:
+        handle = os.open(lock, os.O_RDWR)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_held = True
+    except OSError:
+        is_held = False
+    try:
+        yield is_held
     finally:
         os.close(handle)
 

@@ -12,7 +12,7 @@ This module loads no large library: a command that is given a wrong folder says 
 import glob
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -24,6 +24,7 @@ from collector.dataset.files import (
     lock_held_for_writing,
     lock_shared_for_reading,
     lock_taken,
+    lock_tried_alone,
     make_folder,
 )
 from collector.dataset.marker import check_marker, make_marker
@@ -145,6 +146,16 @@ class Dataset:
                     yield path, False
             else:
                 yield path, stat.S_ISREG(mode)
+
+    def remove_unfinished_files(self) -> None:
+        """Remove the temporary files that killed writers of tables left.
+
+        Nothing is removed while a process reads or writes: every writer holds the lock that is needed here,
+        and a later call removes the files.
+        """
+        with lock_tried_alone(self.folder / WRITE_LOCK) as is_held, suppress(OSError):  # they do no harm
+            for path in self.folder.glob("*/*/.*.tmp") if is_held else ():
+                path.unlink(missing_ok=True)
 
     def pattern(self, table: "Table") -> str:
         """Return the glob pattern, as DuckDB reads it, that matches every file of the table."""

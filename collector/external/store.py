@@ -98,6 +98,7 @@ def store_import(dataset: Dataset, file: ImportFile) -> Imported:
     """
     key = (file.origin.source, file.kind, file.about["file_sha256"])
     with dataset.backfill_lock():
+        dataset.remove_unfinished_files()
         sources = dataset.read(EXTERNAL_SOURCES).to_pylist()
         if any((row["source"], row["kind"], row["file_sha256"]) == key for row in sources):
             return Imported(file.table.name, len(file.rows), 0)

@@ -3,13 +3,13 @@
 import gzip
 import lzma
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import FetchError
 from collector.fetch.data_sets import RemoteFile, packing_of
 
@@ -39,9 +39,9 @@ def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BY
         _refuse_web_page(file, path)
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=path.parent) as folder:
+    with temporary_folder(".unpacked-", path.parent) as folder:
         name = file.member.rpartition("/")[2] if form == "tar" else path.name.removesuffix(".gz")
-        target = Path(folder) / name
+        target = folder / name
         try:
             if form == "tar":
                 _unpack_member(file, path, target, most_bytes)

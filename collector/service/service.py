@@ -54,6 +54,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
             allow_remote = settings.allow_remote_metrics
             at_end.callback(MonitorServer(settings.metrics, metrics, health, allow_remote=allow_remote).close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
+        dataset.remove_unfinished_files()
         metrics.report_disk(dataset.root, journals)
         notifier = Notifier(health)
         at_end.callback(notifier.close)

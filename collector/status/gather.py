@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from collector.dataset.footer import read_footer
 from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
 from collector.dataset.schema import TABLES, Table
+from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
 from collector.status.model import Gap, NodeStatus, Status, TableStatus
@@ -37,8 +37,8 @@ def gather(dataset: Dataset) -> Status:
     sound: dict[str, list[Path]] = {name: [] for name in files.by_table}
     unreadable = [str(path) for path in files.strange]
     with (
-        tempfile.TemporaryDirectory(prefix="pool-collector-status-") as spill,
-        query_engine(Path(spill)) as connection,
+        temporary_folder("pool-collector-status-") as spill,
+        query_engine(spill) as connection,
     ):
         tables = [
             _table(connection, TABLES[name], paths, sound[name], unreadable)

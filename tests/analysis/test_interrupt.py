@@ -100,6 +100,21 @@ def test_ctrl_c_while_a_database_is_built(dataset: Path, tmp_path: Path) -> None
     assert not any(folder.iterdir())
 
 
+def test_what_a_killed_build_leaves_is_removed_by_the_next(dataset: Path, tmp_path: Path) -> None:
+    """SIGKILL leaves a folder with half a database; the next build in that place removes it."""
+    folder = tmp_path / "build"
+    command = [*COMMAND, "build", "--dataset", dataset, "--database", folder / "a.duckdb"]
+    with subprocess.Popen(command) as process:
+        while not any(folder.glob(".building-*/a.duckdb")):
+            assert process.poll() is None, "it ended by itself"
+        process.kill()
+    assert len(list(folder.iterdir())) == 1
+
+    subprocess.run(command, check=True, capture_output=True)
+
+    assert [path.name for path in folder.iterdir()] == ["a.duckdb"]
+
+
 @pytest.mark.parametrize("n_signals", [1, 2])
 def test_ctrl_c_stops_a_query_that_would_run_for_hours(database: Path, n_signals: int) -> None:
     """The first Ctrl-C stops a running query; a second one ends the process at once."""
