@@ -24,8 +24,8 @@ from analysis.database import connect
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.manifest import build_facts, build_log
-from analysis.raw_views import create_views, find_unreadable_file, open_dataset
-from collector.dataset.files import replaced_atomically
+from analysis.raw_views import create_views, open_dataset, unreadable_file
+from collector.dataset.files import allow_many_open_files, replaced_atomically
 from collector.dataset.open import Dataset
 
 # Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
@@ -82,6 +82,7 @@ def build(
     start_s = time.monotonic()
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
+    allow_many_open_files()
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     with ExitStack() as stack:
         stack.enter_context(opened.read_lock())
@@ -97,7 +98,7 @@ def build(
             raise _too_large(database, error, most_gb) from None
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
-            raise find_unreadable_file(opened) or DatabaseError(
+            raise unreadable_file(opened) or DatabaseError(
                 f"DuckDB cannot build {database}: {reason}"
             ) from None
     return BuildResult(

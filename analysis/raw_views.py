@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet as pq
 
 from analysis.database import built_from
 from analysis.errors import DatasetError
 from collector.dataset import DatasetError as CollectorDatasetError
-from collector.dataset.footer import UNREADABLE
+from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset, open_existing
 from collector.dataset.query import contract_rows_matching, contract_types
 from collector.dataset.schema import TABLES, Table
@@ -75,23 +74,10 @@ def _refuse_strange_paths(dataset: Dataset) -> None:
         raise DatasetError(str(error)) from None
 
 
-def find_unreadable_file(dataset: Dataset) -> DatasetError | None:
-    """Read all files of a dataset and return an error for the first that cannot be read; None if all can.
-
-    It is called after DuckDB failed without the name of the file.
-    """
-    for table in TABLES.values():
-        for path in dataset.paths(table):
-            try:
-                with pq.ParquetFile(path) as parquet:
-                    for _batch in parquet.iter_batches():
-                        pass
-            except UNREADABLE as error:
-                reason = str(error).splitlines()[0]
-                return DatasetError(
-                    f"{path} cannot be read ({reason}); restore it or move it out of the dataset"
-                )
-    return None
+def unreadable_file(dataset: Dataset) -> DatasetError | None:
+    """Return an error for the first file of a dataset that cannot be read; None if all can."""
+    found = find_unreadable_file(path for table in TABLES.values() for path in dataset.paths(table))
+    return None if found is None else DatasetError(str(found))
 
 
 def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from collector.check.journals import Journals, messages_table, read_journals
 from collector.check.model import MAX_FINDINGS, CheckResult, Describe, Examples
+from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES
@@ -86,14 +87,19 @@ def retry_while_files_move(dataset: Dataset, read: Callable[[], T]) -> T:
                 "its group"
             ) from None
         except duckdb.Error as error:
-            raise DatasetError(
+            raise _unreadable(dataset) or DatasetError(
                 f"DuckDB cannot read {dataset.folder}: {str(error).splitlines()[0]}; where a file is "
                 "damaged, `pool-collector check` names it"
             ) from None
     reason = str(last).splitlines()[0]
-    raise DatasetError(
+    raise _unreadable(dataset) or DatasetError(
         f"the files of {dataset.folder} change while they are read ({reason}); try it again later"
     )
+
+
+def _unreadable(dataset: Dataset) -> DatasetError | None:
+    """Return an error for the first file of a dataset that cannot be read; None if all can."""
+    return find_unreadable_file(path for table in TABLES.values() for path in dataset.paths(table))
 
 
 def list_files(dataset: Dataset) -> DatasetFiles:

@@ -5,6 +5,7 @@ and runs only where a core is idle. It may be killed at any moment, so a stop of
 """
 
 import datetime as dt
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collector.dataset.open import Dataset
 # Wait after a start and after midnight: at the usual settings the rows of the day before are sealed by then.
 DELAY_S: Final = 600.0
 NICENESS: Final = 19
+NEXT_TRY: Final = "after the next midnight UTC, or with `pool-collector compact`"
 CHECK_S: Final = 1.0  # how often a stop is looked for while a compaction runs
 
 log = structlog.get_logger(__name__)
@@ -59,13 +61,17 @@ class Compactor:
             )
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         except OSError as error:
-            log.warning("compaction.failed", reason=error.strerror or str(error))
+            reason = f"no process can be started: {error.strerror or error}"
+            log.warning("compaction.failed", reason=reason, next_try=NEXT_TRY)
             return
         output = self._await(process).splitlines()
         if self._stop.is_set():
             return
         if process.returncode:
-            log.warning("compaction.incomplete", status=process.returncode, said=output[-3:])
+            reasons = [reason for line in output if (reason := _reason(line))]
+            log.warning(
+                "compaction.incomplete", n_left=len(reasons), reason="".join(reasons[:1]), next_try=NEXT_TRY
+            )
         elif output:
             log.info("compaction.done", n_partitions=len(output))
 
@@ -77,6 +83,17 @@ class Compactor:
             except subprocess.TimeoutExpired:
                 if self._stop.is_set():
                     process.kill()
+
+
+def _reason(line: str) -> str:
+    """Return why a partition was left as it is, from a line of the output of `compact --json`.
+
+    A line that is no JSON is an error message of the command. The text is empty for a merged partition.
+    """
+    try:
+        return json.loads(line)["error"] or ""
+    except (ValueError, TypeError, KeyError):
+        return line
 
 
 def seconds_to_midnight(now: dt.datetime) -> float:

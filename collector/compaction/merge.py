@@ -5,6 +5,7 @@ written: a block that was stored twice is the same block. Rows that share a grai
 counted.
 """
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,11 +55,17 @@ def merge(
     except (duckdb.Error, *UNREADABLE) as error:
         reason = str(error).splitlines()[0]
         raise DatasetError(
-            f"cannot merge the files of {sources[0].parent}: {reason}; nothing was changed, "
-            "`pool-collector check` names a file that cannot be read"
+            f"cannot merge the files of {sources[0].parent}: {reason}; nothing was changed, {_advice(reason)}"
         ) from None
     before = sum(path.stat().st_size for path in sources)
     return Merged(n_target, n_sources - n_target, n_differing, before, target.stat().st_size)
+
+
+def _advice(reason: str) -> str:
+    """Say what to do about the reason for which files cannot be merged."""
+    if os.strerror(errno.EMFILE) in reason:
+        return "raise the limit of open files (ulimit -n, or LimitNOFILE= of the service)"
+    return "`pool-collector check` names a file that cannot be read"
 
 
 def _write(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, target: Path) -> None:

@@ -9,9 +9,10 @@ ends, however it ends.
 
 import fcntl
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -65,6 +66,14 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
             os.close(handle)
         temporary.replace(path)
         sync_folder(path.parent)
+
+
+def allow_many_open_files() -> None:
+    """Raise this process's limit of open files as far as it may: one query opens every file of a table."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if least != most:
+        with suppress(ValueError, OSError):  # where the system allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def temporary_path(path: Path) -> Path:

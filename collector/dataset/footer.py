@@ -5,6 +5,7 @@ whole process instead of raising an exception.
 """
 
 import glob
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +57,23 @@ def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     )
 
 
+def find_unreadable_file(paths: Iterable[Path]) -> DatasetError | None:
+    """Read files one by one, and return an error that names the first one that DuckDB cannot read.
+
+    It is called after a query over many files failed without the name of the file; None if all can be read.
+    """
+    for path in paths:
+        try:
+            with duckdb.connect() as connection:  # some damage makes a connection unusable
+                read_through(connection, path)
+        except FileNotFoundError:  # a compaction has moved it
+            continue
+        except (DatasetError, duckdb.Error, OSError) as error:
+            reason = str(error).splitlines()[0]
+            return DatasetError(f"{path} cannot be read ({reason}); restore it or move it out of the dataset")
+    return None
+
+
 def query_file(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
     """Run an SQL query whose only parameter is the file at `path`; raise as `read_footer` does."""
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
@@ -64,4 +82,4 @@ def query_file(connection: duckdb.DuckDBPyConnection, path: Path, query: str) ->
     except duckdb.OutOfMemoryException:
         raise
     except (duckdb.Error, UnicodeDecodeError) as error:
-        raise DatasetError(f"DuckDB cannot read this file: {str(error).splitlines()[0]}") from None
+        raise DatasetError(f"DuckDB says: {str(error).splitlines()[0]}") from None

@@ -10,6 +10,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
+from collector.dataset.files import allow_many_open_files
 from collector.dataset.schema import TABLES, Table
 
 MEMORY: Final = "1GB"  # above it DuckDB works on disk
@@ -25,6 +26,7 @@ def query_engine(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
+    allow_many_open_files()
     with duckdb.connect(config=settings) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection

@@ -1,8 +1,13 @@
 """Test the daily compaction in the background of a running collector."""
 
 import datetime as dt
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from collector.compaction.daily import Compactor, seconds_to_midnight
 from collector.dataset.open import Dataset
@@ -10,6 +15,29 @@ from collector.dataset.schema import MEMPOOL_EVENTS
 from tests.collector.compaction.made_files import seen, write_events
 
 DEADLINE_S = 60.0
+# Compacts with so many more open files as its arguments say, first by a soft limit and then by a hard one.
+# At the end of its input it has collected one more file, and ends.
+FEW_FILES = """
+import os, resource, sys
+from pathlib import Path
+from collector.compaction.daily import Compactor
+from collector.dataset.open import Dataset
+from collector.dataset.schema import MEMPOOL_EVENTS
+from collector.log import configure_logging
+from tests.collector.compaction.made_files import event
+
+configure_logging("json", "info")
+dataset = Dataset.open(Path(sys.argv[1]), "regtest")
+n_free, is_hard = int(sys.argv[2]), sys.argv[3] == "hard"
+lowest = os.open(os.devnull, os.O_RDONLY)
+os.close(lowest)
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + n_free, lowest + n_free if is_hard else most))
+compactor = Compactor(dataset, delay_s=0)
+sys.stdin.read()
+compactor.close()
+dataset.write(MEMPOOL_EVENTS, [event(1, 1)], stem="later")
+"""
 
 
 def test_closed_days_are_compacted_in_the_background(tmp_path: Path) -> None:
@@ -34,6 +62,34 @@ def test_a_stop_does_not_wait_for_a_compaction(tmp_path: Path) -> None:
     time.sleep(0.5)
     compactor.close()
     assert len(seen(dataset, MEMPOOL_EVENTS)) == n_rows
+
+
+@pytest.mark.parametrize(
+    ("n_free", "kind", "said"),
+    [
+        (2, "soft", "no process can be started: Too many open files"),
+        (9, "hard", "raise the limit of open files (ulimit -n, or LimitNOFILE= of the service)"),
+    ],
+)
+def test_without_free_files_collecting_goes_on(n_free: int, kind: str, said: str, tmp_path: Path) -> None:
+    """The log has one sentence on what is missing; the collector goes on, and a later compaction succeeds."""
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    write_events(dataset, 12, 2)
+    before = seen(dataset, MEMPOOL_EVENTS)
+    command = [sys.executable, "-c", FEW_FILES, str(dataset.root), str(n_free), kind]
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as collector:
+        assert collector.stderr is not None
+        logged = json.loads(collector.stderr.readline())
+        collector.communicate()
+
+    assert collector.returncode == 0
+    assert logged["reason"].endswith(said)
+    assert "after the next midnight UTC" in logged["next_try"]
+    assert len(dataset.paths(MEMPOOL_EVENTS)) == 13
+    subprocess.run([sys.executable, "-m", "collector", "compact", str(dataset.root)], check=True)
+    assert len(dataset.paths(MEMPOOL_EVENTS)) == 2
+    assert len(seen(dataset, MEMPOOL_EVENTS)) == len(before) + 1
 
 
 def test_the_next_look_is_behind_midnight_utc() -> None:

@@ -4,12 +4,13 @@ import json
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from collector.cli import app
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS
+from collector.dataset.schema import BLOCKS, COVERAGE
 from collector.errors import DatasetError
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
@@ -40,6 +41,29 @@ def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
     dataset.paths(BLOCKS)[0].write_bytes(b"PAR1")
     status = gather(dataset)
     assert status.unreadable == [str(dataset.paths(BLOCKS)[0])]
+
+
+@pytest.mark.parametrize("kind", [duckdb.InvalidInputException, duckdb.IOException])
+def test_a_file_that_fails_only_while_it_is_read_is_named(dataset: Dataset, kind: type[Exception]) -> None:
+    """A file can have a sound footer and a damaged page: one sentence names it and says what to do."""
+    (path,) = dataset.paths(COVERAGE)
+    whole = path.read_bytes()
+    with duckdb.connect() as connection:
+        for at in range(4, len(whole)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
+            try:
+                connection.execute("SELECT count(*) FROM parquet_metadata(?)", [str(path)])
+                connection.execute("SELECT hash(COLUMNS(*)) FROM read_parquet(?)", [str(path)]).fetchall()
+            except kind:
+                break
+            except duckdb.Error:
+                continue
+
+    said = CliRunner().invoke(app, ["status", str(dataset.root)]).exception
+
+    assert isinstance(said, DatasetError)
+    assert str(said).startswith(f"{path} cannot be read (DuckDB says: ")
+    assert str(said).endswith("; restore it or move it out of the dataset")
 
 
 def test_a_node_shows_its_last_session_its_tip_and_its_rates(dataset: Dataset) -> None:
