@@ -17,6 +17,7 @@ from analysis.errors import DatabaseError
 from analysis.relations import unknown_relation
 from analysis.stats import FUNCTIONS
 from analysis.stats.sql_functions import create_functions
+from collector.dataset.files import allow_many_open_files
 from collector.dataset.open import Dataset
 from collector.dataset.schema import CHAINS, DATASET_MARKER
 
@@ -55,6 +56,7 @@ def connect(
         config["max_temp_directory_size"] = f"{temp_gb}GB"
     if threads is not None:
         config["threads"] = threads
+    allow_many_open_files()
     connection = duckdb.connect(str(database), read_only=read_only, config=config)
     _open.add(connection)
     try:

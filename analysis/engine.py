@@ -25,7 +25,7 @@ from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.manifest import build_facts, build_log
 from analysis.raw_views import create_views, open_dataset, unreadable_file
-from collector.dataset.files import allow_many_open_files, replaced_atomically
+from collector.dataset.files import replaced_atomically
 from collector.dataset.open import Dataset
 
 # Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
@@ -82,7 +82,6 @@ def build(
     start_s = time.monotonic()
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
-    allow_many_open_files()
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     with ExitStack() as stack:
         stack.enter_context(opened.read_lock())

@@ -58,8 +58,7 @@ def from_files(
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
     with dataset.backfill_lock(), open_pool(workers) as pool:
-        dataset.remove_unfinished_files()
-        remove_orphaned_transactions(dataset)
+        _remove_leftovers(dataset)
         begun_s = time.monotonic()
         catalogue = read_catalogue(folder, progress.scanned)
         present = PresentBlocks(dataset)
@@ -105,8 +104,7 @@ def from_node(
     report.tip_height, tip_hash = check_chain(client, dataset.chain)
     report.tip_hash = hash_hex(tip_hash)
     with dataset.backfill_lock(), open_pool(workers) as pool:
-        dataset.remove_unfinished_files()
-        remove_orphaned_transactions(dataset)
+        _remove_leftovers(dataset)
         begun_s = time.monotonic()
         present = PresentBlocks(dataset)
         present.refresh()
@@ -137,6 +135,12 @@ def from_node(
         )
         report.work_s = time.monotonic() - begun_s
     return report
+
+
+def _remove_leftovers(dataset: Dataset) -> None:
+    """Remove what killed runs left: unfinished files, and transactions without their blocks."""
+    dataset.remove_unfinished_files()
+    remove_orphaned_transactions(dataset)
 
 
 def _positions_without_fees(

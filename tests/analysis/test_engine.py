@@ -91,7 +91,7 @@ def test_a_dataset_without_any_nullable_column_builds(dataset: Path) -> None:
         build(dataset.parent / "nulls", RULES, dataset.parent / "b" / "b.duckdb"),
     )
     with open_database(result.database) as one, open_database(expected.database) as two:
-        for name in load_catalog().marts:
+        for name in (model.name for model in load_catalog().layer("marts")):
             assert one.execute(f"FROM {name}").fetchall() == two.execute(f"FROM {name}").fetchall(), name
 
 

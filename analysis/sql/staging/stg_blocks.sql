@@ -29,6 +29,10 @@ witness_commitment = "BLOB  BIP141 commitment in the coinbase, if any"
 verdict = "VARCHAR  What recomputing work, txids, merkle root and commitment gave"
 verified_by = "VARCHAR  The hashing backend that recomputed them"
 source = "VARCHAR  How the body reached us"
+coinbase_version = "BIGINT  Version of the coinbase transaction"
+coinbase_sequence = "BIGINT  nSequence of the coinbase's input"
+coinbase_locktime = "BIGINT  Lock time of the coinbase transaction"
+coinbase_reserved_value = "BLOB  BIP141 witness reserved value; null without a witness"
 */
 select
     block_hash,
@@ -57,7 +61,11 @@ select
     witness_commitment,
     verdict,
     verified_by,
-    source
+    source,
+    coinbase_version,
+    coinbase_sequence,
+    coinbase_locktime,
+    coinbase_reserved_value
 from blocks
 -- A block may have come over the wire and again from the node's files: the row that knows its fees is kept.
 qualify row_number() over (partition by block_hash order by fees_sat is null, source) = 1
