@@ -16,7 +16,7 @@ from typing import Any
 from collector.regtest import RegtestNode
 from collector.regtest.node import free_ports
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0  # a first start compiles, perhaps on a busy machine
 MOST_FAILURES = 5
 TOLD_LINES = 8
 POLL_S = 0.05
