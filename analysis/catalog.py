@@ -312,7 +312,8 @@ def _ordered(models: Iterable[Model]) -> list[Model]:
                 f"sql/{model.layer}/{model.name}.sql reads {', '.join(missing)}, which no SQL file makes;"
                 " correct the name"
             )
-    graph = {name: model.references & by_name.keys() for name, model in sorted(by_name.items())}
+    # Sorted, as the order of a set differs from run to run.
+    graph = {name: sorted(model.references & by_name.keys()) for name, model in sorted(by_name.items())}
     try:
         order = list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
