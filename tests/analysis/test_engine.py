@@ -91,8 +91,9 @@ def test_a_dataset_without_any_nullable_column_builds(dataset: Path) -> None:
         build(dataset.parent / "nulls", RULES, dataset.parent / "b" / "b.duckdb"),
     )
     with open_database(result.database) as one, open_database(expected.database) as two:
-        for name in (model.name for model in load_catalog().layer("marts")):
-            assert one.execute(f"FROM {name}").fetchall() == two.execute(f"FROM {name}").fetchall(), name
+        for name in sorted({model.name for model in load_catalog().layer("marts")} - {"run_manifest"}):
+            from_missing, from_nulls = (each.sql(f"FROM {name}").to_arrow_table() for each in (one, two))
+            assert from_missing.to_pylist() == from_nulls.to_pylist(), name
 
 
 def test_folder_names_never_become_columns(dataset: Path) -> None:
