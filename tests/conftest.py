@@ -1,12 +1,16 @@
 """Fixtures that every test folder shares."""
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# A shell starts what it runs in the background with Ctrl-C ignored, and so would be the programs under test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says something of the machine, not of the code.
 hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")

@@ -169,9 +169,9 @@ def _read_inputs(data: Bytes, tx: Record, spends: Integers, spent_types: Bytes, 
     for i in range(tx.first_input, tx.first_input + tx.n_inputs):
         size, script = read_compact_size(data, spends[i] + OUTPOINT_BYTES, tx.end)
         script_end = script + size
-        before = before_end = last = last_end = 0
+        before = before_end = last = last_end = final = 0
         if tx.witness_at > 0:
-            before, before_end, last, last_end, witness = _last_items(data, witness, tx.end)
+            before, before_end, last, last_end, final, witness = _last_items(data, witness, tx.end)
         if before > 0 and _is_control_block(data, last, last_end):
             n_found, n_bytes = _find_envelopes(data, before, before_end)
             n_envelopes += n_found
@@ -180,11 +180,11 @@ def _read_inputs(data: Bytes, tx: Record, spends: Integers, spent_types: Bytes, 
             continue
         cost += WITNESS_SCALE * count_sigops(data, script, script_end, LEGACY)
         if spent_types[i] == SCRIPTHASH:
-            cost += _script_hash_cost(data, script, script_end, last, last_end)
+            cost += _script_hash_cost(data, script, script_end, final, witness)
         elif spent_types[i] == WITNESS_V0_KEYHASH:
             cost += 1
         elif spent_types[i] == WITNESS_V0_SCRIPTHASH:
-            cost += count_sigops(data, last, last_end, ACCURATE)
+            cost += count_sigops(data, final, witness, ACCURATE)
         elif spent_types[i] == UNKNOWN_TYPE and not tx.is_coinbase:
             is_known = False
     traits.n_envelopes = n_envelopes
@@ -193,21 +193,23 @@ def _read_inputs(data: Bytes, tx: Record, spends: Integers, spent_types: Bytes, 
 
 
 @compiled
-def _last_items(data: Bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
+def _last_items(data: Bytes, pos: int, end: int) -> tuple[int, int, int, int, int, int]:
     """Read the witness stack at pos.
 
-    Returns begin and end of the last item but one and of the last, 0 where there is none, and where the stack
-    ends. An annex does not count: it is the last of several items and begins with 0x50.
+    Returns begin and end of the last item but one and of the last that are no annex, 0 where there is none;
+    then where the last item of all begins, and where it and the stack end. An annex is the last of several
+    items and begins with 0x50.
     """
     n_items, pos = read_compact_size(data, pos, end)
     before = before_end = last = last_end = 0
+    begin = pos
     for item in range(n_items):
         size, begin = read_compact_size(data, pos, end)
         pos = begin + size
         is_annex = item > 0 and item + 1 == n_items and size > 0 and data[begin] == ANNEX
         if not is_annex:
             before, before_end, last, last_end = last, last_end, begin, pos
-    return before, before_end, last, last_end, pos
+    return before, before_end, last, last_end, begin, pos
 
 
 @compiled

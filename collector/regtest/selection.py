@@ -136,18 +136,20 @@ def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
     return list(chosen.values())
 
 
-def plain_ranking(view: MempoolView) -> list[str]:
-    """Rank txids by their own feerate, best first; equal feerates by the time of entry."""
-    return _best_first(view, {txid: _feerate(view, [txid]) for txid in view})
+def plain_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
+    """Rank txids by their own feerate, best first; equal feerates as `_best_first` says."""
+    return _best_first(view, {txid: _feerate(view, [txid]) for txid in view}, mined)
 
 
-def ancestor_ranking(view: MempoolView) -> list[str]:
-    """Rank txids by their feerate with all ancestors, best first; equal feerates by the time of entry."""
-    return _best_first(view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()})
+def ancestor_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
+    """Rank txids by their feerate with all ancestors, best first; equal feerates as `_best_first` says."""
+    return _best_first(
+        view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()}, mined
+    )
 
 
-def package_ranking(view: MempoolView) -> list[str]:
-    """Rank txids by package feerate, best first; equal feerates by the time of entry.
+def package_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
+    """Rank txids by package feerate, best first; equal feerates as `_best_first` says.
 
     The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
     ancestors; its package feerate is the highest score among it and its descendants in the mempool.
@@ -157,7 +159,7 @@ def package_ranking(view: MempoolView) -> list[str]:
         score = min(_feerate(view, [txid]), _feerate(view, family))
         for member in family:
             best[member] = max(best[member], score)
-    return _best_first(view, best)
+    return _best_first(view, best, mined)
 
 
 def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
@@ -177,8 +179,13 @@ def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
     )
 
 
-def _best_first(view: MempoolView, feerates: Mapping[str, float]) -> list[str]:
-    return sorted(view, key=lambda txid: (-feerates[txid], view[txid].arrival))
+def _best_first(view: MempoolView, feerates: Mapping[str, float], mined: Collection[str]) -> list[str]:
+    """Return the txids by falling feerate; among equal feerates those in `mined` first, then by entry.
+
+    Who took one of two transactions that pay the same has taken as good a one as there was.
+    """
+    chosen = set(mined)
+    return sorted(view, key=lambda txid: (-feerates[txid], txid not in chosen, view[txid].arrival))
 
 
 def _ancestors(view: MempoolView) -> dict[str, set[str]]:

@@ -173,7 +173,7 @@ ROWS: Final[dict[str, Callable[..., object]]] = {
 def acceptances(view: MempoolView, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
     """Return the acceptance of the transactions `mined` by each ranking of the mempool `view`."""
     txids = list(mined)
-    return {name: acceptance(ranking(view), txids).as_dict() for name, ranking in RANKINGS.items()}
+    return {name: acceptance(ranking(view, txids), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from collector.dataset.open import Dataset
 from tests.collector.node.hostile_server import HostileServer, dripping, endless, silent, whole
 
 PROGRAM = [sys.executable, "-m", "collector"]
@@ -67,8 +68,8 @@ def ended(command: list[str], **options: Any) -> subprocess.CompletedProcess[str
         (signal.SIGINT, "run", 0, "stopped before the start: nothing was received\n"),
     ],
 )
-def test_a_signal_while_the_program_loads_is_one_line(
-    moment: str, number: int, command: str, status: int, line: str
+def test_a_signal_while_the_program_loads_is_one_line(  # noqa: PLR0917 - one fixture beside the parameters
+    tmp_path: Path, moment: str, number: int, command: str, status: int, line: str
 ) -> None:
     """A signal in the second in which libraries load has the same meaning as later."""
     own = {
@@ -77,7 +78,13 @@ def test_a_signal_while_the_program_loads_is_one_line(
         "run": "collector.service.service",
     }
     moment = own[command] if moment == "the command" else moment
-    arguments = [str(int(number)), moment, command, *(["."] if command == "check" else [])]
+    Dataset.open(tmp_path / "dataset", "regtest", create=True)  # else it says at once that there is none
+    arguments = [
+        str(int(number)),
+        moment,
+        command,
+        *([str(tmp_path / "dataset")] if command == "check" else []),
+    ]
     outcome = ended([sys.executable, "-c", SIGNALLED, *arguments])
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (status, "", line)
 

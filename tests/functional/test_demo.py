@@ -392,7 +392,7 @@ def test_the_dataset_is_complete_without_us(played: Played) -> None:
     tables = {path.name for path in root.iterdir() if path.is_dir()}
     wanted = {"nodes", "blocks", "transactions", "mempool_txs", "mempool_events", "block_arrivals"}
     wanted |= {"templates", "template_txs", "mempool_stats", "coverage"}
-    wanted |= {"external_prices", "external_pool_labels", "external_sources"}
+    wanted |= {"chain_tips", "external_prices", "external_pool_labels", "external_sources"}
     assert tables == wanted
     for table in tables:
         pattern = str(root / table / "**" / "*.parquet")

@@ -15,6 +15,7 @@ from gpuhash.cuda import CudaBackend
 from gpuhash.cuda_device import CudaDevice
 from gpuhash.measure import ceiling, energy, machine, stages
 from gpuhash.measure import cli as cli_bench
+from gpuhash.measure import sweep as clock_sweep
 from gpuhash.measure.bench import SEARCH, Case, run
 from gpuhash.measure.sweep import Point, Sweep
 from gpuhash.packing import pack
@@ -222,7 +223,7 @@ def test_a_machine_names_its_gpus(start: Start, capsys: pytest.CaptureFixture[st
     first, second = machine.describe().gpus
     cli.info()
 
-    assert first == "Host 0, 2 SMs, compute capability 90; variants adds, theta-rho"
+    assert first == "Host 0, 2 SMs, up to 1980 MHz, compute capability 90; variants adds, theta-rho"
     assert f"gpu 1         {second}\n" in capsys.readouterr().out
 
 
@@ -264,7 +265,7 @@ def test_a_sweep_works_on_the_gpu_whose_clocks_it_locks(
         return Sweep(points=(point,))
 
     monkeypatch.setattr(energy, "load_nvml", lambda: None)
-    monkeypatch.setattr(cli_bench.clock_sweep, "sweep", swept)
+    monkeypatch.setattr(clock_sweep, "sweep", swept)
     monkeypatch.setitem(stages.SEARCH_NONCES, "cuda", 64)
 
     cli_bench.sweep(allow_clock_changes=True, gpu=1)

@@ -96,7 +96,7 @@ measured as (
         window_days,
         part,
         count(*) as n_blocks,
-        least(coalesce(ordered_sum(covered_days), 0) / window_days, 1) as covered_ratio,
+        greatest(least(coalesce(ordered_sum(covered_days), 0) / window_days, 1), 0) as covered_ratio,
         min(header_time) as from_time,
         max(header_time) as to_time
     from timed_parts
@@ -107,7 +107,7 @@ measured as (
         cast(null as integer) as window_days,
         0 as part,
         count(*) as n_blocks,
-        least(coalesce(ordered_sum(interval_days), 0) / nullif(max(age_days), 0), 1) as covered_ratio,
+        greatest(least(coalesce(ordered_sum(interval_days), 0) / nullif(max(age_days), 0), 1), 0) as covered_ratio,
         min(header_time) as from_time,
         max(header_time) as to_time
     from blocks

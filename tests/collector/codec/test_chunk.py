@@ -112,7 +112,7 @@ def test_a_bad_block_is_set_aside_whole_and_the_rest_goes_on(change: object, rea
 def test_witness_data_that_is_not_committed_to_is_refused() -> None:
     """A witness changed after the block was made leaves txids and merkle root as they are."""
     spend = made.TxInput(bytes(range(32)), 0, b"", (b"\x51" * 30,))
-    raw = made.solved_block([made.Transaction((spend,), (made.TxOutput(5, b"\x51"),))], height=9)
+    raw = made.solved_block([made.RegtestTransaction((spend,), (made.TxOutput(5, b"\x51"),))], height=9)
     changed = raw.replace(b"\x51" * 30, b"\x52" * 30)
 
     chunk, bad = make_chunk(made.raw_blocks([changed], [9]), "regtest", StageTimes())

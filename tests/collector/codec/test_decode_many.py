@@ -104,7 +104,7 @@ def test_a_block_has_the_rows_of_the_plain_way(raw: bytes, data: st.DataObject) 
 def test_a_script_of_any_length_leaves_values_where_they_are() -> None:
     """The value of an output stands before the size of its script, which takes one, three or five bytes."""
     outputs = tuple(made.TxOutput(7 + size, bytes(size)) for size in (0, 252, 253, 65_535, 65_536))
-    raw = made.Transaction((made.TxInput(bytes(range(32)), 0),), outputs).raw
+    raw = made.RegtestTransaction((made.TxInput(bytes(range(32)), 0),), outputs).raw
 
     found = decode_transactions([raw] * (FEW + 1))
 
@@ -116,7 +116,7 @@ def test_a_script_of_any_length_leaves_values_where_they_are() -> None:
 def test_a_body_is_decoded_once_and_a_broken_one_is_told_each_time() -> None:
     """Bytes seen before are not decoded again; bytes that cannot be decoded are reported each time."""
     kept = RecentTransactions()
-    raw = made.Transaction((made.TxInput(bytes(range(32)), 0),), (made.TxOutput(5, b"\x51"),)).raw
+    raw = made.RegtestTransaction((made.TxInput(bytes(range(32)), 0),), (made.TxOutput(5, b"\x51"),)).raw
     broken = raw[:-1]
 
     first, second, *bad = kept.decode_new([raw, raw, broken, broken], 1)

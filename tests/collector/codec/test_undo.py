@@ -104,7 +104,7 @@ def test_values_are_those_that_were_spent(raw: bytes, data: st.DataObject) -> No
 def test_undo_data_that_do_not_fit_give_no_values(data: st.DataObject) -> None:
     """Undo data that is cut off, too long or of another block gives no values and raises no error."""
     spends = [made.TxInput(bytes([i]) * 32, 0) for i in range(3)]
-    body = [made.Transaction((spend,), (made.TxOutput(5, b"\x51"),)) for spend in spends]
+    body = [made.RegtestTransaction((spend,), (made.TxOutput(5, b"\x51"),)) for spend in spends]
     raw = made.solved_block(body, height=9)
     layout = walk_blocks(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
     whole = undo_of([[(7, b"\x51")]] * 3, height=5)
