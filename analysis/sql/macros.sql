@@ -85,5 +85,7 @@ select sources_of(['observed', 'a', 'observed', null]) = ['a', 'observed'];
 create macro ordered_sum(numbers) as
 list_sum(list(numbers order by numbers));
 -- Test
-select ordered_sum(number) = 0.1e0 + 0.2e0 + 0.3e0 and ordered_sum(case when number > 9 then number end) is null
+select
+    ordered_sum(given.number) = 0.1e0 + 0.2e0 + 0.3e0
+    and ordered_sum(case when given.number > 9 then given.number end) is null
 from (values (0.3e0), (null), (0.2e0), (0.1e0)) as given (number);
