@@ -99,9 +99,7 @@ def why_not_applicable(results: Iterable[CheckResult]) -> list[str]:
         elif result.missing:
             names[result.missing].append(result.name)
     lines = [f"not applicable: {', '.join(checks)}: {reason}" for reason, checks in names.items()]
-    return lines + (
-        [f"not applicable: the grain of {n_empty} relations: they have no rows"] if n_empty else []
-    )
+    return lines + ([f"not applicable: the grain of relations without rows: {n_empty}"] if n_empty else [])
 
 
 def duplicates(model: Model) -> str:

@@ -100,7 +100,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         result = engine.build(source, pools or default_rules_dir(), target, chain, progress=progress)
     _print_checks(result.checks)
     typer.echo(
-        f"{result.database}: {len(result.n_rows)} marts of chain {result.chain} in {result.wall_s:.1f} s,"
+        f"{result.database}: chain {result.chain}, marts: {len(result.n_rows)}, in {result.wall_s:.1f} s,"
         f" rules {result.rules_hash[:12]}"
     )
     typer.echo(checks.counted(result.checks))
@@ -291,7 +291,7 @@ def diff_rules(  # noqa: PLR0917 - typer passes every option by name
     found = rule_diff.diff_rules(source, load_rules(before), load_rules(after or default_rules_dir()), chain)
     _write(rule_diff.COLUMNS, found.changes, format_)
     typer.echo(
-        f"{found.n_changed} of {found.n_blocks} blocks change; rules {found.before_hash[:12]} to"
+        f"blocks that change: {found.n_changed:,} of {found.n_blocks:,}; rules {found.before_hash[:12]} to"
         f" {found.after_hash[:12]}: {len(found.added_rules)} added, {len(found.removed_rules)} removed",
         err=True,
     )
@@ -355,7 +355,8 @@ def _print_checks(results: "tuple[CheckResult, ...]") -> None:
     for result in results:
         if result.n_offending:
             typer.echo(
-                f"{result.severity}: {result.name}: {result.n_offending} rows. {result.summary}", err=True
+                f"{result.severity}: {result.name}: offending rows: {result.n_offending:,}. {result.summary}",
+                err=True,
             )
 
 

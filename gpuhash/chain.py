@@ -63,7 +63,7 @@ def header_numbers(headers: Bytes, begin: int) -> npt.NDArray[np.int64]:
 def split_headers(data: Bytes) -> Bytes:
     """View bytes uint8[80 n] as headers uint8[n, 80]; raise InvalidInputError if the last is cut off."""
     if len(data) % HEADER_BYTES:
-        raise InvalidInputError(f"{len(data)} bytes are no whole number of {HEADER_BYTES}-byte headers")
+        raise InvalidInputError(f"a header has {HEADER_BYTES} bytes, and {len(data)} is no multiple of it")
     return data.reshape(-1, HEADER_BYTES)
 
 

@@ -192,12 +192,12 @@ def _verify_headers(data: "Bytes", at: "chain.Position | None", backend: str) ->
         name = f"header {fault.index}" if at is None else f"height {at.first_height + fault.index}"
         typer.echo(f"{name}: {fault.reason}", err=True)
     if faults:
-        raise GpuhashError(f"{len(faults)} faults in {len(matrix)} headers")
-    said = f"{len(matrix)} headers: every hash is at most its target, every link holds"
+        raise GpuhashError(f"headers: {len(matrix)}, faults: {len(faults)}")
+    said = f"headers: {len(matrix)}; every hash is at most its target, every link holds"
     if at is not None:
         last = at.first_height + len(matrix) - 1
         n_retargets = max(0, last // PERIOD - math.ceil(at.first_height / PERIOD))
-        said += f", every target and time follows the rules of {at.rules.name} ({n_retargets} retargets)"
+        said += f", every target and time follows the rules of {at.rules.name} (retargets: {n_retargets})"
     typer.echo(said)
 
 

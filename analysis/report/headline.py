@@ -13,7 +13,7 @@ from analysis.report.charts.sparkline import (
 )
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Headline
-from analysis.report.pools import pool_colour
+from analysis.report.pools import pool_colour, whole_concentration
 from analysis.report.text import (
     GAP,
     bitcoin,
@@ -82,15 +82,8 @@ def _largest(marts: Marts) -> Headline | None:
 
 
 def _half_of_blocks(marts: Marts) -> Headline | None:
-    row = next(
-        (
-            row
-            for row in marts.rows("concentration_index")
-            if row["period_kind"] == "all" and row["grouped_by"] == "pool"
-        ),
-        None,
-    )
-    if row is None or row["nakamoto"] is None:
+    row = whole_concentration(marts)
+    if row is None:
         return None
     return _headline(
         "concentration",

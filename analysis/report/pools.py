@@ -25,6 +25,14 @@ def recent_pools(marts: Marts) -> list[str]:
     return [row["pool"] for row in rows if row["rank"] is not None and row["block_count"]]
 
 
+def whole_concentration(marts: Marts) -> Row | None:
+    """Return the concentration of all blocks by pool, or None where no pool is named."""
+    for row in marts.rows("concentration_index"):
+        if row["period_kind"] == "all" and row["grouped_by"] == "pool" and row["nakamoto"] is not None:
+            return row
+    return None
+
+
 def prominent_pools(marts: Marts, n_pools: int = N_COLOURS) -> list[str]:
     """Return the pools that charts show by name: in turn the next largest over all and the next of late.
 

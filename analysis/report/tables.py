@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Column, Kind, Table, TableRow
 from analysis.report.pools import pool_colour
-from analysis.report.text import INTERVAL, count, decimal_range, percent, percent_range, printable, text_of
+from analysis.report.text import (
+    INTERVAL,
+    count,
+    decimal_range,
+    percent,
+    percent_range,
+    plural,
+    printable,
+    text_of,
+)
 
 MAX_TABLE_ROWS: Final = 60
 FOLDED_FROM: Final = 24
@@ -134,7 +143,7 @@ def mart_table(
     table of more than 24 rows is folded, unless `is_folded` decides it.
     """
     cut = len(rows) - MAX_TABLE_ROWS
-    said = f"{count(cut)} more rows: `pool-analysis show {mart}`." if cut > 0 else ""
+    said = f"{plural(cut, 'more row')}: `pool-analysis show {mart}`." if cut > 0 else ""
     return Table(
         table_id=table_id,
         caption=caption,

@@ -106,24 +106,25 @@ class Report:
         ]
         lines += [f"tip: height {self.tip_height}, {self.tip_hash}"] if self.tip_hash else []
         for count, text in (
-            (self.n_left_to_collector, "blocks left to the running collector"),
-            (result.n_present, "blocks were stored by another process in the meantime"),
-            (result.n_without_fees, "blocks lack some fees: no undo data found"),
-            (self.n_without_height, "blocks not written: their height cannot be found"),
-            (len(result.unfinished), "block that the node was still writing; run again to add it"),
-            (len(self.unknown_to_node), "blocks that the chain of the node lacks"),
+            (self.n_left_to_collector, "left to the running collector"),
+            (result.n_present, "stored by another process in the meantime"),
+            (result.n_without_fees, "without some fees: no undo data found"),
+            (self.n_without_height, "not written: no height can be found"),
+            (len(result.unfinished), "not yet complete: the node is still writing; run again to add it"),
+            (len(self.unknown_to_node), "not in the chain of the node"),
         ):
-            lines += [f"{count:,} {text}"] if count else []
+            lines += [f"{counted(count, 'block')} {text}"] if count else []
         if self.n_lacked_fees:
             lines.append(
-                f"filled the fees of {self.n_fees_filled:,} of {self.n_lacked_fees:,} stored blocks without"
+                f"stored blocks without fees: {self.n_lacked_fees:,}, filled now: {self.n_fees_filled:,}"
             )
         if self.fees_problem:
             lines.append(f"fees of stored blocks were not filled: {self.fees_problem}")
         if result.unavailable:
             heights = _spans(_runs(int(each.partition(":")[0]) for each in result.unavailable))
             lines.append(
-                f"{len(result.unavailable):,} blocks were pruned or not given by the node: heights {heights}"
+                f"{counted(len(result.unavailable), 'block')} pruned or not given by the node:"
+                f" heights {heights}"
             )
             lines.append(f"for example {result.unavailable[0]}")
         if self.missing_heights:

@@ -8,7 +8,7 @@ import typer
 
 from collector.check.model import BREACH, OK, CheckResult
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
-from collector.log import printable
+from collector.log import counted, printable
 
 
 def check_dataset(
@@ -35,7 +35,9 @@ def check_dataset(
         print(json.dumps({"ok": not n_breached, "checks": [asdict(result) for result in results]}, indent=1))
     else:
         _print(results)
-        print(f"{n_breached} of {len(results)} checks found a breach" if n_breached else "no breach")
+        print(
+            f"{n_breached} of {counted(len(results), 'check')} found a breach" if n_breached else "no breach"
+        )
     raise typer.Exit(1 if n_breached else 0)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
 from collector.dataset.schema import BACKFILL_NODE, IMPORT_TABLES
+from collector.log import counted
 
 OF_A_NODE: Final = (
     "mempool_txs",
@@ -42,11 +43,11 @@ def check_transactions(view: DatasetView) -> CheckResult:
         name = f"block {display_hash(block_hash)}"
         if wrong == "no block":
             return (
-                f"{n_there} transactions of {name}, which is not in blocks",
+                f"{counted(n_there, 'transaction')} of {name}, which is not in blocks",
                 "a killed backfill left them: run it again, it removes or completes them",
             )
         return (
-            f"{name} has {n_said} transactions, {n_there or 0} are there"
+            f"{name} has {counted(n_said, 'transaction')}, {n_there or 0} in transactions"
             if wrong == "count"
             else f"{name}: its transactions have other {wrong}",
             (
@@ -171,7 +172,7 @@ def check_fees(view: DatasetView) -> CheckResult:
     """
     for node, day, n_missing in view.rows(query):
         result.note(
-            f"{n_missing} entries of {node} on {day} have no fee, which transactions has",
+            f"fees that {node} lacks on {day} and transactions has: {n_missing:,}",
             f"pool-collector mend --chain {view.dataset.chain} {view.dataset.root}",
             n_missing,
         )
@@ -250,7 +251,7 @@ def check_sessions(view: DatasetView) -> CheckResult:
         result.breaches(
             view.examples(query),
             lambda node, session, count, name=name: (
-                f"{name}: {count} rows of session {session} of {node}, which is not in nodes",
+                f"{name}: {counted(count, 'row')} of session {session} of {node}, which is not in nodes",
                 "restore the file of nodes from a copy; without it nothing says which node it was",
             ),
         )

@@ -149,7 +149,7 @@ def check_rawblocks(view: DatasetView) -> CheckResult:
         "FROM block_arrivals WHERE event = 'seen' AND kind = 'pushed'",
         query,
         lambda node, session, n_claimed, n_there: (
-            f"{node}, session {session}: coverage has {n_claimed} messages of rawblock, {n_there} are there",
+            f"{node}, session {session}: messages of rawblock in coverage: {n_claimed}, there: {n_there}",
             "restore the files of block_arrivals and coverage of that day from a copy",
         ),
     )

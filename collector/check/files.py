@@ -26,6 +26,7 @@ from collector.dataset.parquet_files import COMPRESSION, ROW_GROUP_ROWS, check_v
 from collector.dataset.partitions import span_folders
 from collector.dataset.schema import TABLES, Table
 from collector.errors import DatasetError
+from collector.log import counted
 
 RESTORE: Final = "restore it from a copy, or move it out of the dataset and fetch what was in it again"
 MOVE: Final = "move it out of the dataset"
@@ -62,7 +63,8 @@ class FileChecks:
                 n_rows, n_bytes = file.metadata.num_rows, path.stat().st_size
                 if n_rows > n_bytes:  # each row of ours has a hash or a moment of its own
                     self.readable.breach(
-                        f"{path}: {n_bytes:,} bytes unfold to {n_rows:,} rows, so it is no file of ours", MOVE
+                        f"{path}: more rows ({n_rows:,}) than bytes ({n_bytes:,}), so it is no file of ours",
+                        MOVE,
                     )
                     return False
                 wrong = _wrong_schema(table, file.schema_arrow)
@@ -176,14 +178,16 @@ def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
     """
     for chunk in chunks:
         if chunk.n_rows != len(rows):
-            return f"its footer says {chunk.n_rows} rows, there are {len(rows)}"
+            return f"its footer says {counted(chunk.n_rows, 'row')}, its data have {len(rows):,}"
         if chunk.column not in rows.column_names:  # for a list the footer describes the items
             continue
         values = rows.column(chunk.column)
-        if chunk.n_values != len(rows):
-            return f"its footer says {chunk.n_values} values of {chunk.column}, there are {len(rows)}"
-        if chunk.n_null not in (None, values.null_count):
-            return f"its footer says {chunk.n_null} nulls in {chunk.column}, there are {values.null_count}"
+        for noun, said, found in (
+            ("value", chunk.n_values, len(rows)),
+            ("null", chunk.n_null, values.null_count),
+        ):
+            if said not in (None, found):
+                return f"its footer says {counted(said, noun)} of {chunk.column}, its data have {found:,}"
         if not _are_bounds(chunk, values):
             return f"the bounds of {chunk.column} in its footer are not those of its rows"
     return ""

@@ -8,6 +8,7 @@ from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult
 from collector.dataset.files import FOLDER_LOCK, is_lock_held, is_temporary
 from collector.journal.segment import journal_folders
+from collector.log import counted
 
 YOUNG_S: Final = 3600.0  # a file that is being written is younger
 
@@ -68,7 +69,7 @@ def _compaction(view: DatasetView, result: CheckResult) -> None:
     left = [path for path in work.glob("*") if path.is_dir()]
     if left and not is_lock_held(work / FOLDER_LOCK):
         result.note(
-            f"a killed compaction left {len(left)} folders in {work}",
+            f"a killed compaction left {counted(len(left), 'folder')} in {work}",
             "the next `pool-collector compact` removes them",
         )
 

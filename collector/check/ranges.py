@@ -7,6 +7,7 @@ from typing import Final
 
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult
+from collector.log import counted
 
 MAX_SAT: Final = 2_100_000_000_000_000
 COMMITMENT: Final = "6A24AA21A9ED"  # how the script of an output with a witness commitment begins, BIP 141
@@ -245,7 +246,7 @@ def check_ranges(view: DatasetView) -> CheckResult:
         for (condition, words), count in zip(conditions, n_wrong, strict=True):
             if count:
                 result.breach(
-                    f"{name}: {count} rows break `{condition}`: {words}",
+                    f"{name}: `{condition}` is false in {counted(count, 'row')}: {words}",
                     "the file is whole and was written with wrong rows: report it with these rows",
                     count,
                 )

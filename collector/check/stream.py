@@ -8,6 +8,7 @@ from typing import Final
 
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
+from collector.log import counted
 from collector.receive.records import COUNTER_RANGE
 
 LOST: Final = "no way: these messages are lost, and `coverage` should end there but does not; report it"
@@ -131,7 +132,7 @@ def check_messages(view: DatasetView) -> CheckResult:
     for node, session, topic, from_at, first, last, n_messages, n_there in view.rows(query):
         result.breach(
             f"{topic} of {node}, session {session}, from {from_at}: counters {first} to {last} in "
-            f"{n_messages} messages are claimed, {n_there} are there",
+            f"{counted(n_messages, 'message')} claimed, {n_there} there",
             LOST,
             abs(last - first + 1 - n_there) or 1,
         )

@@ -28,6 +28,7 @@ from collector.codec.transaction import (
 from collector.codec.walk import Layout, walk_blocks
 from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
+from collector.log import counted
 
 _TRANSACTION_BYTES: Final = 60  # of the smallest, to refuse counts that the remaining bytes cannot hold
 _MAX_INT64: Final = (1 << 63) - 1
@@ -82,7 +83,7 @@ class ParsedBlock(NamedTuple):
 def decode_header(raw: bytes) -> tuple[Header, bytes]:
     """Decode the first 80 bytes; return the header and its hash. Raises DecodeError for fewer bytes."""
     if len(raw) < HEADER_BYTES:
-        raise DecodeError(f"{len(raw)} bytes are not a block: the header alone has {HEADER_BYTES}")
+        raise DecodeError(f"a block of {counted(len(raw), 'byte')}: the header alone has {HEADER_BYTES}")
     return Header(*_header(raw)), sha256d(raw[:HEADER_BYTES])
 
 
@@ -152,7 +153,8 @@ def _walk_block(raw: bytes) -> tuple[list[TxWalk], int]:
     except (IndexError, StructError):
         raise DecodeError("the bytes end before the number of transactions") from None
     if count * _TRANSACTION_BYTES > len(raw) - pos:
-        raise DecodeError(f"a block of {len(raw)} bytes cannot hold the {count} transactions it claims")
+        claimed = counted(count, "transaction")
+        raise DecodeError(f"a block of {counted(len(raw), 'byte')} cannot hold the {claimed} it claims")
     if not count:
         raise DecodeError("the block has no transactions; every block has a coinbase")
     transactions_at = pos
@@ -162,7 +164,7 @@ def _walk_block(raw: bytes) -> tuple[list[TxWalk], int]:
         walks.append(walk)
         pos = walk.end
     if pos != len(raw):
-        raise DecodeError(f"{len(raw) - pos} bytes follow the {count} transactions of the block")
+        raise DecodeError(f"the transactions of the block end at byte {pos}, but there are {len(raw)} bytes")
     return walks, transactions_at
 
 

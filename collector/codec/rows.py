@@ -59,7 +59,7 @@ def block_rows(
     n_inputs = len(parsed.layout.spends)
     if spent_types is not None and len(spent_types) != n_inputs:
         raise DecodeError(
-            f"{len(spent_types)} types for the {n_inputs} inputs of block {hash_hex(block.block_hash)}"
+            f"block {hash_hex(block.block_hash)}: inputs {n_inputs}, types given for {len(spent_types)}"
         )
     chunk = complete_chunk(raw_blocks, parsed.layout, [block], (parsed.txids, parsed.wtxids), StageTimes())
     row = blocks_table(chunk, chain=chain, verified_by=verified_by, verdict=verdict)
@@ -214,7 +214,7 @@ def _checked_fees(block: Block, fees: Fees) -> Integers:
     n_tx = len(block.transactions)
     if len(fees) != n_tx:
         raise DecodeError(
-            f"{len(fees)} fees for the {n_tx} transactions of block {hash_hex(block.block_hash)}"
+            f"block {hash_hex(block.block_hash)}: transactions {n_tx}, fees given for {len(fees)}"
         )
     return fee_array(fees)
 

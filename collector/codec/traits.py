@@ -28,7 +28,7 @@ from collector.codec.scripts import (
     WITNESS_V0_SCRIPTHASH,
     next_operation,
 )
-from collector.codec.walk import Layout, read_compact_size
+from collector.codec.walk import Layout, compact_size_width, read_compact_size
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
@@ -139,9 +139,7 @@ def _is_dust(data: Bytes, begin: int, end: int) -> bool:
     size = end - begin
     if size > MAX_SCRIPT_BYTES:
         return False
-    width = 1
-    if size >= 0xFD:  # noqa: PLR2004 - the format's mark for longer numbers, always the shortest form
-        width = 3
+    width = compact_size_width(size)
     value_sat = 0
     for i in range(VALUE_BYTES):
         value_sat |= int(data[begin - width - VALUE_BYTES + i]) << (8 * i)

@@ -30,7 +30,7 @@ from collector.codec.arrays import FAIL, Bytes, Integers, Records
 from collector.codec.format import MAX_MONEY_SAT, NO_HASH, NO_INDEX, OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES
 from collector.codec.scripts import output_types
 from collector.codec.traits import transaction_traits
-from collector.codec.walk import Layout, walk_transactions
+from collector.codec.walk import Layout, compact_size_width, walk_transactions
 from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import DecodeError
 from gpuhash.compiled import compiler
@@ -158,7 +158,7 @@ def decode_transaction(raw: bytes) -> Transaction:
     """
     walk = walk_checked(raw, 0)
     if walk.end != len(raw):
-        raise DecodeError(f"{len(raw) - walk.end} bytes follow the transaction of {walk.end} bytes")
+        raise DecodeError(f"the transaction ends at byte {walk.end}, but there are {len(raw)} bytes")
     return walk.transaction(raw)
 
 
@@ -347,7 +347,7 @@ def _inputs(raw: bytes, pos: int) -> tuple[tuple[TxIn, ...], int]:
     if not count:
         raise DecodeError(f"the transaction has no inputs (byte {pos})")
     if count * _INPUT_BYTES > len(raw) - pos:
-        raise DecodeError(f"{count} inputs at byte {pos}: more than the remaining bytes can hold")
+        raise DecodeError(f"inputs claimed at byte {pos}: {count}, more than the remaining bytes can hold")
     inputs = []
     for _ in range(count):
         prev_txid, prev_index, size, sequence = _input(raw, pos)
@@ -371,7 +371,7 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
     if not count:
         raise DecodeError(f"the transaction has no outputs (byte {pos})")
     if count * _OUTPUT_BYTES > len(raw) - pos:
-        raise DecodeError(f"{count} outputs at byte {pos}: more than the remaining bytes can hold")
+        raise DecodeError(f"outputs claimed at byte {pos}: {count}, more than the remaining bytes can hold")
     outputs = []
     total_sat = 0
     for _ in range(count):
@@ -404,7 +404,7 @@ def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
             count, pos = read_size(raw, pos - 1)
             if count > len(raw) - pos:
                 raise DecodeError(
-                    f"{count} witness items at byte {pos}: more than the remaining bytes can hold"
+                    f"witness items claimed at byte {pos}: {count}, more than the remaining bytes can hold"
                 )
         for _ in range(count):
             size = raw[pos]
@@ -540,12 +540,9 @@ def copy_outpoints(
         for i in range(OUTPOINT_BYTES):
             outpoints[OUTPOINT_BYTES * k + i] = data[spends[k] + i]
     for k in range(len(scripts)):
-        size = scripts[k, 1] - scripts[k, 0]
-        width = 1
-        if size >= 0xFD:  # noqa: PLR2004 - the format's mark for longer numbers, always the shortest form
-            width = 3 if size <= 0xFFFF else 5  # noqa: PLR2004 - two bytes hold it, or four
+        value_at = scripts[k, 0] - compact_size_width(scripts[k, 1] - scripts[k, 0]) - VALUE_BYTES
         for i in range(VALUE_BYTES):
-            values_sat[VALUE_BYTES * k + i] = data[scripts[k, 0] - width - VALUE_BYTES + i]
+            values_sat[VALUE_BYTES * k + i] = data[value_at + i]
 
 
 @compiled

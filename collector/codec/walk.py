@@ -268,6 +268,14 @@ def read_compact_size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 @compiled
+def compact_size_width(value: int) -> int:
+    """Return the bytes of a number below 2^32 as a compact size, in its shortest form."""
+    if value < 0xFD:  # noqa: PLR2004 - the format's mark for longer numbers
+        return 1
+    return 3 if value <= 0xFFFF else 5  # noqa: PLR2004 - a mark and two bytes hold it, or a mark and four
+
+
+@compiled
 def _spends_nothing(data: Bytes, pos: int) -> bool:
     """Return whether the outpoint at pos is that of a coinbase."""
     for i in range(32):

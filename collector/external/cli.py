@@ -9,7 +9,7 @@ import typer
 
 from collector.errors import SettingsError
 from collector.external.names import KIND_NAMES, PROVIDER_NAMES
-from collector.log import printable
+from collector.log import counted, printable
 
 if TYPE_CHECKING:
     from collector.dataset.open import Dataset
@@ -130,4 +130,6 @@ def _store(dataset: "Dataset", paths: list[Path], files: "list[ImportFile]") -> 
     for path, file in zip(paths, files, strict=True):
         result = store_import(dataset, file)
         name = f"{printable(path.name)}: " if len(paths) > 1 else ""
-        print(f"{name}{result.table}: {result.n_rows:,} rows in the file, {result.n_new:,} of them new")
+        print(
+            f"{name}{result.table}: {counted(result.n_rows, 'row')} in the file, {result.n_new:,} of them new"
+        )

@@ -26,6 +26,7 @@ from collector.errors import DecodeError
 from collector.external import fields
 from collector.external.kinds import Values
 from collector.external.readers import MAX_FILE_BYTES, check_size, open_text
+from collector.log import counted
 from gpuhash import sha256d_headers, target_from_bits
 from gpuhash.chain import HeaderFault, Position, header_faults, header_numbers
 from gpuhash.chain_rules import (
@@ -67,7 +68,7 @@ def read_headers(
         content = _from_hex(path, content)
     if not content or len(content) % HEADER_BYTES:
         raise DecodeError(
-            f"{path} has {len(content):,} bytes, which are no headers of {HEADER_BYTES} bytes each"
+            f"{path} has {counted(len(content), 'byte')}, which are no headers of {HEADER_BYTES} bytes each"
         )
     headers = np.frombuffer(content, np.uint8).reshape(-1, HEADER_BYTES)
     first, before = _begin(path, headers, first_height, stored or {})
@@ -263,5 +264,5 @@ def _backend(headers: Headers) -> str:
 def _refuse(path: Path, faults: Sequence[HeaderFault], first_height: int) -> None:
     if faults:
         first = faults[0]
-        more = f", and {len(faults) - 1:,} more faults" if len(faults) > 1 else ""
+        more = f", and {counted(len(faults) - 1, 'more fault')}" if len(faults) > 1 else ""
         raise DecodeError(f"{path}: height {first_height + first.index}: {first.reason}{more}")

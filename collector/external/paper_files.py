@@ -9,6 +9,7 @@ from collector.dataset.spreadsheet import read_sheet
 from collector.errors import DecodeError
 from collector.external.kinds import Values, row_of
 from collector.external.readers import check_size
+from collector.log import counted
 
 SIZE_COLUMNS: Final = {"height": "A", "label": "B", "size_bytes": "C", "n_tx": "D"}
 MAX_BYTES: Final = 1 << 26
@@ -45,7 +46,7 @@ def read_hashrates(path: Path, chain: str = "main") -> Iterator[Values]:
         for values in rows:
             where = f"{path}:{rows.line_num}"
             if len(values) != len(header):
-                raise DecodeError(f"{where} has {len(values)} fields, the header {len(header)}")
+                raise DecodeError(f"{where} has {counted(len(values), 'field')}, the header {len(header)}")
             day = values[0].removesuffix(" UTC")
             for pool, value in zip(pools, values[1:], strict=False):
                 if value:

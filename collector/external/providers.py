@@ -1,8 +1,8 @@
-"""List the publishers whose files can be imported by one word, and import their files.
+"""List the publishers whose files can be imported by one word, and read their files.
 
 `PROVIDERS` says, for each word after `--from`, which forms of file the publisher has, what each one holds,
-under which licence and at which address it is given. `import_files` finds the form of each file by its
-beginning, reads all files, and stores their rows only when every file could be read.
+under which licence and at which address it is given. `read_files` finds the form of each file by its
+beginning, and reads it.
 """
 
 import functools
@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from collector.dataset.open import Dataset
 from collector.errors import DecodeError, SettingsError
 from collector.external.header_files import read_headers, read_stale_blocks
 from collector.external.kinds import Values
 from collector.external.paper_files import read_block_sizes, read_hashrates
 from collector.external.readers import check_size, open_text
-from collector.external.store import Imported, ImportFile, Origin, read_import, store_import
+from collector.external.store import ImportFile, Origin, read_import
 
 BEGINNING_CHARACTERS: Final = 4096
 MAX_FILE_BYTES: Final = 1 << 30
@@ -170,28 +169,6 @@ PROVIDERS: Final = {
 }
 
 
-def import_files(
-    dataset: Dataset,
-    paths: Sequence[Path],
-    provider: str,
-    *,
-    kind: str | None = None,
-    source: str | None = None,
-    licence: str | None = None,
-    url: str | None = None,
-) -> list[Imported]:
-    """Import files of one provider; return the counts in the order of `paths`.
-
-    `kind` refuses files of another kind; `source`, `licence` and `url` replace what the registry says.
-    Nothing is stored unless every file could be read. Raises DecodeError for a file that is not of the
-    provider, SettingsError for an unknown provider, DatasetError when rows contradict stored ones.
-    """
-    files = read_files(
-        paths, provider, chain=dataset.chain, kind=kind, source=source, licence=licence, url=url
-    )
-    return [store_import(dataset, file) for file in files]
-
-
 def read_files(
     paths: Sequence[Path],
     provider: str,
@@ -202,9 +179,11 @@ def read_files(
     licence: str | None = None,
     url: str | None = None,
 ) -> list[ImportFile]:
-    """Read and check files of one provider, and store nothing; raise what `import_files` raises.
+    """Read and check files of one provider, and store nothing.
 
-    Headers are held to the rules of `chain`, by the name that a node's RPC gives it.
+    `kind` refuses files of another kind; `source`, `licence` and `url` replace what the registry says.
+    Headers are held to the rules of `chain`, by the name that a node's RPC gives it. Raises DecodeError for a
+    file that is not of the provider, SettingsError for an unknown provider.
     """
     chosen = provider_of(provider)
     files = []

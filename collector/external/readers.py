@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from collector.errors import DecodeError
 from collector.external.json_files import rows_from_json
 from collector.external.kinds import KINDS, Kind, Values, row_of
+from collector.log import counted
 
 MAX_FILE_BYTES: Final = 1 << 30
 MAX_JSON_BYTES: Final = 1 << 24
@@ -124,7 +125,7 @@ def _from_text(path: Path, file: TextIO, kind: str, theirs: Mapping[str, str]) -
     for values in rows:
         line = rows.line_num + n_header_lines
         if len(values) != len(header):
-            raise DecodeError(f"{path}:{line} has {len(values)} fields, the header {len(header)}")
+            raise DecodeError(f"{path}:{line} has {counted(len(values), 'field')}, the header {len(header)}")
         yield row_of(f"{path}:{line}", {name: values[at] for name, at in positions.items()}, kind)
 
 

@@ -111,13 +111,6 @@ def store_import(dataset: Dataset, file: ImportFile) -> Imported:
     return Imported(file.table.name, len(file.rows), len(new))
 
 
-def import_file(
-    dataset: Dataset, kind: str, path: Path, origin: Origin, *, currency: str = "USD"
-) -> Imported:
-    """Read a file and store its new rows; raise what `read_import` and `store_import` raise."""
-    return store_import(dataset, read_import(kind, path, origin, currency=currency))
-
-
 def _digest(path: Path) -> bytes:
     """Return the SHA-256 of a file; raise DecodeError if it cannot be read."""
     try:

@@ -15,6 +15,7 @@ from collector.external.store import ImportFile, Origin, read_import, store_impo
 from collector.fetch.contents import unpacked
 from collector.fetch.data_sets import FILES, DataSet, RemoteFile
 from collector.fetch.download import Downloader
+from collector.log import counted
 
 MOST_SHOWN: Final = 3  # problems of one data set that are shown; the rest are counted
 
@@ -48,15 +49,17 @@ class FetchResult:
 
     def lines(self) -> list[str]:
         """Return what happened as lines of text."""
-        done = f"{self.name}: {_n(self.n_files, 'file')}, {self.n_bytes:,} bytes"
+        done = f"{self.name}: {counted(self.n_files, 'file')}, {counted(self.n_bytes, 'byte')}"
         if self.folder is None:
-            done += f"; {_n(self.n_rows, 'row')}, {self.n_new:,} of them new"
+            done += f"; {counted(self.n_rows, 'row')}, {self.n_new:,} of them new"
         else:
             done += f"; in {self.folder}"
         lines = [done] if self.is_fetched else []
         lines += [f"{self.name}: {problem}" for problem in self.problems[:MOST_SHOWN]]
         if len(self.problems) > MOST_SHOWN:
-            lines.append(f"{self.name}: and {len(self.problems) - MOST_SHOWN} more files that failed")
+            lines.append(
+                f"{self.name}: and {counted(len(self.problems) - MOST_SHOWN, 'more file')} that failed"
+            )
         return lines
 
 
@@ -143,7 +146,3 @@ def _read(data_set: DataSet, file: RemoteFile, content: Path) -> ImportFile:
         return read
     origin = Origin(file.source or data_set.source or "", data_set.licence, file.url)
     return read_import(data_set.kind, content, origin, currency=data_set.currency)
-
-
-def _n(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

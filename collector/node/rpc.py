@@ -33,7 +33,7 @@ from requests.adapters import DEFAULT_CA_BUNDLE_PATH
 
 from collector import backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
-from collector.log import printable
+from collector.log import counted, printable
 from collector.loopback import is_loopback
 
 CHUNK_BYTES: Final = 1 << 16
@@ -356,7 +356,7 @@ class RpcClient:
         answers = self._parsed(self._post(body))
         if not isinstance(answers, list):
             _result("batch", answers)
-            raise NodeError(f"{self.url} answered a batch of {len(calls)} calls with one answer")
+            raise NodeError(f"{self.url} answered a batch of {counted(len(calls), 'call')} with one answer")
         by_number = {
             answer["id"]: answer
             for answer in answers

@@ -276,9 +276,8 @@ class Receiver:
         topic = self._topics.get(frames[0])
         if len(frames) != N_FRAMES or len(frames[2]) != COUNTER_BYTES or topic is None:
             name = frames[0].decode("ascii", "replace")
-            detail = (
-                f"{len(frames)} frames of {[len(frame) for frame in frames[:9]]} bytes, topic {name[:20]!r}"
-            )
+            sizes = [len(frame) for frame in frames[:9]]
+            detail = f"frames: {len(frames)}, bytes of each: {sizes}, topic {name[:20]!r}"
             self._note(Notice("malformed", None, received_ns, detail, b"".join(frames)))
             return
         sequence = int.from_bytes(frames[2], "little")
@@ -303,7 +302,7 @@ class Receiver:
             if not self._notices and self._ring.put(topic, sequence, received_ns, body):
                 return
         if topic not in self._dropped:  # note it at once: the topic's next message may come much later
-            detail = f"our queue is full: {self._ring.n_waiting} messages wait"
+            detail = f"our queue is full: messages that wait: {self._ring.n_waiting}"
             self._note(Notice("overflow", topic, received_ns, detail))
         self._dropped[topic] = self._dropped.get(topic, 0) + 1
 
@@ -328,7 +327,7 @@ class Receiver:
             self._n_before_ring_bytes = n_bytes
         elif not self._has_overflown:
             self._has_overflown = True
-            detail = f"{n_kept} messages came before the session began"
+            detail = f"messages that came before the session began: {n_kept}"
             self._before_ring += [Notice("overflow", topic, received_ns, detail) for topic in self._endpoints]
 
     def _note(self, notice: Notice) -> None:

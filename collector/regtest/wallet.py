@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from collector.errors import RegtestError
+from collector.log import counted
 from collector.regtest.scripts import COIN_KINDS, CoinKind
 from collector.regtest.transaction import FINAL, REPLACEABLE, RegtestTransaction, TxInput, TxOutput
 
@@ -79,7 +80,7 @@ def pay(
     if change_sat < DUST_SAT:
         raise RegtestError(
             f"coins of {sum(coin.value_sat for coin in coins)} sat leave {change_sat} sat of change after "
-            f"{len(outputs)} outputs and a fee of {fee_sat} sat; use a larger coin"
+            f"{counted(len(outputs), 'output')} and a fee of {fee_sat} sat; use a larger coin"
         )
     transaction = RegtestTransaction(inputs, (TxOutput(change_sat, kind.script), *outputs))
     change = Coin(txid=transaction.txid, vout=0, value_sat=change_sat, kind=kind)
@@ -92,7 +93,9 @@ def fan_out(
     """Split `coin` into one output of `value_sat` for each of `kinds`, and change."""
     change_sat = coin.value_sat - fee_sat - value_sat * len(kinds)
     if change_sat < DUST_SAT:
-        raise RegtestError(f"{coin.value_sat} sat do not split into {len(kinds)} outputs of {value_sat} sat")
+        raise RegtestError(
+            f"{coin.value_sat} sat do not split into {counted(len(kinds), 'output')} of {value_sat} sat"
+        )
     outputs = [TxOutput(value_sat, COIN_KINDS[name].script) for name in kinds]
     outputs.append(TxOutput(change_sat, COIN_KINDS["p2wsh"].script))
     transaction = RegtestTransaction((coin.spend(FINAL),), tuple(outputs))

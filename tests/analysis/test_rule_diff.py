@@ -104,5 +104,5 @@ def test_the_command_prints_rows_and_a_summary(dataset: Path, changed: Path) -> 
     )
 
     assert [row["after_pool"] for row in json.loads(result.stdout)] == ["unknown", "unknown", "delta"]
-    assert "3 of 5 blocks change" in result.stderr
+    assert "blocks that change: 3 of 5;" in result.stderr
     assert "3 added, 2 removed" in result.stderr

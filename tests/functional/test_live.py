@@ -18,6 +18,7 @@ from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.scripts import COIN_KINDS, PAYMENT_KINDS, payment_script
 from collector.regtest.transaction import RegtestTransaction, TxOutput
 from collector.regtest.wallet import Payment, Wallet, pay
+from tests.collector.codec.node_rows import decoded_columns
 from tests.collector.codec.plain_traits import plain_dust
 from tests.functional.replay import wait_published
 
@@ -230,18 +231,7 @@ def said_of(answer: dict[str, Any]) -> dict[str, Any]:
     scripts = [bytes.fromhex(output["scriptPubKey"]["hex"]) for output in answer["vout"]]
     values_sat = [satoshi(output["value"]) for output in answer["vout"]]
     return {
-        "txid": hash_bytes(answer["txid"]),
-        "wtxid": hash_bytes(answer["hash"]),
-        "size_bytes": answer["size"],
-        "weight_wu": answer["weight"],
-        "vsize_vb": answer["vsize"],
-        "version": answer["version"],
-        "locktime": answer["locktime"],
-        "n_inputs": len(answer["vin"]),
-        "n_outputs": len(answer["vout"]),
-        "output_value_sat": sum(values_sat),
-        "signals_rbf": any(spent["sequence"] < 0xFFFFFFFE for spent in answer["vin"]),
-        "output_types": [output["scriptPubKey"]["type"] for output in answer["vout"]],
+        **decoded_columns(answer),
         "op_return_bytes": max((len(script) for script in scripts if script.startswith(b"\x6a")), default=0),
         "n_dust_outputs": sum(map(plain_dust, values_sat, scripts)),
         "n_envelopes": 0,

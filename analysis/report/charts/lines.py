@@ -25,7 +25,7 @@ from analysis.report.charts.svg import (
 )
 from analysis.report.data import Row
 from analysis.report.model import LegendKey, Panel
-from analysis.report.text import decimal, duration, metric, percent
+from analysis.report.text import decimal, duration, metric, percent, plural
 
 X = float | dt.date
 Shape = Literal["line", "step", "points"]
@@ -157,7 +157,11 @@ def line_panel(
 
 def _in_words(line: Line) -> str:
     known = [point.y for point in line.points if point.y is not None]
-    return f"{line.label}: {len(known)} values, {min(known):.4g} to {max(known):.4g}" if known else line.label
+    return (
+        f"{line.label}: {plural(len(known), 'value')}, {min(known):.4g} to {max(known):.4g}"
+        if known
+        else line.label
+    )
 
 
 def line_chart(

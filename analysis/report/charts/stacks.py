@@ -21,6 +21,7 @@ from analysis.report.charts.svg import (
     draw,
 )
 from analysis.report.model import LegendKey, Panel
+from analysis.report.text import plural
 
 HEIGHT_PX: Final = 300
 NAMES_PX: Final = 118
@@ -90,7 +91,7 @@ def stack_panel(
     `name` is the prefix of the ids in the SVG, so it must be unique on the page.
     """
     last = periods[-1]
-    description = f"{len(periods)} periods; the last: {last.words}"
+    description = f"{plural(len(periods), 'period')}; the last: {last.words}"
 
     def at(width_px: int, suffix: str) -> Markup:
         chart = stack_chart(layers, periods, events=events, width_px=width_px)

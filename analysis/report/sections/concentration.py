@@ -19,6 +19,7 @@ from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
 from analysis.report.model import Content, Figure, Panel, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE
+from analysis.report.pools import whole_concentration
 from analysis.report.tables import (
     MartColumn,
     RowHead,
@@ -89,15 +90,8 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 def sentences(marts: Marts) -> list[str]:
     """Write the headline sentences: how concentrated mining is, and whether the shares of pools changed."""
-    row = next(
-        (
-            row
-            for row in marts.rows("concentration_index")
-            if row["period_kind"] == "all" and row["grouped_by"] == "pool"
-        ),
-        None,
-    )
-    if row is None or row["nakamoto"] is None:
+    row = whole_concentration(marts)
+    if row is None:
         return []
     pools = plural(int(row["nakamoto"]), "pool")
     if row["nakamoto_low"] is not None:

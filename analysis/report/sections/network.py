@@ -84,7 +84,7 @@ def sentences(marts: Marts) -> list[str]:
     if followed:
         n_reorgs = sum(r["n_reorgs"] for r in followed)
         deepest = max(r["depth"] for r in followed)
-        were = "There was 1 reorganisation" if n_reorgs == 1 else f"There were {n_reorgs:,} reorganisations"
+        were = f"There {'was' if n_reorgs == 1 else 'were'} {plural(n_reorgs, 'reorganisation')}"
         n_undone = sum(r["n_undone"] for r in followed)
         undone = f", {n_undone:,} of them undone later" if n_undone else ""
         said.append(f"{were}, the deepest of {plural(deepest, 'block')}{undone}.")

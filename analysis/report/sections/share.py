@@ -130,7 +130,7 @@ def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
             day_chart(course, largest=largest, colour=pool_colour(marts, pool), width_px=DAY_PANEL_PX),
             name=f"share-day-{index}",
             title=f"Share of {marts.name(pool)} per {period}",
-            description=f"{len(course)} values with {INTERVAL}s.",
+            description=f"{plural(len(course), 'value')} with {INTERVAL}s.",
         )
         panels.append(Panel(title=marts.name(pool), wide=svg, colour=pool_colour(marts, pool)))
     return Figure(
@@ -203,7 +203,7 @@ def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
         ],
         newest,
         mart="pool_share_day",
-        note=f"{len(days)} days." if len(newest) > MAX_TABLE_ROWS else "",
+        note=f"{plural(len(days), 'day')}." if len(newest) > MAX_TABLE_ROWS else "",
         is_folded=True,
     )
 

@@ -349,4 +349,4 @@ def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset:
 
     assert (done.n_blocks, done.rejected, len(done.unavailable)) == (0, [], 10)
     report = Report(chain="regtest", source="", workers=1, verified_by="cpu", result=done)
-    assert "10 blocks were pruned or not given by the node: heights 0-9" in report.lines()
+    assert "10 blocks pruned or not given by the node: heights 0-9" in report.lines()

@@ -67,7 +67,7 @@ def test_a_file_that_unfolds_to_more_rows_than_it_has_bytes_is_named_and_not_rea
         for _ in range(10):
             writer.write_table(one.take([0] * 1_000_000))
     assert breaches(dataset)["files"].startswith(f"{bomb}: ")
-    assert "unfold to 10,000,000 rows" in breaches(dataset)["files"]
+    assert "more rows (10,000,000) than bytes" in breaches(dataset)["files"]
 
 
 def test_a_parent_that_the_node_has_forgotten_is_no_breach(tmp_path: Path) -> None:

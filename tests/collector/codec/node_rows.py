@@ -62,11 +62,27 @@ def reserved_value(coinbase: dict[str, Any]) -> bytes | None:
 
 def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> dict[str, Any]:
     """Make the row of a transaction from the node's answer about it."""
-    spent, made = told["vin"], told["vout"]
+    spent = told["vin"]
     parents = {txids.index(one["txid"]) for one in spent if one.get("txid") in txids}
     values = [satoshi(one["prevout"]["value"]) for one in spent if index]
     return {
+        **decoded_columns(told),
         "tx_index": index,
+        "input_value_sat": sum(values) if index else None,
+        "fee_sat": satoshi(told["fee"]) if index else None,
+        "is_coinbase": index == 0,
+        "has_witness": any("txinwitness" in one for one in spent),
+        "signals_rbf": index > 0 and any(one["sequence"] < 0xFFFFFFFE for one in spent),
+        "parents": sorted(parents),
+        "spent_types": [one["prevout"]["scriptPubKey"]["type"] for one in spent] if index else None,
+        **expected_traits(told, index),
+    }
+
+
+def decoded_columns(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a transaction that follow from its decoderawtransaction answer alone."""
+    spent, made = told["vin"], told["vout"]
+    return {
         "txid": hash_bytes(told["txid"]),
         "wtxid": hash_bytes(told["hash"]),
         "version": told["version"],
@@ -76,16 +92,9 @@ def expected_transaction(told: dict[str, Any], index: int, txids: list[str]) -> 
         "vsize_vb": told["vsize"],
         "n_inputs": len(spent),
         "n_outputs": len(made),
-        "input_value_sat": sum(values) if index else None,
         "output_value_sat": sum(satoshi(one["value"]) for one in made),
-        "fee_sat": satoshi(told["fee"]) if index else None,
-        "is_coinbase": index == 0,
-        "has_witness": any("txinwitness" in one for one in spent),
-        "signals_rbf": index > 0 and any(one["sequence"] < 0xFFFFFFFE for one in spent),
+        "signals_rbf": any(one["sequence"] < 0xFFFFFFFE for one in spent),
         "output_types": [one["scriptPubKey"]["type"] for one in made],
-        "parents": sorted(parents),
-        "spent_types": [one["prevout"]["scriptPubKey"]["type"] for one in spent] if index else None,
-        **expected_traits(told, index),
     }
 
 

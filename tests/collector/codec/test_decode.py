@@ -88,7 +88,7 @@ def test_a_transaction_cut_anywhere_is_an_error(peer: CTransaction, data: st.Dat
 
     with pytest.raises(DecodeError):
         decode_transaction(raw[:cut])
-    with pytest.raises(DecodeError, match="follow"):
+    with pytest.raises(DecodeError, match="ends at byte"):
         decode_transaction(raw + b"\0")
 
 

@@ -31,7 +31,7 @@ from collector.errors import DatasetError, DecodeError, SettingsError
 from collector.external import readers
 from collector.external.kinds import KINDS
 from collector.external.readers import read_rows
-from collector.external.store import Origin, import_file
+from collector.external.store import Imported, Origin, read_import, store_import
 
 ORIGIN = Origin("somebody", "CC0", "https://example.org/file")
 HASHES = [f"{i:064x}" for i in range(1, 4)]
@@ -51,6 +51,13 @@ def written(folder: Path, content: str, name: str = "file.csv") -> Path:
     path = folder / name
     path.write_text(content)
     return path
+
+
+def import_file(
+    dataset: Dataset, kind: str, path: Path, origin: Origin, *, currency: str = "USD"
+) -> Imported:
+    """Read a file and store its rows, as the command does."""
+    return store_import(dataset, read_import(kind, path, origin, currency=currency))
 
 
 def test_arrivals_are_stored_with_their_origin_and_apart_from_ours(dataset: Dataset, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from collector.dataset.schema import (
 from collector.errors import DecodeError, SettingsError
 from collector.external.kinds import KINDS
 from collector.external.names import KIND_NAMES, PROVIDER_NAMES
-from collector.external.providers import PROVIDERS, import_files, read_files
+from collector.external.providers import PROVIDERS, read_files
+from collector.external.store import Imported, store_import
 
 HASH = f"{7:064x}"
 ARRIVAL = f"759483,{HASH},1666250167839\n"
@@ -50,6 +51,13 @@ BLOCK = {
         "pool": {"id": 140, "name": "MARA Pool", "slug": "marapool"},
     },
 }
+
+
+def import_files(
+    dataset: Dataset, paths: list[Path], provider: str, *, kind: str | None = None
+) -> list[Imported]:
+    """Read files of one provider, and store their rows when all could be read, as the command does."""
+    return [store_import(dataset, file) for file in read_files(paths, provider, kind=kind)]
 
 
 @pytest.fixture
