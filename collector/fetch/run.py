@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder
 from collector.dataset.open import Dataset
 from collector.errors import CollectorError, DatasetError, DecodeError, FetchError, NotWritable
+from collector.external.header_files import reader_for
 from collector.external.providers import read_files
 from collector.external.store import ImportFile, Origin, read_import, store_import
 from collector.fetch.contents import unpacked
@@ -118,7 +119,7 @@ class Fetch:
         try:
             with unpacked(file, got.path) as content:
                 if self.dataset is not None and data_set.kind != FILES:
-                    stored = store_import(self.dataset, _read(data_set, file, content))
+                    stored = store_import(self.dataset, _read(self.dataset, data_set, file, content))
                     outcome.n_rows += stored.n_rows
                     outcome.n_new += stored.n_new
         except (FetchError, DecodeError):
@@ -132,12 +133,13 @@ class Fetch:
             got.path.unlink()
 
 
-def _read(data_set: DataSet, file: RemoteFile, content: Path) -> ImportFile:
+def _read(dataset: Dataset, data_set: DataSet, file: RemoteFile, content: Path) -> ImportFile:
     """Read a downloaded file into rows, with its address and licence; raise what the import raises."""
     if data_set.provider:
         [read] = read_files(
             [content],
             data_set.provider,
+            chain=dataset.chain,
             kind=data_set.kind or None,
             source=file.source or data_set.source,
             licence=data_set.licence,
@@ -145,4 +147,6 @@ def _read(data_set: DataSet, file: RemoteFile, content: Path) -> ImportFile:
         )
         return read
     origin = Origin(file.source or data_set.source or "", data_set.licence, file.url)
-    return read_import(data_set.kind, content, origin, currency=data_set.currency)
+    # A file of headers may go on from those of an earlier file.
+    read = reader_for(data_set.kind, dataset.root, dataset.chain, first_height=None)
+    return read_import(data_set.kind, content, origin, currency=data_set.currency, read=read)

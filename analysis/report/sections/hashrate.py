@@ -46,7 +46,10 @@ PAPER_FORMULA: Final = "H = D \u00b7 2\u2074\u2078 / ((2\u00b9\u2076 \u2212 1) \
 EPOCH: Final = dt.date(1970, 1, 1)
 NOT_ENOUGH_DAYS: Final = Unanswered(
     question="Does hashrate grow exponentially?",
-    lacks="30 days with blocks are needed. `pool-collector backfill` reads older blocks from a node's disk.",
+    lacks=(
+        "30 days with blocks of known time and difficulty are needed. `pool-collector backfill` reads older "
+        "blocks from a node's disk; `pool-collector fetch checkpoints pool-labels` brings those of others."
+    ),
 )
 HALF_DEPENDENT: Final = 1.0  # a Durbin-Watson statistic below this: residuals are not independent
 READS: Final[Mapping[str, Read]] = MappingProxyType(

@@ -15,8 +15,8 @@ neighbour of it is imported too. Sizes that others give by height fill a block t
 that a list calls stale is never taken from a table or a list.
 
 Other sources of others do not name the parent: it is the block that this table has one height below. A list of labels
-does not give the hash; a header or a list of arrivals with that height does. Where neither does, block_hash is a key made
-of the height (label_block_key), which no real hash can equal.
+does not give the hash; a header with that height, the parent that the header above it names, or a list of arrivals does. Where none
+does, block_hash is a key made of the height (label_block_key), which no real hash can equal.
 """
 grain = ["block_hash"]
 [columns]
@@ -148,6 +148,14 @@ chained_headers as (
         )
 ),
 
+-- The block below a header, by the header's word.
+header_parents as (
+    select
+        height - 1 as height,
+        prev_hash as block_hash
+    from headers
+),
+
 sizes as (
     select
         height,
@@ -167,7 +175,12 @@ listed_heights as (
 
 listed_blocks as (
     select
-        coalesce(headers.block_hash, arrivals.block_hash, label_block_key(listed_heights.height)) as block_hash,
+        coalesce(
+            headers.block_hash,
+            header_parents.block_hash,
+            arrivals.block_hash,
+            label_block_key(listed_heights.height)
+        ) as block_hash,
         listed_heights.height,
         headers.prev_hash,
         coalesce(headers.header_time, labels.timed.header_time) as header_time,
@@ -187,6 +200,8 @@ listed_blocks as (
         on listed_heights.height = arrivals.height
     left join headers
         on listed_heights.height = headers.height
+    left join header_parents
+        on listed_heights.height = header_parents.height
     left join sizes
         on listed_heights.height = sizes.height
 ),

@@ -26,7 +26,7 @@ paper_hashes_per_s = "DOUBLE  hashes/s, from difficulty alone, times the share o
 observed_hashes_per_s = "DOUBLE  hashes/s, from the blocks found; null without a timed block or without time"
 observed_low_hashes_per_s = "DOUBLE  hashes/s, lower bound of the 95 % interval"
 observed_high_hashes_per_s = "DOUBLE  hashes/s, upper bound of the 95 % interval"
-told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
+told_by = "VARCHAR[]  sources of these blocks and their targets, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -35,6 +35,7 @@ blocks as (
         owner_periods.*,
         block_work.difficulty,
         block_work.header_interval_s,
+        block_work.target_told_by,
         case when block_work.header_interval_s is not null then block_work.expected_hashes end as timed_hashes
     from owner_periods
     inner join block_work
@@ -62,7 +63,7 @@ counts as (
         owner,
         owner_name,
         is_unknown,
-        sources_of(list(told_by)) as told_by,
+        sources_of(list_concat(list(told_by), list(target_told_by))) as told_by,
         count(*) as block_count,
         count(header_interval_s) as timed_block_count,
         ordered_sum(timed_hashes) as timed_hashes

@@ -21,6 +21,16 @@ from .conftest import Site
 LABELS = b"height,pool\n" + b"".join(b"%d,F2Pool\n" % height for height in range(500))
 ARRIVALS = b"".join(b"%d,%064x,%d\n" % (800_000 + i, i + 1, 1_690_000_000_000 + i) for i in range(50))
 
+# Blocks 0 and 1 of the main chain
+GENESIS = bytes.fromhex(
+    "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
+    "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c"
+)
+FIRST = bytes.fromhex(
+    "010000006fe28c0ab6f1b372c1a6a246ae63f74f931e8365e15a089c68d6190000000000982051fd1e4ba744bbbe680e"
+    "1fee14677ba1a3c3540bf7b1cdb606e857233e0e61bc6649ffff001d01e36299"
+)
+
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """Run `pool-collector fetch` in this process; return its exit status."""
@@ -119,6 +129,18 @@ def test_a_data_set_is_fetched_and_imported_with_its_origin(
     assert (source["url"], source["licence"]) == (f"{site.url}/labels.csv", "CC0-1.0")
     assert dataset.read(EXTERNAL_POOL_LABELS).num_rows == 500
     assert world.cached() == set()
+
+
+def test_headers_go_on_from_those_of_an_earlier_file(world: World, site: Site) -> None:
+    """Each file of headers is held to the rules of the chain, with the headers before it."""
+    entries = ""
+    for height, header in enumerate([GENESIS, FIRST]):
+        site.put(f"/{height}.bin", header)
+        entries += data_set(f"from-{height}", f"{site.url}/{height}.bin", kind="headers")
+
+    assert world.fetch(entries, "from-1") == 1  # nobody knows yet how high it is
+    assert world.fetch(entries, "from-0", "from-1") == 0
+    assert world.rows("external_headers") == 2
 
 
 def test_kept_files_are_not_downloaded_again(world: World, site: Site) -> None:
