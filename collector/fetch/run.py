@@ -148,5 +148,5 @@ def _read(dataset: Dataset, data_set: DataSet, file: RemoteFile, content: Path) 
         return read
     origin = Origin(file.source or data_set.source or "", data_set.licence, file.url)
     # A file of headers may go on from those of an earlier file.
-    read = reader_for(data_set.kind, dataset.root, dataset.chain, first_height=None)
-    return read_import(data_set.kind, content, origin, currency=data_set.currency, read=read)
+    reader = reader_for(data_set.kind, dataset.root, dataset.chain, first_height=None)
+    return read_import(data_set.kind, content, origin, currency=data_set.currency, read=reader)

@@ -397,7 +397,7 @@ def _life_table(marts: Marts) -> Table:
         rows,
         mart="pool_life",
         note=(
-            "Chance: how likely such a long silence is for a pool with a constant share. Corrected: "
+            "Chance: how likely such a long silence is at the share that the pool had next to it. Corrected: "
             "the same after a correction for two tests per pool (Holm). A pool began or stopped if "
             "this is below 0.05."
         ),

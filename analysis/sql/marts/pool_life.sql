@@ -1,17 +1,23 @@
 /*
 summary = "Births and deaths: when each pool was first and last seen, and whether its silence before or after is chance."
 method = """
-If a pool kept one share through the whole window, its n blocks would be any n of the N blocks, each choice equally
-likely. The chance that none of them is among the first (or last) s blocks is then exactly C(N - s, n) / C(N, n). Every
-pool is tested twice, so the chances are corrected for the number of tests (Holm, as in empty_intervals). Below
-max_p_value the silence is not chance: the pool was born after the window began, or died before it ended. Where all
-pools have constant shares, at most one window in 20 has any pool flagged. A pool that only grows or shrinks can look
-born or dead. Few blocks are not enough to show either. A pool that came back, was renamed or changed its tag is not
-dead; pool_rename has the evidence for that. Unknown is not a pool and has no row.
+A silence is judged by the share that the pool had next to it: a pool that shrank for years is not dead because it is
+silent for some hours. The last recent_blocks blocks of the pool and the silence after them make a stretch of N blocks,
+of which n are the pool's. If its share was constant there, they are any n of the N, each choice equally likely, and the
+chance that none of them is among the last s blocks is exactly C(N - s, n) / C(N, n). A pool with fewer blocks is judged
+by all that it has. For the silence before, the same holds with the first blocks. No stretch counts blocks of the pool
+beyond a hole of more than hole_blocks heights, because its share may have changed there. Every pool is tested twice, so
+the chances are corrected for the number of tests (Holm, as in empty_intervals). Below max_p_value the silence is not
+chance: the pool was born after the window began, or died before it ended. Where all pools have constant shares and the
+window has no such hole, at most one window in 20 has any pool flagged. Few blocks are not enough to show either. A pool
+that came back, was renamed or changed its tag is not dead; pool_rename has the evidence for that. Unknown is not a pool
+and has no row.
 """
 grain = ["pool"]
 [parameters]
 max_p_value = {value = 0.05, doc = "corrected chance below which a silence counts as birth or death"}
+recent_blocks = {value = 30, doc = "blocks of a pool next to its silence, by whose share the silence is judged"}
+hole_blocks = {value = 2016, doc = "missing heights, about two weeks, over which a share may have changed"}
 [columns]
 pool = "VARCHAR  slug"
 pool_name = "VARCHAR  name of the pool"
@@ -21,31 +27,58 @@ first_day = "DATE  UTC day of that block's header time"
 last_height = "INTEGER  its last block in the window"
 last_day = "DATE  UTC day of that block's header time"
 silent_before_count = "BIGINT  blocks of the window before its first"
-silent_before_p_value = "DOUBLE  0..1, chance of such a silence for a pool of constant share"
+silent_before_p_value = "DOUBLE  0..1, chance of such a silence at the share that the pool had next to it"
 silent_before_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_birth = "BOOLEAN  it began inside the window"
 silent_after_count = "BIGINT  blocks of the window after its last"
-silent_after_p_value = "DOUBLE  0..1, chance of such a silence for a pool of constant share"
+silent_after_p_value = "DOUBLE  0..1, chance of such a silence at the share that the pool had next to it"
 silent_after_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_death = "BOOLEAN  it ended inside the window"
 told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 
-numbered as (
+heights as (
     select
         *,
         row_number() over (order by height) as number,
-        count(*) over () as total_block_count
+        count(*) over () as total_block_count,
+        coalesce(height - lag(height) over (order by height) > getvariable('hole_blocks'), false) as is_after_hole
     from block_owner
     where grouped_by = 'pool'
+),
+
+-- A piece is a part of the window without a large hole.
+numbered as (
+    select
+        *,
+        count(*) filter (where is_after_hole) over (order by height) as piece
+    from heights
+),
+
+bounded as (
+    select
+        *,
+        min(number) over (partition by piece) as piece_first_number,
+        max(number) over (partition by piece) as piece_last_number
+    from numbered
+),
+
+placed as (
+    select
+        *,
+        piece = min(piece) over (partition by owner) as is_in_first_piece,
+        piece = max(piece) over (partition by owner) as is_in_last_piece,
+        row_number() over (partition by owner, piece order by number) as place,
+        row_number() over (partition by owner, piece order by number desc) as place_from_last
+    from bounded
+    where not is_unknown
 ),
 
 lives as (
     select
         owner as pool,
         owner_name as pool_name,
-        total_block_count,
         sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         min(height) as first_height,
@@ -53,17 +86,27 @@ lives as (
         max(height) as last_height,
         arg_max(day, height) as last_day,
         min(number) - 1 as silent_before_count,
-        total_block_count - max(number) as silent_after_count
-    from numbered
-    where not is_unknown
+        total_block_count - max(number) as silent_after_count,
+        least(count(*) filter (where is_in_first_piece), getvariable('recent_blocks')) as first_block_count,
+        least(count(*) filter (where is_in_last_piece), getvariable('recent_blocks')) as last_block_count,
+        -- A stretch ends before the next block of the pool beside it, or with the piece.
+        coalesce(
+            min(number) filter (where is_in_first_piece and place = getvariable('recent_blocks') + 1) - 1,
+            min(piece_last_number)
+        ) as first_stretch_count,
+        total_block_count - coalesce(
+            max(number) filter (where is_in_last_piece and place_from_last = getvariable('recent_blocks') + 1),
+            max(piece_first_number) - 1
+        ) as last_stretch_count
+    from placed
     group by owner, owner_name, total_block_count
 ),
 
 judged as (
     select
         *,
-        silence_chance(total_block_count, block_count, silent_before_count) as silent_before_p_value,
-        silence_chance(total_block_count, block_count, silent_after_count) as silent_after_p_value
+        silence_chance(first_stretch_count, first_block_count, silent_before_count) as silent_before_p_value,
+        silence_chance(last_stretch_count, last_block_count, silent_after_count) as silent_after_p_value
     from lives
 ),
 
