@@ -28,7 +28,7 @@ def print_summary(database: Path, console: Console) -> None:
     marts = read_marts(database)
     console.print(Text(lede(marts), style="bold"))
     for source in sources(marts):
-        times = f", header times {source.times}" if source.times else ""
+        times = f", {source.times}" if source.times else ""
         said = f"{source.n_blocks} {source.name}: heights {source.heights}{times}."
         console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
     console.print(Text(f"{INDENT}Ranges beside numbers are 95 % intervals.".replace(" %", f"{GAP}%")))

@@ -76,7 +76,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "block_pool": ("block_hash", "height", "pool", "method", "conflicts"),
         "block_intervals": (
             *("height", "is_empty", "is_active", "header_time", "arrived_at", "interval_s"),
-            *("clock", "told_by"),
+            *("clock", "told_by", "told_arrived_at"),
         ),
         "block_propagation": ("block_hash", "spread_s"),
         "empty_intervals": (
@@ -365,10 +365,11 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
 
 
 def _sources(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Count the active blocks of each source, and find their first and last height and header time."""
+    """Count the active blocks of each source, and find their first and last height and times."""
     found = blocks.filter("is_active").aggregate(
         "told_by, count(*) AS n_blocks, min(height) AS first_height, max(height) AS last_height, "
-        "min(header_time) AS first_time, max(header_time) AS last_time",
+        "min(header_time) AS first_time, max(header_time) AS last_time, "
+        "min(told_arrived_at) AS first_arrival, max(told_arrived_at) AS last_arrival",
         "told_by",
     )
     order = f"coalesce(list_position({list(OWN_SOURCES)}, told_by), 9), n_blocks DESC, told_by"

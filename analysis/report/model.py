@@ -248,7 +248,7 @@ class Finding:
 class Source:
     """Describes the blocks that one source tells of: its name, their number, heights and times.
 
-    All are texts; `times` is empty if the source gives no header times.
+    All are texts; `times` says whose times they are, and is empty if the source gives none.
     """
 
     name: str

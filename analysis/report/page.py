@@ -105,7 +105,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def lede(marts: Marts) -> str:
-    """Write the lead sentence of the report: how many blocks of which chain, from when, and who watched."""
+    """Write the lead of the report: how many blocks of which chain, from when, who watched, what lacks."""
     window = marts.window
     blocks = plural(window["n_blocks"], "block")
     if window["first_time"] is not None:
@@ -115,7 +115,17 @@ def lede(marts: Marts) -> str:
     nodes = sorted({row["node"] for row in marts.coverage})
     names = listed([printable(node) for node in nodes])
     watched = f"; watched through the {'node' if len(nodes) == 1 else 'nodes'} {names}" if nodes else ""
-    return f"{blocks} of {_chain(marts)}{times}{watched}."
+    return f"{blocks} of {_chain(marts)}{times}{watched}.{_without_pool(marts)}"
+
+
+def _without_pool(marts: Marts) -> str:
+    """Say of how many blocks nobody tells anything about who mined them; they count in no share."""
+    n_blocks = marts.window["n_blocks"]
+    lacking = n_blocks - next((row["total_block_count"] for row in marts.shares), 0)
+    if not lacking:
+        return ""
+    whose = "all of them" if lacking == n_blocks else f"{count(lacking)} of them"
+    return f" Of {whose} only a header or an arrival is known, not who mined it: they count in no share."
 
 
 def _chain(marts: Marts) -> str:
@@ -146,10 +156,19 @@ def sources(marts: Marts) -> list[Source]:
             name=SOURCES.get(row["told_by"]) or f"told by {printable(row['told_by'])}",
             n_blocks=plural(row["n_blocks"], "block"),
             heights=_heights(row),
-            times=span(row["first_time"], row["last_time"]) if row["first_time"] else "",
+            times=_times(row),
         )
         for row in marts.sources
     ]
+
+
+def _times(source: Row) -> str:
+    """Write from when to when the blocks of a source are: by arrival where it is a list of arrivals."""
+    if source["first_arrival"] is not None:
+        return f"arrivals {span(source['first_arrival'], source['last_arrival'])}"
+    if source["first_time"] is not None:
+        return f"header times {span(source['first_time'], source['last_time'])}"
+    return ""
 
 
 def _of_heights(window: Row) -> str:

@@ -192,3 +192,12 @@ def test_the_first_screen_of_the_report_has_the_findings(history: History) -> No
     text = re.sub(r"<[^>]+>", " ", headline[0])
     assert "F2Pool" in text
     assert re.search(r"16\.5\s?%", text)
+
+
+def test_the_lead_says_what_has_no_pool_and_lists_of_arrivals_have_dates(history: History) -> None:
+    """10,927 blocks are known by arrival alone: they count in no share, and their arrivals give the dates."""
+    text = " ".join(re.sub(r"<[^>]+>", " ", history.report).split())
+
+    assert "101,256 blocks of Bitcoin mainnet" in text
+    assert "Of 10,927 of them only a header or an arrival is known, not who mined it" in text
+    assert "offing-gcp heights 703,067 to 713,993; arrivals 2021-10-01 19:37 to 2021-12-13" in text

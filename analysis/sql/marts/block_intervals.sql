@@ -17,6 +17,7 @@ is_active = "BOOLEAN  on the active chain; false: stale"
 is_empty = "BOOLEAN  has a coinbase and nothing else"
 header_time = "TIMESTAMP WITH TIME ZONE  time that the miner wrote into the header"
 arrived_at = "TIMESTAMP WITH TIME ZONE  time on our clock when a node first pushed the block to us; null when we only fetched it"
+told_arrived_at = "TIMESTAMP WITH TIME ZONE  arrival on the clock of told_by, where that is a list of arrivals; null for any other source"
 interval_s = "DOUBLE  s since the parent's arrival; null where no clock has both"
 clock = "VARCHAR  whose clock gives interval_s: own, or the name of an imported source; null without an interval"
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
@@ -65,6 +66,7 @@ select
     block.is_empty,
     block.header_time,
     block.arrived_at,
+    told_arrival.arrived_at as told_arrived_at,
     coalesce(seconds_between(parent.arrived_at, block.arrived_at), told_intervals.interval_s) as interval_s,
     case
         when seconds_between(parent.arrived_at, block.arrived_at) is not null then 'own'
@@ -84,4 +86,6 @@ left join waiting
     on block.block_hash = waiting.block_hash
 left join told_intervals
     on block.block_hash = told_intervals.block_hash
+left join stg_external_arrivals as told_arrival
+    on block.block_hash = told_arrival.block_hash and block.told_by = told_arrival.source
 order by block.height, block.block_hash

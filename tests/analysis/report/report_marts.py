@@ -326,6 +326,7 @@ def _intervals(world: World) -> Rows:
             "is_empty": block.is_empty,
             "header_time": block.at,
             "arrived_at": block.at,
+            "told_arrived_at": None,
             "interval_s": block.interval_s,
             "clock": None if block.interval_s is None else "arrival",
             "told_by": "observed",
