@@ -54,6 +54,7 @@ class Study(StrEnum):
 
 FormatOption = Annotated[Format, typer.Option("--format", help="Form of the output.")]
 REPORT = Path("data/reports/report.html")
+SERVE_ADDRESS = "127.0.0.1:9744"
 
 
 def _print_version(wanted: bool) -> None:
@@ -247,6 +248,37 @@ def report(
     path = write(source, out, figures=figures)
     print_summary(source, Console())
     typer.echo(f"report: {path}")
+
+
+@app.command()
+def serve(  # noqa: PLR0917 - typer passes every option by name
+    database: DatabaseArgument = None,
+    database_option: DatabaseOption = None,
+    address: Annotated[str, typer.Option(help="Where to listen, as HOST:PORT.")] = SERVE_ADDRESS,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Let other machines in; needs a token.")
+    ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another host name of the page, as behind a proxy; may be repeated."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token. Default: POOL_ANALYSIS_TOKEN, else none.")
+    ] = None,
+) -> None:
+    """Serve the results as web pages and as an HTTP API until Ctrl-C. Nothing can be changed."""
+    from analysis.serve.address import bound, read_token
+    from analysis.serve.app import application
+    from analysis.serve.listener import BoundedServer
+    from analysis.serve.results import Results
+
+    token = read_token(token_file)
+    listening = bound(address, allow_remote=allow_remote, token=token)
+    results = Results(chosen_database(database, database_option))
+    server = BoundedServer(application(results, hosts=host or (), token=token), listening)
+    typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
+    server.run_here()
+    results.close()
 
 
 @app.command()

@@ -61,7 +61,8 @@ def connect(
     _open.add(connection)
     try:
         # First of all: casting a zoned timestamp to a date uses the zone of the session.
-        connection.execute("SET TimeZone = 'UTC'")
+        # Global, so that a cursor of this connection has the zone as well.
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
         create_functions(connection, FUNCTIONS)
         yield connection
     finally:
@@ -76,16 +77,21 @@ def interrupt_queries() -> None:
 
 
 @contextmanager
-def open_database(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_database(
+    database: Path, *, memory_gb: float | None = None, threads: int | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the result of a build for reading, confined to the database and the dataset it was built from.
 
-    Raises DatabaseError where the file does not exist or cannot be read.
+    `memory_gb` limits the memory of DuckDB, and `threads` its threads. Raises DatabaseError where the file
+    does not exist or cannot be read.
     """
     if not database.is_file():
         raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
     with ExitStack() as stack:
         try:
-            connection = stack.enter_context(connect(database, read_only=True))
+            connection = stack.enter_context(
+                connect(database, read_only=True, memory_gb=memory_gb, threads=threads)
+            )
             _confine(connection, built_from(connection))
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]

@@ -38,3 +38,7 @@ class PublishedDataError(AnalysisError):
 
 class UnknownRelationError(DatabaseError):
     """Means that no mart or staging view has the given name; the message gives the nearest names."""
+
+
+class ServeError(AnalysisError):
+    """Means that the page cannot be served: its address is taken, or open by mistake."""

@@ -63,8 +63,9 @@ ROOMS = {
     "analysis.replication": "analysis.base analysis.stats analysis.attribution analysis.core "
     "collector.dataset",
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
+    "analysis.serve": "analysis.base analysis.core analysis.report collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.report "
-    "collector.dataset gpuhash.core",
+    "analysis.serve collector.dataset gpuhash.core",
     "gpuhash.core": "",
     "gpuhash.measure": "gpuhash.core",
     "gpuhash.cli": "gpuhash.core gpuhash.measure",

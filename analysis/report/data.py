@@ -204,9 +204,15 @@ def read(database: Path, reads: Mapping[str, Read]) -> Marts:
         raise ReportError(f"{database}: no such database; run pool-analysis build first")
     try:
         with open_database(database) as connection:
-            return _marts(_Reader(connection, database, reads))
+            return read_open(connection, database, reads)
     except DatabaseError as error:
         raise ReportError(str(error)) from error
+
+
+def read_open(connection: duckdb.DuckDBPyConnection, database: Path, reads: Mapping[str, Read]) -> Marts:
+    """Do what `read` does, by a connection to the database that is open already."""
+    try:
+        return _marts(_Reader(connection, database, reads))
     except duckdb.Error as error:
         reason = str(error).strip().splitlines()[0]
         raise ReportError(f"{database} cannot be read ({reason}); run pool-analysis build") from error

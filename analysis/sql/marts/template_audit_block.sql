@@ -111,10 +111,7 @@ newest as (
     from aged
     inner join bins
         on aged.age_s >= bins.from_age_s and aged.age_s < bins.to_age_s
-    qualify row_number() over (
-        partition by aged.node, aged.cut_no, bins.from_age_s
-        order by aged.taken_at desc
-    ) = 1
+    qualify row_number() over (partition by aged.node, aged.cut_no, bins.from_age_s order by aged.taken_at desc) = 1
 ),
 
 -- One number stands for node, cut and age in what has a row per transaction.
@@ -233,6 +230,7 @@ missing_stays as (
 judged_promises as (
     select
         promised.choice_no,
+        promised.txid,
         case
             when promised.is_matched then 'matched'
             when
@@ -360,6 +358,7 @@ late as (
 judged_extra as (
     select
         extra_stays.choice_no,
+        extra_stays.txid,
         extra_stays.is_tied and not extra_stays.is_in_template and extra_stays.stay_no is not null as is_tied_beyond,
         case
             when extra_stays.stay_no is null then 'unseen'

@@ -1,0 +1,116 @@
+"""Puts the page and the API together as one ASGI application over a database."""
+
+import hashlib
+import sys
+import traceback
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.middleware.gzip import GZipMiddleware
+
+from analysis.errors import AnalysisError
+from analysis.serve.answers import problem
+from analysis.serve.api import api_router, csv_router
+from analysis.serve.guard import App, Guard, Receive, Scope, Send
+from analysis.serve.questions import NotFoundError
+from analysis.serve.results import Results
+
+MIN_GZIP_BYTES: Final = 1000
+OPENAPI_PATH: Final = "/api/v1/openapi.json"
+
+
+def application(results: Results, *, hosts: Iterable[str] = (), token: str = "") -> App:
+    """Return the whole application, guarded; `hosts` are names besides loopback, `token` may be empty."""
+    # The pages of documentation that FastAPI offers would load scripts from elsewhere.
+    app = FastAPI(
+        title="pool-analysis",
+        version="1",
+        description="Measurements of Bitcoin mining pools by one's own node, for reading only.",
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.include_router(api_router(results))
+    app.include_router(csv_router(results))
+    _add_errors(app)
+    return Guard(
+        Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token
+    )
+
+
+class Revalidation:
+    """Adds an ETag to each answer, and answers 304 where the client has the newest one already.
+
+    What is answered depends on the build, our version and the address alone, so no query is needed.
+    """
+
+    def __init__(self, app: App, results: Results) -> None:
+        self._app = app
+        self._results = results
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        address = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
+        seed = f"{self._results.version} {address}"
+        tag = f'W/"{hashlib.sha256(seed.encode()).hexdigest()[:24]}"'.encode()
+        headers = [(b"etag", tag), (b"cache-control", b"no-cache"), (b"vary", b"accept-encoding")]
+        given = b", ".join(value for name, value in scope["headers"] if name == b"if-none-match")
+        if tag in given.split(b", "):
+            await send({"type": "http.response.start", "status": HTTPStatus.NOT_MODIFIED, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def send_tagged(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+                kept = [pair for pair in message["headers"] if pair[0] not in (b"vary", b"cache-control")]
+                if (b"cache-control", b"no-store") not in message["headers"]:
+                    message["headers"] = [*kept, *headers]
+            await send(message)
+
+        # FastAPI answers HEAD only where it is asked to; the listener leaves the body out.
+        await self._app(scope | {"method": "GET"}, receive, send_tagged)
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Answer each error with one plain sentence."""
+
+    @app.exception_handler(AnalysisError)
+    def failed(request: Request, error: AnalysisError) -> Response:
+        missing = isinstance(error, NotFoundError)
+        status = HTTPStatus.NOT_FOUND if missing else HTTPStatus.SERVICE_UNAVAILABLE
+        return refused(request, status, _sentence(str(error)))
+
+    @app.exception_handler(RequestValidationError)
+    def misasked(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        sentence = f"The value of {first['loc'][-1]} cannot be used: {first['msg'].lower()}."
+        return refused(request, HTTPStatus.UNPROCESSABLE_ENTITY, sentence)
+
+    @app.exception_handler(HTTPException)
+    @app.exception_handler(HTTPStatus.NOT_FOUND)
+    def unknown(request: Request, _error: Exception) -> Response:
+        return refused(
+            request, HTTPStatus.NOT_FOUND, "There is no such page; /api/v1/openapi.json names all."
+        )
+
+    @app.exception_handler(Exception)
+    def broken(request: Request, error: Exception) -> Response:
+        traceback.print_exception(error, file=sys.stderr)
+        return refused(
+            request,
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "The server failed; its output says where, please report it.",
+        )
+
+
+def refused(_request: Request, status: int, sentence: str) -> Response:
+    """Return the answer to a request that failed."""
+    return problem(status, sentence)
+
+
+def _sentence(text: str) -> str:
+    """Begin a text with a capital and end it with a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -1,0 +1,124 @@
+"""Runs the server: one process, with a limit for connections and a deadline for each of them.
+
+A connection carries one request and has DEADLINE_S from accept to close, so neither a client that sends
+nothing nor one that does not read can hold it longer. A stream of live events has its own, longer deadline.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from analysis.serve.address import MAX_WAITING
+
+MAX_CONNECTIONS: Final = 64  # a new one beyond them closes the oldest
+MAX_ACCEPTED: Final = 16  # connections that are accepted together, before the limit is applied
+DEADLINE_S: Final = (
+    40.0  # for a connection, from accept to close: a wait for a turn, a question, a slow reader
+)
+MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
+
+
+class BoundedServer(uvicorn.Server):
+    """Serves an ASGI application on a listening socket until `close`, or SIGINT or SIGTERM in `run_here`."""
+
+    def __init__(self, app: Any, listening: socket.socket) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a bad request is no event of ours
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=_bounded_protocol(),
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=MAX_ACCEPTED,
+                h11_max_incomplete_event_size=MAX_REQUEST_BYTES,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._listening = listening
+        self._thread: threading.Thread | None = None
+        self.port: int = listening.getsockname()[1]
+
+    def run_here(self) -> None:
+        """Serve in this thread until a signal asks to stop."""
+        asyncio.run(self._serve_all())
+
+    def start(self) -> None:
+        """Serve in a thread of its own until `close`."""
+        self._thread = threading.Thread(target=self.run_here, name="serve", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving, and wait for the thread of `start`."""
+        self.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        self._listening.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, then let many connections wait in the kernel until they are accepted.
+
+        asyncio has only one setting for how many connections it accepts at once and how many may wait.
+        """
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(MAX_WAITING)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM without passing them on, so that the command exits with 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {each: signal.signal(each, self.handle_exit) for each in handled}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    async def _serve_all(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(_ignore_broken)
+        await self.serve(sockets=[self._listening])
+
+
+def _ignore_broken(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error of the event loop, but not that a client broke its connection or that files ran out."""
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
+
+
+def _bounded_protocol() -> type[H11Protocol]:
+    """Return a new connection class for one server; all its connections count towards one limit."""
+    connections: dict[H11Protocol, asyncio.TimerHandle] = {}  # oldest first, with the deadline of each
+
+    class BoundedProtocol(H11Protocol):
+        """Handles one connection; closes it at its deadline, or when it is the oldest of too many."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            connections[self] = self.loop.call_later(DEADLINE_S, transport.abort)
+            if len(connections) > MAX_CONNECTIONS:
+                oldest = next(iter(connections))
+                connections.pop(oldest).cancel()
+                oldest.transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self in connections:
+                connections.pop(self).cancel()
+            super().connection_lost(exc)
+
+    return BoundedProtocol

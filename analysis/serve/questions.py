@@ -1,0 +1,320 @@
+"""Asks a built database for pools, blocks and coverage; the API and the pages answer with the same rows.
+
+A time window is named as people name it: 24h, 7d, 30d, 1y, all. Hashes are bytes in internal byte order,
+scripts are hex, because a script of 32 bytes must not read as a hash.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from analysis.errors import DatabaseError
+from analysis.serve.results import Reader, Row
+from collector.dataset.schema import hash_bytes
+
+WINDOWS: Final[Mapping[str, str]] = MappingProxyType(
+    {"24h": "day", "7d": "week", "30d": "month", "1y": "year", "all": "all"}
+)  # the windows of pool_share_window
+BLOCKS: Final = """
+    WITH audit AS (
+        SELECT
+            block_hash,
+            min_by(score_ratio, (from_age_s, node)) AS template_score_ratio,
+            min_by(n_matched, (from_age_s, node)) AS n_template_matched,
+            min_by(n_missing, (from_age_s, node)) AS n_missing,
+            min_by(n_extra, (from_age_s, node)) AS n_extra
+        FROM template_audit_block
+        WHERE block_hash IN (SELECT block_hash FROM chosen)
+        GROUP BY block_hash
+    ),
+    waiting AS (
+        SELECT block_hash, max(n_mempool) AS n_mempool
+        FROM block_mempool
+        WHERE block_hash IN (SELECT block_hash FROM chosen)
+        GROUP BY block_hash
+    )
+    SELECT
+        chosen.block_hash, chosen.height, chosen.prev_hash, chosen.is_active, chosen.header_time,
+        chosen.arrived_at,
+        block_pool.pool, block_pool.pool_name, block_pool.method, block_pool.rule_id, block_pool.conflicts,
+        chosen.is_empty, chosen.n_tx, chosen.size_bytes, chosen.weight_wu, chosen.fees_sat,
+        chosen.subsidy_sat,
+        block_intervals.interval_s, block_intervals.clock, waiting.n_mempool, audit.template_score_ratio,
+        audit.n_template_matched, audit.n_missing, audit.n_extra, chosen.told_by
+    FROM chosen
+    LEFT JOIN block_pool USING (block_hash)
+    LEFT JOIN block_intervals USING (block_hash)
+    LEFT JOIN waiting USING (block_hash)
+    LEFT JOIN audit USING (block_hash)
+    ORDER BY chosen.height DESC, chosen.is_active DESC, chosen.block_hash
+"""
+
+
+class NotFoundError(DatabaseError):
+    """Means that the dataset has no pool, block, transaction or mart of the given name."""
+
+
+class Part(NamedTuple):
+    """Names rows of a mart that belong to a pool or block: its columns, the order, and how many at most."""
+
+    mart: str
+    order: str = "ALL"
+    columns: str = "*"
+    where: str = "true"
+    most: int = 200
+
+
+# What is known of one pool, by the name of the part of the answer.
+POOL_PARTS: Final[Mapping[str, Part]] = MappingProxyType(
+    {
+        "shares": Part("pool_share_window", "window_days NULLS LAST"),
+        "periods": Part(
+            "pool_share_period",
+            "period_kind, from_day DESC",
+            where="period_kind IN ('day', 'month')",
+            most=800,
+        ),
+        "life": Part("pool_life"),
+        "empty": Part("empty_intervals"),
+        "ordering": Part("pool_ordering"),
+        "feerates": Part("feerate_strategy", "feerate_kind"),
+        "templates": Part("template_audit", "from_age_s"),
+        "fees_taken": Part("fee_capture"),
+        "out_of_band": Part("out_of_band"),
+        "clock": Part("header_clock", "clock"),
+        "stale": Part("stale_rate"),
+        "rules": Part("attribution_rule", "decided_count DESC, rule_id"),
+        "conflicts": Part("attribution_conflict", "block_count DESC, other"),
+    }
+)
+# What is known of one block.
+BLOCK_PARTS: Final[Mapping[str, Part]] = MappingProxyType(
+    {
+        "candidates": Part("pool_candidates", "rank"),
+        "arrivals": Part("block_propagation", "seen_at, node"),
+        "mempools": Part("block_mempool", "node"),
+        "templates": Part("template_audit_block", "node, from_age_s"),
+        "fees_taken": Part("fee_capture_block", "node"),
+        "feerates": Part("feerate_strategy_block", "feerate_kind, node"),
+        "order": Part("block_order"),
+        "revenue": Part("block_revenue"),
+        "empty": Part("empty_evidence"),
+        "owners": Part("block_owner", "grouped_by"),
+    }
+)
+
+
+def pools(reader: Reader, window: str) -> list[Row]:
+    """Return a row per pool with its share in a time window, its empty blocks and its last block.
+
+    A window that is longer than the dataset is the whole dataset; `time_window` of each row says which it is.
+    Raises NotFoundError for a window that does not exist.
+    """
+    if window not in WINDOWS:
+        raise NotFoundError(f"there is no such window; the windows are {', '.join(WINDOWS)}")
+    names = {row["time_window"] for row in reader.rows("SELECT DISTINCT time_window FROM pool_share_window")}
+    chosen = WINDOWS[window] if WINDOWS[window] in names else "all"
+    return reader.rows(
+        """
+        SELECT pool_share_window.*, empty_intervals.empty_ratio, pool_life.last_height, pool_life.last_day
+        FROM pool_share_window
+        LEFT JOIN empty_intervals USING (pool)
+        LEFT JOIN pool_life USING (pool)
+        WHERE time_window = ?
+        ORDER BY is_unknown, rank, pool
+        """,
+        chosen,
+    )
+
+
+def spanned_windows(reader: Reader) -> list[str]:
+    """Return the names of the windows that the dataset spans."""
+    found = {row["time_window"] for row in reader.rows("SELECT DISTINCT time_window FROM pool_share_window")}
+    return [name for name, window in WINDOWS.items() if window in found]
+
+
+def pool(reader: Reader, slug: str) -> Mapping[str, Any]:
+    """Return all that is known of one pool, as rows of marts by the name of the part.
+
+    Raises NotFoundError if neither a block nor a rule names the pool.
+    """
+    named = reader.rows("SELECT slug AS pool, name AS pool_name, link FROM pools WHERE slug = ?", slug)
+    named = named or reader.rows(
+        "SELECT DISTINCT pool, pool_name, NULL AS link FROM pool_share WHERE pool = ?", slug
+    )
+    if not named:
+        raise NotFoundError("no rule and no block names such a pool")
+    owners = reader.rows("FROM entities WHERE slug = ? ORDER BY ALL", slug)
+    return {
+        **named[0],
+        **_parts(reader, POOL_PARTS, "pool", slug),
+        "owners": owners,
+        "blocks": blocks(reader, pool=slug, limit=24),
+    }
+
+
+def blocks(
+    reader: Reader,
+    *,
+    limit: int,
+    offset: int = 0,
+    pool: str | None = None,
+    from_height: int | None = None,
+    to_height: int | None = None,
+) -> list[Row]:
+    """Return a row per block, the highest first; stale blocks stand behind the active one of their height."""
+    named = "block_hash IN (SELECT block_hash FROM block_pool WHERE pool = ?)"
+    asked = [(named, pool), ("height >= ?", from_height), ("height <= ?", to_height)]
+    given = [(condition, value) for condition, value in asked if value is not None]
+    where = " AND ".join(condition for condition, _ in given) or "true"
+    chosen = f"""
+        WITH chosen AS MATERIALIZED (
+            FROM chain_blocks WHERE {where}
+            ORDER BY height DESC, is_active DESC, block_hash LIMIT ? OFFSET ?
+        ),
+    """
+    return reader.rows(_after_with(chosen), *(value for _, value in given), limit, offset)
+
+
+def block(reader: Reader, named: str) -> Mapping[str, Any]:
+    """Return all that is known of one block, named by its hash in display order or by its height.
+
+    A height means the block of the active chain. Raises NotFoundError if the dataset has no such block.
+    """
+    condition, value = _block_condition(named)
+    chosen = f"WITH chosen AS MATERIALIZED (FROM chain_blocks WHERE {condition} LIMIT 1),"
+    found = reader.rows(_after_with(chosen), value)
+    if not found:
+        raise NotFoundError("the dataset has no valid block of this hash or height")
+    block_hash = found[0]["block_hash"]
+    coinbase = reader.rows(
+        """
+        SELECT
+            lower(hex(coinbase_script)) AS coinbase_script,
+            CAST(coinbase_script AS VARCHAR) AS coinbase_text,
+            list_transform(
+                coinbase_outputs,
+                lambda output: struct_pack(value_sat := output.value_sat, script := lower(hex(output.script)))
+            ) AS coinbase_outputs,
+            coinbase_value_sat,
+            bits,
+            label
+        FROM block_facts WHERE block_hash = ?
+        """,
+        block_hash,
+    )
+    around = reader.rows(
+        "SELECT block_hash, height, is_active FROM chain_blocks WHERE height BETWEEN ? AND ? ORDER BY ALL",
+        found[0]["height"] - 1,
+        found[0]["height"] + 1,
+    )
+    return {
+        **found[0],
+        **(coinbase[0] if coinbase else {}),
+        "around": [row for row in around if row["block_hash"] != block_hash],
+        **_parts(reader, BLOCK_PARTS, "block_hash", block_hash),
+    }
+
+
+def coverage(reader: Reader) -> Mapping[str, list[Row]]:
+    """Return how much each node and topic was observed, the holes and the intervals, newest first."""
+    return {
+        "summary": covered(reader),
+        "holes": reader.rows("FROM coverage_hole ORDER BY from_at DESC, node, topic LIMIT 500"),
+        "intervals": reader.rows("FROM coverage_intervals ORDER BY from_at DESC, node, topic LIMIT 500"),
+        "checks": reader.rows(
+            "FROM check_results WHERE n_offending > 0 OR missing IS NOT NULL ORDER BY name"
+        ),
+    }
+
+
+def covered(reader: Reader) -> list[Row]:
+    """Return a row per node and topic: the window, and how much of it was observed."""
+    return reader.cached("coverage", lambda each: each.rows("FROM coverage_summary ORDER BY node, topic"))
+
+
+def sources(reader: Reader) -> list[str]:
+    """Return whose word the blocks are: observed, backfilled, or the names of third parties."""
+    query = "SELECT DISTINCT told_by FROM chain_blocks WHERE told_by IS NOT NULL ORDER BY ALL"
+    return reader.cached("sources", lambda each: [row["told_by"] for row in each.rows(query)])
+
+
+def told_by(rows: Iterable[Row]) -> list[str]:
+    """Return whose word some rows are, from their column `told_by`; empty if they have none."""
+    found: set[str] = set()
+    for row in rows:
+        said = row.get("told_by")
+        found |= {said} if isinstance(said, str) else set(said or ())
+    return sorted(found)
+
+
+def find(reader: Reader, text: str) -> str:
+    """Return the path of the page that a search means: a height, a hash, a txid, or a pool.
+
+    Raises NotFoundError if nothing fits.
+    """
+    wanted = text.strip()
+    if wanted.isdigit():
+        return f"/blocks/{block(reader, wanted)['height']}"
+    value = _hash(wanted)
+    if value is not None:
+        known = reader.rows("SELECT 1 AS one FROM chain_blocks WHERE block_hash = ?", value)
+        return f"/blocks/{wanted.lower()}" if known else f"/tx/{wanted.lower()}"
+    named = reader.rows(
+        """
+        SELECT pool FROM pool_share
+        WHERE lower(pool) = lower(?) OR lower(pool_name) = lower(?) OR contains(lower(pool_name), lower(?))
+        ORDER BY lower(pool) = lower(?) DESC, block_count DESC LIMIT 1
+        """,
+        *[wanted] * 4,
+    )
+    if not named or not wanted:
+        raise NotFoundError("nothing fits; search for a height, a block hash, a txid or the name of a pool")
+    return f"/pools/{named[0]['pool']}"
+
+
+def txid_bytes(text: str) -> bytes:
+    """Return a txid written as 64 hex digits as bytes. Raises NotFoundError for any other text."""
+    value = _hash(text)
+    if value is None:
+        raise NotFoundError("this is no txid; a txid has 64 hex digits")
+    return value
+
+
+def _hash(text: str) -> bytes | None:
+    try:
+        return hash_bytes(text)
+    except ValueError:
+        return None
+
+
+def _block_condition(named: str) -> tuple[str, bytes | int]:
+    """Return the SQL condition for a block named by hash or height, and its value."""
+    value = _hash(named)
+    if value is not None:
+        return "block_hash = ?", value
+    if not (named.isascii() and named.isdigit() and len(named) <= len("2147483647") - 1):
+        raise NotFoundError("this names no block; write its height or its hash of 64 hex digits")
+    return "is_active AND height = ?", int(named)
+
+
+def _after_with(chosen: str) -> str:
+    """Return the query of block rows for the blocks that the CTE `chosen` selects."""
+    return chosen + BLOCKS.strip().removeprefix("WITH")
+
+
+def _parts(reader: Reader, parts: Mapping[str, Part], column: str, value: Any) -> dict[str, Sequence[Row]]:
+    """Return for each part its rows with `value` in `column`."""
+    return {
+        name: reader.rows(
+            f"SELECT {part.columns} FROM {part.mart} WHERE {column} = ? AND {part.where}"  # noqa: S608 - our names
+            f" ORDER BY {part.order} LIMIT {part.most}",
+            value,
+        )
+        for name, part in parts.items()
+    }
+
+
+def mart_rows(reader: Reader, name: str, *, limit: int, offset: int) -> list[Row]:
+    """Return rows of a mart in the order in which it is stored, which is that of its grain."""
+    return reader.rows(f"SELECT * FROM {name} LIMIT ? OFFSET ?", limit, offset)  # noqa: S608 - a name of the catalog
