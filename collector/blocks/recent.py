@@ -1,15 +1,18 @@
 """Keep the last blocks in memory: their fees, the values that they spent, and their parsed bytes."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import takewhile
 from typing import Final, NamedTuple
 
+from collector.clock import monotonic_us
 from collector.codec.block import ParsedBlock
 from collector.codec.transaction import outpoint
 
 MOST_RECENT: Final = 12  # enough for a reorganisation that brings back transactions of so many blocks
 # The C of a block follows its body within moments. A parsed block takes ten times its size in memory.
 MOST_PARSED_BYTES: Final = 8_000_000
+KEEP_PARSED_US: Final = 300_000_000  # small blocks would fill that limit only after hours
 
 
 class RecentBlock(NamedTuple):
@@ -49,11 +52,21 @@ class RecentBlocks:
         return next((value_sat for value_sat in values if value_sat is not None), None)
 
 
+class _KeptBlock(NamedTuple):
+    """Holds a parsed block and when it was added, in microseconds on the monotonic clock."""
+
+    parsed: ParsedBlock
+    added_us: int
+
+
 class ParsedBlocks:
-    """Keeps the blocks that were parsed last, by hash; the oldest are dropped above a limit of bytes."""
+    """Keeps the blocks that were parsed in the last five minutes, by hash.
+
+    Above a limit of bytes the oldest are dropped earlier.
+    """
 
     def __init__(self) -> None:
-        self._blocks: OrderedDict[bytes, ParsedBlock] = OrderedDict()
+        self._blocks: OrderedDict[bytes, _KeptBlock] = OrderedDict()
         self._n_bytes = 0
 
     def __contains__(self, block_hash: bytes) -> bool:
@@ -61,14 +74,27 @@ class ParsedBlocks:
 
     def get(self, block_hash: bytes) -> ParsedBlock | None:
         """Return the parsed block with this hash, or None when it was dropped or never added."""
-        return self._blocks.get(block_hash)
+        kept = self._blocks.get(block_hash)
+        return None if kept is None else kept.parsed
 
     def add(self, parsed: ParsedBlock) -> None:
         """Add a parsed block, in place of one with the same hash, whose transactions may have been wrong."""
         block_hash = parsed.block.block_hash
-        replaced = self._blocks.pop(block_hash, None)
-        self._n_bytes += len(parsed.raw) - (0 if replaced is None else len(replaced.raw))
-        self._blocks[block_hash] = parsed
+        if block_hash in self._blocks:
+            self._drop(block_hash)
+        self._n_bytes += len(parsed.raw)
+        self._blocks[block_hash] = _KeptBlock(parsed, monotonic_us())
         while self._n_bytes > MOST_PARSED_BYTES and len(self._blocks) > 1:
-            _, dropped = self._blocks.popitem(last=False)
-            self._n_bytes -= len(dropped.raw)
+            self._drop(next(iter(self._blocks)))
+
+    def forget(self, now_us: int, needed: Container[bytes]) -> None:
+        """Drop the blocks that were parsed more than five minutes before `now_us` (monotonic clock).
+
+        Those whose hashes are in `needed` stay: nobody else may have them when the node has lost them.
+        """
+        old = takewhile(lambda item: now_us - item[1].added_us > KEEP_PARSED_US, self._blocks.items())
+        for block_hash in [block_hash for block_hash, _ in old if block_hash not in needed]:
+            self._drop(block_hash)
+
+    def _drop(self, block_hash: bytes) -> None:
+        self._n_bytes -= len(self._blocks.pop(block_hash).parsed.raw)

@@ -166,10 +166,11 @@ class BlockTracker:
         self._missing += [_MissingBlock(hash_, due_us) for hash_ in hashes if hash_ not in self._stored]
 
     def tick(self, now_us: int, *, at_once: bool = False) -> None:
-        """Ask for the next missing block that is due, when no request is open.
+        """Forget old blocks, and ask for the next missing block that is due, when no request is open.
 
         With `at_once` none waits to be due.
         """
+        self._parsed.forget(now_us, self._wanted)
         while self._missing and not self._wanted and (at_once or self._missing[0].due_us <= now_us):
             block_hash = self._missing.popleft().block_hash
             if block_hash not in self._stored:

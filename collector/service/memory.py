@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,15 @@ LEAST_MAPPED_BYTES = 1 << 18  # a freed block that is larger goes back to the sy
 MOST_ARENAS = 2  # of the C library; by default it has eight per processor, and each keeps freed memory
 
 
+@cache
+def _c_library() -> ctypes.CDLL:
+    """Return the C library of this process; loaded once, because every load leaves a class as garbage."""
+    return ctypes.CDLL(None)
+
+
 def limit_freed_memory() -> None:
     """Limit how much freed memory the C library keeps; call this before the first thread begins."""
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
+    set_option = getattr(_c_library(), "mallopt", None)  # glibc has it
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, LEAST_MAPPED_BYTES)
         set_option(_M_ARENA_MAX, MOST_ARENAS)
@@ -95,6 +102,6 @@ def collect_garbage_seldom() -> None:
 def return_freed_memory() -> None:
     """Give the memory that Arrow and the C library have freed but still keep back to the operating system."""
     pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    trim = getattr(_c_library(), "malloc_trim", None)  # glibc has it
     if trim is not None:
         trim(0)

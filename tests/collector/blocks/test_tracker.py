@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from collector.blocks.fetcher import ask_block
-from collector.blocks.recent import RecentBlocks
+from collector.blocks.recent import KEEP_PARSED_US, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker
+from collector.clock import monotonic_us
 from collector.dataset.schema import hash_bytes
 from collector.journal.batches import Batch
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
@@ -89,6 +90,31 @@ def test_a_received_body_that_the_node_forgot_is_stored(node: RegtestNode) -> No
     assert (row["verdict"], row["source"]) == ("valid", "zmq")
     assert [arrival["height"] for arrival in batch.rows["block_arrivals"]] == [height]
     assert (batch.n_pending_rows, len(blocks)) == (0, 0)
+
+
+def test_bodies_of_blocks_are_kept_for_minutes_unless_their_rows_wait(node: RegtestNode) -> None:
+    """Small blocks do not pile up in memory for hours; the only body of one without rows stays."""
+    rpc = node.client()
+    names = rpc.call("generatetodescriptor", 2, "raw(51)")
+    blocks, asked, batch = tracker_above(rpc.call("getblockcount"))
+    described, open_ = [
+        blocks.take_raw(bytes.fromhex(rpc.call("getblock", name, 0))).block_hash for name in names
+    ]
+    for block_hash in (described, open_):
+        blocks.add_event(block_hash, "seen", 1, "pushed", batch)
+    assert asked == [described, open_]
+    blocks.take_answer(described, ask_block(rpc, described, raw=False), 1, 1, batch)
+    now_us = monotonic_us()
+    blocks.tick(now_us)
+    assert None not in (blocks.block(described), blocks.block(open_))
+    blocks.tick(now_us + KEEP_PARSED_US + 1)
+    assert blocks.block(described) is None
+    assert blocks.block(open_) is not None
+    blocks.take_answer(open_, ask_block(rpc, open_, raw=False), 1, 1, batch)
+    blocks.tick(now_us + KEEP_PARSED_US + 1)
+    assert blocks.block(open_) is None
+    stored = [rows.to_pylist()[0]["block_hash"] for table, rows in batch.arrow_batches if table == "blocks"]
+    assert stored == [described, open_]
 
 
 def test_the_tip_at_the_start_is_stored_when_it_was_also_seen_to_come(node: RegtestNode) -> None:
