@@ -13,7 +13,7 @@ from analysis.attribution.rules import default_rules_dir
 from analysis.database import open_database
 from analysis.engine import build
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, import_file
+from collector.external.store import Origin, read_import, store_import
 
 pytestmark = pytest.mark.data
 HEADER_BYTES = 80
@@ -40,11 +40,13 @@ def test_header_times_are_compared_with_arrivals(data_dir: Path, tmp_path: Path)
         with path.open() as file:
             rows = [row for row in csv.reader(file) if int(row[0]) in times]
         (tmp_path / path.name).write_text("".join(",".join(row) + "\n" for row in rows))
-        import_file(dataset, "arrivals", tmp_path / path.name, Origin(path.stem, "CC0", ADDRESS))
+        store_import(
+            dataset, read_import("arrivals", tmp_path / path.name, Origin(path.stem, "CC0", ADDRESS))
+        )
         lags[path.stem] = [times[int(height)] - int(ms) / 1000 for height, _, ms in rows]
     lines = [f"{h},unknown,{dt.datetime.fromtimestamp(s, dt.UTC).isoformat()}" for h, s in times.items()]
     (tmp_path / "headers.csv").write_text("\n".join(["height,label,date", *lines]) + "\n")
-    import_file(dataset, "labels", tmp_path / "headers.csv", Origin("headers", "-", ADDRESS))
+    store_import(dataset, read_import("labels", tmp_path / "headers.csv", Origin("headers", "-", ADDRESS)))
 
     result = build(tmp_path / "dataset", default_rules_dir(), tmp_path / "a.duckdb", marts=["header_clock"])
 

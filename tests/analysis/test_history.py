@@ -14,7 +14,7 @@ from analysis.attribution.rules import default_rules_dir
 from analysis.database import open_database
 from analysis.engine import build
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, import_file
+from collector.external.store import Origin, read_import, store_import
 
 pytestmark = pytest.mark.data
 MARTS = (
@@ -47,7 +47,9 @@ def database(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in sorted((data_dir / "block-arrival-times").glob("*.csv")):
         files.append(("arrivals", file.stem, file))
     for kind, source, file in files:
-        import_file(dataset, kind, file, Origin(source, "see its README", "https://example.org"))
+        store_import(
+            dataset, read_import(kind, file, Origin(source, "see its README", "https://example.org"))
+        )
     result = build(root, default_rules_dir(), root.parent / "history.duckdb", marts=MARTS)
     assert [check.name for check in result.failed_checks] == []
     return result.database

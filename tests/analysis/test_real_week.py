@@ -14,7 +14,7 @@ from analysis.engine import build
 from analysis.stats import concentration
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table, hash_bytes
-from collector.external.store import Origin, import_file
+from collector.external.store import Origin, read_import, store_import
 from tests.analysis.world import contract_row
 
 pytestmark = pytest.mark.data
@@ -40,8 +40,8 @@ def database(week: pd.DataFrame, data_dir: Path, tmp_path_factory: pytest.TempPa
     blocks = pa.Table.from_pylist([block_row(table, row) for row in week.itertuples()], schema=table.arrow)
     dataset.write(table, blocks, stem="week")
     for file in sorted((data_dir / "blockchair-2025-03").glob("*.tsv")):
-        import_file(dataset, "blocks", file, PROVIDER)
-    import_file(dataset, "prices", data_dir / "brk" / "date_price_ohlc.json", PRICES)
+        store_import(dataset, read_import("blocks", file, PROVIDER))
+    store_import(dataset, read_import("prices", data_dir / "brk" / "date_price_ohlc.json", PRICES))
     return build(root, default_rules_dir(), root.parent / "week.duckdb").database
 
 
