@@ -41,6 +41,8 @@ HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
 # Relations that engine.py makes, not an SQL file: the pool rules, and the pools that they match per block.
 INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts", "build_log")
+# What engine.py reads to make them.
+READ_FOR_INPUTS: Final = ("stg_blocks", "stg_external_blocks")
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -141,15 +143,16 @@ class Catalog:
         return tuple(model for model in self.models if model.layer == layer)
 
     def restricted_to(self, marts: Iterable[str]) -> "Catalog":
-        """Return a smaller catalog: these marts, every mart that they read, and all of staging.
+        """Return a smaller catalog: these marts, and every model that they or the pool rules read.
 
         It keeps those checks that read nothing else. Raises CatalogError for a name that is not a mart.
         """
-        wanted = {model.name for model in self.layer("staging")}
+        wanted: set[str] = set()
         left = set(marts)
         unknown = sorted(left - {model.name for model in self.layer("marts")})
         if unknown:
             raise CatalogError(f"there is no mart {', '.join(unknown)}; pool-analysis list names all")
+        left |= self.by_name.keys() & READ_FOR_INPUTS
         while left:
             name = left.pop()
             wanted.add(name)

@@ -127,9 +127,30 @@ def _build(
 ) -> dict[str, int]:
     """Create raw views, staging, inputs and marts in order; return the number of rows of each mart."""
     create_views(connection, dataset)
+    create_staging(connection, catalog)
+    n_rows = create_marts(connection, catalog, dataset, rules, progress)
+    write_comments(connection, catalog)
+    return n_rows
+
+
+def create_staging(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Create the macros and the staging views; the connection needs the raw tables."""
     connection.execute(catalog.macros)
     for model in catalog.layer("staging"):
         create_model(connection, model)
+
+
+def create_marts(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    dataset: Dataset,
+    rules: RuleSet,
+    progress: Progress = lambda _name: None,
+) -> dict[str, int]:
+    """Create the pool rules, the facts of the build and the marts; return the number of rows of each mart.
+
+    The connection needs the raw tables and staging. `dataset` gives the names that the facts tell.
+    """
     progress("pool_candidates")
     blocks = connection.sql(ATTRIBUTED).to_arrow_table()
     _create_input(connection, "pool_candidates", match_candidates(rules, blocks))
@@ -145,7 +166,6 @@ def _build(
         create_model(connection, model)
         answer = connection.execute(f"SELECT count(*) FROM {model.name}").fetchone()  # noqa: S608 - a file name of ours
         n_rows[model.name] = answer[0] if answer else 0
-    write_comments(connection, catalog)
     return n_rows
 
 

@@ -38,11 +38,11 @@ def build_facts(connection: duckdb.DuckDBPyConnection, dataset: Dataset, rules_h
     """
     return _pairs(
         {
-            "analysis_version": metadata.version(DISTRIBUTION),
+            "analysis_version": _version(DISTRIBUTION),
             "commit": commit(),
             "sources_hash": sources_hash(),
             "python_version": platform.python_version(),
-            **{f"{name}_version": metadata.version(name) for name in LIBRARIES},
+            **{f"{name}_version": _version(name) for name in LIBRARIES},
             "rules_hash": rules_hash,
             "dataset_hash": dataset_hash(connection),
             "chain": dataset.chain,
@@ -65,9 +65,8 @@ def dataset_hash(connection: duckdb.DuckDBPyConnection) -> str:
     digest = hashlib.sha256()
     for name, table in TABLES.items():
         columns = ", ".join(column.name for column in table.columns)
-        n_rows, total = connection.sql(
-            f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {name}"  # noqa: S608 - names of the contract
-        ).fetchall()[0]
+        query = f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {name}"  # noqa: S608 - names of the contract
+        n_rows, total = connection.execute(query).fetchall()[0]
         digest.update(f"{name} {n_rows} {total}\n".encode())
     return digest.hexdigest()
 
@@ -108,6 +107,11 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return NO_COMMIT
     return result.stdout.strip()
+
+
+@cache
+def _version(distribution: str) -> str:
+    return metadata.version(distribution)
 
 
 def _folder(path: str) -> Path:

@@ -1,15 +1,13 @@
 """Compare the bound of a block's fees with a knapsack filled by sorting, in a world of many transactions."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.database import open_database
-from analysis.engine import build
+from tests.analysis.shared_build import SharedBuild
 from tests.analysis.test_feerate_ages import EVERYTHING_SEEN, waiting_after
-from tests.analysis.test_feerate_oracle import RULES, World, play
-from tests.analysis.world import label_of, write_world
+from tests.analysis.test_feerate_oracle import World, play
+from tests.analysis.world import label_of
 
 
 def filled_by_hand(world: World) -> dict[str, float]:
@@ -38,7 +36,7 @@ def filled_by_hand(world: World) -> dict[str, float]:
     return bounds
 
 
-def test_bound_is_that_of_filling_by_hand(tmp_path: Path) -> None:
+def test_bound_is_that_of_filling_by_hand(shared: SharedBuild) -> None:
     """The mart, which works in spans of cuts and buckets of feerates, gives the bound of a plain sort."""
     story: list[tuple[Any, ...]] = [("cover",)]  # ends coverage, so that the world skips its own slow count
     for i in range(140):
@@ -47,10 +45,8 @@ def test_bound_is_that_of_filling_by_hand(tmp_path: Path) -> None:
     world = play(story)
     for row in world.tables["transactions"]:
         row["weight_wu"] = 4 * row["vsize_vb"]
-    dataset = write_world(tmp_path / "dataset", world.tables | {"coverage": [EVERYTHING_SEEN]})
-    result = build(dataset, RULES, tmp_path / "analysis.duckdb", marts=["fee_capture_block"])
-
-    with open_database(result.database) as connection:
+    tables = world.tables | {"coverage": [EVERYTHING_SEEN]}
+    with shared.built(tables, ["fee_capture_block"]) as connection:
         rows = connection.execute(
             "SELECT block_hash, bound_same_weight_sat, captured_ratio FROM fee_capture_block"
         ).fetchall()

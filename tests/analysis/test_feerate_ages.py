@@ -1,16 +1,13 @@
 """Compare the feerate marts by template age with a plain replay of the node's stream, in random worlds."""
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from analysis.database import open_database
-from analysis.engine import build
-from tests.analysis.test_feerate_oracle import RULES, World, additions, picks, play, rated_additions
-from tests.analysis.world import label_of, write_world
+from tests.analysis.shared_build import SharedBuild
+from tests.analysis.test_feerate_oracle import World, additions, picks, play, rated_additions
+from tests.analysis.world import label_of
 
 MARTS = ("feerate_age_block", "feerate_strategy_block")
 COUNTS = ("x", "n_ranked", "n_top", "n_top_taken", "n_outside", "n_outside_taken")
@@ -46,7 +43,8 @@ def replayed(world: World, ages_s: list[float]) -> dict[tuple[str, float], Count
             stop = next((i for i, each in enumerate(events) if each["received_at"] >= moment), index)
             waiting = waiting_after(events[: max(stop, parent + 1)], taken_by)
             rated = [txid for txid in waiting if "fee_sat" in txs[txid]]
-            rated.sort(key=lambda t: (-txs[t]["fee_sat"] / txs[t]["vsize_vb"], entered[t]))
+            # Equals share what is left of the places: those that the block took fill them first.
+            rated.sort(key=lambda t: (-txs[t]["fee_sat"] / txs[t]["vsize_vb"], t not in taken, entered[t]))
             truth[event["hash"], age_s] = counted(rated, taken)
         parent = index
     return truth
@@ -77,23 +75,21 @@ def counted(ranked: list[str], taken: set[str]) -> Counts:
 # Each example is a whole build, so a failing one is not shrunk: that would take longer than reading it.
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(steps, min_size=15, max_size=60))
-def test_every_age_agrees_with_a_replay(story: list[tuple[Any, ...]]) -> None:
+def test_every_age_agrees_with_a_replay(shared: SharedBuild, story: list[tuple[Any, ...]]) -> None:
     """At each age the counts are those of the replay; at age 0 they are those of feerate_strategy_block."""
     world = play([("tick",), *story])
     ages_s = [2.0, 5.0, 15.0]
-    with tempfile.TemporaryDirectory() as folder:
-        dataset = write_world(Path(folder) / "dataset", world.tables | {"coverage": [EVERYTHING_SEEN]})
-        result = build(dataset, RULES, Path(folder) / "analysis.duckdb", marts=MARTS)
-        with open_database(result.database) as connection:
-            rows = connection.execute(
-                f"SELECT block_hash, age_s, {', '.join(COUNTS)} FROM feerate_age_block"  # noqa: S608 - names above
-                " WHERE feerate_kind = 'plain' AND age_s IN (2, 5, 15)"
-            ).fetchall()
-            at_block = connection.execute(
-                f"SELECT block_hash, node, feerate_kind, {', '.join(COUNTS)} FROM feerate_age_block"  # noqa: S608 - names above
-                " WHERE age_s = 0 EXCEPT "
-                f"SELECT block_hash, node, feerate_kind, {', '.join(COUNTS)} FROM feerate_strategy_block"
-            ).fetchall()
+    tables = world.tables | {"coverage": [EVERYTHING_SEEN]}
+    with shared.built(tables, MARTS) as connection:
+        rows = connection.execute(
+            f"SELECT block_hash, age_s, {', '.join(COUNTS)} FROM feerate_age_block"  # noqa: S608 - names above
+            " WHERE feerate_kind = 'plain' AND age_s IN (2, 5, 15)"
+        ).fetchall()
+        at_block = connection.execute(
+            f"SELECT block_hash, node, feerate_kind, {', '.join(COUNTS)} FROM feerate_age_block"  # noqa: S608 - names above
+            " WHERE age_s = 0 EXCEPT "
+            f"SELECT block_hash, node, feerate_kind, {', '.join(COUNTS)} FROM feerate_strategy_block"
+        ).fetchall()
 
     assert {(label_of(block), age_s): tuple(counts) for block, age_s, *counts in rows} == replayed(
         world, ages_s

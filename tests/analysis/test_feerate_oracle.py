@@ -1,22 +1,17 @@
 """Compare feerate_strategy_block with a plain count, transaction by transaction, in random worlds."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from analysis.database import open_database
-from analysis.engine import build
 from analysis.stats.chunk_feerates import chunk_feerates
-from tests.analysis.world import label_of, write_world
-
-RULES = Path(__file__).parent / "cases" / "pools"
+from tests.analysis.shared_build import SharedBuild
+from tests.analysis.world import label_of
 
 COUNTS = ("x", "n_mempool", "n_ranked", "n_own", "n_top", "n_top_taken", "n_outside", "n_outside_taken")
 
@@ -241,12 +236,9 @@ def play(story: Sequence[tuple[Any, ...]]) -> World:
     return world
 
 
-def measured(world: World, folder: Path) -> dict[tuple[str, str], tuple[int | None, ...]]:
+def measured(world: World, shared: SharedBuild) -> dict[tuple[str, str], tuple[int | None, ...]]:
     """Build a world and return the counts that the mart has for every block and kind of feerate."""
-    dataset = write_world(folder / "dataset", world.tables)
-    result = build(dataset, RULES, folder / "analysis.duckdb", marts=["feerate_strategy_block"])
-    assert [check.name for check in result.failed_checks] == []
-    with open_database(result.database) as connection:
+    with shared.built(world.tables, ["feerate_strategy_block"]) as connection:
         rows = connection.execute(
             f"SELECT block_hash, feerate_kind, {', '.join(COUNTS)} FROM feerate_strategy_block"  # noqa: S608 - names above
         ).fetchall()
@@ -256,15 +248,14 @@ def measured(world: World, folder: Path) -> dict[tuple[str, str], tuple[int | No
 # Each example is a whole build, so a failing one is not shrunk: that would take longer than reading it.
 @settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(steps, min_size=1, max_size=40))
-def test_mart_agrees_with_a_count_by_hand(story: list[tuple[Any, ...]]) -> None:
+def test_mart_agrees_with_a_count_by_hand(shared: SharedBuild, story: list[tuple[Any, ...]]) -> None:
     """In random worlds, each count of feerate_strategy_block equals the plain count."""
     world = play(story)
-    with tempfile.TemporaryDirectory() as folder:
-        assert measured(world, Path(folder)) == world.truth
+    assert measured(world, shared) == world.truth
 
 
 @pytest.mark.parametrize("n_blocks", [300])
-def test_spans_and_buckets_change_nothing(n_blocks: int, tmp_path: Path) -> None:
+def test_spans_and_buckets_change_nothing(n_blocks: int, shared: SharedBuild) -> None:
     """Over 300 blocks, which the mart ranks in several spans of cuts, its counts equal the plain ones."""
     story: list[tuple[Any, ...]] = []
     for i in range(n_blocks):
@@ -275,4 +266,4 @@ def test_spans_and_buckets_change_nothing(n_blocks: int, tmp_path: Path) -> None
         story += [("mine", [i, 3 * i], i % 3 == 0, None)]
     world = play(story)
 
-    assert measured(world, tmp_path) == world.truth
+    assert measured(world, shared) == world.truth

@@ -60,6 +60,16 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def write_world(root: Path, tables: Mapping[str, Rows], *, chain: str = "regtest") -> Path:
     """Write a dataset of these rows, with the shortcuts above applied; return its folder."""
+    root.mkdir(parents=True, exist_ok=True)
+    marker = {"format": DATASET_FORMAT, "version": DATASET_VERSION}
+    (root / DATASET_MARKER).write_text(json.dumps(marker))
+    for name, rows in world_rows(tables).items():
+        write_table(root / f"chain={chain}" / name / "part=0" / "a.parquet", TABLES[name], rows)
+    return root
+
+
+def world_rows(tables: Mapping[str, Rows]) -> dict[str, list[dict[str, Any]]]:
+    """Apply the shortcuts above; return the rows of each table that has any."""
     filled: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, rows in tables.items():
         filled[name] = [dict(row) for row in rows]
@@ -69,20 +79,18 @@ def write_world(root: Path, tables: Mapping[str, Rows], *, chain: str = "regtest
     if "coverage" not in tables:
         topics = ("sequence", "rawtx", "rawblock", "mempool")
         filled["coverage"] = [EVERYTHING | {"topic": topic} for topic in topics]
-    root.mkdir(parents=True, exist_ok=True)
-    marker = {"format": DATASET_FORMAT, "version": DATASET_VERSION}
-    (root / DATASET_MARKER).write_text(json.dumps(marker))
-    for name, rows in filled.items():
-        if rows:
-            write_table(root / f"chain={chain}" / name / "part=0" / "a.parquet", TABLES[name], rows)
-    return root
+    return {name: rows for name, rows in filled.items() if rows}
 
 
 def write_table(path: Path, table: Table, rows: Rows) -> None:
     """Write rows of one table as one Parquet file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrow = pa.Table.from_pylist([contract_row(table, row) for row in rows], schema=table.arrow)
-    pq.write_table(arrow, path)
+    pq.write_table(arrow_table(table, rows), path)
+
+
+def arrow_table(table: Table, rows: Rows) -> pa.Table:
+    """Return rows of one table with all its columns."""
+    return pa.Table.from_pylist([contract_row(table, row) for row in rows], schema=table.arrow)
 
 
 def contract_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
