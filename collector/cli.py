@@ -21,6 +21,7 @@ from collector.dataset.command_options import DatasetArgument, DatasetOption, ch
 from collector.errors import CollectorError, NodeUnavailable, Stopped
 from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
+from collector.fleet.cli import merge_members
 from collector.log import configure_logging, counted, printable
 from collector.status.cli import show_status
 from gpuhash.command_group import CommandGroup
@@ -193,6 +194,7 @@ app.command("export")(export_lists)
 app.command()(fetch)
 app.command("compact")(compact_dataset)
 app.command("mend")(mend_dataset)
+app.command("merge")(merge_members)
 app.command("check")(check_dataset)
 app.command("status")(show_status)
 

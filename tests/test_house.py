@@ -52,10 +52,11 @@ ROOMS = {
     "collector.status": "collector.base collector.dataset collector.journal collector.check",
     "collector.external": "collector.base collector.dataset gpuhash.core",
     "collector.fetch": "collector.base collector.dataset collector.external",
+    "collector.fleet": "collector.base collector.dataset collector.compaction",
     "collector.regtest": "collector.base collector.dataset collector.node gpuhash.core",
     "collector.cli": "collector.base collector.dataset collector.node collector.journal collector.service "
     "collector.monitor collector.backfill collector.check collector.compaction collector.external "
-    "collector.fetch collector.regtest collector.status gpuhash.core",
+    "collector.fetch collector.fleet collector.regtest collector.status gpuhash.core",
     "analysis.base": "",
     "analysis.stats": "",
     "analysis.attribution": "analysis.base",

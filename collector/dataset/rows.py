@@ -270,6 +270,16 @@ class RejectRow(TypedDict):
     body: bytes
 
 
+class MemberClockRow(TypedDict):
+    """A row of `member_clocks`."""
+
+    member: str
+    offset_at: int
+    offset_us: int
+    error_us: int
+    n_shared: int
+
+
 class ExternalSourceRow(TypedDict):
     """A row of `external_sources`."""
 
@@ -399,6 +409,7 @@ ROW_TYPES: dict[str, type] = {
     "mempool_stats": MempoolStatsRow,
     "coverage": CoverageRow,
     "rejects": RejectRow,
+    "member_clocks": MemberClockRow,
     "external_sources": ExternalSourceRow,
     "external_arrivals": ExternalArrivalRow,
     "external_blocks": ExternalBlockRow,

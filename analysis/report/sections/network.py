@@ -92,6 +92,12 @@ def sentences(marts: Marts) -> list[str]:
     if not nodes:
         return said
     slowest = max(nodes, key=lambda r: r["lag_median_s"])
+    error_s = max(r["clock_error_s"] for r in nodes)
+    if error_s:
+        said.append(
+            "The nodes were watched on several clocks, which were compared by what both saw; lags between"
+            f" them are known to {duration(error_s)}."
+        )
     return [
         *said,
         (

@@ -5,7 +5,9 @@ Blocks of block_propagation, and transactions by their first entry into each nod
 those that at least two nodes pushed. lag is the time behind the first of them. Of two nodes that are equally well
 connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
 interval of the median lag of blocks assumes independent blocks (median_interval). Transactions that come together lag
-together, so their median has no interval.
+together, so their median has no interval. In a merged dataset the members' clocks were compared by what they saw in
+common (stg_member_clocks): a lag between nodes of two members is known to clock_error_s, and a node that is always late
+by some time cannot be told from a clock that is ahead by it.
 """
 grain = ["node", "kind"]
 [columns]
@@ -23,6 +25,7 @@ lag_p90_s = "DOUBLE  s behind the first node, 90 % quantile"
 lag_p99_s = "DOUBLE  s behind the first node, 99 % quantile"
 spread_median_s = "DOUBLE  s from the first to the last node, median"
 connect_median_s = "DOUBLE  s from seen to connected, median over its blocks; null for transactions"
+clock_error_s = "DOUBLE  s, largest error of the correction of this node's clock to the others'; 0 on the first one's clock"
 */
 with
 
@@ -87,6 +90,14 @@ counts as (
     group by node, kind
 ),
 
+clock_errors as (
+    select
+        member,
+        max(error_us) / 1e6 as clock_error_s
+    from stg_member_clocks
+    group by member
+),
+
 judged as (
     select
         *,
@@ -96,19 +107,22 @@ judged as (
 )
 
 select
-    node,
-    kind,
-    n_shared,
-    n_first,
-    n_first / n_shared as first_ratio,
-    first_interval.low as first_low_ratio,
-    first_interval.high as first_high_ratio,
-    lags_s[1] as lag_median_s,
-    lag_median_interval.low as lag_median_low_s,
-    lag_median_interval.high as lag_median_high_s,
-    lags_s[2] as lag_p90_s,
-    lags_s[3] as lag_p99_s,
-    spread_median_s,
-    connect_median_s
+    judged.node,
+    judged.kind,
+    judged.n_shared,
+    judged.n_first,
+    judged.n_first / judged.n_shared as first_ratio,
+    judged.first_interval.low as first_low_ratio,
+    judged.first_interval.high as first_high_ratio,
+    judged.lags_s[1] as lag_median_s,
+    judged.lag_median_interval.low as lag_median_low_s,
+    judged.lag_median_interval.high as lag_median_high_s,
+    judged.lags_s[2] as lag_p90_s,
+    judged.lags_s[3] as lag_p99_s,
+    judged.spread_median_s,
+    judged.connect_median_s,
+    coalesce(clock_errors.clock_error_s, 0) as clock_error_s
 from judged
-order by kind, node
+left join clock_errors
+    on split_part(judged.node, '.', 1) = clock_errors.member
+order by judged.kind, judged.node

@@ -51,7 +51,14 @@ from collector.dataset.schema.model import (
     hash_hex,
     satoshi,
 )
-from collector.dataset.schema.node import BACKFILL_NODE, COVERAGE, NODES, REJECTS, UNKNOWN_PARENT
+from collector.dataset.schema.node import (
+    BACKFILL_NODE,
+    COVERAGE,
+    MEMBER_CLOCKS,
+    NODES,
+    REJECTS,
+    UNKNOWN_PARENT,
+)
 
 TABLES: Final[dict[str, Table]] = {
     table.name: table
@@ -68,6 +75,7 @@ TABLES: Final[dict[str, Table]] = {
         MEMPOOL_STATS,
         COVERAGE,
         REJECTS,
+        MEMBER_CLOCKS,
         EXTERNAL_SOURCES,
         EXTERNAL_ARRIVALS,
         EXTERNAL_BLOCKS,
@@ -106,6 +114,7 @@ __all__ = [
     "EXTERNAL_STALE_BLOCKS",
     "HEIGHT_SPAN",
     "IMPORT_TABLES",
+    "MEMBER_CLOCKS",
     "MEMPOOL_EVENTS",
     "MEMPOOL_STATS",
     "MEMPOOL_TXS",

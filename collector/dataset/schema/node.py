@@ -81,6 +81,25 @@ COVERAGE = Table(
     ),
 )
 
+MEMBER_CLOCKS = Table(
+    name="member_clocks",
+    doc="Of a merged dataset: how far a member's clock was ahead of the first one's, before the correction.",
+    grain=("member", "offset_at"),
+    sort=("offset_at", "member"),
+    day_column="offset_at",
+    columns=(
+        col("member", TEXT, "Name of the member; its nodes are called `<member>.<node>`."),
+        col("offset_at", AT, "The moment to which the offset belongs, by the first member's clock."),
+        col("offset_us", BIG, "The member's clock minus the first one's: median over what both saw."),
+        col(
+            "error_us",
+            BIG,
+            "The true offset is at most this far away if each of the two was first with a quarter or more.",
+        ),
+        col("n_shared", BIG, "Transactions and blocks that nodes of both members pushed about that moment."),
+    ),
+)
+
 # Reason of a row of `rejects` with topic `rpc`, whose body is the hash of a block. A stored block has it as
 # parent, and the node does not know it, so no collector can fetch it from this node.
 UNKNOWN_PARENT: Final = "the node does not know this block, the parent of a stored one"

@@ -371,7 +371,14 @@ def _network(pools: list[str]) -> dict[str, Rows]:
             | {"per_1000_low": 0.03, "per_1000_high": 6.2}
         ],
         "node_propagation": [
-            {"node": node, "kind": "block", "n_shared": 900, "n_first": 450, "connect_median_s": 0.05}
+            {
+                "node": node,
+                "kind": "block",
+                "n_shared": 900,
+                "n_first": 450,
+                "connect_median_s": 0.05,
+                "clock_error_s": 0.0,
+            }
             | ratio("first", 0.5)
             | lags
             for node in ("main", "other")

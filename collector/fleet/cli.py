@@ -1,0 +1,60 @@
+"""The command `pool-collector merge`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collector.dataset.command_options import ChainOption
+from collector.errors import SettingsError
+from collector.log import counted
+
+if TYPE_CHECKING:
+    from collector.fleet.merge import MemberResult
+
+
+def merge_members(
+    merged: Annotated[Path, typer.Argument(help="Folder of the merged dataset; made where it is missing.")],
+    members: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=DATASET...", help="The members; the first one's clock counts."),
+    ],
+    chain: ChainOption = None,
+    same_clock: Annotated[
+        bool, typer.Option("--same-clock", help="Change no time: all members have one clock.")
+    ] = False,
+) -> None:
+    """Merge datasets of several collectors, each with its own clock, into one. A later call adds what is new.
+
+    A node is called NAME.NODE there. Clocks are compared by the transactions and blocks that both saw, and
+    times are corrected to the first member's clock; the table `member_clocks` says how sure that is. Members
+    that a later call does not name are removed. Imports are not merged.
+    """
+    from collector.dataset.open import open_existing
+
+    named = [_split(text) for text in members]
+    opened = [(name, open_existing(path, chain)) for name, path in named]  # before large libraries load
+    from collector.fleet.merge import Member, merge_datasets
+
+    results = merge_datasets(merged, [Member(*each) for each in opened], trust_clocks=same_clock)
+    for result in results:
+        print(_as_text(result, first=named[0][0]))
+
+
+def _split(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise SettingsError(f"{text!r} names no member; write NAME=DATASET")
+    return name, Path(path)
+
+
+def _as_text(result: "MemberResult", first: str) -> str:
+    parts = f"{counted(result.n_units, 'part')}, {result.n_written} written"
+    if not result.offsets:
+        return f"{result.name}: its times as they are; {parts}"
+    ahead_s = [each.offset_us / 1e6 for each in result.offsets]
+    error_s = max(each.error_us for each in result.offsets) / 1e6
+    return (
+        f"{result.name}: its clock was {min(ahead_s):+.6f} to {max(ahead_s):+.6f} s from that of {first}"
+        f" (to at most {error_s:.6f} s); {parts}"
+    )

@@ -1,0 +1,386 @@
+"""Merge the datasets of several collectors into one, and keep it up to date.
+
+The merged dataset is an ordinary one. A node is called `<member>.<node>`, and every time of a collector's
+clock is corrected to the clock of the first member (`clocks`). A day of a member's table is one unit; it is
+written again only when its files, or the offsets of its clock, have changed. Blocks and their transactions
+belong to nobody: each is taken once, from the member that knows its fees. What others publish (`external_*`)
+is not merged; import it into the merged dataset.
+
+`fleet.json` in the merged dataset lists the units and their files. A unit is written beside the dataset and
+then put in place under the lock that readers share. What a kill leaves is not in the list: the next run
+removes it and makes the unit again.
+"""
+
+import datetime as dt
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.compaction.merge import merge as merge_files
+from collector.dataset.files import make_folder, sync_folder, write_atomically
+from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import conform, read_file, write_rows
+from collector.dataset.partitions import SPAN_FOLDER, span_folder
+from collector.dataset.query import contract_rows, query_engine
+from collector.dataset.schema import BACKFILL_NODE, BLOCKS, MEMBER_CLOCKS, NODES, TABLES, TRANSACTIONS, Table
+from collector.dataset.temporary_folders import temporary_folder
+from collector.errors import DatasetError, SettingsError
+from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day
+
+FLEET_FILE: Final = "fleet.json"
+FORM: Final = 1  # of the list and of what a unit holds: another number makes everything again
+MEMBER_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+WORK_PREFIX: Final = ".fleet-"
+DIGEST_DIGITS: Final = 16
+SAVE_INTERVAL_S: Final = 5.0
+# Times of a collector's clock. Other times are those of a node or of a header.
+OUR_TIMES: Final = ("started_at", "entered_at", "received_at", "event_at", "taken_at", "from_at", "to_at")
+MEMBER_TABLES: Final = tuple(
+    table for table in TABLES.values() if any(column.name == "node" for column in table.columns)
+)
+# Of several rows of one block or transaction, the first in this order is taken.
+BEST_ROW: Final = {
+    BLOCKS.name: ("block_hash", "fees_sat IS NULL, source, verified_by"),
+    TRANSACTIONS.name: ("block_hash, tx_index", "fee_sat IS NULL, spent_types IS NULL"),
+}
+
+
+class Member(NamedTuple):
+    """Names a dataset that is merged."""
+
+    name: str
+    dataset: Dataset
+
+
+@dataclass(kw_only=True)
+class MemberResult:
+    """Says what became of one member: its units, and the offsets of its clock (none for the first)."""
+
+    name: str
+    n_units: int = 0
+    n_written: int = 0
+    offsets: Sequence[ClockOffset] = ()
+
+
+@dataclass(kw_only=True)
+class FleetList:
+    """Holds what `fleet.json` says: the files of each unit and the offsets of each day, with digests."""
+
+    first: str
+    units: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: {digest, files}
+    offsets: dict[str, dict[str, Any]] = field(default_factory=dict)  # "member day": {digest, offsets}
+
+    def save(self, root: Path) -> None:
+        """Write the list into the merged dataset."""
+        text = json.dumps({"form": FORM, "first": self.first, "units": self.units, "offsets": self.offsets})
+        write_atomically(root / FLEET_FILE, lambda sink: sink.write(text.encode()))
+
+
+def merge_datasets(
+    root: Path, members: Sequence[Member], *, trust_clocks: bool = False
+) -> list[MemberResult]:
+    """Bring the merged dataset in folder `root` up to date with its members; the first one's clock counts.
+
+    With `trust_clocks` no time is changed: all members have one clock, or clocks that are kept equal. Members
+    that an earlier call had and this one has not are removed. Raises SettingsError for names that do not fit,
+    DatasetError for a member that has seen nothing that the first one saw, and for files in the merged
+    dataset that are not of this command.
+    """
+    _check_names(members, root)
+    merged = Dataset.open(root, members[0].dataset.chain, create=True)
+    with merged.backfill_lock(), temporary_folder(WORK_PREFIX, root) as work:
+        known = _load(root, members[0].name)
+        _refuse_other_files(merged, known)
+        job = _Merge(merged, known, work)
+        try:
+            results = [job.member(each, members[0], trust_clocks=trust_clocks) for each in members]
+            job.chain_tables(members)
+            job.remove_others()
+        finally:
+            job.save()
+    return results
+
+
+class _Merge:
+    """Brings the units of one merged dataset up to date."""
+
+    def __init__(self, merged: Dataset, known: FleetList, work: Path) -> None:
+        self._merged = merged
+        self._known = known
+        self._work = work
+        self._wanted: set[str] = set()  # units of this run
+        self._saved_s = time.monotonic()
+
+    def save(self) -> None:
+        """Write the list of units; a unit that is not in it is made again by the next run."""
+        self._known.save(self._merged.root)
+        self._saved_s = time.monotonic()
+
+    def member(self, member: Member, first: Member, *, trust_clocks: bool) -> MemberResult:
+        """Bring one member's tables up to date."""
+        is_corrected = member.name != first.name and not trust_clocks
+        with member.dataset.read_lock():
+            clock = self._clock(member, first) if is_corrected else None
+            result = MemberResult(name=member.name, offsets=clock.offsets if clock else ())
+            for table in MEMBER_TABLES:
+                for folder, paths in _by_folder(member.dataset, table).items():
+                    result.n_units += 1
+                    result.n_written += self._day(member, table, folder, paths, clock)
+        if clock is not None:
+            rows = _rows_of_clock(member.name, clock)
+            name = f"{member.name} {MEMBER_CLOCKS.name}"
+            self._unit(name, _digest(clock.offsets), lambda stem: self._stage(MEMBER_CLOCKS, rows, stem))
+        return result
+
+    def chain_tables(self, members: Sequence[Member]) -> None:
+        """Bring blocks and transactions up to date: a unit is a span of heights over all members."""
+        with ExitStack() as stack:
+            for member in members:
+                stack.enter_context(member.dataset.read_lock())
+            for table in (BLOCKS, TRANSACTIONS):
+                for span, paths in sorted(_by_span(members, table).items()):
+                    digest = _digest([_fingerprint(path) for path in paths])
+                    stage = partial(self._stage_span, table, span, paths)
+                    self._unit(f"{table.name} {span}", digest, stage)
+
+    def remove_others(self) -> None:
+        """Remove the units that no member of this run has."""
+        for name in sorted(self._known.units.keys() - self._wanted):
+            self._put_in_place([], self._known.units[name]["files"])
+            del self._known.units[name]
+        days = {name: value for name, value in self._known.offsets.items() if name in self._wanted}
+        self._known.offsets = days
+
+    def _clock(self, member: Member, first: Member) -> MemberClock:
+        """Estimate a member's clock; days whose files are as they were keep their offsets."""
+        found: list[ClockOffset] = []
+        with query_engine(self._work / "spill") as connection:
+            for day in _days(member.dataset):
+                name = f"{member.name} {day.isoformat()}"
+                digest = _digest(
+                    _fingerprints_about(member.dataset, day) + _fingerprints_about(first.dataset, day)
+                )
+                known = self._known.offsets.get(name)
+                if known is None or known["digest"] != digest:
+                    offsets = offsets_of_day(connection, member.dataset, first.dataset, day)
+                    known = self._known.offsets[name] = {"digest": digest, "offsets": offsets}
+                self._wanted.add(name)
+                found += [ClockOffset(*offset) for offset in known["offsets"]]
+        if not found:
+            raise DatasetError(
+                f"{member.name} and {first.name} have seen nothing at about the same time, so the offset of"
+                " their clocks cannot be estimated; merge days that both watched, or give --same-clock"
+            )
+        return MemberClock(found)
+
+    def _day(
+        self, member: Member, table: Table, folder: str, paths: Sequence[Path], clock: MemberClock | None
+    ) -> bool:
+        """Bring one folder of a member's table up to date; return whether it was written."""
+        offsets = [] if clock is None else clock.around(dt.date.fromisoformat(folder.partition("=")[2]))
+        digest = _digest([[_fingerprint(path) for path in paths], offsets])
+
+        def stage(stem: str) -> list[Path]:
+            rows = pa.concat_tables([conform(table, read_file(path)) for path in paths])
+            return self._stage(table, corrected(table, rows, member.name, clock), stem)
+
+        return self._unit(f"{member.name} {table.name} {folder}", digest, stage)
+
+    def _unit(self, name: str, digest: str, stage: Callable[[str], list[Path]]) -> bool:
+        """Make a unit unless it is there with this digest; return whether it was made.
+
+        `stage` gets the stem of the unit's files, writes them below the work folder and returns their paths.
+        """
+        self._wanted.add(name)
+        before = self._known.units.get(name, {"digest": None, "files": []})
+        if before["digest"] == digest and all(
+            (self._merged.folder / path).is_file() for path in before["files"]
+        ):
+            return False
+        member = name.partition(" ")[0]
+        staged = stage(f"fleet-{member}-{_digest([name, digest])}")
+        files = self._put_in_place(staged, before["files"])
+        self._known.units[name] = {"digest": digest, "files": files}
+        if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
+            self.save()
+        return True
+
+    def _stage(self, table: Table, rows: pa.Table, stem: str) -> list[Path]:
+        return write_rows(self._work / "staged", table, rows, stem=stem)
+
+    def _stage_span(self, table: Table, span: str, paths: Sequence[Path], stem: str) -> list[Path]:
+        """Write the blocks or transactions of a span, each once, into one staged file; return its path."""
+        grain, order = BEST_ROW[table.name]
+        target = self._work / "staged" / table.name / span / f"{stem}.parquet"
+        make_folder(target.parent)
+        rows = (
+            f"(SELECT * FROM {contract_rows(table, paths)}"  # noqa: S608 - names are the contract's
+            f" QUALIFY row_number() OVER (PARTITION BY {grain} ORDER BY {order}) = 1)"
+        )
+        with query_engine(self._work / "spill") as connection:
+            merge_files(connection, table, paths, target, rows=rows)
+        return [target]
+
+    def _put_in_place(self, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
+        """Move staged files into the dataset and remove the unit's old ones; return the new ones' paths."""
+        files = [path.relative_to(self._work / "staged").as_posix() for path in staged]
+        with self._merged.replace_lock():
+            for path, name in zip(staged, files, strict=True):
+                target = self._merged.folder / name
+                make_folder(target.parent)
+                path.replace(target)
+                sync_folder(target.parent)
+            for name in set(old) - set(files):
+                (self._merged.folder / name).unlink(missing_ok=True)
+        return files
+
+
+def corrected(table: Table, rows: pa.Table, member: str, clock: MemberClock | None) -> pa.Table:
+    """Return a member's rows with the node named `<member>.<node>` and the times of the reference's clock.
+
+    Without a `clock` the times stay as they are.
+    """
+    node = rows.column("node")
+    is_watched = pc.not_equal(node, BACKFILL_NODE)
+    names = pc.if_else(is_watched, pc.binary_join_element_wise(member, node, "."), node)
+    rows = rows.set_column(rows.schema.get_field_index("node"), rows.schema.field("node"), names)
+    if clock is None:
+        return rows
+    if table is NODES:  # this column compares our clock, at the start, with the host's
+        at_us = rows.column("started_at").cast(pa.int64()).to_numpy()
+        ahead_us = at_us - clock.reference_us(at_us)
+        column = rows.schema.get_field_index("clock_offset_us")
+        values = pc.subtract(rows.column(column), pa.array(ahead_us))
+        rows = rows.set_column(column, rows.schema.field(column), values)
+    for column, schema_field in enumerate(rows.schema):
+        if schema_field.name in OUR_TIMES:
+            at_us = rows.column(column).cast(pa.int64()).to_numpy()
+            moments = pa.array(clock.reference_us(at_us)).cast(schema_field.type)
+            rows = rows.set_column(column, schema_field, moments)
+    return rows
+
+
+def _rows_of_clock(member: str, clock: MemberClock) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "member": member,
+            "offset_at": each.at_us - each.offset_us,
+            "offset_us": each.offset_us,
+            "error_us": each.error_us,
+            "n_shared": each.n_shared,
+        }
+        for each in clock.offsets
+    ]
+
+
+def _check_names(members: Sequence[Member], root: Path) -> None:
+    names = [member.name for member in members]
+    for name in names:
+        if not MEMBER_NAME.fullmatch(name):
+            raise SettingsError(f"{name!r} is no name of a member: use lower case letters, digits and dash")
+        if names.count(name) > 1:
+            raise SettingsError(f"two members are called {name}; give each a name of its own")
+    for member in members:
+        if member.dataset.root.resolve() == root.resolve():
+            raise SettingsError(
+                f"{root} is the dataset of {member.name}; choose another folder to merge into"
+            )
+        if member.dataset.chain != members[0].dataset.chain:
+            raise SettingsError(
+                f"{member.name} is of chain {member.dataset.chain}, {names[0]} of {members[0].dataset.chain};"
+                " choose one with --chain"
+            )
+
+
+def _load(root: Path, first: str) -> FleetList:
+    """Read the list of a merged dataset; it is empty where there is none or another clock is to count."""
+    path = root / FLEET_FILE
+    if not path.exists():
+        return FleetList(first=first)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        known = FleetList(first=found["first"], units=found["units"], offsets=found["offsets"])
+        form = found["form"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise DatasetError(f"{path} cannot be read; remove {root} and merge again") from None
+    if form != FORM or known.first != first:
+        for unit in known.units.values():
+            unit["digest"] = None
+        known.first, known.offsets = first, {}
+    return known
+
+
+def _refuse_other_files(merged: Dataset, known: FleetList) -> None:
+    """Remove what a killed run left in the merged dataset; raise DatasetError for files of others."""
+    listed = {name for unit in known.units.values() for name in unit["files"]}
+    merged.remove_unfinished_files()
+    for table in (*MEMBER_TABLES, BLOCKS, TRANSACTIONS, MEMBER_CLOCKS):
+        for path in merged.paths(table):
+            if path.relative_to(merged.folder).as_posix() in listed:
+                continue
+            if not path.name.startswith("fleet-"):
+                raise DatasetError(
+                    f"{path} was not written by `merge`: a merged dataset takes no collector, backfill or"
+                    " compaction; merge into an empty folder"
+                )
+            path.unlink()
+
+
+def _by_folder(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
+    """Return the files of a table by the name of their folder."""
+    dataset.refuse_strange_paths(table)
+    found: dict[str, list[Path]] = {}
+    for path in dataset.paths(table):
+        found.setdefault(path.parent.name, []).append(path)
+    return found
+
+
+def _by_span(members: Sequence[Member], table: Table) -> dict[str, list[Path]]:
+    """Return the files of all members by the name that their folder of heights has today."""
+    found: dict[str, list[Path]] = {}
+    for member in members:
+        for folder, paths in _by_folder(member.dataset, table).items():
+            match = SPAN_FOLDER.fullmatch(folder)
+            if match is None:
+                raise DatasetError(f"{paths[0].parent} is no folder of heights; move it out of the dataset")
+            found.setdefault(span_folder(int(match[1])), []).extend(paths)
+    return found
+
+
+def _days(dataset: Dataset) -> list[dt.date]:
+    """Return the days on which a member saw something."""
+    names = {
+        path.parent.name for name in ("mempool_txs", "block_arrivals") for path in dataset.paths(TABLES[name])
+    }
+    return sorted(dt.date.fromisoformat(name.partition("=")[2]) for name in names)
+
+
+def _fingerprints_about(dataset: Dataset, day: dt.date) -> list[Any]:
+    """Return fingerprints of the files from which offsets of one day are estimated."""
+    folders = {f"date={(day + dt.timedelta(days=distance)).isoformat()}" for distance in (-1, 0, 1)}
+    return [
+        _fingerprint(path)
+        for name in ("mempool_txs", "block_arrivals")
+        for path in dataset.paths(TABLES[name])
+        if path.parent.name in folders
+    ]
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    """Return what changes when a file does. Files of a dataset are never changed in place, only replaced."""
+    found = path.stat()
+    return [str(path), found.st_size, found.st_mtime_ns]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:DIGEST_DIGITS]
