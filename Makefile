@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo history test lint audit format bench chaos fuzz gpu docs lock clean
+.PHONY: help setup demo history test lint audit format bench chaos wheel fuzz gpu docs lock clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on
 chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1|random JOBS=1 SCALE=1 RESUME=1)
 	@$(BIN)/python -m tests.functional.chaos $(FAULT) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) \
 	    $(if $(SCALE),--scale $(SCALE)) $(if $(RESUME),--resume) --json bench-chaos.json --table collector/CHAOS.md
+
+wheel: $(READY)  ## Build the wheel, install it where nothing else is, and run the demo there
+	@$(BIN)/python -m tests.wheel
 
 fuzz: $(READY)  ## Fuzz what reads strangers' bytes, with atheris (SECONDS=60 in all)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt

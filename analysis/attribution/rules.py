@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -175,12 +174,12 @@ class RuleSet:
 
 
 def default_rules_dir() -> Path:
-    """Find the folder of the project's own rules: in the checkout, else where an installed wheel put them.
+    """Find the folder of the project's own rules: in the checkout, else in the installed package.
 
     Raises RulesError where neither folder exists.
     """
-    checkout = Path(__file__).resolve().parents[2] / "data" / "pools"
-    installed = Path(sys.prefix) / "share" / "pool-measurement" / "pools"
+    package = Path(__file__).resolve().parents[1]
+    checkout, installed = package.parent / "data" / "pools", package / "pools"
     for folder in (checkout, installed):
         if folder.is_dir():
             return folder

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import re
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -374,12 +373,12 @@ def test_order_of_entries_is_irrelevant(order: list[int], tmp_path_factory: pyte
 
 
 def test_rules_are_found_where_a_wheel_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a checkout, the rules are found under the prefix of Python; without both, an error says so."""
-    monkeypatch.setattr(pools, "__file__", str(tmp_path / "site-packages" / "analysis" / "pools.py"))
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    """Without a checkout, the rules are found in the package; without both, an error says so."""
+    package = tmp_path / "site-packages" / "analysis"
+    monkeypatch.setattr(pools, "__file__", str(package / "attribution" / "rules.py"))
 
     with pytest.raises(RulesError, match="name a folder of rules yourself"):
         default_rules_dir()
-    installed = tmp_path / "share" / "pool-measurement" / "pools"
+    installed = package / "pools"
     installed.mkdir(parents=True)
     assert default_rules_dir() == installed
