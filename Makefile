@@ -21,10 +21,12 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)  ## Run two nodes and five scripted pools through collector, analyses and report
+demo: $(READY)  ## Run two nodes and five scripted pools through collector, analyses and report (SERVE=1: open pages)
 	@$(BIN)/pool-collector demo --out data/demo
 	@$(BIN)/pool-analysis build --dataset data/demo/dataset --pools data/demo/pools --database data/demo/demo.duckdb
 	@$(BIN)/pool-analysis report --database data/demo/demo.duckdb --out data/demo/report.html
+	@$(if $(SERVE),exec $(BIN)/pool-analysis serve --database data/demo/demo.duckdb, \
+	    echo "pages: $(BIN)/pool-analysis serve --database data/demo/demo.duckdb, then http://127.0.0.1:9744")
 
 # What cannot be fetched is named, and the rest goes on. A second call fetches only what is missing.
 HISTORY := data/history

@@ -15,6 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
 from analysis.serve.guard import App, Guard, Receive, Scope, Send
+from analysis.serve.pages import page_router, refusal_page
 from analysis.serve.questions import NotFoundError
 from analysis.serve.results import Results
 
@@ -35,6 +36,7 @@ def application(results: Results, *, hosts: Iterable[str] = (), token: str = "")
     )
     app.include_router(api_router(results))
     app.include_router(csv_router(results))
+    app.include_router(page_router(results))
     _add_errors(app)
     return Guard(
         Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token
@@ -106,9 +108,12 @@ def _add_errors(app: FastAPI) -> None:
         )
 
 
-def refused(_request: Request, status: int, sentence: str) -> Response:
-    """Return the answer to a request that failed."""
-    return problem(status, sentence)
+def refused(request: Request, status: int, sentence: str) -> Response:
+    """Return the answer to a request that failed: a page where a page was asked for, else a problem."""
+    path = request.url.path
+    if path.startswith("/api/") or path.endswith((".csv", ".atom")):
+        return problem(status, sentence)
+    return refusal_page(status, sentence)
 
 
 def _sentence(text: str) -> str:

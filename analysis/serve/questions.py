@@ -254,12 +254,12 @@ def find(reader: Reader, text: str) -> str:
     Raises NotFoundError if nothing fits.
     """
     wanted = text.strip()
-    if wanted.isdigit():
-        return f"/blocks/{block(reader, wanted)['height']}"
     value = _hash(wanted)
     if value is not None:
         known = reader.rows("SELECT 1 AS one FROM chain_blocks WHERE block_hash = ?", value)
         return f"/blocks/{wanted.lower()}" if known else f"/tx/{wanted.lower()}"
+    if wanted.isdigit():
+        return f"/blocks/{block(reader, wanted)['height']}"
     named = reader.rows(
         """
         SELECT pool FROM pool_share

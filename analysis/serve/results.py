@@ -93,7 +93,7 @@ class _Build:
             self.connection.execute("FROM run_manifest UNION ALL FROM build_log").fetchall()
         )
         self._made: dict[str, Any] = {}
-        self._making = threading.Lock()
+        self._making = threading.RLock()  # what is made may rest on something else that is made once
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
         with self._making:

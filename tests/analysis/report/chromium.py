@@ -43,13 +43,17 @@ class Tab:
 
     def show(self, page: Path, *, width_px: int, scheme: str = "light", medium: str = "screen") -> Self:
         """Open a file in a window of a given width and colour scheme, as on a screen or as printed."""
+        return self.visit(page.as_uri(), width_px=width_px, scheme=scheme, medium=medium)
+
+    def visit(self, address: str, *, width_px: int, scheme: str = "light", medium: str = "screen") -> Self:
+        """Open an address as `show` opens a file."""
         size = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._command("Emulation.setDeviceMetricsOverride", **size)
         # Without motion a click does not have to wait until the page has scrolled.
         wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
         features = [{"name": name, "value": value} for name, value in wishes.items()]
         self._command("Emulation.setEmulatedMedia", features=features, media=medium)
-        self._post("url", {"url": page.as_uri()})
+        self._post("url", {"url": address})
         return self
 
     def run(self, script: str) -> Any:

@@ -1,0 +1,326 @@
+"""Shows the pages: now, pools, blocks, transactions, coverage, questions, findings and methods.
+
+Every page is whole HTML that reads without a script. Texts of strangers are escaped by the templates, and
+their controls are made visible by `printable`.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from analysis.report import text
+from analysis.report.export import csv_download, svg_download
+from analysis.report.page import CHAINS, prose
+from analysis.report.sections import METHODS, TOPICS
+from analysis.report.share_windows import stack_figure
+from analysis.serve import drawing, questions
+from analysis.serve.differences import differences
+from analysis.serve.feed import atom
+from analysis.serve.findings import found_answers, report_marts
+from analysis.serve.questions import WINDOWS, NotFoundError
+from analysis.serve.results import Reader, Results
+from analysis.serve.transactions import transaction
+from collector.dataset.schema import hash_hex
+
+N_NEWEST: Final = 24
+N_LISTED: Final = 50
+N_COLOURS: Final = 8
+WINDOW_WORDS: Final = {
+    "24h": "24 hours",
+    "7d": "7 days",
+    "30d": "30 days",
+    "1y": "1 year",
+    "all": "all blocks",
+}
+NAVIGATION: Final = {
+    "/": "Now",
+    "/pools": "Pools",
+    "/blocks": "Blocks",
+    "/questions": "Questions",
+    "/findings": "Findings",
+    "/coverage": "Coverage",
+    "/methods": "Methods",
+}
+# The files that a browser may ask for, with their kind; all are our own.
+STATIC: Final = {
+    "report.css": ("analysis.report", "text/css"),
+    "serve.css": ("analysis.serve", "text/css"),
+    "report.js": ("analysis.report", "text/javascript"),
+    "serve.js": ("analysis.serve", "text/javascript"),
+}
+PageQuery = Annotated[int, Query(ge=1, le=1_000_000, description="number of the page")]
+
+
+def page_router(results: Results) -> APIRouter:
+    """Return the routes of the pages over a database; they are no part of the API's description."""
+    router = APIRouter(include_in_schema=False)
+    _add_static(router)
+    _add_pools(router, results)
+    _add_blocks(router, results)
+    _add_topics(router, results)
+    _add_texts(router, results)
+    return router
+
+
+def refusal_page(status: int, sentence: str) -> Response:
+    """Return the page that says in one sentence why there is no other."""
+    page = _environment().get_template("serve/refusal.html.j2")
+    return HTMLResponse(page.render(_frame("", "No page"), sentence=sentence), status_code=status)
+
+
+def _add_static(router: APIRouter) -> None:
+    @router.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in STATIC:
+            raise NotFoundError("there is no such file")
+        package, kind = STATIC[name]
+        content = (resources.files(package) / "templates" / name).read_text(encoding="utf-8")
+        return Response(content, media_type=f"{kind}; charset=utf-8")
+
+
+def _add_pools(router: APIRouter, results: Results) -> None:
+    @router.get("/")
+    def now() -> Response:
+        def facts(reader: Reader) -> dict[str, Any]:
+            spanned = questions.spanned_windows(reader)
+            window = spanned[0] if spanned else "all"
+            return {
+                "blocks": questions.blocks(reader, limit=N_NEWEST),
+                "pools": questions.pools(reader, window),
+                "window": window,
+                "covered": questions.covered(reader),
+                "at": dt.datetime.now(dt.UTC),
+            }
+
+        answer = _shown(results, "now.html.j2", "/", "Now", facts)
+        answer.headers["cache-control"] = "no-store"  # it says how old the newest observation is
+        return answer
+
+    @router.get("/pools")
+    def pools(window: Annotated[str, Query(max_length=20)] = "30d") -> Response:
+        def facts(reader: Reader) -> dict[str, Any]:
+            return {
+                "pools": questions.pools(reader, window),
+                "window": window,
+                "spanned": questions.spanned_windows(reader),
+                "stack": reader.cached(
+                    "stack", lambda each: stack_figure(report_marts(each, results.database))
+                ),
+            }
+
+        return _shown(results, "pools.html.j2", "/pools", "Pools", facts)
+
+    @router.get("/pools/{slug}")
+    def one_pool(slug: str) -> Response:
+        def facts(reader: Reader) -> dict[str, Any]:
+            pool = questions.pool(reader, slug)
+            return {"pool": pool, "title": text.printable(pool["pool_name"])}
+
+        return _shown(results, "pool.html.j2", "/pools", "Pool", facts)
+
+
+def _add_blocks(router: APIRouter, results: Results) -> None:
+    @router.get("/blocks")
+    def blocks(page: PageQuery = 1, pool: Annotated[str | None, Query(max_length=80)] = None) -> Response:
+        def facts(reader: Reader) -> dict[str, Any]:
+            offset = (page - 1) * N_LISTED
+            found = questions.blocks(reader, limit=N_LISTED + 1, offset=offset, pool=pool)
+            return {"blocks": found[:N_LISTED], "has_more": len(found) > N_LISTED, "page": page, "pool": pool}
+
+        return _shown(results, "blocks.html.j2", "/blocks", "Blocks", facts)
+
+    @router.get("/blocks/{named}")
+    def one_block(named: str) -> Response:
+        def facts(reader: Reader) -> dict[str, Any]:
+            block = questions.block(reader, named)
+            differing = differences(reader, block["block_hash"], block["height"])
+            return {"block": block, "differing": differing, "title": f"Block {text.count(block['height'])}"}
+
+        return _shown(results, "block.html.j2", "/blocks", "Block", facts)
+
+    @router.get("/tx/{txid}")
+    def one_transaction(txid: str) -> Response:
+        return _shown(
+            results,
+            "transaction.html.j2",
+            "/blocks",
+            "Transaction",
+            lambda reader: {"tx": transaction(reader, txid)},
+        )
+
+    @router.get("/search")
+    def search(q: Annotated[str, Query(max_length=200)] = "") -> Response:
+        return RedirectResponse(results.read(lambda reader: questions.find(reader, q)), status_code=303)
+
+
+def _add_topics(router: APIRouter, results: Results) -> None:
+    @router.get("/questions")
+    def topics() -> Response:
+        return _shown(
+            results, "questions.html.j2", "/questions", "Questions", lambda _reader: {"topics": TOPICS}
+        )
+
+    @router.get("/questions/{topic_id}")
+    def one_topic(topic_id: str) -> Response:
+        topic = next((each for each in TOPICS if each.section_id == topic_id), None)
+        if topic is None:
+            raise NotFoundError("there is no such question; /questions lists all")
+
+        def facts(reader: Reader) -> dict[str, Any]:
+            marts = report_marts(reader, results.database)
+            section, lacking = reader.cached(f"topic {topic.section_id}", lambda _each: topic.section(marts))
+            return {"section": section, "lacking": lacking}
+
+        return _shown(results, "question.html.j2", "/questions", topic.title, facts)
+
+
+def _add_texts(router: APIRouter, results: Results) -> None:
+    @router.get("/coverage")
+    def coverage() -> Response:
+        return _shown(
+            results,
+            "coverage.html.j2",
+            "/coverage",
+            "Coverage",
+            lambda reader: {"coverage": questions.coverage(reader)},
+        )
+
+    @router.get("/findings")
+    def findings() -> Response:
+        return _shown(
+            results,
+            "findings.html.j2",
+            "/findings",
+            "Findings",
+            lambda reader: {"findings": found_answers(reader, results.database)},
+        )
+
+    @router.get("/findings.atom")
+    def feed() -> Response:
+        return results.read(
+            lambda reader: Response(
+                atom(found_answers(reader, results.database), reader.facts), media_type="application/atom+xml"
+            )
+        )
+
+    @router.get("/methods")
+    def methods() -> Response:
+        return _shown(
+            results,
+            "methods.html.j2",
+            "/methods",
+            "Methods",
+            lambda reader: {"section": METHODS[0].section(report_marts(reader, results.database))[0]},
+        )
+
+
+def _shown(
+    results: Results, name: str, path: str, title: str, facts: Callable[[Reader], Mapping[str, Any]]
+) -> Response:
+    """Ask for the facts of a page and render it; `path` is the part of the navigation that it belongs to."""
+
+    def write(reader: Reader) -> Response:
+        page = _environment().get_template(f"serve/{name}")
+        known = {
+            **_frame(path, title),
+            "chain": CHAINS.get(reader.facts.get("chain", ""), "an unnamed chain"),
+            "built_at": reader.facts.get("built_at", ""),
+            "colours": reader.cached("colours", _colours),
+        }
+        return HTMLResponse(page.render({**known, **facts(reader)}))
+
+    return results.read(write)
+
+
+def _frame(path: str, title: str) -> dict[str, Any]:
+    """Return what the frame of every page needs."""
+    return {
+        "title": title,
+        "path": path,
+        "navigation": NAVIGATION,
+        "windows": WINDOW_WORDS,
+        "chain": "",
+        "built_at": "",
+        "colours": {},
+    }
+
+
+def _colours(reader: Reader) -> dict[str, str]:
+    """Return the CSS colour of each pool: the eight largest have one each."""
+    ranked = reader.rows(
+        "SELECT pool FROM pool_share WHERE NOT is_unknown ORDER BY rank, pool LIMIT ?", N_COLOURS
+    )
+    named = {row["pool"]: f"var(--pool-{place})" for place, row in enumerate(ranked, start=1)}
+    return named | {"unknown": "var(--unknown)"}
+
+
+@cache
+def _environment() -> Environment:
+    """Return our templates and those of the report, with the filters that write values for people."""
+    loaders = {
+        "serve": PackageLoader("analysis.serve", "templates"),
+        "report": PackageLoader("analysis.report", "templates"),
+    }
+    environment = Environment(
+        loader=PrefixLoader(loaders),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    writers = (
+        text.count,
+        text.percent,
+        text.percent_range,
+        text.bitcoin,
+        text.duration,
+        text.decimal,
+        text.plural,
+    )
+    environment.filters |= {writer.__name__: writer for writer in writers}
+    environment.filters |= {
+        "printable": text.text_of,
+        "whole": lambda value: text.printable(value, max_length=100_000),
+        "points": text.share_change,
+        "p_value": text.p_value,
+        "hash": hash_hex,
+        "moment": _moment,
+        "as_text": _as_text,
+        "prose": prose,
+        "csv_download": csv_download,
+        "svg_download": svg_download,
+        "methods_linked": _methods_linked,
+    }
+    environment.globals |= {
+        "share_bar": drawing.share_bar,
+        "course": drawing.course,
+        "cover_bar": drawing.cover_bar,
+        "WINDOWS": tuple(WINDOWS),
+        "NOTHING": text.NOTHING,
+    }
+    return environment
+
+
+def _moment(at: dt.datetime | dt.date | None) -> Markup:
+    """Write a UTC time with its machine-readable form."""
+    if at is None:
+        return Markup(text.NOTHING)  # noqa: S704 - a constant
+    written = at.isoformat().replace("+00:00", "Z")
+    return Markup('<time datetime="{}">{}</time>').format(written, text.moment(at))
+
+
+def _as_text(script: str) -> str:
+    """Write a script given in hex as UTF-8 text, with everything that is not printable made visible."""
+    return text.printable(bytes.fromhex(script).decode("utf-8", "replace"), max_length=1000)
+
+
+def _methods_linked(markup: Markup) -> Markup:
+    """Let links to methods lead to our page of methods; in the report they lead to a part of it."""
+    return Markup(str(markup).replace('href="#method-', 'href="/methods#method-'))  # noqa: S704 - was markup

@@ -1,0 +1,173 @@
+"""Test the pages in a real browser: hostile texts, accessibility, widths, keys; and what they say."""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.analysis.report.chromium import Tab, browser
+from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
+from tests.analysis.serve.conftest import Site
+from tests.analysis.serve.hostile_world import EVIL, POOL_NAME
+from tests.analysis.world import label_bytes
+
+BLOCK = label_bytes("b2")[::-1].hex()
+SLOW = label_bytes("slow")[::-1].hex()
+PAGES = (
+    "/",
+    "/pools?window=all",
+    "/pools/alpha",
+    "/blocks",
+    f"/blocks/{BLOCK}",
+    f"/tx/{SLOW}",
+    "/coverage",
+    "/questions",
+    "/questions/share",
+    "/findings",
+    "/methods",
+    f"/search?q={EVIL}",
+)
+MAX_PAGE_BYTES = 500_000
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """Give a browser window that all tests of this module share."""
+    with browser(tmp_path_factory.mktemp("profile")) as window:
+        yield window
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("page", "width_px", "scheme"),
+    [(page, *((1280, "light") if number % 2 else (PHONE_PX, "dark"))) for number, page in enumerate(PAGES)],
+)
+def test_a_page_is_harmless_and_can_be_used(
+    site: Site, tab: Tab, page: str, width_px: int, scheme: str
+) -> None:
+    """No hostile text runs, the policy has nothing to refuse, axe finds nothing, and nothing is cut off."""
+    tab.visit(site.url + page, width_px=width_px, scheme=scheme)
+
+    assert tab.run("return document.title").endswith("Bitcoin mining pools")
+    assert [line for line in tab.console() if "status of 404" not in line] == []
+    assert tab.run("return document.querySelectorAll('main script, main img').length") == 0
+    assert tab.run("return document.documentElement.scrollWidth <= innerWidth")
+    tab.evaluate((resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
+    assert json.loads(tab.evaluate(RUN_AXE)) == []
+
+
+@pytest.mark.browser
+def test_the_search_leads_to_the_page_by_keys(site: Site, tab: Tab) -> None:
+    """A height typed into the search and Enter open the page of that block."""
+    tab.visit(f"{site.url}/coverage", width_px=1280)
+    tab.run("document.getElementById('q').value = '3'; document.getElementById('q').focus();")
+    tab.press("\ue007")
+
+    assert tab.run("return document.querySelector('h1').textContent").strip().startswith("Block 3")
+
+
+@pytest.mark.browser
+def test_a_table_sorts_by_value(site: Site, tab: Tab) -> None:
+    """A click on a head of the table of pools sorts it, as in the report."""
+    tab.visit(f"{site.url}/pools?window=all", width_px=1280)
+    tab.click("#pools-table th[data-column='4'] button")
+    tab.click("#pools-table th[data-column='4'] button")
+
+    counts = (
+        "return [...document.querySelectorAll('#pools-table tbody tr')].map(row => +row.cells[4].textContent)"
+    )
+    assert tab.run(counts) == [1, 3]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_light_and_asks_nobody_else(site: Site, page: str) -> None:
+    """All that a page loads weighs at most 500 kB compressed, and nothing comes from elsewhere."""
+    answer = site.get(page, Accept_Encoding="identity")
+    styles = sum(len(site.get(f"/static/{name}").content) for name in ("report.css", "serve.css", "serve.js"))
+
+    assert len(answer.content) + styles < MAX_PAGE_BYTES
+    for attribute in ('src="http', 'href="http', "url(http", "@import"):
+        assert attribute not in answer.text
+    assert answer.text.count("<script") == 2
+    assert EVIL not in answer.text
+
+
+def test_a_block_is_explained(site: Site) -> None:
+    """The page of a block has its coinbase in three forms, its rule, and each difference with its reason."""
+    page = site.get("/blocks/2").text
+
+    for said in ("&lt;script&gt;", r"\x1B[31m", "1b5b33316d", "No rule matches", "unseen", "tail"):
+        assert said in page
+
+
+def test_a_transaction_is_explained(site: Site) -> None:
+    """The page of a transaction says who mined it, and which blocks passed it over."""
+    page = site.get(f"/tx/{SLOW}").text
+
+    assert "<b>Mined</b>" in page
+    assert page.count('href="/blocks/') == 3
+
+
+def test_what_is_not_watched_is_said(site: Site) -> None:
+    """The observation of this world ended long ago, and the page of now says so first."""
+    page = site.get("/").text
+
+    assert "<b>Not watching.</b> The newest observation is of" in page
+    assert page.index("Not watching") < page.index("Newest block")
+
+
+def test_a_window_that_the_dataset_lacks_is_said(site: Site) -> None:
+    """The dataset spans 3 days, so a year shows all blocks and says so."""
+    assert "The dataset spans less than 1 year" in site.get("/pools?window=1y").text
+
+
+@pytest.mark.parametrize("path", ["/blocks/77", "/pools/nobody", "/nothing", "/tx/xyz", f"/search?q={EVIL}"])
+def test_a_page_that_is_not_there_says_so(site: Site, path: str) -> None:
+    """The answer is a page with one sentence, and status 404."""
+    answer = site.get(path)
+
+    assert answer.status_code == 404
+    assert "<h1" in answer.text
+    assert EVIL not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("query", "target"),
+    [("2", "/blocks/2"), (BLOCK, f"/blocks/{BLOCK}"), (SLOW, f"/tx/{SLOW}"), ("ALPHA", "/pools/alpha")],
+)
+def test_a_search_finds_what_is_meant(site: Site, query: str, target: str) -> None:
+    """Heights, hashes, txids and names of pools lead to their pages."""
+    assert site.get(f"/search?q={query}").headers["location"] == target
+
+
+def test_the_feed_has_an_entry_per_question(site: Site) -> None:
+    """The Atom feed parses, and its entries are the findings of the API."""
+    feed = ET.fromstring(site.get("/findings.atom").content)  # noqa: S314 - written by us
+    names = {"a": "http://www.w3.org/2005/Atom"}
+    titles = [each.text for each in feed.findall("a:entry/a:title", names)]
+
+    assert titles == [each["question"] for each in site.data("/api/v1/findings")]
+    assert feed.find("a:updated", names) is not None
+
+
+def test_names_of_strangers_are_escaped(site: Site) -> None:
+    """The name of a pool stands in the page as text."""
+    page = site.get("/pools?window=all").text
+
+    assert POOL_NAME not in page
+    assert "&lt;img src=x onerror=" in page
+
+
+def test_static_files_are_ours_alone(site: Site) -> None:
+    """No path leads to another file."""
+    for name in ("../app.py", "%2e%2e%2fapp.py", "base.html.j2"):
+        assert site.get(f"/static/{name}").status_code == 404
+
+
+def test_the_demo_folder_is_no_part_of_a_page(site: Site, served_database: Path) -> None:
+    """No page tells where the database lies."""
+    for page in PAGES:
+        assert str(served_database.parent) not in site.get(page).text
