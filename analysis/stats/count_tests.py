@@ -3,6 +3,9 @@
 As SQL functions:
 
     poisson_interval(count)     95 % interval of the expected number of events, from the number observed
+    poisson_excess(count, mean) chance of so many events or more, for a Poisson variable of this mean
+    rate_ratio(a, n, b, m)      (a / n) / (b / m) of two counts of events in exposures n and m, with its
+                                95 % interval and p-value
     fisher_test(a, b, c, d)     odds ratio (a / b) / (c / d) with its 95 % interval and the exact p-value
     stratified_test(a, b, c, d) the same for lists with one table per element; rates are compared within
                                 tables
@@ -18,6 +21,7 @@ import pyarrow as pa
 from analysis.stats.intervals import CONFIDENCE, INTERVAL, interval_column
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
+RATE_RATIO: Final = pa.struct([(name, pa.float64()) for name in ("ratio", "low", "high", "p_value")])
 FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low", "odds_high", "p_value")])
 
 
@@ -41,6 +45,39 @@ def poisson_intervals(counts: Numbers) -> tuple[Numbers, Numbers]:
     low = np.where(counts == 0, 0.0, special.gammaincinv(np.maximum(counts, 1), tail))
     high = special.gammaincinv(counts + 1, 1 - tail)
     return np.where(np.isnan(counts), np.nan, low), high
+
+
+def poisson_excesses(counts: Numbers, means: Numbers) -> Numbers:
+    """Compute the chance of at least `counts` events for Poisson variables of these means; NaN for NaN."""
+    from scipy import special  # noqa: PLC0415 - as above
+
+    excess: Numbers = np.where(counts == 0, 1.0, special.gammainc(np.maximum(counts, 1), means))
+    return np.where(np.isnan(counts) | np.isnan(means), np.nan, excess)
+
+
+def rate_ratios(a: Numbers, n: Numbers, b: Numbers, m: Numbers) -> tuple[Numbers, ...]:
+    """Compare the rates a / n and b / m of Poisson counts; return ratios, lower and upper bounds, p-values.
+
+    Given a + b, a is binomial with the odds n / m times the ratio; its bounds are those of C. Clopper and
+    E. Pearson, 1934. The p-value is twice the smaller tail, at most 1. A ratio without b, and the upper bound
+    with it, is NaN, as everything is where a + b is 0.
+
+    Source: J. Przyborowski and H. Wilenski, 1940, doi:10.1093/biomet/31.3-4.313.
+    """
+    from scipy import special  # noqa: PLC0415 - as above
+
+    tail = (1 - CONFIDENCE) / 2
+    part = n / (n + m)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low = np.where(a > 0, special.betaincinv(np.maximum(a, 1), b + 1, tail), 0.0)
+        high = np.where(b > 0, special.betaincinv(a + 1, np.maximum(b, 1), 1 - tail), np.nan)
+        low, high = (bound / (1 - bound) * m / n for bound in (low, high))
+        at_least = np.where(a > 0, special.betainc(np.maximum(a, 1), b + 1, part), 1.0)
+        at_most = np.where(b > 0, special.betaincc(a + 1, np.maximum(b, 1), part), 1.0)
+        ratio = np.where(b > 0, a / n * m / b, np.nan)
+    p_values = np.minimum(1.0, 2 * np.minimum(at_least, at_most))
+    is_known = a + b > 0
+    return tuple(np.where(is_known, column, np.nan) for column in (ratio, low, high, p_values))
 
 
 def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
@@ -102,6 +139,24 @@ def _poisson_column(counts: pa.ChunkedArray) -> pa.Array:
     return interval_column(poisson_intervals(counts.cast(pa.float64()).to_numpy(zero_copy_only=False)))
 
 
+def _excess_column(counts: pa.ChunkedArray, means: pa.ChunkedArray) -> pa.Array:
+    """Compute the chance of an excess for each row of a column of counts and one of means."""
+    return pa.array(poisson_excesses(*_floats(counts, means)), pa.float64(), from_pandas=True)
+
+
+def _rate_ratio_column(
+    a: pa.ChunkedArray, n: pa.ChunkedArray, b: pa.ChunkedArray, m: pa.ChunkedArray
+) -> pa.Array:
+    """Compare the two rates of each row; a row with a null gives nulls."""
+    found = rate_ratios(*_floats(a, n, b, m))
+    arrays = [pa.array(each, pa.float64(), from_pandas=True) for each in found]
+    return pa.StructArray.from_arrays(arrays, fields=list(RATE_RATIO))
+
+
+def _floats(*columns: pa.ChunkedArray) -> list[Numbers]:
+    return [column.cast(pa.float64()).to_numpy(zero_copy_only=False) for column in columns]
+
+
 def _fisher_column(
     a: pa.ChunkedArray, b: pa.ChunkedArray, c: pa.ChunkedArray, d: pa.ChunkedArray
 ) -> pa.Array:
@@ -117,6 +172,13 @@ def _fisher_column(
 
 FUNCTIONS: Final = (
     SqlFunction("poisson_interval", _poisson_column, ["BIGINT"], struct_sql(INTERVAL)),
+    SqlFunction("poisson_excess", _excess_column, ["BIGINT", "DOUBLE"], "DOUBLE"),
+    SqlFunction(
+        "rate_ratio",
+        _rate_ratio_column,
+        ["BIGINT", "DOUBLE", "BIGINT", "DOUBLE"],
+        struct_sql(RATE_RATIO),
+    ),
     SqlFunction("fisher_test", _fisher_column, ["BIGINT"] * 4, struct_sql(FISHER)),
     SqlFunction(
         "stratified_test",

@@ -14,6 +14,7 @@ from analysis.report.sections import (
     feerate,
     halving,
     hashrate,
+    luck,
     methods,
     network,
     revenue,
@@ -26,6 +27,7 @@ from analysis.report.topic import Topic
 TOPICS: Final[tuple[Topic, ...]] = (
     share.TOPIC,
     concentration.TOPIC,
+    luck.TOPIC,
     hashrate.TOPIC,
     revenue.TOPIC,
     halving.TOPIC,

@@ -47,6 +47,7 @@ def groups(pools: list[str]) -> dict[str, Rows]:
         "block_owner": _owners(pools),
         "dated_change": _changes(pools),
         **_shares(pools),
+        **_luck(pools),
         **_hashrate(pools),
         **_revenue(pools),
         **_empty(pools),
@@ -129,6 +130,35 @@ def _shares(pools: list[str]) -> dict[str, Rows]:
         "pool_rename": [
             {"pool": pools[0], "other": pools[1], "evidence": "payout", "n_scripts": 1, "n_blocks": 12}
             | {"first_height": 941_000, "last_height": 941_050, "is_succession": True}
+        ],
+    }
+
+
+def _luck(pools: list[str]) -> dict[str, Rows]:
+    chance = {"p_value": 0.0004, "adjusted_p_value": 0.0123}
+    first = {"grouped_by": "pool", "owner": pools[0], "owner_name": pools[0]}
+    found = {"found_multiple": 2.57, "found_low_multiple": 1.51, "found_high_multiple": 4.12}
+    return {
+        "luck": [
+            first
+            | {"epoch": 466, "block_count": 171, "expected_count": 112.5, **chance}
+            | {"luck_multiple": 1.52, "luck_low_multiple": 1.2, "luck_high_multiple": 1.9},
+        ],
+        "block_runs": [
+            first
+            | found
+            | chance
+            | {"run_length": 3, "found_count": 18, "expected_count": 7.0, "longest_run": 5},
+            LETTERS | {"owner_name": "Letters", "run_length": 3, "found_count": 40, "expected_count": 41.0},
+        ],
+        "race_outcome": [
+            {"pool": pools[0], "rival_pool": pools[1], "rival_pool_name": pools[1], "race_count": 7}
+            | {"won_count": 4, "expected_ratio": 0.52, "p_value": 0.9, "adjusted_p_value": 1.0}
+            | ratio("won", 4 / 7),
+        ],
+        "published_hashrate": [
+            {"source": "paper", "pool": pools[0], "n_days": 30, "found_count": 90, "expected_count": 100.0}
+            | {"found_multiple": 0.9, "found_low_multiple": 0.72, "found_high_multiple": 1.11},
         ],
     }
 

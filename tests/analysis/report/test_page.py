@@ -19,7 +19,18 @@ from analysis.report.data import COLUMNS, OPTIONAL_COLUMNS, UNKNOWN
 from tests.analysis.report import report_marts
 
 SECTIONS = (
-    *("headline", "share", "concentration", "hashrate", "revenue", "halving", "empty", "feerate", "audit"),
+    *(
+        "headline",
+        "share",
+        "concentration",
+        "luck",
+        "hashrate",
+        "revenue",
+        "halving",
+        "empty",
+        "feerate",
+        "audit",
+    ),
     *("users", "network", "attribution", "coverage", "methods", "run"),
 )
 Attributes = dict[str, str | None]

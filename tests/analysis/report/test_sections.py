@@ -28,6 +28,7 @@ FIGURES = {
 # A number that was planted, as the page writes it, and a sentence of the findings that must be there.
 SHOWN = {
     "concentration": ("0.180 to 0.220", "The shares changed in 1 of 1 day"),
+    "luck": ("\u00d72.57", "where 7.00 are expected. This proves nothing about anybody's conduct"),
     "hashrate": ("612\u00a0EH/s", "It is not one exponential"),
     "revenue": ("348", "As in a Malthusian trap, hashrate grew while hashprice in USD fell."),
     "halving": ("\u00d71.20", "The price did not change more than on placebo dates"),
@@ -58,6 +59,7 @@ MISSING = {
     "Do the shares change?": "`pool-collector backfill`",
     "Does hashrate grow exponentially?": "`pool-collector backfill`",
     "What does mining earn, and does hashrate follow?": "`pool-collector backfill`",
+    "Is a pool luckier than chance allows?": "`pool-collector backfill`",
     "Did a halving change anything?": "`pool-collector import prices FILE",
     "How soon after the parent do empty blocks come?": "`pool-collector import arrivals FILE",
     "Do pools take transactions by feerate?": "`pool-collector run`",

@@ -15,6 +15,42 @@ def test_poisson_interval_of_published_examples() -> None:
     assert list(zip(low.round(2), high.round(2), strict=True)) == [(4.80, 18.39), (0.0, 3.69)]
 
 
+def test_an_excess_is_the_upper_tail() -> None:
+    """The same numbers as SciPy's Poisson distribution; no event is always reached."""
+    found = count_tests.poisson_excesses(np.array([0.0, 1.0, 12.0]), np.array([2.0, 2.0, 5.5]))
+
+    assert found == pytest.approx([1, 1 - np.exp(-2), stats.poisson.sf(11, 5.5)])
+
+
+def test_two_rates_are_compared_given_the_sum_of_their_counts() -> None:
+    """Of 35 events 15 fall into a third of the exposure: bounds and tails are SciPy's for a binomial part."""
+    ratio, low, high, p_value = (
+        column[0] for column in count_tests.rate_ratios(*(np.array([x]) for x in (15.0, 20.0, 20.0, 40.0)))
+    )
+
+    part = stats.binomtest(15, 35).proportion_ci(0.95)
+    assert ratio == pytest.approx(1.5)
+    assert (low, high) == pytest.approx([2 * bound / (1 - bound) for bound in part])
+    assert p_value == pytest.approx(2 * stats.binom.sf(14, 35, 1 / 3))
+
+
+def test_rates_without_events_have_open_ends() -> None:
+    """Without events of the other there is no ratio; without any there is nothing to say."""
+    none_here, none_there, none = zip(
+        *count_tests.rate_ratios(
+            np.array([0.0, 4.0, 0.0]), np.ones(3), np.array([4.0, 0.0, 0.0]), np.ones(3)
+        ),
+        strict=True,
+    )
+
+    assert none_here[:2] == (0, 0)
+    assert none_here[2] > 1
+    assert none_here[3] == pytest.approx(2 / 16)
+    assert np.isnan([none_there[0], none_there[2]]).all()
+    assert none_there[1] > 0
+    assert np.isnan(none).all()
+
+
 def test_fisher_test_of_the_lady_tasting_tea() -> None:
     """Fisher, 1935: 3 of 4 right cups give p = 34 / 70; the interval is that of R's fisher.test."""
     result = count_tests.fisher_test(3, 1, 1, 3)
