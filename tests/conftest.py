@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -16,6 +18,26 @@ hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")
 # Files that take longest, each run by one process: what begins last decides when the suite ends.
 FIRST = ("test_demo.py", "test_benchmarks.py", "test_losses.py", "test_kill_steps.py")
+
+# Programs that compile the loops of the collector, and those of gpuhash that the collector does not call.
+WARM_UPS = (
+    "from collector.codec.rows import warm_up; warm_up()",
+    """
+from gpuhash.backend import prove
+from gpuhash.cpu import CpuBackend
+from gpuhash.reference import Algorithm
+prove(CpuBackend(), Algorithm.KECCAK256)
+CpuBackend().search(bytes(80), 0, 0, 1)
+""",
+)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile once, before several processes would compile the same loops at the same time."""
+    if getattr(session.config.option, "numprocesses", None):
+        started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for code in WARM_UPS]
+        for process in started:
+            process.wait()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

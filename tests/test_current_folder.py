@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuhash.compiled import cache_folder
 from tests.collector.backfill.made_files import write_files
 from tests.collector.codec.made_blocks import solved_block
 
@@ -67,6 +68,9 @@ def test_no_command_executes_a_file_of_the_current_folder(tmp_path: Path) -> Non
     )
     write_files(here / "blocks", [[solved_block([], height=height) for height in (1, 2)]])
     environment = os.environ | {"TRAP": str(tmp_path / "trapped"), "HOME": str(tmp_path)}
+    cache = cache_folder("gpuhash")
+    if cache is not None:  # what is compiled already need not be compiled again for another home
+        environment["NUMBA_CACHE_DIR"] = str(cache.parent.parent)
     environment.pop("PYTHONSAFEPATH", None)
     environment.pop("PYTHONPATH", None)
 
