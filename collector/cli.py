@@ -104,7 +104,6 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     """Record until SIGTERM or Ctrl-C. The exit status is 0 after a clean stop and 1 after a failure."""
     from collector.config import load_settings
     from collector.node.preflight import refuse_same_node_twice
-    from collector.service import service
 
     settings = load_settings(
         config,
@@ -122,17 +121,23 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     refuse_same_node_twice(settings)
     if dry_run:
         _describe(settings)
-        return
+    else:
+        raise typer.Exit(_collect(settings))
+
+
+def _collect(settings: "Settings") -> int:
+    """Collect until a signal; return the exit status."""
+    from collector.service import service
+
     stop = threading.Event()
     _stop_on_signals(stop)
     try:
-        status = service.run(settings, stop)
+        return service.run(settings, stop)
     except NodeUnavailable:
         if not stop.is_set():
             raise
         print("stopped before a node answered: nothing was received", file=sys.stderr)
-        status = 0
-    raise typer.Exit(status)
+        return 0
 
 
 @app.command()
