@@ -122,7 +122,7 @@ def test_ctrl_c_stops_a_query_that_would_run_for_hours(database: Path, n_signals
 
     def is_at_work(pid: int) -> bool:
         ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[11]
-        return int(ticks) > os.sysconf("SC_CLK_TCK") * 4  # more than loading takes: the query runs
+        return int(ticks) > os.sysconf("SC_CLK_TCK") * 3  # more than loading takes: the query runs
 
     status, errors = interrupted(["sql", query, "--database", database], is_at_work, n_signals)
 
