@@ -16,6 +16,7 @@ import typer
 from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database
 from analysis.errors import AnalysisError, DatabaseError
 from analysis.relations import check_relation, relation_names
+from analysis.release.cli import release, verify
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from gpuhash.command_group import CommandGroup
 
@@ -279,6 +280,10 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
     server.run_here()
     results.close()
+
+
+app.command()(release)
+app.command()(verify)
 
 
 @app.command()

@@ -40,6 +40,10 @@ class PublishedDataError(AnalysisError):
     """Means that a file which a paper's authors published is missing or has changed; the message names it."""
 
 
+class ReleaseError(AnalysisError):
+    """Means that a release cannot be written, or that a folder is not what was released."""
+
+
 class UnknownRelationError(DatabaseError):
     """Means that no mart or staging view has the given name; the message gives the nearest names."""
 

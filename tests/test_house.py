@@ -65,8 +65,9 @@ ROOMS = {
     "collector.dataset",
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
     "analysis.serve": "analysis.base analysis.core analysis.report collector.dataset",
-    "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.report "
-    "analysis.serve collector.dataset gpuhash.core",
+    "analysis.release": "analysis.base analysis.attribution analysis.core collector.dataset",
+    "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.release "
+    "analysis.report analysis.serve collector.dataset gpuhash.core",
     "gpuhash.core": "",
     "gpuhash.measure": "gpuhash.core",
     "gpuhash.cli": "gpuhash.core gpuhash.measure",

@@ -1,0 +1,1 @@
+"""Write the results of a build as files that can be published and cited, and verify such files."""

@@ -1,0 +1,157 @@
+"""Verify a release: its checksums, and that its marts come from its dataset, bit by bit.
+
+What a mart rests on is compared before its bytes: the same rows and rules must be at hand. A build by other
+versions of the software may differ in its last digits; the answer then names the versions.
+"""
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from analysis.database import connect, open_database
+from analysis.engine import Progress, build
+from analysis.errors import ReleaseError
+from analysis.manifest import dataset_hash
+from analysis.raw_views import create_views, open_dataset
+from analysis.release.mart_files import MANIFEST_MART, pack_rows, read_facts, write_marts
+from analysis.release.write import DATASET, FORM, MANIFEST, MARTS, POOLS, SUMS
+from collector.dataset.temporary_folders import temporary_folder
+
+LINE: Final = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>.+)")
+# Facts that tell by what a build was made, not what was measured.
+SOFTWARE_FACTS: Final = re.compile(r"commit|sources_hash|\w+_version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Says what a verification found: a release is good where `faults` is empty."""
+
+    n_files: int
+    n_rebuilt: int | None  # marts that were made again; None where no dataset was at hand
+    faults: tuple[str, ...]  # a sentence each
+    other_software: tuple[str, ...]  # facts of the software that differ here
+
+
+def verify_release(
+    folder: Path, dataset: Path | None = None, *, progress: Progress = lambda _name: None
+) -> Verdict:
+    """Compare every file with its checksum, and rebuild the marts where there is a dataset.
+
+    Without `dataset`, the release's own is used if it has one. Raises ReleaseError for a folder that is no
+    release of ours, and what `build` raises. A release with wrong checksums is not rebuilt.
+    """
+    sums = _read_sums(folder)
+    faults = _wrong_files(folder, sums)
+    source = dataset or (folder / DATASET if (folder / DATASET).is_dir() else None)
+    if faults or source is None:
+        return Verdict(n_files=len(sums), n_rebuilt=None, faults=tuple(faults), other_software=())
+    manifest = _read_manifest(folder)
+    _refuse_other_rows(source, manifest["facts"])
+    with temporary_folder("pool-release-") as scratch:
+        database = scratch / "rebuilt.duckdb"
+        build(source, folder / POOLS, database, manifest["facts"]["chain"], progress=progress)
+        with open_database(database) as connection:
+            facts = read_facts(connection, anonymous=manifest["anonymous"])
+            rebuilt = write_marts(connection, scratch, anonymous=manifest["anonymous"])
+        faults = _differing_marts(folder / MARTS, {name: path for name, (path, _) in rebuilt.items()})
+    changed = _differing_facts(manifest["facts"], facts)
+    software = [text for key, text in changed.items() if SOFTWARE_FACTS.fullmatch(key)]
+    faults += [text for key, text in changed.items() if not SOFTWARE_FACTS.fullmatch(key)]
+    return Verdict(
+        n_files=len(sums), n_rebuilt=len(rebuilt), faults=tuple(faults), other_software=tuple(software)
+    )
+
+
+def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
+    """Raise ReleaseError where a dataset has other rows than the marts were made of."""
+    opened = open_dataset(dataset, facts["chain"])
+    with opened.read_lock(), connect() as connection:
+        create_views(connection, opened)
+        if dataset_hash(connection) != facts.get("dataset_hash"):
+            raise ReleaseError(f"{dataset} has other rows than this release was made of; name that dataset")
+
+
+def _read_sums(folder: Path) -> dict[str, str]:
+    """Read SHA256SUMS: the digest of each path. Refuse paths that lead out of the release."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ReleaseError(f"{folder} is no release: it has no readable {SUMS}") from None
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        match = LINE.fullmatch(line)
+        path = PurePosixPath(match["path"]) if match else None
+        if match is None or path is None or path.is_absolute() or ".." in path.parts:
+            raise ReleaseError(f"{folder / SUMS}, line {number}: not a digest and a path inside the release")
+        found[str(path)] = match["digest"]
+    return found
+
+
+def _wrong_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each file that is missing, changed, no plain file, or not in SHA256SUMS."""
+    present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    there = {name: path for name, path in present.items() if path.is_symlink() or not path.is_dir()}
+    faults = [f"{name} is missing" for name in sums if name not in there]
+    faults += [f"{name} is not in {SUMS}" for name in there if name not in sums and name != SUMS]
+    for name, digest in sums.items():
+        path = there.get(name)
+        if path is None:
+            continue
+        if not stat.S_ISREG(path.lstat().st_mode):
+            faults.append(f"{name} is not a plain file")
+            continue
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                faults.append(f"{name} has changed: its SHA-256 is not that of {SUMS}")
+    return faults
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Read manifest.json."""
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        is_ours = manifest["form"] == FORM and isinstance(manifest["facts"]["chain"], str)
+        anonymous = manifest["anonymous"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ReleaseError(f"{folder / MANIFEST} is no manifest of a release") from None
+    if not is_ours or not isinstance(anonymous, bool):
+        raise ReleaseError(f"{folder / MANIFEST} has another form than {FORM}; use the version that wrote it")
+    return manifest
+
+
+def _differing_facts(released: Mapping[str, str], rebuilt: Mapping[str, str]) -> dict[str, str]:
+    """Return a sentence for each fact that differs, by its key."""
+    return {
+        key: f"{key} is {released.get(key, 'absent')} in the release and {rebuilt.get(key, 'absent')} here"
+        for key in sorted({*released, *rebuilt})
+        if released.get(key) != rebuilt.get(key)
+    }
+
+
+def _differing_marts(released: Path, rebuilt: Mapping[str, Path]) -> list[str]:
+    """Return a sentence for each mart whose rows differ; `run_manifest` is compared elsewhere."""
+    names = {path.stem for path in released.glob("*.parquet")}
+    faults = [f"mart {name} is in the release only" for name in sorted(names - rebuilt.keys())]
+    faults += [f"mart {name} is not in the release" for name in sorted(rebuilt.keys() - names)]
+    for name in sorted(names & rebuilt.keys() - {MANIFEST_MART}):
+        theirs, ours = released / f"{name}.parquet", rebuilt[name]
+        if theirs.read_bytes() != ours.read_bytes() and not _same_rows(theirs, ours):
+            faults.append(f"mart {name} is not what its dataset gives")
+    return faults
+
+
+def _same_rows(released: Path, rebuilt: Path) -> bool:
+    """Tell whether two files have equal columns and bits in every row, though another Arrow packed one."""
+    packed: list[Path] = []
+    for path in (released, rebuilt):
+        table = pq.read_table(path)
+        packed.append(rebuilt.with_name(f"{len(packed)}.packed"))
+        pack_rows(packed[-1], table.schema, [table])
+    return packed[0].read_bytes() == packed[1].read_bytes()
