@@ -19,7 +19,7 @@ from collector.dataset.schema import UNKNOWN_PARENT, hash_hex
 from collector.errors import NodeError, RpcError
 from collector.journal.batches import Batch, Batches
 from collector.node.answers import MOST_COUNT, Fields, read_hash, read_hex, refuse
-from collector.node.request_threads import NodeRequests, raise_unless_stopped
+from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
@@ -82,7 +82,7 @@ class BlockFetcher:
         """Ask the node for its tip; if the dataset lacks that block, fetch it and its missing ancestors."""
         n_tip_changes = self._n_tip_changes
         self._n_tips_asked += 1
-        self._requests.blocks.ask(
+        self._requests.blocks.insist(
             ask_tip, lambda tip_hash: self._on_tip(tip_hash, n_tip_changes), self._no_tip
         )
 
@@ -206,10 +206,9 @@ class BlockFetcher:
             log.info("blocks.filling", node=self._node, tip=hash_hex(tip_hash))
         self._tracker.fetch_missing([tip_hash], monotonic_us())
 
-    def _no_tip(self, error: NodeError) -> None:
-        """Go on without the tip when a stop cut off the request for it; raise any other error of the node."""
+    def _no_tip(self, _: NodeError) -> None:
+        """Go on without the tip, because a stop cut off the request for it."""
         self._n_tips_asked -= 1
-        raise_unless_stopped(error)
 
 
 def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+import structlog
+
 from collector.codec.transaction import Transaction, decode_transactions
 from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import satoshi
-from collector.errors import DecodeError, RpcError
+from collector.errors import DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch
 from collector.mempool.sync import MempoolContents, TxLeft
 from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
@@ -32,6 +34,7 @@ MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block ho
 # The name of a state in the journal begins with this prefix, as in the journals that are on disk already.
 STATE_PREFIX: Final = "told/"
 MOST_PER_STATE: Final = 1000  # transactions in one state; its rows are written when all are complete
+log = structlog.get_logger(__name__)
 
 
 class EntryRequest(NamedTuple):
@@ -161,8 +164,8 @@ class PendingEntries:
     def take_answers(self, answers: Iterable[EntryAnswer], now_us: int) -> list[FinishedRow]:
         """Take the node's answers: return the rows that they complete, and look elsewhere for other fees.
 
-        A transaction that is no longer in the mempool waits for `resolve_gone`. `now_us` is of the monotonic
-        clock.
+        A transaction that is no longer in the mempool waits for `resolve_gone`. An entry of a wrong form
+        leaves a row without what only the entry tells. `now_us` is of the monotonic clock.
         """
         done: list[FinishedRow] = []
         for answer in answers:
@@ -174,7 +177,11 @@ class PendingEntries:
                 if entry.body is not None:
                     self._contents.learn_body(entry.txid, entry.body)
             if not isinstance(answer.entry, RpcError):
-                done += self._finish_by_mempool_entry(entry, answer.entry)
+                try:
+                    done += self._finish_by_mempool_entry(entry, answer.entry)
+                except NodeError as error:
+                    log.warning("mempool_entry.unread", node=self._node, reason=str(error))
+                    done += self._finish(entry)
             elif entry.block_fee_sat is not None:
                 done += self._finish(entry)
             else:
@@ -471,13 +478,19 @@ def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:
 def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:
     """Return the values in satoshi of the outputs that gettxout found, keyed by txid and index.
 
-    `answers` are in the order of `requests`. Raises NodeError when an answer has a wrong form.
+    `answers` are in the order of `requests`. One of a wrong form counts as not found.
     """
-    return {
-        (request.txid, request.output): satoshi(Fields("gettxout", answer).amount("value"))
-        for request, answer in zip(requests, answers, strict=True)
-        if answer is not None and not isinstance(answer, RpcError)
-    }
+    values_sat = {}
+    for request, answer in zip(requests, answers, strict=True):
+        if answer is None or isinstance(answer, RpcError):
+            continue
+        try:
+            amount = Fields("gettxout", answer).amount("value")
+        except NodeError as error:
+            log.warning("output.unread", reason=str(error))
+        else:
+            values_sat[request.txid, request.output] = satoshi(amount)
+    return values_sat
 
 
 # --- states in the journal

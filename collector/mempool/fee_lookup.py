@@ -24,7 +24,7 @@ from collector.mempool.entries import (
     state_name,
 )
 from collector.mempool.sync import MempoolContents, TxLeft
-from collector.node.request_threads import RequestThread, raise_unless_stopped
+from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
 MOST_NEW: Final = 4_000  # above so many transactions that we have not asked for, the lookup is behind
@@ -131,7 +131,7 @@ class FeeLookup:
         self._finish(done)
         if requests:
             ask = partial(ask_outputs, requests=requests)
-            self._requests.ask(ask, partial(self._on_outputs, requests), raise_unless_stopped)
+            self._requests.insist(ask, partial(self._on_outputs, requests), lambda _: None)
         for block_hash in self._pending.blocks_wanted():
             block = self._recent.get(block_hash)
             if block is None:
@@ -171,18 +171,17 @@ class FeeLookup:
             self._n_open += 1
             requests = self._pending.next_requests(self._n_per_request)
             ask = partial(ask_mempool_entries, requests=requests)
-            self._requests.ask(ask, self._on_entries, partial(self._no_entries, requests))
+            self._requests.insist(ask, self._on_entries, partial(self._no_entries, requests))
 
     def _on_entries(self, answers: list[EntryAnswer]) -> None:
         """Take the node's answers to one request for mempool entries."""
         self._n_open -= 1
         self._finish(self._pending.take_answers(answers, monotonic_us()))
 
-    def _no_entries(self, requests: list[EntryRequest], error: NodeError) -> None:
-        """Queue again a request that was cut off by a stop; raise any other error of the node."""
+    def _no_entries(self, requests: list[EntryRequest], _: NodeError) -> None:
+        """Queue again a request that was cut off by a stop."""
         self._n_open -= 1
         self._pending.put_back(requests)
-        raise_unless_stopped(error)
 
     def _on_outputs(self, requests: list[OutputRequest], answers: list[Any]) -> None:
         """Take the node's gettxout answers, and complete the rows whose input values are all known."""

@@ -116,9 +116,16 @@ class Fields:
         """Return a reader of the JSON object that the field `name` holds."""
         return Fields(f"{self._what}: {name}", self.get(name))
 
-    def integer(self, name: str, *, most: int = MOST_NUMBER) -> int:
-        """Return the field `name` if it is a whole number from 0 to `most`; raise NodeError otherwise."""
-        return read_integer(f"{self._what}: {name}", self.get(name), most=most)
+    def integer(self, name: str, *, least: int = 0, most: int = MOST_NUMBER) -> int:
+        """Return the field `name` if it is a whole number from `least` to `most`; NodeError otherwise."""
+        return read_integer(f"{self._what}: {name}", self.get(name), least=least, most=most)
+
+    def boolean(self, name: str) -> bool:
+        """Return the field `name` if it is true or false; raise NodeError otherwise."""
+        value = self.get(name)
+        if isinstance(value, bool):
+            return value
+        refuse(f"{self._what}: {name}", value, "true or false")
 
     def amount(self, name: str, *, least: int = 0) -> Decimal:
         """Return the field `name` if it is an amount in BTC of at least `least`; NodeError otherwise."""

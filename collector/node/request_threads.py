@@ -2,7 +2,9 @@
 
 A request is a function that gets the client and returns an answer. The finished request goes into the queue
 of the thread that asked, which calls `deliver` on it. While the node is away, a thread repeats its request
-and logs `node.away` once. Only an error that the node itself answers with is delivered as an error.
+and logs `node.away` once. What `ask` asks may be answered with an error, or with something that is no node's
+answer; both are delivered as an error. What `insist` asks is repeated until it is answered, because nothing
+can go on without it, and a session that ended for it would end again after every start.
 """
 
 import queue
@@ -21,6 +23,7 @@ from collector.node.rpc import RpcClient
 T = TypeVar("T")
 FIRST_RETRY_S: Final = 0.25
 LONGEST_RETRY_S: Final = 1.0
+AWAY: Final = (NodeUnavailable, NodeRefused)
 GRACE_S: Final = 1.0  # for requests that are open when a stop comes
 log = structlog.get_logger(__name__)
 
@@ -59,10 +62,34 @@ class RequestThread:
         `then` gets the answer and `failed` the node's error. Any other exception is raised in the asking
         thread.
         """
+        self._queue(request, then, failed, again_on=AWAY)
+
+    def insist(
+        self,
+        request: Callable[[RpcClient], T],
+        then: Callable[[T], None],
+        stopped: Callable[[NodeError], None],
+    ) -> None:
+        """Queue a request that every supported node can answer, and repeat it after every other answer.
+
+        Once it is answered, the asking thread calls `then` with the answer. When a stop comes first, it calls
+        `stopped` with the last error.
+        """
+        self._queue(request, then, stopped, again_on=(NodeError,))
+
+    def _queue(
+        self,
+        request: Callable[[RpcClient], T],
+        then: Callable[[T], None],
+        failed: Callable[[NodeError], None],
+        *,
+        again_on: tuple[type[NodeError], ...],
+    ) -> None:
+        """Queue a request, which is repeated after the errors `again_on`."""
 
         def finish() -> FinishedRequest:
             try:
-                answer: Any = self._until_answered(request)
+                answer: Any = self._until_answered(request, again_on)
             except NodeError as error:
                 return FinishedRequest(partial(self._deliver, failed, error))
             except Exception as error:  # noqa: BLE001 - raised again in the thread that asked
@@ -87,8 +114,8 @@ class RequestThread:
         self.n_open -= 1
         take(answer)
 
-    def _until_answered(self, request: Callable[[RpcClient], T]) -> T:
-        """Repeat a request until the node answers, and return the answer.
+    def _until_answered(self, request: Callable[[RpcClient], T], again_on: tuple[type[NodeError], ...]) -> T:
+        """Repeat a request after the errors `again_on` until the node answers, and return the answer.
 
         After `end`, the last error of a node that is away is raised instead.
         """
@@ -98,7 +125,7 @@ class RequestThread:
                 with self._client.reading():
                     answer = request(self._client)
                 break
-            except (NodeUnavailable, NodeRefused) as error:
+            except again_on as error:
                 if self._stopping.is_set():
                     raise
                 self._say_away(error)
@@ -164,12 +191,3 @@ class NodeRequests:
 def _raise(error: Exception) -> None:
     """Raise `error`, as a function, because `ask` delivers every result by calling a function."""
     raise error
-
-
-def raise_unless_stopped(error: NodeError) -> None:
-    """Raise an error that the node answered with; ignore one that only says that a stop ended the request.
-
-    Pass this as `failed` for requests that every supported node can answer.
-    """
-    if not isinstance(error, NodeUnavailable | NodeRefused):
-        raise error

@@ -48,7 +48,7 @@ from collector.mempool.sync import (
     parse_event,
 )
 from collector.node.preflight import NodeFacts
-from collector.node.request_threads import FinishedRequest, NodeRequests, raise_unless_stopped
+from collector.node.request_threads import FinishedRequest, NodeRequests
 from collector.receive.records import Message, Notice
 from collector.service.watchdog import OurState
 
@@ -335,8 +335,8 @@ class Pipeline:
                     self._left(output)
                 case WantSnapshot():
                     self._snapshot = None
-                    self._requests.mempool.ask(
-                        ask_snapshot, partial(self._on_snapshot, output.request), raise_unless_stopped
+                    self._requests.mempool.insist(
+                        ask_snapshot, partial(self._on_snapshot, output.request), lambda _: None
                     )
                 case WantBlock():
                     self._find_block(output.block_hash)

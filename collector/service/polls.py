@@ -5,19 +5,26 @@ after it is back describes the node as it is then.
 """
 
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from collector.clock import wall_us
 from collector.config import Settings
-from collector.dataset.rows import HistogramItem, MempoolStatsRow, TemplateRow, TemplateTxRow
-from collector.dataset.schema import hash_bytes, satoshi
+from collector.dataset.rows import MempoolStatsRow, TemplateRow, TemplateTxRow
+from collector.dataset.schema import satoshi
 from collector.errors import NodeError
 from collector.journal.batches import Batches
 from collector.mempool.sync import MempoolContents
+from collector.node.answers import (
+    LATEST_TIME_S,
+    MOST_COINS,
+    MOST_COUNT,
+    MOST_NUMBER,
+    Fields,
+    read_integer,
+)
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 from collector.service.chain_tips import ChainTips
@@ -26,93 +33,81 @@ UNREAD: Final = frozenset({"data", "hash"})  # of each template transaction: its
 log = structlog.get_logger(__name__)
 
 
-class Template(NamedTuple):
-    """Holds an answer of getblocktemplate and when it came."""
+class TemplateRows(NamedTuple):
+    """Holds the row of a template in `templates`, and its rows in `template_txs`."""
 
-    answer: Mapping[str, Any]
-    taken_us: int
-    request_us: int  # how long the node took to answer
-
-
-class Stats(NamedTuple):
-    """Holds an answer of getmempoolinfo, when it came, and our clock minus the node's at that moment."""
-
-    answer: Mapping[str, Any]
-    taken_us: int
-    clock_offset_us: int | None
+    template: TemplateRow
+    transactions: list[TemplateTxRow]
 
 
-def ask_template(client: RpcClient, chain: str) -> Template:
-    """Ask the node for a block template; on signet the request must also name the signet rule."""
+def ask_template(client: RpcClient, origin: tuple[str, str], chain: str, trigger: str) -> TemplateRows:
+    """Ask the node for a block template, and make its rows; on signet the request also names the signet rule.
+
+    `origin` is (node, session); `trigger` says what caused the request: "tip" or "timer". Raises NodeError
+    for an answer of a wrong form.
+    """
     rules = ["segwit", "signet"] if chain == "signet" else ["segwit"]
     began_ns = time.monotonic_ns()
     answer = client.call("getblocktemplate", {"rules": rules}, without=UNREAD)
     request_us = (time.monotonic_ns() - began_ns) // 1000
-    return Template(answer, wall_us(), request_us)
-
-
-def ask_stats(client: RpcClient) -> Stats:
-    """Ask the node for its time and for the size of its mempool."""
-    clock_offset_us = client.clock_offset_us()
-    answer = client.call("getmempoolinfo")
-    return Stats(answer, wall_us(), clock_offset_us)
-
-
-def template_rows(
-    origin: tuple[str, str], trigger: str, template: Template
-) -> tuple[TemplateRow, list[TemplateTxRow]]:
-    """Return a template's row of the table `templates` and its rows of `template_txs`.
-
-    `origin` is (node, session); `trigger` says what caused the request: "tip" or "timer".
-    """
     node, session = origin
-    answer, transactions = template.answer, template.answer["transactions"]
-    row: TemplateRow = {
-        "node": node,
-        "session": session,
-        "taken_at": template.taken_us,
-        "request_us": template.request_us,
-        "trigger": trigger,
-        "height": answer["height"],
-        "prev_hash": hash_bytes(answer["previousblockhash"]),
-        "node_time": answer["curtime"],
-        "n_tx": len(transactions),
-        "weight_wu": sum(transaction["weight"] for transaction in transactions),
-        "n_sigops": sum(transaction["sigops"] for transaction in transactions),
-        "fees_sat": sum(transaction["fee"] for transaction in transactions),
-        "coinbase_value_sat": answer["coinbasevalue"],
-    }
-    return row, [
+    taken_us = wall_us()
+    template = Fields("getblocktemplate", answer)
+    found = [Fields("getblocktemplate: transaction", each) for each in template.list("transactions")]
+    transactions: list[TemplateTxRow] = [
         {
             "node": node,
             "session": session,
-            "taken_at": template.taken_us,
+            "taken_at": taken_us,
             "tx_index": index,
-            "txid": hash_bytes(transaction["txid"]),
-            "fee_sat": transaction["fee"],
-            "weight_wu": transaction["weight"],
-            "n_sigops": transaction["sigops"],
-            "parents": transaction["depends"],
+            "txid": each.hash("txid"),
+            "fee_sat": each.integer("fee", least=-MOST_NUMBER),  # prioritisetransaction may lower it
+            "weight_wu": each.integer("weight", most=MOST_COUNT),
+            "n_sigops": each.integer("sigops", most=MOST_COUNT),
+            "parents": [
+                read_integer("getblocktemplate: depends", parent, most=MOST_COUNT)
+                for parent in each.list("depends")
+            ],
         }
-        for index, transaction in enumerate(transactions, start=1)
+        for index, each in enumerate(found, start=1)
     ]
+    row: TemplateRow = {
+        "node": node,
+        "session": session,
+        "taken_at": taken_us,
+        "request_us": request_us,
+        "trigger": trigger,
+        "height": template.integer("height", most=MOST_COUNT),
+        "prev_hash": template.hash("previousblockhash"),
+        "node_time": template.integer("curtime", most=LATEST_TIME_S),
+        "n_tx": len(transactions),
+        "weight_wu": sum(each["weight_wu"] for each in transactions),
+        "n_sigops": sum(each["n_sigops"] for each in transactions),
+        "fees_sat": sum(each["fee_sat"] for each in transactions),
+        "coinbase_value_sat": template.integer("coinbasevalue"),
+    }
+    return TemplateRows(row, transactions)
 
 
-def stats_row(origin: tuple[str, str], stats: Stats, histogram: list[HistogramItem]) -> MempoolStatsRow:
-    """Return a row of `mempool_stats`; `origin` is (node, session), `histogram` our mempool by feerate."""
-    answer = stats.answer
+def ask_stats(client: RpcClient, origin: tuple[str, str]) -> MempoolStatsRow:
+    """Ask the node for its time and the size of its mempool; return a row of `mempool_stats` without bins.
+
+    `origin` is (node, session). Raises NodeError for an answer of a wrong form.
+    """
+    clock_offset_us = client.clock_offset_us()
+    info = Fields("getmempoolinfo", client.call("getmempoolinfo"))
     return {
         "node": origin[0],
         "session": origin[1],
-        "taken_at": stats.taken_us,
-        "n_tx": answer["size"],
-        "vsize_vb": answer["bytes"],
-        "usage_bytes": answer["usage"],
-        "max_usage_bytes": answer["maxmempool"],
-        "fees_sat": satoshi(answer["total_fee"]),
-        "min_feerate_sat_vb": satoshi(answer["mempoolminfee"]) / 1000,
-        "histogram": histogram,
-        "clock_offset_us": stats.clock_offset_us,
+        "taken_at": wall_us(),
+        "n_tx": info.integer("size"),
+        "vsize_vb": info.integer("bytes"),
+        "usage_bytes": info.integer("usage"),
+        "max_usage_bytes": info.integer("maxmempool"),
+        "fees_sat": satoshi(info.amount("total_fee", least=-MOST_COINS)),
+        "min_feerate_sat_vb": satoshi(info.amount("mempoolminfee")) / 1000,
+        "histogram": [],
+        "clock_offset_us": clock_offset_us,
     }
 
 
@@ -159,21 +154,21 @@ class Polls:
             trigger, self._is_new_tip = "tip" if self._is_new_tip else "timer", False
             self._template_due_s = now_s + self._template_interval_s
             self._is_template_open = True
-            request = partial(ask_template, chain=self._chain)
-            self._requests.template.ask(request, partial(self._on_template, trigger), self._no_template)
+            request = partial(ask_template, origin=self._origin, chain=self._chain, trigger=trigger)
+            self._requests.template.ask(request, self._on_template, self._no_template)
         if not self._is_stats_open and now_s >= self._stats_due_s:
             self._stats_due_s = now_s + self._stats_interval_s
             self._is_stats_open = True
-            self._requests.mempool.ask(ask_stats, self._on_stats, self._no_stats)
+            request_stats = partial(ask_stats, origin=self._origin)
+            self._requests.mempool.ask(request_stats, self._on_stats, self._no_stats)
         if not self._is_template_open:
             self._tips.ask_on_time()
 
-    def _on_template(self, trigger: str, template: Template) -> None:
+    def _on_template(self, rows: TemplateRows) -> None:
         self._is_template_open = False
         self._template_error = ""
-        row, transactions = template_rows(self._origin, trigger, template)
-        self._batches.add_independent("templates", [row])
-        self._batches.add_independent("template_txs", transactions)
+        self._batches.add_independent("templates", [rows.template])
+        self._batches.add_independent("template_txs", rows.transactions)
 
     def _no_template(self, error: NodeError) -> None:
         """Log why the node refuses a template; that is normal while the node syncs or has no peers."""
@@ -182,9 +177,9 @@ class Polls:
             log.warning("template.refused", node=self._origin[0], reason=str(error))
         self._template_error = str(error)
 
-    def _on_stats(self, stats: Stats) -> None:
+    def _on_stats(self, row: MempoolStatsRow) -> None:
         self._is_stats_open = False
-        row = stats_row(self._origin, stats, self._contents.histogram())
+        row["histogram"] = self._contents.histogram()
         self._batches.add_independent("mempool_stats", [row])
 
     def _no_stats(self, error: NodeError) -> None:

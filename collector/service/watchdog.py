@@ -19,8 +19,8 @@ import structlog
 
 from collector.backoff import Backoff
 from collector.clock import monotonic_us, wall_us
-from collector.dataset.schema import hash_bytes
 from collector.errors import NodeError
+from collector.node.answers import Fields, read_list
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
@@ -251,17 +251,21 @@ class WatchdogTimer:
 
 
 def ask_look(client: RpcClient) -> Look:
-    """Ask a node for its tip, the size of its mempool and the topics it publishes, and return the answers."""
+    """Ask a node for its tip, the size of its mempool and the topics it publishes, and return the answers.
+
+    Raises NodeError for an answer of a wrong form.
+    """
     asked_us, asked_wall_us = monotonic_us(), wall_us()
-    chain = client.call("getblockchaininfo")
-    mempool = client.call("getmempoolinfo")
-    notifiers = client.call("getzmqnotifications")
+    chain = Fields("getblockchaininfo", client.call("getblockchaininfo"))
+    mempool = Fields("getmempoolinfo", client.call("getmempoolinfo"))
+    notifiers = read_list("getzmqnotifications", client.call("getzmqnotifications"))
+    types = [Fields("getzmqnotifications", each).get("type") for each in notifiers]
     return Look(
         asked_us=asked_us,
         asked_wall_us=asked_wall_us,
-        tip_hash=hash_bytes(chain["bestblockhash"]),
-        tip_height=chain["blocks"],
-        is_downloading=chain["initialblockdownload"],
-        mempool=(mempool["size"], mempool["bytes"]),
-        topics=frozenset(str(notifier["type"]).removeprefix("pub") for notifier in notifiers),
+        tip_hash=chain.hash("bestblockhash"),
+        tip_height=chain.integer("blocks"),
+        is_downloading=chain.boolean("initialblockdownload"),
+        mempool=(mempool.integer("size"), mempool.integer("bytes")),
+        topics=frozenset(str(each).removeprefix("pub") for each in types),
     )

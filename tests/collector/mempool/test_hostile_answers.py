@@ -68,7 +68,10 @@ SOUND: dict[str, tuple[Callable[[RpcClient], None], Any]] = {
 
 @pytest.mark.parametrize("method", SOUND)
 def test_a_wrong_answer_is_told_in_one_sentence(node: PlantedNode, method: str) -> None:
-    """Each field of each answer gets each hostile value, and no other error than NodeError is raised."""
+    """Each field of each answer gets each hostile value, and no other error than NodeError is raised.
+
+    An answer about one transaction or output leaves only that one's row with less: it is no error.
+    """
     take, sound = SOUND[method]
     results = {name: answer for name, (_, answer) in SOUND.items()}
     node.results = copy.deepcopy(results)
@@ -83,7 +86,7 @@ def test_a_wrong_answer_is_told_in_one_sentence(node: PlantedNode, method: str) 
             said[where] = str(error)
     client.close()
     assert {where: text for where, text in said.items() if not text.isprintable() or len(text) > 300} == {}
-    assert len(said) >= (1 if method == "getrawtransaction" else len(HOSTILE) // 2)
+    assert len(said) >= (len(HOSTILE) // 2 if method in ("uptime", "getrawmempool") else 1)
 
 
 def test_the_hostile_values_reach_the_client(node: PlantedNode) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.errors import NodeUnavailable, RpcError
+from collector.errors import NodeError, NodeUnavailable, RpcError
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
@@ -56,6 +56,33 @@ def test_an_error_of_the_node_is_handed_over(thread: RequestThread, inbox: "queu
     thread.ask(refuse, pytest.fail, errors.append)
     inbox.get(timeout=TIMEOUT_S).deliver()
     assert [str(error) for error in errors] == ["getblock: Block not found (code -5)"]
+
+
+def test_what_nothing_can_go_on_without_is_asked_again_after_every_error(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
+    """`insist` repeats a request that the node refuses or answers wrongly; a stop ends it with the error."""
+    errors = [NodeError("no list of txids"), RpcError("getrawmempool", -1, "not now")]
+
+    def wrong_at_first(_client: RpcClient) -> str:
+        if errors:
+            raise errors.pop()
+        return "right"
+
+    def always_wrong(_client: RpcClient) -> None:
+        asked.set()
+        raise NodeError("no list of txids")
+
+    taken: list[object] = []
+    asked = threading.Event()
+    thread.insist(wrong_at_first, taken.append, pytest.fail)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert taken == ["right"]
+    thread.insist(always_wrong, pytest.fail, taken.append)
+    assert asked.wait(TIMEOUT_S)
+    thread.stop()
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert [str(each) for each in taken] == ["right", "no list of txids"]
 
 
 def test_a_node_that_is_away_is_asked_again(thread: RequestThread, inbox: "queue.SimpleQueue[Any]") -> None:

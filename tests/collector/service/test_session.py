@@ -54,16 +54,17 @@ def entered(number: int, padding: int = 0) -> Message:
 class Collecting:
     """Runs sessions against a planted node and source, with a dataset and metrics of its own."""
 
-    def __init__(self, folder: Path, node: PlantedNode, limits: Limits | None = None) -> None:
+    def __init__(
+        self, folder: Path, node: PlantedNode, limits: Limits | None = None, **settings: Any
+    ) -> None:
         self.journal_folder = folder / "journal"
         self.dataset = Dataset.open(folder / "dataset", "regtest", create=True)
         self.metrics = Metrics(["alpha"])
         self.source = PlantedSource()
         self._node = node
         self._limits = limits
-        self._settings = Settings(
-            chain="regtest", dataset=folder / "dataset", watchdog_interval_s=0.01, seal_interval_s=3600
-        )
+        often = {"watchdog_interval_s": 0.01, "seal_interval_s": 3600} | settings
+        self._settings = Settings(chain="regtest", dataset=folder / "dataset", **often)
 
     def session(self, journal: Journal) -> Session:
         """Return a session that uses this journal."""
