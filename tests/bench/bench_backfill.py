@@ -71,9 +71,9 @@ def main() -> None:
         "two_workers": best(rounds["two"]),
         "scaling_ratio": median_rate(rounds["two"]) / median_rate(rounds["one"]),
         "limits": stage_limits(options.chain / "regtest" / "blocks", best(rounds["one"])),
-        "memory": memory_by_length(options.chain, options.transactions, size),
+        "memory": memory_by_length(options, size),
     }
-    facts |= against_others(options.chain, part, options.etl, median_rate(rounds["two"]))
+    facts |= against_others(options, part, median_rate(rounds["two"]))
     options.out.write_text(json.dumps(facts, indent=2, default=str) + "\n")
     tell(facts)
     say(f"written: {options.out}")
@@ -121,11 +121,12 @@ def measured(backfill: Callable[[Dataset], Report]) -> dict[str, Any]:
     return facts
 
 
-def memory_by_length(chain: Path, n_tx: int, size: ChainSize) -> list[dict[str, float]]:
-    """Return the most memory of a worker for a tenth, a third and all of the chain."""
-    n_blocks = -(-n_tx // size.tx_per_block)
+def memory_by_length(options: argparse.Namespace, size: ChainSize) -> list[dict[str, float]]:
+    """Return the most memory of a worker for a tenth, a third and all of the chain (a smoke run: all)."""
+    chain = options.chain
+    n_blocks = -(-options.transactions // size.tx_per_block)
     found = []
-    for share in (0.1, 1 / 3, 1.0):
+    for share in (1.0,) if options.smoke else (0.1, 1 / 3, 1.0):
         last_height = size.first_full + int(n_blocks * share)
         selection = BlockSelection(first_height=size.first_full, last_height=last_height)
         facts = measured(lambda dataset, selection=selection: by_files(chain, dataset, selection, 2))
@@ -133,10 +134,10 @@ def memory_by_length(chain: Path, n_tx: int, size: ChainSize) -> list[dict[str, 
     return found
 
 
-def against_others(chain: Path, part: BlockSelection, etl: Path, rate: float) -> dict[str, Any]:
+def against_others(options: argparse.Namespace, part: BlockSelection, rate: float) -> dict[str, Any]:
     """Measure the same blocks by RPC, and with bitcoin-etl, against a node on the chain."""
-    facts: dict[str, Any] = {}
-    with RegtestNode(find_bitcoind(), datadir=chain, options=OPTIONS) as node:
+    etl, facts = options.etl, dict[str, Any]()
+    with RegtestNode(find_bitcoind(), datadir=options.chain, options=OPTIONS) as node:
         user, password = node.cookie_path.read_text().split(":")
         access = Access(node.rpc_url, node.cookie_path, None, None)
 
@@ -144,7 +145,7 @@ def against_others(chain: Path, part: BlockSelection, etl: Path, rate: float) ->
             with ProgressView(Console(quiet=True), 2) as progress:
                 return from_node(access, dataset, part, workers=2, progress=progress)
 
-        rates = [measured(by_node)["tx_per_s"] for _ in range(3)]
+        rates = [measured(by_node)["tx_per_s"] for _ in range(1 if options.smoke else 3)]
         facts["node_tx_per_s"] = statistics.median(rates)
         facts["ratio_to_node"] = rate / facts["node_tx_per_s"]
         if etl.exists():

@@ -205,6 +205,7 @@ def write(database: Path, world: World) -> Path:
     """Write the marts of a world to a new DuckDB file, and return its path."""
     models = load_catalog().by_name
     with duckdb.connect(str(database)) as connection:
+        connection.execute("BEGIN")  # or each of a hundred statements would wait for the disk
         connection.execute(
             "CREATE TABLE check_results"
             " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"
@@ -221,6 +222,7 @@ def write(database: Path, world: World) -> Path:
                 connection.register("new_rows", pa.Table.from_pylist(rows))
                 connection.execute(f"INSERT INTO {mart} BY NAME SELECT * FROM new_rows")  # noqa: S608 - a constant
                 connection.unregister("new_rows")
+        connection.execute("COMMIT")
     return database
 
 
