@@ -1,5 +1,5 @@
 "use strict";
-// Sorts tables, shows the values of marks, folds the contents on a phone, and opens what a link leads to.
+// Sorts tables, shows the values of marks, folds contents and sections on a phone, opens what a link leads to.
 (() => {
   const small = matchMedia("(max-width: 46rem)");
   const menu = document.querySelector("details.menu");
@@ -10,8 +10,26 @@
   menu.addEventListener("click", event => { if (event.target.closest("a")) fold(); });
   fold();
 
+  // On a phone a section shows its findings; its charts and tables come with a tap.
+  for (const section of document.querySelectorAll("main > section:has(> .figures)")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "unfold";
+    button.textContent = "Charts and tables";
+    const turn = isFolded => {
+      section.classList.toggle("folded", isFolded);
+      button.setAttribute("aria-expanded", String(!isFolded));
+    };
+    button.addEventListener("click", () => turn(!section.classList.contains("folded")));
+    small.addEventListener("change", () => turn(small.matches));
+    section.querySelector(".figures > div").append(button);
+    turn(small.matches);
+  }
+
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const section = target?.parentElement.closest("section.folded");
+    if (section) section.querySelector("button.unfold").click();
     for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
     if (target) target.scrollIntoView();
   };

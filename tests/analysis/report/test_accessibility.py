@@ -123,6 +123,26 @@ def test_contents_are_folded_on_a_phone_and_stay_in_view(tab: Tab, filled_page: 
     assert tab.run("return document.querySelector('nav li a').getBoundingClientRect().height") > 10
 
 
+def test_on_a_phone_a_section_shows_its_findings_and_unfolds(tab: Tab, filled_page: Path) -> None:
+    """The table comes with a tap or with a link to it; a wide window shows it at once, without a button."""
+    table = "return document.querySelector('#share-table').getBoundingClientRect().height"
+    button = "#share .unfold"
+    tab.show(filled_page, width_px=390)
+    folded_px = tab.run("return document.documentElement.scrollHeight")
+    assert tab.run("return document.querySelector('#share .said').getBoundingClientRect().height") > 20
+    assert tab.run(table) == 0
+
+    tab.click(button)
+    assert tab.run(table) > 100
+    assert tab.run(f"return document.querySelector('{button}').getAttribute('aria-expanded')") == "true"
+    tab.run("document.querySelectorAll('.folded .unfold').forEach(button => button.click());")
+    assert tab.run("return document.documentElement.scrollHeight") > 2 * folded_px
+
+    tab.show(filled_page, width_px=1280)
+    assert tab.run(table) > 100
+    assert tab.run(f"return document.querySelector('{button}').getBoundingClientRect().height") == 0
+
+
 def test_what_scrolls_can_be_reached_by_key(tab: Tab, filled_page: Path) -> None:
     """Each frame of a table and each head that sorts takes the focus, and Enter on a head sorts."""
     tab.show(filled_page, width_px=1280)

@@ -19,6 +19,8 @@ VISIBLE_CHARTS = """
         .filter(box => box.width > 0 && box.height > 0)
         .map(box => [box.left, box.right]);
 """
+# On a phone each section shows its charts and tables only after a tap.
+UNFOLD = "document.querySelectorAll('.folded .unfold').forEach(button => button.click());"
 # Every text against the page's background, as WCAG 2 counts contrast.
 LOW_CONTRAST = """
     const numbers = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
@@ -50,7 +52,8 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 @pytest.mark.parametrize("width_px", [1280, 390])
 def test_every_panel_shows_one_chart_within_the_window(tab: Tab, filled_page: Path, width_px: int) -> None:
     """On wide and narrow windows each panel has exactly one visible chart, inside the window."""
-    boxes = tab.show(filled_page, width_px=width_px).run(VISIBLE_CHARTS)
+    tab.show(filled_page, width_px=width_px).run(UNFOLD)
+    boxes = tab.run(VISIBLE_CHARTS)
 
     shown = """
         const panels = [...document.querySelectorAll('.panel')];
@@ -77,7 +80,9 @@ def test_a_reader_switches_between_time_windows(tab: Tab, filled_page: Path) -> 
 def test_the_page_never_scrolls_sideways(tab: Tab, filled_page: Path, width_px: int) -> None:
     """A table that is wider than the window scrolls in a frame of its own, and the page does not."""
     tab.show(filled_page, width_px=width_px)
+    assert tab.run("return document.documentElement.scrollWidth") <= width_px
 
+    tab.run(UNFOLD)
     assert tab.run("return document.documentElement.scrollWidth") <= width_px
 
 
@@ -154,7 +159,8 @@ def test_a_table_that_is_cut_shows_its_shadow(tab: Tab, filled_page: Path) -> No
             .map(box => [box.scrollWidth - box.clientWidth, parseFloat(getComputedStyle(box).backgroundSize)])
             .filter(([cut, cover]) => cut > 0);
     """
-    cuts = tab.show(filled_page, width_px=390).run(script)
+    tab.show(filled_page, width_px=390).run(UNFOLD)
+    cuts = tab.run(script)
 
     assert cuts
     assert all(cut > cover > 0 for cut, cover in cuts)
