@@ -190,7 +190,7 @@ class Settings(BaseSettings):
     )
     metrics: str | None = Field(
         default=None,
-        description="Address that serves /metrics, /healthz and /readyz, e.g. 127.0.0.1:9733.",
+        description="Address that serves /metrics, /healthz, /readyz and /events, e.g. 127.0.0.1:9733.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto` means console in a terminal and JSON elsewhere."

@@ -10,12 +10,20 @@ not committed, and no others.
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
 from collector.dataset.rows import Row
 from collector.journal.journal import Journal
 from collector.receive.records import Message
+
+
+class CommittedRows(Protocol):
+    """Takes rows once they are in the journal, so that it never learns of a row that a kill could undo."""
+
+    def take(self, table: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
+        """Take rows of one table."""
 
 
 class Batch:
@@ -49,10 +57,14 @@ class Batch:
 
 
 class Batches:
-    """Holds the batches of one node that are not committed to its journal yet."""
+    """Holds the batches of one node that are not committed to its journal yet.
 
-    def __init__(self, journal: Journal) -> None:
+    `told` takes all rows that are committed.
+    """
+
+    def __init__(self, journal: Journal, told: CommittedRows | None = None) -> None:
         self._journal = journal
+        self._told = told
         self._open: deque[Batch] = deque()  # oldest first
         self._from_states: dict[str, Batch] = {}  # batches by the name of the state they are made of
         self._independent = Batch()  # rows that are made of no message and wait for no other row
@@ -143,6 +155,10 @@ class Batches:
         if not self._open:
             self._next()  # later rows must not go into a batch that is committed
         self._journal.flush()
+        if self._told is not None:
+            for batch in complete:
+                for table, rows in (*batch.rows.items(), *batch.arrow_batches):
+                    self._told.take(table, rows)
         return counts
 
     def _next(self, messages: Sequence[Message] = ()) -> Batch:

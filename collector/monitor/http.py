@@ -1,7 +1,8 @@
-"""Serve /metrics, /healthz and /readyz over HTTP, on loopback unless a setting says otherwise.
+"""Serve /metrics, /healthz, /readyz and /events over HTTP, on loopback unless a setting says otherwise.
 
 The server must never cost the collector its threads or file descriptors. So one thread serves every client,
-the number of connections has a limit, and each connection has a deadline for all that happens on it.
+the number of connections has a limit, and each connection has a deadline for all that happens on it. A stream
+of /events ends before that deadline; its reader connects again and goes on from the last id it has seen.
 """
 
 import asyncio
@@ -22,13 +23,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from collector.errors import SettingsError
 from collector.loopback import is_loopback
 from collector.monitor.health import Health
+from collector.monitor.live_rows import LiveRows
 from collector.monitor.metrics import Metrics
 
-PATHS: Final = b"/metrics, /healthz and /readyz are here\n"
+PATHS: Final = b"/metrics, /healthz, /readyz and /events are here\n"
 MAX_CONNECTIONS: Final = 32  # a new one beyond them closes the oldest
 MAX_ACCEPTED: Final = 16  # connections that are accepted together, before the limit is applied
 MAX_WAITING: Final = 1024  # connections that wait in the kernel to be accepted; they cost us no descriptor
 DEADLINE_S: Final = 10.0  # for a connection, from accept to close; Prometheus waits no longer for a scrape
+STREAM_S: Final = 8.0  # of one stream of /events
+POLL_S: Final = 0.1  # between two looks for new rows
+STATE_S: Final = 1.0  # between two looks at the state of the nodes
+MAX_ID_DIGITS: Final = 20
 MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
 log = structlog.get_logger(__name__)
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -41,9 +47,18 @@ class MonitorServer:
     an address at which we cannot listen.
     """
 
-    def __init__(self, address: str, metrics: Metrics, health: Health, *, allow_remote: bool = False) -> None:
+    def __init__(
+        self,
+        address: str,
+        metrics: Metrics,
+        health: Health,
+        live: LiveRows | None = None,
+        *,
+        allow_remote: bool = False,
+    ) -> None:
         self._metrics = metrics
         self._health = health
+        self._live = live or LiveRows()
         self._lacks_resources = False
         self._socket = _bound(address, allow_remote=allow_remote)
         self.port: int = self._socket.getsockname()[1]
@@ -97,6 +112,9 @@ class MonitorServer:
 
         An unexpected error is logged and answered with status 500.
         """
+        if (scope["method"], scope["path"]) == ("GET", "/events"):
+            await self._stream(scope["headers"], send)
+            return
         try:
             status, content_type, body = self._answer(scope["method"], scope["path"])
         except Exception as error:
@@ -106,6 +124,42 @@ class MonitorServer:
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": encoded})
         await send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, headers: list[tuple[bytes, bytes]], send: Send) -> None:
+        """Send committed rows and states as server-sent events for STREAM_S seconds."""
+        last_id = _last_event_id(headers)
+        told = [
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": told})
+        loop = asyncio.get_running_loop()
+        end_s, state_s, state, text = loop.time() + STREAM_S, 0.0, "", "retry: 200\n\n"
+        while loop.time() < end_s:
+            if loop.time() >= state_s:
+                state_s, before, state = loop.time() + STATE_S, state, self._state()
+                text += f"event: state\ndata: {state}\n\n" if state != before else ""
+            rows, has_missed = self._live.since(last_id)
+            text += "event: missed\ndata: {}\n\n" if has_missed else ""
+            for row in rows:
+                text += f"id: {row.row_id}\nevent: {row.table}\ndata: {row.content}\n\n"
+                last_id = row.row_id
+            if has_missed and not rows:
+                last_id = None
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            text = ""
+            await asyncio.sleep(POLL_S)
+        await send({"type": "http.response.body", "body": b""})
+
+    def _state(self) -> str:
+        """Return as JSON whether every node is followed, why not, and the state of each node."""
+        reasons = self._health.unready()
+        nodes = {
+            name: {"in_step": state["in_step"], "away": state["away"], "n_mempool": state["n_mempool"]}
+            for name, state in self._health.nodes().items()
+        }
+        return json.dumps({"ready": not reasons, "reasons": reasons, "nodes": nodes})
 
     def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
         """Return the status, content type and body of the answer to an HTTP method and path."""
@@ -141,6 +195,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(MAX_WAITING)
+
+
+def _last_event_id(headers: list[tuple[bytes, bytes]]) -> int | None:
+    """Return the id in a Last-Event-ID header; None if there is none that is a number."""
+    given = dict(headers).get(b"last-event-id", b"")
+    return int(given) if given.isdigit() and len(given) < MAX_ID_DIGITS else None
 
 
 def try_address(address: str, *, allow_remote: bool = False) -> None:

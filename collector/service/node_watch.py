@@ -21,6 +21,7 @@ from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
+from collector.journal.batches import CommittedRows
 from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder
 from collector.monitor.metrics import Metrics
@@ -106,12 +107,14 @@ class NodeWatch:
         dataset: Dataset,
         metrics: Metrics,
         stop: threading.Event,
+        told: CommittedRows | None = None,
     ) -> None:
         self.error: Exception | None = None  # of the last attempt
         self._node = node
         self._settings = settings
         self._dataset = dataset
         self._metrics = metrics
+        self._told = told
         self._stop = stop
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
@@ -228,6 +231,7 @@ class NodeWatch:
             journal=self._journal,
             stored=self._stored,
             metrics=self._metrics,
+            told=self._told,
         )
 
     def _await_node(self) -> PreparedNode | None:

@@ -17,6 +17,7 @@ from collector.dataset.open import Dataset
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal.segment import Segment, journal_folder, journal_folders
 from collector.monitor.health import Health
+from collector.monitor.live_rows import LiveRows
 from collector.monitor.metrics import Metrics
 from collector.monitor.systemd import Notifier
 from collector.service.memory import (
@@ -45,6 +46,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
     }
     health = Health(metrics, journals)
+    live = LiveRows()
     with ExitStack() as at_end:  # runs its callbacks from the last to the first
         prepared = _prepared(settings, at_end, stop)
         collect_garbage_seldom()
@@ -52,7 +54,8 @@ def run(settings: Settings, stop: threading.Event) -> int:
             from collector.monitor.http import MonitorServer  # noqa: PLC0415 - loads uvicorn, which is slow
 
             allow_remote = settings.allow_remote_metrics
-            at_end.callback(MonitorServer(settings.metrics, metrics, health, allow_remote=allow_remote).close)
+            monitor = MonitorServer(settings.metrics, metrics, health, live, allow_remote=allow_remote)
+            at_end.callback(monitor.close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
         dataset.remove_unfinished_files()
         metrics.report_disk(dataset.root, journals)
@@ -61,7 +64,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         _warn_of_orphans(settings, dataset)
         watches = []
         for node in settings.node:
-            watch = NodeWatch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+            watch = NodeWatch(node, settings=settings, dataset=dataset, metrics=metrics, told=live, stop=stop)
             at_end.callback(watch.join)
             metrics.report_storage(node.name, watch)
             watches.append(watch)

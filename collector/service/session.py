@@ -23,7 +23,7 @@ from collector.clock import StepDetector, monotonic_us, wall_us
 from collector.config import Settings
 from collector.dataset.open import Dataset
 from collector.errors import CollectorError
-from collector.journal.batches import Batch, Batches
+from collector.journal.batches import Batch, Batches, CommittedRows
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
 from collector.mempool import entries
@@ -143,6 +143,7 @@ class Session:
         journal: Journal,
         stored: StoredBlocks,
         metrics: Metrics,
+        told: CommittedRows | None = None,
         steps: StepDetector | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -154,7 +155,7 @@ class Session:
         self._inbox = inbox
         self._limits = limits or LIMITS
         self._requests = NodeRequests(node, client, inbox)
-        self._batches = Batches(journal)
+        self._batches = Batches(journal, told)
         ledger = CoverageLedger(node, session)
         self._pipeline = Pipeline(
             origin, settings, requests=self._requests, batches=self._batches, stored=stored, ledger=ledger

@@ -1,0 +1,81 @@
+"""Keep the newest committed rows about blocks and losses, for readers of the live stream.
+
+Rows come here only after they are in the journal, so the stream never tells what a kill could take back. The
+number of rows kept has a limit: a reader that was away for longer is told that it missed some. Those are in
+the dataset.
+"""
+
+import datetime as dt
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from collector.dataset.schema import END_REASONS, hash_hex
+
+MAX_ROWS: Final = 1000
+MAX_OUTPUTS: Final = 50  # of a coinbase; more make the row too large to keep
+LOSSES: Final = frozenset(END_REASONS) - {"sealed", "shutdown", "killed"}
+# The columns of each table that the stream tells.
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "blocks": (
+        *("block_hash", "prev_hash", "height", "header_time", "n_tx", "size_bytes", "weight_wu", "fees_sat"),
+        *("subsidy_sat", "coinbase_script", "coinbase_outputs", "verdict"),
+    ),
+    "block_arrivals": ("node", "block_hash", "height", "event", "event_at", "kind"),
+    "coverage": ("node", "topic", "from_at", "to_at", "end_reason", "detail"),
+}
+
+
+class LiveRow(NamedTuple):
+    """Holds one row of a table as JSON; ids rise, also over restarts of the collector."""
+
+    row_id: int
+    table: str
+    content: str
+
+
+class LiveRows:
+    """Holds the newest rows of some tables; several threads may use it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: deque[LiveRow] = deque(maxlen=MAX_ROWS)
+        self._last_id = time.time_ns() // 1000  # above every id of an earlier process
+
+    def take(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> None:
+        """Keep rows that are in the journal, but none of other tables and no end without a loss."""
+        if table not in COLUMNS:
+            return
+        for row in rows.to_pylist() if isinstance(rows, pa.RecordBatch) else rows:
+            if table == "coverage" and row["end_reason"] not in LOSSES:
+                continue
+            content = json.dumps({name: _json(name, row.get(name)) for name in COLUMNS[table]})
+            with self._lock:
+                self._last_id += 1
+                self._rows.append(LiveRow(self._last_id, table, content))
+
+    def since(self, last_id: int | None) -> tuple[list[LiveRow], bool]:
+        """Return the rows after an id, or all that are kept for None, and whether some between are gone."""
+        with self._lock:
+            kept = [row for row in self._rows if last_id is None or row.row_id > last_id]
+            first_id = self._rows[0].row_id if self._rows else self._last_id + 1
+        return kept, last_id is not None and last_id + 1 < first_id
+
+
+def _json(name: str, value: Any) -> Any:
+    """Return a value of a row as JSON has it: hashes in display order, scripts in hex, times in UTC."""
+    if isinstance(value, bytes):
+        return hash_hex(value) if name.endswith("_hash") else value.hex()
+    if isinstance(value, int) and name.endswith("_at"):
+        value = dt.datetime.fromtimestamp(value / 1e6, dt.UTC)
+    if isinstance(value, dt.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, list):
+        outputs = [{key: _json(key, part) for key, part in item.items()} for item in value]
+        return outputs if len(outputs) <= MAX_OUTPUTS else None
+    return value
