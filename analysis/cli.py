@@ -263,22 +263,33 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
         list[str] | None,
         typer.Option(help="Another host name of the page, as behind a proxy; may be repeated."),
     ] = None,
+    collector: Annotated[
+        str | None, typer.Option(help="Show new blocks of this collector, as http://127.0.0.1:9733.")
+    ] = None,
+    pools: Annotated[
+        Path | None, typer.Option(help="Folder of pool rules for new blocks. Default: the project's own.")
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token. Default: POOL_ANALYSIS_TOKEN, else none.")
     ] = None,
 ) -> None:
     """Serve the results as web pages and as an HTTP API until Ctrl-C. Nothing can be changed."""
+    from analysis.attribution.rules import default_rules_dir, load_rules
     from analysis.serve.address import bound, read_token
     from analysis.serve.app import application
     from analysis.serve.listener import BoundedServer
+    from analysis.serve.live import LiveFeed
     from analysis.serve.results import Results
 
     token = read_token(token_file)
     listening = bound(address, allow_remote=allow_remote, token=token)
     results = Results(chosen_database(database, database_option))
-    server = BoundedServer(application(results, hosts=host or (), token=token), listening)
+    live = LiveFeed(collector, load_rules(pools or default_rules_dir())) if collector else None
+    server = BoundedServer(application(results, live, hosts=host or (), token=token), listening)
     typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
     server.run_here()
+    if live is not None:
+        live.close()
     results.close()
 
 

@@ -64,7 +64,7 @@ ROOMS = {
     "analysis.replication": "analysis.base analysis.stats analysis.attribution analysis.core "
     "collector.dataset",
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
-    "analysis.serve": "analysis.base analysis.core analysis.report collector.dataset",
+    "analysis.serve": "analysis.base analysis.attribution analysis.core analysis.report collector.dataset",
     "analysis.release": "analysis.base analysis.attribution analysis.core collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.release "
     "analysis.report analysis.serve collector.dataset gpuhash.core",

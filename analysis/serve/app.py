@@ -15,6 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
 from analysis.serve.guard import App, Guard, Receive, Scope, Send
+from analysis.serve.live import LiveFeed
 from analysis.serve.pages import page_router, refusal_page
 from analysis.serve.questions import NotFoundError
 from analysis.serve.results import Results
@@ -23,8 +24,13 @@ MIN_GZIP_BYTES: Final = 1000
 OPENAPI_PATH: Final = "/api/v1/openapi.json"
 
 
-def application(results: Results, *, hosts: Iterable[str] = (), token: str = "") -> App:
-    """Return the whole application, guarded; `hosts` are names besides loopback, `token` may be empty."""
+def application(
+    results: Results, live: LiveFeed | None = None, *, hosts: Iterable[str] = (), token: str = ""
+) -> App:
+    """Return the whole application, guarded; `hosts` are names besides loopback, `token` may be empty.
+
+    `live` is what follows a collector, if one is followed.
+    """
     # The pages of documentation that FastAPI offers would load scripts from elsewhere.
     app = FastAPI(
         title="pool-analysis",
@@ -36,7 +42,7 @@ def application(results: Results, *, hosts: Iterable[str] = (), token: str = "")
     )
     app.include_router(api_router(results))
     app.include_router(csv_router(results))
-    app.include_router(page_router(results))
+    app.include_router(page_router(results, live))
     _add_errors(app)
     return Guard(
         Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token

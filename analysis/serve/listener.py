@@ -30,7 +30,7 @@ class BoundedServer(uvicorn.Server):
     """Serves an ASGI application on a listening socket until `close`, or SIGINT or SIGTERM in `run_here`."""
 
     def __init__(self, app: Any, listening: socket.socket) -> None:
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a bad request is no event of ours
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the application reports its errors
         super().__init__(
             uvicorn.Config(
                 app,

@@ -10,8 +10,8 @@ from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
@@ -24,6 +24,7 @@ from analysis.serve import drawing, questions
 from analysis.serve.differences import differences
 from analysis.serve.feed import atom
 from analysis.serve.findings import found_answers, report_marts
+from analysis.serve.live import LiveFeed
 from analysis.serve.questions import WINDOWS, NotFoundError
 from analysis.serve.results import Reader, Results
 from analysis.serve.transactions import transaction
@@ -32,6 +33,7 @@ from collector.dataset.schema import hash_hex
 N_NEWEST: Final = 24
 N_LISTED: Final = 50
 N_COLOURS: Final = 8
+MAX_ID_DIGITS: Final = 20
 WINDOW_WORDS: Final = {
     "24h": "24 hours",
     "7d": "7 days",
@@ -58,10 +60,14 @@ STATIC: Final = {
 PageQuery = Annotated[int, Query(ge=1, le=1_000_000, description="number of the page")]
 
 
-def page_router(results: Results) -> APIRouter:
-    """Return the routes of the pages over a database; they are no part of the API's description."""
+def page_router(results: Results, live: LiveFeed | None = None) -> APIRouter:
+    """Return the routes of the pages over a database; they are no part of the API's description.
+
+    With `live` the page of now shows new blocks as they come.
+    """
     router = APIRouter(include_in_schema=False)
     _add_static(router)
+    _add_now(router, results, live)
     _add_pools(router, results)
     _add_blocks(router, results)
     _add_topics(router, results)
@@ -85,7 +91,7 @@ def _add_static(router: APIRouter) -> None:
         return Response(content, media_type=f"{kind}; charset=utf-8")
 
 
-def _add_pools(router: APIRouter, results: Results) -> None:
+def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None:
     @router.get("/")
     def now() -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
@@ -97,12 +103,24 @@ def _add_pools(router: APIRouter, results: Results) -> None:
                 "window": window,
                 "covered": questions.covered(reader),
                 "at": dt.datetime.now(dt.UTC),
+                "is_live": live is not None,
             }
 
         answer = _shown(results, "now.html.j2", "/", "Now", facts)
         answer.headers["cache-control"] = "no-store"  # it says how old the newest observation is
         return answer
 
+    @router.get("/live")
+    def stream(request: Request) -> Response:
+        if live is None:
+            raise NotFoundError("no collector is followed; start with --collector http://127.0.0.1:9733")
+        given = request.headers.get("last-event-id", "")
+        last_id = int(given) if given.isascii() and given.isdigit() and len(given) < MAX_ID_DIGITS else None
+        headers = {"cache-control": "no-store"}
+        return StreamingResponse(live.stream(last_id), media_type="text/event-stream", headers=headers)
+
+
+def _add_pools(router: APIRouter, results: Results) -> None:
     @router.get("/pools")
     def pools(window: Annotated[str, Query(max_length=20)] = "30d") -> Response:
         def facts(reader: Reader) -> dict[str, Any]:

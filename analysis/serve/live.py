@@ -1,0 +1,171 @@
+"""Follows the live stream of a running collector, names the pool of each new block, and tells the pages.
+
+The collector tells only rows that are in its journal, and its ids are passed on, so a page that was away goes
+on from the last id that it has seen. What a stream cannot say is said as a state: a collector that does not
+answer is "not watching".
+"""
+
+import asyncio
+import json
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import requests
+
+from analysis.attribution.match import attribute
+from analysis.attribution.rules import RuleSet
+from analysis.errors import ServeError
+from analysis.report.text import printable
+from collector.dataset.schema import hash_bytes
+
+MAX_EVENTS: Final = 1000
+MAX_LINE_BYTES: Final = 1 << 20
+ANSWER_S: Final = 20.0  # a collector says something at least so often
+RETRY_S: Final = 1.0
+STREAM_S: Final = 25.0  # of one stream to a page; it connects again by itself
+POLL_S: Final = 0.1
+KINDS: Final[Mapping[str, str]] = {"blocks": "block", "block_arrivals": "arrival", "coverage": "loss"}
+UNKNOWN: Final = "unknown"
+
+
+class LiveEvent(NamedTuple):
+    """Holds one event for the pages: the collector's id, its kind, and its content as JSON."""
+
+    event_id: int
+    kind: str
+    content: str
+
+
+class LiveFeed:
+    """Follows the collector at `address` (http://HOST:PORT) in a thread of its own until `close`.
+
+    Raises ServeError for an address of another form.
+    """
+
+    def __init__(self, address: str, rules: RuleSet) -> None:
+        if not address.startswith(("http://", "https://")):
+            raise ServeError(f"{address} is no address of a collector; write http://127.0.0.1:9733")
+        self._url = f"{address.rstrip('/')}/events"
+        self._rules = rules
+        self._names = {pool.slug: pool.name for pool in rules.pools}
+        self._lock = threading.Lock()
+        self._events: deque[LiveEvent] = deque(maxlen=MAX_EVENTS)
+        self._last_id: int | None = None
+        self._state = _state_without("the collector has not answered yet")
+        self._stopping = threading.Event()
+        self._http = requests.Session()
+        self._http.trust_env = False  # no proxy: the collector is beside us
+        self._thread = threading.Thread(target=self._run, name="live", daemon=True)
+        self._thread.start()
+
+    @property
+    def state(self) -> str:
+        """Return as JSON whether every node is followed, the reasons why not, and the nodes."""
+        with self._lock:
+            return self._state
+
+    def since(self, last_id: int | None) -> list[LiveEvent]:
+        """Return the events after an id, or all that are kept for None."""
+        with self._lock:
+            return [event for event in self._events if last_id is None or event.event_id > last_id]
+
+    def close(self) -> None:
+        """Stop following; the thread ends with its next answer."""
+        self._stopping.set()
+
+    async def stream(self, last_id: int | None) -> AsyncIterator[str]:
+        """Yield server-sent events for one page, the state first, for STREAM_S seconds."""
+        loop = asyncio.get_running_loop()
+        end_s, told = loop.time() + STREAM_S, ""
+        yield "retry: 500\n\n"
+        while loop.time() < end_s and not self._stopping.is_set():
+            state = self.state
+            if state != told:
+                told = state
+                yield f"event: state\ndata: {state}\n\n"
+            for event in self.since(last_id):
+                last_id = event.event_id
+                yield f"id: {event.event_id}\nevent: {event.kind}\ndata: {event.content}\n\n"
+            await asyncio.sleep(POLL_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+                reason = (
+                    "sends no stream"
+                    if isinstance(error, ValueError | KeyError | TypeError)
+                    else "does not answer"
+                )
+                self._set_state(_state_without(f"the collector {reason}; is pool-collector run running?"))
+                self._stopping.wait(RETRY_S)
+
+    def _follow(self) -> None:
+        """Read one stream to its end."""
+        headers = {} if self._last_id is None else {"Last-Event-ID": str(self._last_id)}
+        with self._http.get(self._url, headers=headers, stream=True, timeout=ANSWER_S) as answer:
+            answer.raise_for_status()
+            for fields in _events_of(answer):
+                if fields.get("event") == "state":
+                    self._set_state(json.dumps(json.loads(fields["data"])))
+                elif fields.get("event") in KINDS:
+                    self._take(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+                if self._stopping.is_set():
+                    return
+
+    def _take(self, event_id: int, table: str, row: Mapping[str, Any]) -> None:
+        content = self._block(row) if table == "blocks" else dict(row)
+        with self._lock:
+            self._last_id = event_id
+            self._events.append(LiveEvent(event_id, KINDS[table], json.dumps(content)))
+
+    def _block(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a page shows of a new block, with its pool by our rules."""
+        outputs = [
+            (each["value_sat"], bytes.fromhex(each["script"])) for each in row["coinbase_outputs"] or ()
+        ]
+        script = bytes.fromhex(row["coinbase_script"])
+        found = attribute(self._rules, height=row["height"], coinbase_script=script, outputs=outputs)
+        hash_bytes(row["block_hash"])  # raises ValueError for anything but a hash
+        kept = ("block_hash", "height", "header_time", "n_tx", "weight_wu", "fees_sat", "verdict")
+        return {name: row[name] for name in kept} | {
+            "pool": found.pool or UNKNOWN,
+            "pool_name": printable(self._names.get(found.pool or "", UNKNOWN)),
+            "method": found.method,
+            "n_conflicts": len({candidate.pool for candidate in found.conflicts}),
+            "is_empty": row["n_tx"] == 1,
+        }
+
+    def _set_state(self, state: str) -> None:
+        with self._lock:
+            self._state = state
+
+
+def _state_without(reason: str) -> str:
+    return json.dumps({"ready": False, "reasons": [reason], "nodes": {}})
+
+
+def _events_of(answer: requests.Response) -> Iterator[dict[str, str]]:
+    """Yield the fields of each server-sent event of an answer, by name."""
+    fields: dict[str, str] = {}
+    for line in _lines(answer):
+        name, _, value = line.partition(": ")
+        if name:
+            fields[name] = value
+        elif fields:
+            yield fields
+            fields = {}
+
+
+def _lines(answer: requests.Response) -> Iterator[str]:
+    """Yield the lines of an answer as they come. Raises ValueError for one that has no end."""
+    rest = b""
+    for chunk in answer.iter_content(chunk_size=None):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+        if len(rest) > MAX_LINE_BYTES:
+            raise ValueError("a line of the stream is too long")

@@ -1,0 +1,173 @@
+"""Test the live page in a real browser, with the collector's own server: new blocks, lost sight, return."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.attribution.rules import load_rules
+from analysis.errors import ServeError
+from analysis.serve.address import bound
+from analysis.serve.app import application
+from analysis.serve.listener import BoundedServer
+from analysis.serve.live import LiveFeed
+from analysis.serve.results import Results
+from collector.monitor.health import Health
+from collector.monitor.http import MonitorServer
+from collector.monitor.live_rows import LiveRows
+from collector.monitor.metrics import Metrics, NodeState
+from collector.regtest.node import free_ports
+from tests.analysis.report.chromium import Tab, browser
+from tests.analysis.serve.conftest import Site, copied
+from tests.analysis.serve.hostile_world import EVIL, NODE, POOL_NAME
+
+WAIT_S = 60
+BANNER = "return document.getElementById('live').textContent"
+FIRST_TILE = "return document.querySelector('#tiles .tile').textContent"
+NEW_HASH = bytes([9]) + bytes(31)
+
+
+class PlantedCollector:
+    """Serves a collector's live stream at one port; its rows and its state are given by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows = LiveRows()
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
+        self._metrics = Metrics([NODE])
+        self._health = Health(self._metrics, {NODE: folder})
+        self._server: MonitorServer | None = None
+
+    def start(self) -> None:
+        """Follow the node, and serve."""
+        state = NodeState(in_step=True, away=False, n_mempool=1234, n_queued=0, n_waiting=0)
+        self._metrics.state(NODE, state)
+        self._server = MonitorServer(self.address, self._metrics, self._health, self.rows)
+
+    def lose_node(self) -> None:
+        """Report that the node does not answer."""
+        self._metrics.away(NODE)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+    def find_block(self, height: int, block_hash: bytes) -> None:
+        """Commit the rows of a new block, with a hostile coinbase that a rule matches."""
+        block: dict[str, Any] = dict.fromkeys(("prev_hash", "size_bytes", "subsidy_sat"))
+        block |= {
+            "block_hash": block_hash,
+            "height": height,
+            "header_time": None,
+            "n_tx": 2,
+            "weight_wu": 400_000,
+        }
+        block |= {"fees_sat": 5000, "verdict": "valid", "coinbase_script": f"/Alpha/{EVIL}".encode()}
+        self.rows.take("blocks", [block | {"coinbase_outputs": [{"value_sat": 1, "script": b"\x51"}]}])
+
+    def disconnect(self, block_hash: bytes) -> None:
+        """Commit the row of a reorganisation that undoes a block."""
+        row = {"node": NODE, "block_hash": block_hash, "height": 9, "event_at": 1, "kind": "pushed"}
+        self.rows.take("block_arrivals", [row | {"event": "disconnected"}])
+
+
+@pytest.fixture
+def collector(tmp_path: Path) -> Iterator[PlantedCollector]:
+    """Plan a collector that does not run yet."""
+    planted = PlantedCollector(tmp_path)
+    yield planted
+    planted.stop()
+
+
+@pytest.fixture
+def live_site(served_database: Path, tmp_path: Path, collector: PlantedCollector) -> Iterator[Site]:
+    """Serve the hostile world, and follow the planted collector."""
+    results = Results(copied(served_database, tmp_path))
+    feed = LiveFeed(f"http://{collector.address}", load_rules(served_database.parent / "pools"))
+    server = BoundedServer(application(results, feed), bound("127.0.0.1:0", allow_remote=False, token=""))
+    server.start()
+    yield Site(server)
+    feed.close()
+    server.close()
+    results.close()
+
+
+def wait_for(tab: Tab, script: str, words: str) -> str:
+    """Wait until a script of the page returns a text with these words, and return the text."""
+    end_s = time.monotonic() + WAIT_S
+    while words not in (text := tab.run(script)):
+        assert time.monotonic() < end_s, text
+        time.sleep(0.05)
+    return str(text)
+
+
+@pytest.mark.browser
+def test_new_blocks_appear_and_lost_sight_is_said(
+    live_site: Site, collector: PlantedCollector, tmp_path: Path
+) -> None:
+    """Not watching, watching, a block, a reorganisation, a node that is away, a collector that is gone."""
+    with browser(tmp_path / "profile") as tab:
+        tab.visit(live_site.url, width_px=1280)
+        wait_for(tab, BANNER, "does not answer")
+
+        collector.start()
+        assert "1,234 transactions wait" in wait_for(tab, BANNER, "Watching. ")
+
+        collector.find_block(9, NEW_HASH)
+        tile = wait_for(tab, FIRST_TILE, "not in the build")
+        assert POOL_NAME in tile
+        assert "0.00005" in tile
+        assert tab.run("return document.title").startswith("Now")
+
+        collector.disconnect(NEW_HASH)
+        wait_for(tab, FIRST_TILE, "stale")
+
+        collector.lose_node()
+        wait_for(tab, BANNER, "its RPC does not answer")
+
+        collector.stop()
+        wait_for(tab, BANNER, "the collector does not answer")
+        collector.find_block(10, bytes([10]) + bytes(31))  # while nobody reads
+        collector.start()
+        wait_for(tab, BANNER, "Watching. ")
+        wait_for(tab, FIRST_TILE, "10")
+        assert tab.run("return document.querySelectorAll('.tile.new').length") == 2
+        assert [line for line in tab.console() if "/live" not in line] == []
+
+
+def test_a_page_goes_on_from_its_last_id(live_site: Site, collector: PlantedCollector) -> None:
+    """A stream with the id of an event tells only what came later."""
+    collector.start()
+    for height in (9, 10):
+        collector.find_block(height, bytes([height]) + bytes(31))
+    ids = _ids(live_site, None, 2)
+
+    assert _ids(live_site, ids[0], 1) == ids[1:]
+
+
+def test_without_a_collector_there_is_no_stream(site: Site) -> None:
+    """The address says how to start with one, and the page does not promise one."""
+    assert site.get("/live").status_code == 404
+    assert 'id="live"' not in site.get("/").text
+
+
+def test_an_address_that_is_none_is_refused(served_database: Path) -> None:
+    """The address of a collector has a scheme."""
+    with pytest.raises(ServeError, match=r"http://127\.0\.0\.1:9733"):
+        LiveFeed("127.0.0.1:9733", load_rules(served_database.parent / "pools"))
+
+
+def _ids(site: Site, last_id: int | None, n_events: int) -> list[int]:
+    """Read the ids of so many blocks from the stream."""
+    headers = {} if last_id is None else {"Last-Event-ID": str(last_id)}
+    found: list[int] = []
+    with site._http.get(f"{site.url}/live", headers=headers, stream=True, timeout=60) as answer:
+        for line in answer.iter_lines(chunk_size=1, decode_unicode=True):
+            if line.startswith("id: "):
+                found.append(int(line.removeprefix("id: ")))
+            if len(found) == n_events:
+                break
+    return found
