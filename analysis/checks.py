@@ -8,12 +8,14 @@ lacks that, the check is not applicable: it neither passes nor fails. The result
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import duckdb
 
 from analysis.catalog import Catalog, Model, Severity
 from analysis.errors import DatabaseError
+from analysis.fingerprints import Fingerprints
+from analysis.parts import digest
 
 Outcome = Literal["passed", "warned", "failed", "not applicable"]
 COLUMNS: Final = ("name", "outcome", "n_offending", "reason")
@@ -55,9 +57,29 @@ class CheckResult:
         return self.severity == "fail" and self.n_offending > 0
 
 
-def run_checks(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> tuple[CheckResult, ...]:
-    """Run every check of the catalog and a check of each grain; store the results and return them."""
-    results = tuple(_run(connection, check) for check in _checks(catalog))
+@dataclass(frozen=True)
+class EarlierChecks:
+    """Knows what came of earlier checks, so that a check which reads the same is not run again.
+
+    `known` has for each check a hash of what it read, the number of offending rows, and what was missing.
+    """
+
+    fingerprints: Fingerprints
+    known: dict[str, list[Any]]
+
+
+def run_checks(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, earlier: EarlierChecks | None = None
+) -> tuple[CheckResult, ...]:
+    """Run every check of the catalog and a check of each grain; store the results and return them.
+
+    With `earlier`, checks whose result is known are not run, and what is known is brought up to date.
+    """
+    checks = tuple(_checks(catalog))
+    if earlier is None:
+        results = tuple(_run(connection, check) for check in checks)
+    else:
+        results = tuple(_run_if_changed(connection, check, earlier) for check in checks)
     connection.execute(
         "CREATE TABLE check_results"
         " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"
@@ -116,29 +138,56 @@ class _Check(NamedTuple):
     summary: str
     needs: Mapping[str, str]
     sql: str
+    reads: frozenset[str]
+
+    def result(self, n_offending: int, missing: str | None) -> CheckResult:
+        """Return the result of this check."""
+        return CheckResult(
+            name=self.name,
+            severity=self.severity,
+            summary=self.summary,
+            n_offending=n_offending,
+            missing=missing,
+        )
 
 
 def _checks(catalog: Catalog) -> Iterator[_Check]:
     """Yield every check: those of SQL files, then one per grain."""
     for check in catalog.layer("checks"):
-        yield _Check(check.name, check.severity or "fail", check.summary, check.needs, check.sql)
+        yield _Check(
+            check.name, check.severity or "fail", check.summary, check.needs, check.sql, check.references
+        )
     for model in catalog.models:
         if model.grain:
             summary = f"More than one row of {model.name} has the same {', '.join(model.grain)}."
             needs = {model.name: f"{model.name} has no rows"}
-            yield _Check(f"{model.name}{GRAIN_CHECK}", "fail", summary, needs, duplicates(model))
+            yield _Check(
+                f"{model.name}{GRAIN_CHECK}",
+                "fail",
+                summary,
+                needs,
+                duplicates(model),
+                frozenset({model.name}),
+            )
+
+
+def _run_if_changed(
+    connection: duckdb.DuckDBPyConnection, check: _Check, earlier: EarlierChecks
+) -> CheckResult:
+    """Return what is known of a check; run the check if it reads something else than before."""
+    inputs = digest(earlier.fingerprints.of_query(check.sql, check.reads) | dict(check.needs))
+    known = earlier.known.get(check.name)
+    if known is not None and known[0] == inputs:
+        return check.result(known[1], known[2])
+    result = _run(connection, check)
+    earlier.known[check.name] = [inputs, result.n_offending, result.missing]
+    return result
 
 
 def _run(connection: duckdb.DuckDBPyConnection, check: _Check) -> CheckResult:
     """Run one check, unless the dataset lacks what the check needs."""
     missing = next((reason for need, reason in check.needs.items() if not _has(connection, need)), None)
-    return CheckResult(
-        name=check.name,
-        severity=check.severity,
-        summary=check.summary,
-        n_offending=0 if missing else _count(connection, check.sql),
-        missing=missing,
-    )
+    return check.result(0 if missing else _count(connection, check.sql), missing)
 
 
 def _has(connection: duckdb.DuckDBPyConnection, need: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database
+from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database, memory_gb
 from analysis.errors import AnalysisError, DatabaseError
 from analysis.relations import check_relation, relation_names
 from analysis.release.cli import release, verify
@@ -91,24 +91,34 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         Path | None, typer.Option(help="Folder of pool rules. Default: the project's own.")
     ] = None,
     chain: ChainOption = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most memory of DuckDB, as 2GB. Default: four fifths of the machine's.")
+    ] = None,
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Only say which marts would be made, and why.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Build again after each seal, until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """Build every mart from the dataset and check it. Exit 1 when a check fails."""
-    from analysis import checks, engine
+    """Make every mart that changed since the last build and check it. Exit 1 when a check fails."""
+    from analysis import engine
     from analysis.attribution.rules import default_rules_dir
+    from analysis.watch import changes
 
     source = chosen_dataset(dataset, dataset_option)
     target = chosen_database(database, database_option)
-    with _progress() as progress:
-        result = engine.build(source, pools or default_rules_dir(), target, chain, progress=progress)
-    _print_checks(result.checks)
-    typer.echo(
-        f"{result.database}: chain {result.chain}, marts: {len(result.n_rows)}, in {result.wall_s:.1f} s,"
-        f" rules {result.rules_hash[:12]}"
-    )
-    typer.echo(checks.counted(result.checks))
-    for line in checks.why_not_applicable(result.checks):
-        typer.echo(line)
-    _stop_on_failure(result.checks)
+    rules, most_gb = pools or default_rules_dir(), memory_gb(memory)
+    if only_plan:
+        rows = [mart.row for mart in engine.plan(source, rules, target, chain)]
+        _write(engine.PLAN_COLUMNS, rows, Format.TABLE, folding="reason")
+        return
+    for _ in changes(source, chain) if watch else (None,):
+        with _progress() as progress:
+            result = engine.build(source, rules, target, chain, memory_gb=most_gb, progress=progress)
+        _print_build(result)
+        if not watch:
+            _stop_on_failure(result.checks)
 
 
 @app.command("list")
@@ -363,15 +373,35 @@ def _write(
 
 @contextmanager
 def _progress() -> Iterator["engine.Progress"]:
-    """Return a callback that shows on a terminal which model is being built; elsewhere it does nothing."""
+    """Return a callback that shows on a terminal which mart is being made; elsewhere it does nothing."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda _name: None
+        yield lambda _step: None
         return
     with console.status("starting") as status:
-        yield lambda name: status.update(f"building {name}")
+        yield lambda step: status.update(_told(step))
+
+
+def _told(step: "engine.Step") -> str:
+    """Say in one line what a build makes now, and how long the rest took when it was last made."""
+    left = "" if step.left_s is None else f", about {step.left_s:.0f} s left"
+    return f"building {step.name} ({step.number} of {step.n_steps}{left})"
+
+
+def _print_build(result: "engine.BuildResult") -> None:
+    """Print what a build made, and what came of its checks."""
+    from analysis import checks
+
+    _print_checks(result.checks)
+    typer.echo(
+        f"{result.database}: chain {result.chain}, marts: {len(result.n_rows)}, made: {len(result.made)}, in"
+        f" {result.wall_s:.1f} s, rules {result.rules_hash[:12]}"
+    )
+    typer.echo(checks.counted(result.checks))
+    for line in checks.why_not_applicable(result.checks):
+        typer.echo(line)
 
 
 def _write_rows(

@@ -4,6 +4,7 @@ Each can stand as an argument or behind an option. This module imports nothing l
 every verb reads it.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,6 +18,21 @@ DatabaseArgument = Annotated[
     Path | None, typer.Argument(help=f"DuckDB file of the results; default: {DEFAULT_DATABASE}.")
 ]
 DatabaseOption = Annotated[Path | None, typer.Option("--database", help="The same, as an option.")]
+
+MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|MB)", re.IGNORECASE)
+
+
+def memory_gb(text: str | None) -> float | None:
+    """Read a size such as `2GB` or `500MB` as a number of GB; None stays None.
+
+    Raises typer.BadParameter for another text.
+    """
+    if text is None:
+        return None
+    found = MEMORY.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise typer.BadParameter(f"{text!r} is no size; write it as 2GB or 500MB")
+    return float(found[1]) / (1 if found[2].upper() == "GB" else 1000)
 
 
 def chosen_database(argument: Path | None, option: Path | None) -> Path:

@@ -6,7 +6,7 @@ it was built from, and nothing else on this machine. A query must be one stateme
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 import duckdb
 
 from analysis.errors import DatabaseError
+from analysis.parts import is_parts_folder
 from analysis.relations import unknown_relation
 from analysis.stats import FUNCTIONS
 from analysis.stats.sql_functions import create_functions
@@ -92,7 +93,7 @@ def open_database(
             connection = stack.enter_context(
                 connect(database, read_only=True, memory_gb=memory_gb, threads=threads)
             )
-            _confine(connection, built_from(connection))
+            _confine(connection, built_from(connection), named_parts(connection))
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise DatabaseError(
@@ -103,16 +104,35 @@ def open_database(
 
 def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
     """Find the dataset that a database was built from; None where the dataset is gone or not recorded."""
-    try:
-        facts = dict(
-            connection.execute("FROM build_log UNION ALL SELECT key, value FROM run_manifest").fetchall()
-        )
-    except duckdb.CatalogException:
-        return None
+    facts = _facts(connection, "FROM build_log UNION ALL SELECT key, value FROM run_manifest")
     root, chain = facts.get("dataset"), facts.get("chain")
     if root is None or chain not in CHAINS or not Path(root, DATASET_MARKER).is_file():
         return None
     return Dataset(Path(root), chain)
+
+
+def named_parts(connection: duckdb.DuckDBPyConnection) -> Path | None:
+    """Find the folder with the parts of large marts that a database names; None where it is gone."""
+    folder = _facts(connection, "FROM build_log").get("parts")
+    return Path(folder) if folder is not None and is_parts_folder(Path(folder)) else None
+
+
+def confined_to(folders: Iterable[Path]) -> str:
+    """Return the value of DuckDB's setting allowed_directories that allows these folders.
+
+    Views name their files by a pattern in which special characters are escaped, so each folder is allowed in
+    that form as well.
+    """
+    names = [name for folder in folders for name in (str(folder), glob.escape(str(folder)))]
+    return "[{}]".format(", ".join("'{}'".format(name.replace("'", "''")) for name in names))
+
+
+def _facts(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
+    """Return the keys and values of a query; nothing where a relation is missing."""
+    try:
+        return dict(connection.execute(query).fetchall())
+    except duckdb.CatalogException:
+        return {}
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
@@ -158,14 +178,10 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Stateme
     return len(inner) == 1 and _only_reads(connection, inner[0])
 
 
-def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None) -> None:
-    """Forbid a connection all files outside a dataset, all extensions, and every further change of a setting.
-
-    The staging views name their files by a pattern in which special characters are escaped, so the folder is
-    allowed in that form as well.
-    """
-    folders = [] if dataset is None else [str(dataset.folder), glob.escape(str(dataset.folder))]
-    allowed = ", ".join("'{}'".format(folder.replace("'", "''")) for folder in folders)
-    connection.execute(f"SET allowed_directories = [{allowed}]")
+def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None, parts: Path | None) -> None:
+    """Forbid all files outside a dataset and a folder of parts, all extensions, and changes of settings."""
+    folders = (None if dataset is None else dataset.folder, parts)
+    allowed = confined_to(folder for folder in folders if folder is not None)
+    connection.execute(f"SET allowed_directories = {allowed}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

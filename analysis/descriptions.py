@@ -71,14 +71,14 @@ def describe(name: str) -> Description:
 
 def write_comments(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     """Store the words for raw tables, staging, marts and their columns as comments in the database."""
-    views = [_of_table(table) for table in TABLES.values()]
-    views += [describe(model.name) for model in catalog.models if model.layer != "checks" and model.is_view]
-    tables = [describe(model.name) for model in catalog.layer("marts") if not model.is_view]
+    kinds = connection.execute("SELECT table_name, table_type FROM information_schema.tables").fetchall()
+    views = {name for name, kind in kinds if kind == "VIEW"}
+    relations = [_of_table(table) for table in TABLES.values()]
+    relations += [describe(model.name) for model in catalog.models if model.layer != "checks"]
     connection.execute("BEGIN")
-    for kind, relations in (("VIEW", views), ("TABLE", tables)):
-        for relation in relations:
-            for statement in _statements(kind, relation):
-                connection.execute(statement)
+    for relation in relations:
+        for statement in _statements("VIEW" if relation.name in views else "TABLE", relation):
+            connection.execute(statement)
     connection.execute("COMMIT")
 
 

@@ -6,13 +6,15 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from analysis.database import confined_to
 from analysis.errors import DatabaseError
+from analysis.parts import parts_folder
 
 CLIENT: Final = "duckdb"
 # The oldest client that reads our files; see STORAGE in database.py.
 CLIENT_VERSION: Final = "1.4"
 # In safe mode the client opens no other file, runs no program and changes no setting.
-START: Final = ("-cmd", "SET TimeZone = 'UTC'; SET enable_external_access = false", "-cmd", ".safe_mode")
+CONFINE: Final = "SET TimeZone = 'UTC'; SET allowed_directories = {}; SET enable_external_access = false"
 
 
 def open_shell(database: Path) -> bool:
@@ -20,15 +22,16 @@ def open_shell(database: Path) -> bool:
 
     Returns False where no client is on PATH.
 
-    The client runs in its safe mode: it reads the marts, and no file outside the database. Raw tables and
-    staging views read the dataset's files, so they cannot be read there.
+    The client runs in its safe mode: it reads the marts, and no file outside the database and its folder of
+    parts. Raw tables and staging views read the dataset's files, so they cannot be read there.
 
     Raises DatabaseError where the client ends with a failure.
     """
     client = shutil.which(CLIENT)
     if client is None:
         return False
-    command = [client, "-init", os.devnull, "-readonly", *START, str(database)]
+    confine = CONFINE.format(confined_to([parts_folder(database)]))
+    command = [client, "-init", os.devnull, "-readonly", "-cmd", confine, "-cmd", ".safe_mode", str(database)]
     status = subprocess.run(command, check=False).returncode  # noqa: S603 - the client on PATH and a file
     if status:
         raise DatabaseError(

@@ -1,55 +1,65 @@
-"""Build the staging views and the marts of one dataset in a DuckDB file.
+"""Build the staging views and the marts of one dataset: a DuckDB file, and Parquet files beside it.
 
-The file appears by rename, complete and checked, or not at all. Staging models are views on the Parquet
-files, because they only rename, cast and remove duplicates: a copy of the data would gain nothing. Marts are
-tables, or views on such tables, so they can be read without the dataset.
+The DuckDB file is a catalogue. It appears by rename, complete and checked, or not at all. Staging models are
+views on the Parquet files of the dataset, because they only rename, cast and remove duplicates: a copy of the
+data would gain nothing. A small mart is a table, a large one a view on its part (parts.py), so marts can be
+read without the dataset. Only what changed is made.
 """
 
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
 
-from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet, load_rules
-from analysis.catalog import Catalog, Model, load_catalog
-from analysis.checks import CheckResult, run_checks
+from analysis.catalog import Catalog, load_catalog
+from analysis.checks import CheckResult, EarlierChecks, run_checks
 from analysis.database import connect
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
-from analysis.manifest import build_facts, build_log
-from analysis.raw_views import create_views, open_dataset, unreadable_file
+from analysis.fingerprints import versions_hash
+from analysis.incremental import (
+    PLAN_COLUMNS,
+    IncrementalMarts,
+    PlannedMart,
+    Step,
+    create_input,
+    create_staging,
+    input_tables,
+)
+from analysis.manifest import build_log, commit, sources_hash
+from analysis.parts import PartsFolder, digest, open_parts, parts_folder
+from analysis.raw_contents import file_stamps, raw_contents
+from analysis.raw_views import create_views, open_dataset, refuse_strange_paths, unreadable_file
 from collector.dataset.files import replaced_atomically
 from collector.dataset.open import Dataset
 
-# Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
-ATTRIBUTED: Final = """
-    SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
-    UNION ALL
-    SELECT block_hash, min(height), arg_min(coinbase_script, source), []
-    FROM (FROM stg_external_blocks WHERE coinbase_script IS NOT NULL) ANTI JOIN stg_blocks USING (block_hash)
-    GROUP BY block_hash
-    ORDER BY height, block_hash
-"""
+__all__ = ["PLAN_COLUMNS", "BuildResult", "PlannedMart", "Progress", "Step", "build", "plan"]
 
-Progress = Callable[[str], None]
+# A mart of at most this size is stored in the database file, which any client reads alone.
+INSIDE_BYTES: Final = 8 << 20
+
+Progress = Callable[[Step], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """Describes a finished build: the database, its chain, the rows per mart, the results of checks."""
+    """Describes a finished build: the database, its chain, the rows per mart, the results of checks.
+
+    `made` names the marts that this build made; the others had been made before.
+    """
 
     database: Path
     chain: str
     rules_hash: str
     n_rows: dict[str, int]
     checks: tuple[CheckResult, ...]
+    made: tuple[str, ...]
     wall_s: float
 
     @property
@@ -68,105 +78,158 @@ def build(
     memory_gb: float | None = None,
     temp_gb: float | None = None,
     threads: int | None = None,
-    progress: Progress = lambda _name: None,
+    inside_bytes: int = INSIDE_BYTES,
+    progress: Progress = lambda _step: None,
 ) -> BuildResult:
-    """Build every model in a new database and run every check; return what was built.
+    """Bring every mart up to date in a new database, and run every check that reads something new.
 
-    `progress` is called with the name of each step, mostly a mart, before it starts. With `marts`, only these
-    and the models that they read are built, and only checks that read nothing else are run. DuckDB takes at
-    most `memory_gb` of memory (by default four fifths of the machine's) and puts the rest beside the
-    database, at most `temp_gb` (by default half of the free disk). `threads` changes the time, not a digit.
+    The result is that of a build from nothing, digit for digit. `progress` is called before each step. With
+    `marts`, only these and the models that they read are built, and only checks that read nothing else are
+    run. DuckDB takes at most `memory_gb` of memory (by default four fifths of the machine's) and puts the
+    rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
+    time, not a digit. A mart whose Parquet file has at most `inside_bytes` becomes a table of the database.
 
-    Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was.
+    Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
+    were made before the error are kept, and the next build uses them.
     """
     start_s = time.monotonic()
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
-    catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     with ExitStack() as stack:
         stack.enter_context(opened.read_lock())
-        path = stack.enter_context(_appearing(database))
-        most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
-        connection = stack.enter_context(connect(path, memory_gb=memory_gb, temp_gb=most_gb, threads=threads))
+        refuse_strange_paths(opened)
+        parts = stack.enter_context(open_parts(database))
+        chosen = None if marts is None else sorted(set(marts))
+        stamp = _stamp(opened, rule_set, parts.folder, [chosen, inside_bytes])
+        if _is_finished(parts, database, stamp):
+            return _finished(parts, database, time.monotonic() - start_s)
+        catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
+        work = _Build(catalog, opened, rule_set, parts)
+        with _appearing(database) as path:
+            most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
+            with (
+                _told_errors(database, opened, most_gb),
+                connect(path, memory_gb=memory_gb, temp_gb=most_gb, threads=threads) as connection,
+            ):
+                work.run(connection, inside_bytes, progress)
+        work.finish(database, stamp)
+        return _finished(parts, database, time.monotonic() - start_s, tuple(work.marts.made))
+
+
+def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -> list[PlannedMart]:
+    """Return what a build would do with each mart, and why; nothing is built.
+
+    Raises what `build` raises.
+    """
+    rule_set = load_rules(rules)
+    opened = open_dataset(dataset, chain)
+    parts = PartsFolder(parts_folder(database))
+    with opened.read_lock(), _told_errors(database, opened, 0), connect() as connection:
+        return _marts(connection, load_catalog(), opened, rule_set, parts).plan()
+
+
+class _Build:
+    """Makes the catalogue and the parts of one build."""
+
+    def __init__(self, catalog: Catalog, dataset: Dataset, rules: RuleSet, parts: PartsFolder) -> None:
+        self._catalog = catalog
+        self._dataset = dataset
+        self._rules = rules
+        self._parts = parts
+        self._facts: dict[str, Any] = {"chain": dataset.chain, "rules_hash": rules.hash}
+
+    def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
+        """Create raw views, staging, inputs and marts in order; run the checks; force all of it to disk."""
+        self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
+        create_staging(connection, self._catalog)
+        for name, table in self.marts.inputs.items():
+            create_input(connection, name, table)
+        fingerprints = self.marts.make(connection, inside_bytes, progress)
+        write_comments(connection, self._catalog)
+        n_steps = len(self.marts.made)
+        progress(Step(name="checks", number=n_steps, n_steps=n_steps, left_s=None))
+        earlier = EarlierChecks(fingerprints, self._parts.state.checks)
+        checks = run_checks(connection, self._catalog, earlier)
+        self._facts["checks"] = [asdict(check) for check in checks]
+        self._facts["n_rows"] = {
+            model.name: connection.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]  # noqa: S608 - a file name of ours
+            for model in self._catalog.layer("marts")
+        }
+        connection.execute("CHECKPOINT")
+        self._parts.sync()
+
+    def finish(self, database: Path, stamp: str) -> None:
+        """Note that the catalogue has appeared, and remove old parts."""
+        facts = self._facts | {"stamp": stamp, "file": _identity(database)}
         try:
-            n_rows = _build(connection, catalog, opened, rule_set, progress)
-            progress("checks")
-            checks = run_checks(connection, catalog)
-            connection.execute("CHECKPOINT")
-        except duckdb.OutOfMemoryException as error:
-            raise _too_large(database, error, most_gb) from None
-        except duckdb.Error as error:
-            reason = str(error).splitlines()[0]
-            raise unreadable_file(opened) or DatabaseError(
-                f"DuckDB cannot build {database}: {reason}"
+            self._parts.finish(self.marts.used, facts)
+        except OSError as error:
+            raise DatabaseError(
+                f"{self._parts.folder} cannot be written ({error.strerror or error}); {database} is complete"
             ) from None
-    return BuildResult(
-        database=database,
-        chain=opened.chain,
-        rules_hash=rule_set.hash,
-        n_rows=n_rows,
-        checks=checks,
-        wall_s=time.monotonic() - start_s,
+
+
+def _marts(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    dataset: Dataset,
+    rules: RuleSet,
+    parts: PartsFolder,
+) -> IncrementalMarts:
+    """Create the raw views, read what is new in them, and return the marts to be made."""
+    create_views(connection, dataset)
+    raw = raw_contents(connection, dataset, parts.state.raw_files)
+    inputs = input_tables(rules, dataset, raw, build_log(dataset, parts.folder))
+    return IncrementalMarts(catalog=catalog, rules=rules, parts=parts, raw=raw, inputs=inputs)
+
+
+def _stamp(dataset: Dataset, rules: RuleSet, folder: Path, options: list[Any]) -> str:
+    """Return a hash of all that a build depends on, found without opening a file of the dataset."""
+    sources = [sources_hash(), commit(), versions_hash(), rules.hash]
+    return digest([sources, str(dataset.root), dataset.chain, file_stamps(dataset), str(folder), options])
+
+
+def _is_finished(parts: PartsFolder, database: Path, stamp: str) -> bool:
+    """Tell whether the last build had the same stamp, and the files that it made are as it left them."""
+    facts = parts.state.finished
+    return (
+        facts.get("stamp") == stamp
+        and database.is_file()
+        and facts["file"] == _identity(database)
+        and parts.are_whole(parts.state.named)
     )
 
 
-def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Create the view or table of one model; its parameters become variables of the DuckDB session."""
-    for name, parameter in model.parameters.items():
-        connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
-    kind, query = ("VIEW", model.sql) if model.is_view else ("TABLE", model.ordered_sql)
-    connection.execute(f"CREATE {kind} {model.name} AS {query}")
+def _finished(parts: PartsFolder, database: Path, wall_s: float, made: tuple[str, ...] = ()) -> BuildResult:
+    """Return the result of the build that ended last."""
+    facts = parts.state.finished
+    return BuildResult(
+        database=database,
+        chain=facts["chain"],
+        rules_hash=facts["rules_hash"],
+        n_rows=facts["n_rows"],
+        checks=tuple(CheckResult(**check) for check in facts["checks"]),
+        made=made,
+        wall_s=wall_s,
+    )
 
 
-def _build(
-    connection: duckdb.DuckDBPyConnection,
-    catalog: Catalog,
-    dataset: Dataset,
-    rules: RuleSet,
-    progress: Progress,
-) -> dict[str, int]:
-    """Create raw views, staging, inputs and marts in order; return the number of rows of each mart."""
-    create_views(connection, dataset)
-    create_staging(connection, catalog)
-    n_rows = create_marts(connection, catalog, dataset, rules, progress)
-    write_comments(connection, catalog)
-    return n_rows
+def _identity(database: Path) -> list[int]:
+    """Return what tells a file from one that replaces it: its inode, bytes, and time of its last change."""
+    status = database.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def create_staging(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Create the macros and the staging views; the connection needs the raw tables."""
-    connection.execute(catalog.macros)
-    for model in catalog.layer("staging"):
-        create_model(connection, model)
-
-
-def create_marts(
-    connection: duckdb.DuckDBPyConnection,
-    catalog: Catalog,
-    dataset: Dataset,
-    rules: RuleSet,
-    progress: Progress = lambda _name: None,
-) -> dict[str, int]:
-    """Create the pool rules, the facts of the build and the marts; return the number of rows of each mart.
-
-    The connection needs the raw tables and staging. `dataset` gives the names that the facts tell.
-    """
-    progress("pool_candidates")
-    blocks = connection.sql(ATTRIBUTED).to_arrow_table()
-    _create_input(connection, "pool_candidates", match_candidates(rules, blocks))
-    _create_input(connection, "pools", rules.pools_table())
-    _create_input(connection, "pool_names", rules.names_table())
-    _create_input(connection, "entities", rules.entities_table())
-    progress("build_facts")
-    _create_input(connection, "build_facts", build_facts(connection, dataset, rules.hash))
-    _create_input(connection, "build_log", build_log(dataset))
-    n_rows = {}
-    for model in catalog.layer("marts"):
-        progress(model.name)
-        create_model(connection, model)
-        answer = connection.execute(f"SELECT count(*) FROM {model.name}").fetchone()  # noqa: S608 - a file name of ours
-        n_rows[model.name] = answer[0] if answer else 0
-    return n_rows
+@contextmanager
+def _told_errors(database: Path, dataset: Dataset, temp_gb: float) -> Iterator[None]:
+    """Turn an error of DuckDB into one sentence, which names the file of the dataset that cannot be read."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise _too_large(database, error, temp_gb) from None
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise unreadable_file(dataset) or DatabaseError(f"DuckDB cannot build {database}: {reason}") from None
 
 
 def _half_of_free_gb(folder: Path) -> float:
@@ -182,13 +245,6 @@ def _too_large(database: Path, error: duckdb.OutOfMemoryException, temp_gb: floa
         f" files in {database.parent}; free disk space there, choose another --database, or a machine with"
         f" more memory ({reason})"
     )
-
-
-def _create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    """Store an Arrow table in the database under a name, for the marts to read."""
-    connection.register("input_table", table)
-    connection.execute(f"CREATE TABLE {name} AS SELECT * FROM input_table")  # noqa: S608 - a name of ours
-    connection.unregister("input_table")
 
 
 @contextmanager

@@ -11,18 +11,18 @@ import json
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import duckdb
 import pyarrow as pa
 
 import analysis
 import collector.dataset
+from analysis.raw_contents import Content
 from collector.dataset.open import Dataset
-from collector.dataset.schema import TABLES
 
 DISTRIBUTION: Final = "pool-measurement"
 LIBRARIES: Final = ("duckdb", "pyarrow", "scipy", "numpy")
@@ -31,10 +31,10 @@ NO_COMMIT: Final = "unknown: the sources are not in a git work tree"
 GIT_TIMEOUT_S: Final = 10.0
 
 
-def build_facts(connection: duckdb.DuckDBPyConnection, dataset: Dataset, rules_hash: str) -> pa.Table:
+def build_facts(dataset: Dataset, contents: Mapping[str, Content], rules_hash: str) -> pa.Table:
     """Return a table of keys and values with everything that the results of a build depend on.
 
-    The connection needs a view of each raw table.
+    `contents` has the content of each raw table.
     """
     return _pairs(
         {
@@ -44,30 +44,27 @@ def build_facts(connection: duckdb.DuckDBPyConnection, dataset: Dataset, rules_h
             "python_version": platform.python_version(),
             **{f"{name}_version": _version(name) for name in LIBRARIES},
             "rules_hash": rules_hash,
-            "dataset_hash": dataset_hash(connection),
+            "dataset_hash": dataset_hash(contents),
             "chain": dataset.chain,
         }
     )
 
 
-def build_log(dataset: Dataset) -> pa.Table:
-    """Return a table of what differs between equal builds: the dataset's folder, and the time."""
+def build_log(dataset: Dataset, folder: Path) -> pa.Table:
+    """Return a table of what differs between equal builds: the folders of dataset and parts, and the time."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return _pairs({"dataset": str(dataset.root), "built_at": now})
+    return _pairs({"dataset": str(dataset.root), "built_at": now, "parts": str(folder)})
 
 
-def dataset_hash(connection: duckdb.DuckDBPyConnection) -> str:
+def dataset_hash(contents: Mapping[str, Content]) -> str:
     """Return a hash of the rows of all raw tables, in hex; names, order and number of files do not matter.
 
     It is the SHA-256 of a line per table: name, number of rows, sum of DuckDB's 64-bit hashes of the rows.
     It finds changes that happen by accident. Whoever can write the dataset could make another with this hash.
     """
     digest = hashlib.sha256()
-    for name, table in TABLES.items():
-        columns = ", ".join(column.name for column in table.columns)
-        query = f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {name}"  # noqa: S608 - names of the contract
-        n_rows, total = connection.execute(query).fetchall()[0]
-        digest.update(f"{name} {n_rows} {total}\n".encode())
+    for name, content in contents.items():
+        digest.update(f"{name} {content.n_rows} {content.total}\n".encode())
     return digest.hexdigest()
 
 

@@ -69,7 +69,7 @@ def open_marts(
     rules: str | Path | None = None,
     chain: str | None = None,
 ) -> OpenMarts:
-    """Build every mart of a dataset anew and open the database for reading.
+    """Bring every mart of a dataset up to date and open the database for reading.
 
     `rules` is a folder of pool rules; without it the project's own rules are used. Raises AnalysisError where
     the dataset, the rules or the database cannot be used. A failed check raises nothing: the table

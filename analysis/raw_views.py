@@ -41,7 +41,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Non
     A view names its files by a pattern, so it also finds files that compaction makes later. Raises
     DatasetError for a file of another table or program, duckdb.Error for a file that cannot be read.
     """
-    _refuse_strange_paths(dataset)
+    refuse_strange_paths(dataset)
     for table in TABLES.values():
         patterns = [dataset.pattern(table)] if dataset.paths(table) else []
         if patterns:
@@ -61,11 +61,11 @@ def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         yield
         return
     with dataset.read_lock():
-        _refuse_strange_paths(dataset)  # the views would open them
+        refuse_strange_paths(dataset)  # the views would open them
         yield
 
 
-def _refuse_strange_paths(dataset: Dataset) -> None:
+def refuse_strange_paths(dataset: Dataset) -> None:
     """Raise DatasetError where a pipe, or a link to nothing, stands among the files of a table."""
     try:
         for table in TABLES.values():

@@ -10,7 +10,7 @@ from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
 from analysis.catalog import load_catalog
 from analysis.database import connect
-from analysis.engine import ATTRIBUTED, create_model
+from analysis.incremental import ATTRIBUTED, create_model
 from analysis.raw_views import create_views, open_dataset
 
 COLUMNS: Final = (

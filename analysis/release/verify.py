@@ -19,6 +19,7 @@ from analysis.database import connect, open_database
 from analysis.engine import Progress, build
 from analysis.errors import ReleaseError
 from analysis.manifest import dataset_hash
+from analysis.raw_contents import contents_of_relations
 from analysis.raw_views import create_views, open_dataset
 from analysis.release.mart_files import MANIFEST_MART, pack_rows, read_facts, write_marts
 from analysis.release.write import DATASET, FORM, MANIFEST, MARTS, POOLS, SUMS
@@ -74,7 +75,7 @@ def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
     opened = open_dataset(dataset, facts["chain"])
     with opened.read_lock(), connect() as connection:
         create_views(connection, opened)
-        if dataset_hash(connection) != facts.get("dataset_hash"):
+        if dataset_hash(contents_of_relations(connection)) != facts.get("dataset_hash"):
             raise ReleaseError(f"{dataset} has other rows than this release was made of; name that dataset")
 
 

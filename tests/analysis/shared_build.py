@@ -11,11 +11,21 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import load_catalog
 from analysis.checks import run_checks
 from analysis.database import connect
-from analysis.engine import create_marts, create_staging
+from analysis.incremental import (
+    ATTRIBUTED,
+    CANDIDATES,
+    create_input,
+    create_model,
+    create_staging,
+    input_tables,
+)
+from analysis.manifest import build_log
+from analysis.raw_contents import contents_of_relations
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_types
 from collector.dataset.schema import TABLES
@@ -46,12 +56,21 @@ class SharedBuild:
         try:
             for name, rows in world_rows(tables).items():
                 self._insert(name, arrow_table(TABLES[name], rows))
-            create_marts(self._connection, catalog, Dataset(NOWHERE, chain), self._rules)
+            self._create_inputs(Dataset(NOWHERE, chain))
+            for model in catalog.layer("marts"):
+                create_model(self._connection, model)
             checks = run_checks(self._connection, catalog)
             assert [check.name for check in checks if check.is_failure] == []
             yield self._connection
         finally:
             self._connection.execute("ROLLBACK")
+
+    def _create_inputs(self, dataset: Dataset) -> None:
+        blocks = self._connection.sql(ATTRIBUTED).to_arrow_table()
+        contents = contents_of_relations(self._connection)
+        tables = input_tables(self._rules, dataset, contents, build_log(dataset, NOWHERE))
+        for name, table in {CANDIDATES: match_candidates(self._rules, blocks), **tables}.items():
+            create_input(self._connection, name, table)
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._connection.register("world_rows", rows)

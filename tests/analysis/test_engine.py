@@ -15,7 +15,7 @@ import pytest
 from analysis.catalog import load_catalog
 from analysis.checks import read_results
 from analysis.database import open_database
-from analysis.engine import BuildResult, build
+from analysis.engine import BuildResult, Step, build
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
 from collector.compaction.run import PartitionResult, compact
 from collector.dataset.files import WRITE_LOCK
@@ -228,7 +228,7 @@ def test_what_cannot_be_read_is_named(dataset: Path, spoil: Callable[[Path], Non
     with pytest.raises(DatasetError, match=message) as error:
         built(dataset)
     assert "\n" not in str(error.value)
-    assert not list(dataset.parent.rglob("*.duckdb*"))
+    assert not list(dataset.parent.rglob("*.duckdb"))
 
 
 def test_a_chain_must_be_named_where_there_are_several(dataset: Path) -> None:
@@ -264,7 +264,10 @@ def test_a_build_that_fails_leaves_the_older_database(dataset: Path) -> None:
     with pytest.raises(DatasetError):
         built(dataset)
     assert first.database.read_bytes() == before
-    assert [path.name for path in first.database.parent.iterdir()] == ["analysis.duckdb"]
+    assert sorted(path.name for path in first.database.parent.iterdir()) == [
+        "analysis.duckdb",
+        "analysis.duckdb.marts",
+    ]
 
 
 def test_a_place_that_cannot_be_written_is_named(dataset: Path) -> None:
@@ -339,7 +342,8 @@ def test_temporary_files_have_a_bound(dataset: Path) -> None:
 
     with pytest.raises(DatabaseError, match=r"more than its memory and 0\.001 GB of temporary files in "):
         built(dataset, memory_gb=0.06, temp_gb=0.001)
-    assert list((dataset.parent / "build").iterdir()) == []
+    assert [path.name for path in (dataset.parent / "build").iterdir()] == ["analysis.duckdb.marts"]
+    assert not list((dataset.parent / "build").rglob("*.tmp"))
 
 
 def test_errors_are_in_one_tree() -> None:
@@ -361,10 +365,10 @@ def test_compaction_changes_no_file_of_a_build_that_is_reading(dataset: Path) ->
     compaction = threading.Thread(target=lambda: outcomes.extend(compact(target, today=dt.date(2030, 1, 1))))
     seen: list[list[str]] = []
 
-    def progress(name: str) -> None:
-        if name == "pool_candidates":
+    def progress(step: Step) -> None:
+        if step.name == "pool_candidates":
             compaction.start()
-        if name == "checks":
+        if step.name == "checks":
             compaction.join(1.0)  # enough to merge two files and to reach the swap
         seen.append(sorted(path.name for path in folder.glob("*.parquet")))
 

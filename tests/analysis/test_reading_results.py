@@ -258,14 +258,15 @@ def test_what_reads_is_answered(folder: Path, query: str) -> None:
 
 
 def test_a_database_from_a_stranger_opens_no_folder(folder: Path, tmp_path: Path) -> None:
-    """A folder that a database names is opened only if it is a dataset; views can read nothing else."""
+    """A folder that a database names is opened only if it is a dataset or has parts; views read no other."""
     hostile = tmp_path / "hostile.duckdb"
     (tmp_path / "secret").write_text("secret")
     for root, chain in ((str(tmp_path), "main"), (str(folder / "dataset"), "../../..")):
         hostile.unlink(missing_ok=True)
         with duckdb.connect(str(hostile)) as connection:
             connection.execute(
-                "CREATE TABLE build_log AS FROM (VALUES ('dataset', ?)) AS t(key, value)", [root]
+                "CREATE TABLE build_log AS FROM (VALUES ('dataset', ?), ('parts', ?)) AS t(key, value)",
+                [root, str(tmp_path)],
             )
             connection.execute(
                 "CREATE TABLE run_manifest AS FROM (VALUES ('chain', ?)) AS t(key, value)", [chain]

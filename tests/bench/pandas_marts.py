@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.catalog import load_catalog
 from analysis.database import connect
-from analysis.engine import create_model
+from analysis.incremental import create_model
 
 SAMPLE: Final = 40
 ROUNDS: Final = 3

@@ -1,0 +1,98 @@
+"""Say what each mart is made of, as named hashes: a mart whose hashes are equal is not made again.
+
+The hashes cover the query, its parameters, the macros and functions that it uses, the versions of what
+computes, and the content of each relation that it reads. The content of a stored mart is its file. So a mart
+that is made again and has the same rows causes no further work. The content of a view is all that the view is
+made of.
+"""
+
+import hashlib
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import metadata, resources
+from typing import Final
+
+import pyarrow as pa
+
+from analysis.catalog import Catalog, Model
+from analysis.manifest import LIBRARIES
+from analysis.parts import digest
+from analysis.stats import FUNCTIONS
+
+READS: Final = "reads "
+UNKNOWN: Final = ""  # the content of a mart that has not been made yet
+MACRO: Final = re.compile(r"^create macro (\w+)\(", re.MULTILINE)
+WORD: Final = re.compile(r"\w+")
+
+
+@dataclass
+class Fingerprints:
+    """Works out the inputs of each model; `contents` has the content of each relation that is known."""
+
+    catalog: Catalog
+    contents: dict[str, str] = field(default_factory=dict)
+
+    def of_model(self, model: Model) -> dict[str, str]:
+        """Return the inputs of a model; what it reads must be in `contents`."""
+        query = model.sql if model.is_view else model.ordered_sql
+        types = {column.name: column.type for column in model.columns}
+        parameters = {name: parameter.value for name, parameter in model.parameters.items()}
+        return {"its head": digest([types, parameters])} | self.of_query(query, model.references)
+
+    def of_query(self, query: str, reads: Iterable[str]) -> dict[str, str]:
+        """Return the inputs of a query that reads these relations."""
+        macros = self._macros_in(query)
+        words = set(WORD.findall(" ".join([query, *macros.values()])))
+        uses_functions = any(function.name in words for function in FUNCTIONS)
+        return {
+            "its query": digest(query),
+            "a macro": digest(macros),
+            "a function": package_hash("analysis.stats") if uses_functions else "",
+            "a version": versions_hash(),
+            **{f"{READS}{name}": self.contents[name] for name in sorted(reads)},
+        }
+
+    def _macros_in(self, query: str) -> dict[str, str]:
+        """Return the macros that a query uses, also by other macros: each name with its text."""
+        found: dict[str, str] = {}
+        texts = [query]
+        while texts:
+            for name in set(WORD.findall(texts.pop())) & self._macros.keys() - found.keys():
+                found[name] = self._macros[name]
+                texts.append(found[name])
+        return found
+
+    @cached_property
+    def _macros(self) -> Mapping[str, str]:
+        """Map the name of each macro to its text, which reaches to the next macro."""
+        _, *pieces = MACRO.split(self.catalog.macros)
+        return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+def is_known(inputs: Mapping[str, str]) -> bool:
+    """Tell whether the content of everything that is read is known."""
+    return all(value != UNKNOWN for key, value in inputs.items() if key.startswith(READS))
+
+
+def table_content(table: pa.Table) -> str:
+    """Return the content of an Arrow table: a hash of its schema and rows in their order."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()
+
+
+@cache
+def versions_hash() -> str:
+    """Return a hash of the versions of Python and of the libraries that compute."""
+    return digest([platform.python_version(), *(metadata.version(name) for name in LIBRARIES)])
+
+
+@cache
+def package_hash(package: str) -> str:
+    """Return a hash of the Python sources of one package."""
+    files = (path for path in resources.files(package).iterdir() if path.name.endswith(".py"))
+    return digest({path.name: path.read_text(encoding="utf-8") for path in files})

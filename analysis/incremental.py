@@ -1,0 +1,262 @@
+"""Find out which marts must be made again, say why, and make them as parts that the catalogue names."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from analysis.attribution.match import match_candidates
+from analysis.attribution.rules import RuleSet
+from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
+from analysis.fingerprints import READS, UNKNOWN, Fingerprints, is_known, package_hash, table_content
+from analysis.manifest import build_facts
+from analysis.parts import Inputs, Part, PartsFolder, Types, digest
+from analysis.raw_contents import Content
+from collector.dataset.open import Dataset
+
+CANDIDATES: Final = "pool_candidates"
+# Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
+ATTRIBUTED: Final = """
+    SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
+    UNION ALL
+    SELECT block_hash, min(height), arg_min(coinbase_script, source), []
+    FROM (FROM stg_external_blocks WHERE coinbase_script IS NOT NULL) ANTI JOIN stg_blocks USING (block_hash)
+    GROUP BY block_hash
+    ORDER BY height, block_hash
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Names what a build makes next: step `number` of at most `n_steps`.
+
+    `left_s` is the time that the remaining steps took when they were last made; None where one is new.
+    """
+
+    name: str
+    number: int
+    n_steps: int
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMart:
+    """Tells what a build would do with one mart, and why; `last_s` is the time that it took before.
+
+    `action` is `keep`, `make`, or `perhaps` where that depends on the rows of marts that are made first.
+    """
+
+    name: str
+    action: str
+    reason: str
+    last_s: float | None
+
+    @property
+    def row(self) -> tuple[str, str, str, float | None]:
+        """Return the fields in the order of PLAN_COLUMNS."""
+        return self.name, self.action, self.reason, self.last_s
+
+
+PLAN_COLUMNS: Final = ("name", "action", "reason", "last_s")
+
+
+def input_tables(
+    rules: RuleSet, dataset: Dataset, contents: Mapping[str, Content], log: pa.Table
+) -> dict[str, pa.Table]:
+    """Return the tables that no SQL file makes, by name: the pool rules and what is known of the build."""
+    return {
+        "pools": rules.pools_table(),
+        "pool_names": rules.names_table(),
+        "entities": rules.entities_table(),
+        "build_facts": build_facts(dataset, contents, rules.hash),
+        "build_log": log,
+    }
+
+
+def create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Store an Arrow table in the database under a name, for the marts to read."""
+    connection.register("input_table", table)
+    connection.execute(f"CREATE TABLE {name} AS SELECT * FROM input_table")  # noqa: S608 - a name of ours
+    connection.unregister("input_table")
+
+
+def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Create the view or table of one model; its parameters become variables of the DuckDB session."""
+    set_parameters(connection, model)
+    kind, query = ("VIEW", model.sql) if model.is_view else ("TABLE", model.ordered_sql)
+    connection.execute(f"CREATE {kind} {model.name} AS {query}")
+
+
+def create_staging(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Create the macros and the staging views; the connection needs the raw tables."""
+    connection.execute(catalog.macros)
+    for model in catalog.layer("staging"):
+        create_model(connection, model)
+
+
+def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Make the parameters of a model variables of the DuckDB session."""
+    for name, parameter in model.parameters.items():
+        connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
+
+
+@dataclass
+class IncrementalMarts:
+    """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed."""
+
+    catalog: Catalog
+    rules: RuleSet
+    parts: PartsFolder
+    raw: Mapping[str, Content]
+    inputs: Mapping[str, pa.Table]
+    used: list[Part] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+
+    def fingerprints(self) -> Fingerprints:
+        """Return the fingerprints of what is known before any mart: raw tables, staging, rules, facts."""
+        found = Fingerprints(self.catalog)
+        found.contents.update(
+            {name: f"{content.n_rows} {content.total}" for name, content in self.raw.items()}
+        )
+        found.contents.update({name: table_content(table) for name, table in self.inputs.items()})
+        for model in self.catalog.layer("staging"):
+            found.contents[model.name] = digest(found.of_model(model))
+        return found
+
+    def plan(self) -> list[PlannedMart]:
+        """Return what `make` would do with each stored mart, without doing it."""
+        found = self.fingerprints()
+        planned = [self._planned(CANDIDATES, self._candidate_inputs(found), found)]
+        for model in self.catalog.layer("marts"):
+            inputs = found.of_model(model)
+            if model.is_view:
+                found.contents[model.name] = digest(inputs) if is_known(inputs) else UNKNOWN
+            else:
+                planned.append(self._planned(model.name, inputs, found))
+        return planned
+
+    def make(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        inside_bytes: int,
+        progress: Callable[[Step], None],
+    ) -> Fingerprints:
+        """Create every mart in the catalogue, and make the parts that are missing; return the contents.
+
+        A part of at most `inside_bytes` becomes a table of the catalogue, a larger one a view.
+        """
+        steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], progress)
+        found = self.fingerprints()
+        inputs = self._candidate_inputs(found)
+        if self.parts.find(CANDIDATES, inputs) is None:
+            candidates = match_candidates(self.rules, connection.sql(ATTRIBUTED).to_arrow_table())
+            connection.register("found_candidates", candidates)
+        recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {})
+        part = self._part(connection, recipe, steps)
+        self._create(connection, part, {}, inside_bytes)
+        found.contents[CANDIDATES] = part.content
+        for model in self.catalog.layer("marts"):
+            inputs = found.of_model(model)
+            if model.is_view:
+                create_model(connection, model)
+                found.contents[model.name] = digest(inputs)
+                continue
+            set_parameters(connection, model)
+            types = {column.name: column.type for column in model.columns}
+            recipe = _Recipe(model.name, inputs, model.ordered_sql, types)
+            part = self._part(connection, recipe, steps)
+            self._create(connection, part, types, inside_bytes)
+            found.contents[model.name] = part.content
+        return found
+
+    def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
+        """Return the inputs of the pools that the rules match per block."""
+        return found.of_query(ATTRIBUTED, READ_FOR_INPUTS) | {
+            "a pool rule": self.rules.hash,
+            "the matching": package_hash("analysis.attribution"),
+        }
+
+    def _planned(self, name: str, inputs: Inputs, found: Fingerprints) -> PlannedMart:
+        """Plan one stored mart and note its content, as far as it is known."""
+        latest = self.parts.latest(name)
+        part = self.parts.find(name, inputs) if is_known(inputs) else None
+        if part is not None:
+            action, reason = "keep", "nothing changed"
+        else:
+            action, reason = ("make" if latest is None else _action(inputs, latest)), _reason(inputs, latest)
+        found.contents[name] = UNKNOWN if part is None else part.content
+        return PlannedMart(
+            name=name, action=action, reason=reason, last_s=None if latest is None else latest.wall_s
+        )
+
+    def _part(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", steps: "_Steps") -> Part:
+        """Return the part of a mart; make it if it is missing."""
+        steps.reach(recipe.name)
+        part = self.parts.find(recipe.name, recipe.inputs)
+        if part is None:
+            steps.tell(recipe.name)
+            part = self.parts.make(connection, *recipe)
+            self.made.append(recipe.name)
+        self.used.append(part)
+        return part
+
+    def _create(
+        self, connection: duckdb.DuckDBPyConnection, part: Part, types: Types, inside_bytes: int
+    ) -> None:
+        kind = "TABLE" if part.n_bytes <= inside_bytes else "VIEW"
+        connection.execute(f"CREATE {kind} {part.name} AS {self.parts.rows_sql(part, types)}")
+
+
+class _Recipe(NamedTuple):
+    """Holds how a part is made: the mart, its inputs, the query, and the types of its columns."""
+
+    name: str
+    inputs: Inputs
+    query: str
+    types: Types
+
+
+class _Steps:
+    """Counts the marts that a build may have to make, and tells how far it is."""
+
+    def __init__(self, planned: list[PlannedMart], progress: Callable[[Step], None]) -> None:
+        self._left = {mart.name: mart.last_s for mart in planned}
+        self._n_steps = len(planned)
+        self._progress = progress
+
+    def reach(self, name: str) -> None:
+        """Note that the build has come to a mart."""
+        self._name_s = self._left.pop(name, None)
+
+    def tell(self, name: str) -> None:
+        """Tell that this mart is made now."""
+        seconds = [self._name_s, *self._left.values()]
+        known = [second for second in seconds if second is not None]
+        left_s = sum(known) if len(known) == len(seconds) else None
+        number = self._n_steps - len(self._left)
+        self._progress(Step(name=name, number=number, n_steps=self._n_steps, left_s=left_s))
+
+
+def _changed(inputs: Inputs, latest: Part) -> tuple[list[str], list[str]]:
+    """Return which inputs differ from those of an earlier part, and which are not known yet."""
+    names = {key: key.removeprefix(READS) for key in [*inputs, *(latest.inputs.keys() - inputs.keys())]}
+    unknown = [name for key, name in names.items() if key.startswith(READS) and inputs.get(key) == UNKNOWN]
+    changed = [name for key, name in names.items() if inputs.get(key) != latest.inputs.get(key)]
+    return [name for name in changed if name not in unknown], unknown
+
+
+def _action(inputs: Inputs, latest: Part) -> str:
+    changed, unknown = _changed(inputs, latest)
+    return "perhaps" if unknown and not changed else "make"
+
+
+def _reason(inputs: Inputs, latest: Part | None) -> str:
+    """Say why a mart is made, or on what it depends whether it is."""
+    if latest is None:
+        return "it has not been made"
+    changed, unknown = _changed(inputs, latest)
+    if changed:
+        return f"changed: {', '.join(changed)}"
+    return f"if the rows change: {', '.join(unknown)}" if unknown else "its file is missing or damaged"

@@ -1,0 +1,288 @@
+"""Keep the results of builds as Parquet files beside the database, so that a build makes only what changed.
+
+The folder `<database>.marts` has one folder per mart. A file in it is a part: the whole mart, made of inputs
+that its name stands for. A part appears by rename when it is complete, and never changes. `parts.json` says
+of each part what it was made of. A build that is killed leaves its finished parts, and the next build uses
+them.
+
+The catalogue of a build, its DuckDB file, names its parts. Parts that neither this catalogue nor the one
+before names are removed, so a reader that opened the catalogue before can still read it.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from analysis.errors import DatabaseError
+from collector.dataset import DatasetError as LockedError
+from collector.dataset.files import (
+    FOLDER_LOCK,
+    lock_taken,
+    make_folder,
+    sync_folder,
+    temporary_path,
+    write_atomically,
+)
+
+SUFFIX: Final = ".marts"
+STATE: Final = "parts.json"
+FORMAT: Final = "pool-analysis parts 1"
+# Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
+WIDE_TYPE: Final = "HUGEINT"
+STORED_TYPE: Final = "DECIMAL(38, 0)"
+
+Inputs = Mapping[str, str]
+# Names of columns, each with its type as DuckDB names it.
+Types = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Describes one file: what it was made of, the SHA-256 of its bytes, its size, and the time it took.
+
+    `is_synced` tells that its bytes were forced to disk: then a power cut cannot have taken them.
+    """
+
+    file: str
+    inputs: Inputs
+    content: str
+    n_bytes: int
+    n_rows: int
+    wall_s: float
+    is_synced: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of the mart."""
+        return self.file.partition("/")[0]
+
+
+@dataclass(slots=True)
+class State:
+    """Holds what `parts.json` says.
+
+    `parts` has each part by its file. `named` are the files of the catalogue, `named_before` those of the
+    catalogue before it. `raw_files` and `checks` keep what was computed of files that did not change; see
+    raw_contents.py and checks.py. `finished` describes the last build that ended.
+    """
+
+    parts: dict[str, Part] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)
+    named_before: list[str] = field(default_factory=list)
+    raw_files: dict[str, list[int]] = field(default_factory=dict)
+    checks: dict[str, list[Any]] = field(default_factory=dict)
+    finished: dict[str, Any] = field(default_factory=dict)
+
+
+class PartsFolder:
+    """Finds, makes and removes the parts of one database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = _read_state(folder / STATE)
+
+    def path(self, part: Part) -> Path:
+        """Return the path of a part."""
+        return self.folder / part.file
+
+    def find(self, name: str, inputs: Inputs) -> Part | None:
+        """Return the part of a mart that was made of these inputs; None if it is missing or damaged."""
+        part = self.state.parts.get(_file(name, inputs))
+        return part if part is not None and self._is_whole(part) else None
+
+    def latest(self, name: str) -> Part | None:
+        """Return the newest part of a mart that parts.json names, whatever it was made of."""
+        return next((part for part in reversed(self.state.parts.values()) if part.name == name), None)
+
+    def make(
+        self, connection: duckdb.DuckDBPyConnection, name: str, inputs: Inputs, query: str, types: Types
+    ) -> Part:
+        """Run a query, store its rows in their order as a part, and return the part."""
+        begun_s = time.monotonic()
+        file = _file(name, inputs)
+        path = self.folder / file
+        path.parent.mkdir(exist_ok=True)
+        temporary = temporary_path(path)
+        wide = _replaced(types, STORED_TYPE)
+        rows = f"SELECT *{wide} FROM ({query})" if wide else query  # noqa: S608 - a query from our own files
+        try:
+            answer = connection.execute(
+                f"COPY ({rows}) TO '{_quoted(temporary)}' (FORMAT parquet)"
+            ).fetchone()
+            part = Part(
+                file=file,
+                inputs=dict(inputs),
+                content=_content(temporary),
+                n_bytes=temporary.stat().st_size,
+                n_rows=answer[0] if answer else 0,
+                wall_s=time.monotonic() - begun_s,
+            )
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self.state.parts.pop(file, None)
+        self.state.parts[file] = part
+        self.save()
+        return part
+
+    def rows_sql(self, part: Part, types: Types) -> str:
+        """Return the query that reads a part with the types of its mart."""
+        pattern = glob.escape(str(self.path(part))).replace("'", "''")
+        wide = _replaced(types, WIDE_TYPE)
+        return f"SELECT *{wide} FROM read_parquet('{pattern}', hive_partitioning = false)"  # noqa: S608 - a path of ours
+
+    def are_whole(self, files: list[str]) -> bool:
+        """Tell whether all these files are there as they were made."""
+        return all(file in self.state.parts and self._is_whole(self.state.parts[file]) for file in files)
+
+    def sync(self) -> None:
+        """Force new parts to disk, so that a catalogue can name them."""
+        folders = {self.folder}
+        for file, part in self.state.parts.items():
+            if not part.is_synced:
+                _sync(self.folder / file)
+                folders.add((self.folder / file).parent)
+                self.state.parts[file] = replace(part, is_synced=True)
+        for folder in folders:
+            sync_folder(folder)
+
+    def finish(self, used: list[Part], finished: dict[str, Any]) -> None:
+        """Note that a catalogue names the parts `used`, and remove what it and the one before do not name."""
+        named = [part.file for part in used]
+        if set(named) != set(self.state.named):
+            self.state.named_before, self.state.named = self.state.named, named
+        self.state.finished = finished
+        kept = {*self.state.named, *self.state.named_before}
+        self.state.parts = {file: part for file, part in self.state.parts.items() if file in kept}
+        self.save(is_durable=True)
+        for path in self.folder.glob("*/*"):
+            if path.relative_to(self.folder).as_posix() not in kept:
+                path.unlink()
+
+    def save(self, *, is_durable: bool = False) -> None:
+        """Write parts.json by rename; with `is_durable` it also survives a power cut."""
+        state = self.state
+        facts = {
+            "format": FORMAT,
+            **{
+                name: getattr(state, name)
+                for name in ("named", "named_before", "raw_files", "checks", "finished")
+            },
+            "parts": [asdict(part) for part in state.parts.values()],
+        }
+        text = json.dumps(facts)
+        path = self.folder / STATE
+        if is_durable:
+            write_atomically(path, lambda sink: sink.write(text.encode()))
+            return
+        temporary = temporary_path(path)
+        temporary.write_text(text)
+        temporary.replace(path)
+
+    def _is_whole(self, part: Part) -> bool:
+        """Tell whether a part has its size, and its bytes as well unless they were forced to disk."""
+        path = self.path(part)
+        try:
+            return path.stat().st_size == part.n_bytes and (part.is_synced or _content(path) == part.content)
+        except OSError:
+            return False
+
+
+def parts_folder(database: Path) -> Path:
+    """Return the folder of the parts of a database; it need not exist."""
+    return database.with_name(f"{database.name}{SUFFIX}").absolute()
+
+
+def is_parts_folder(folder: Path) -> bool:
+    """Tell whether a build made this folder."""
+    return folder.name.endswith(SUFFIX) and (folder / STATE).is_file()
+
+
+@contextmanager
+def open_parts(database: Path) -> Iterator[PartsFolder]:
+    """Open the folder of the parts of a database for one build alone; make it if it is missing.
+
+    Raises DatabaseError where another build of this database runs, where the folder cannot be written, and
+    where it has files that no build made.
+    """
+    folder = parts_folder(database)
+    refusal = f"another build is making {database}; wait until it has ended, or choose another --database"
+    try:
+        make_folder(folder)
+        lock = lock_taken(folder / FOLDER_LOCK, refusal)
+        lock.__enter__()
+    except LockedError as error:
+        raise DatabaseError(str(error)) from None
+    except OSError as error:
+        raise DatabaseError(
+            f"{folder} cannot be written ({error.strerror or error}); choose another --database"
+        ) from None
+    try:
+        _begin(folder)
+        yield PartsFolder(folder)
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def _begin(folder: Path) -> None:
+    """Write parts.json in a new folder. Raises DatabaseError for a folder with the files of others."""
+    if (folder / STATE).exists():
+        return
+    ours = {FOLDER_LOCK, temporary_path(folder / STATE).name}
+    if any(path.name not in ours for path in folder.iterdir()):
+        raise DatabaseError(f"{folder} has files, but no {STATE}; move it away, or choose another --database")
+    PartsFolder(folder).save()
+
+
+def digest(facts: object) -> str:
+    """Return the SHA-256 of facts that JSON can hold, in hex."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _file(name: str, inputs: Inputs) -> str:
+    return f"{name}/{digest(dict(inputs))[:32]}.parquet"
+
+
+def _read_state(path: Path) -> State:
+    """Read parts.json; a missing or strange one means that every part is made anew."""
+    try:
+        facts = json.loads(path.read_text())
+        if facts.pop("format") != FORMAT:
+            return State()
+        parts = {one["file"]: Part(**one) for one in facts.pop("parts")}
+        return State(parts=parts, **facts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return State()
+
+
+def _replaced(types: Types, type_: str) -> str:
+    """Return the clause that gives each wide column another type; empty if there is none."""
+    wide = [name for name, found in types.items() if found == WIDE_TYPE]
+    return f" REPLACE ({', '.join(f'CAST({name} AS {type_}) AS {name}' for name in wide)})" if wide else ""
+
+
+def _content(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,307 @@
+"""Test that a build makes only what changed, gives what a build from nothing gives, and survives failures."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis import engine
+from analysis.catalog import load_catalog
+from analysis.database import ask, open_database
+from analysis.engine import BuildResult, Step, build
+from analysis.errors import DatabaseError
+from analysis.parts import open_parts, parts_folder
+from analysis.watch import changes
+from collector.dataset.schema import TABLES
+from tests.analysis.world import write_table, write_world
+
+RULES = Path(__file__).parent / "cases" / "pools"
+MARTS = ("block_pool", "pool_share", "mempool_cuts", "coverage_intervals")
+BLOCKS = [
+    {"block_hash": f"a{i}", "prev_hash": f"a{i - 1}", "height": i, "coinbase_script": "/Alpha/"}
+    for i in range(1, 6)
+]
+WORLD = {
+    "blocks": BLOCKS[:3],
+    "mempool_events": [{"event": "C", "hash": f"a{i}", "received_at": 600 * i} for i in (1, 2, 3)],
+}
+# Runs `build` in a process of its own; the third argument names a mart at which the process kills itself.
+BUILD = """
+import os, resource, signal, sys
+from pathlib import Path
+from analysis import engine
+from analysis.errors import AnalysisError
+dataset, rules, database, name, marts = *map(Path, sys.argv[1:4]), sys.argv[4], sys.argv[5].split(",")
+def progress(step):
+    if step.name == name == "checks" or (step.name == name and step.number):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "full" and step.name == marts[1]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    engine.build(dataset, rules, database, marts=marts, progress=progress)
+except AnalysisError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Write a dataset of three blocks."""
+    return write_world(tmp_path / "dataset", WORLD)
+
+
+def built(dataset: Path, name: str = "a.duckdb", **options: Any) -> BuildResult:
+    """Build some marts of the dataset beside it."""
+    return build(dataset, options.pop("rules", RULES), dataset.parent / name, **{"marts": MARTS, **options})
+
+
+def in_a_process(dataset: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Build in a process of its own; see BUILD."""
+    command = [
+        sys.executable,
+        "-c",
+        BUILD,
+        dataset,
+        RULES,
+        dataset.parent / "a.duckdb",
+        name,
+        ",".join(MARTS),
+    ]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+def rows(database: Path) -> dict[str, pa.Table]:
+    """Read every mart of a database."""
+    with open_database(database) as connection:
+        names = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
+        marts = {model.name for model in load_catalog().layer("marts")} & {name for (name,) in names}
+        return {name: connection.sql(f"FROM {name}").to_arrow_table() for name in sorted(marts)}
+
+
+def add_block(dataset: Path, height: int = 4) -> None:
+    """Add the next block, as a seal would."""
+    path = dataset / "chain=regtest" / "blocks" / f"part={height}" / "b.parquet"
+    write_table(path, TABLES["blocks"], [BLOCKS[height - 1]])
+
+
+def test_a_repeated_build_makes_nothing(dataset: Path) -> None:
+    """The second build leaves the file as it is, and tells the same results."""
+    first = built(dataset)
+    before = first.database.stat()
+
+    again = built(dataset)
+
+    assert set(MARTS) < set(first.made)
+    assert again.made == ()
+    assert (again.n_rows, again.checks) == (first.n_rows, first.checks)
+    assert os.path.samestat(before, first.database.stat())
+
+
+def test_new_rows_cost_what_reads_them_and_no_more(dataset: Path) -> None:
+    """A new block makes its marts again and no others; the result is that of a build from nothing."""
+    first = built(dataset)
+    add_block(dataset)
+
+    again = built(dataset)
+
+    assert {"block_pool", "pool_share"} <= set(again.made)
+    assert "coverage_intervals" not in again.made
+    assert again.n_rows["block_pool"] == first.n_rows["block_pool"] + 1
+    assert rows(again.database) == rows(built(dataset, "anew.duckdb").database)
+
+
+def test_the_wave_stops_where_rows_stay_equal(dataset: Path) -> None:
+    """Another fact of the build makes block_pool again; its rows stay equal, so its readers are not made."""
+    built(dataset)
+    path = dataset / "chain=regtest" / "coverage" / "part=4" / "b.parquet"
+    write_table(path, TABLES["coverage"], [{"topic": "rawtx", "from_at": 1, "to_at": 2}])
+
+    again = built(dataset)
+
+    assert {"block_pool", "coverage_intervals"} <= set(again.made)
+    assert "pool_share" not in again.made
+    assert rows(again.database) == rows(built(dataset, "anew.duckdb").database)
+
+
+def test_a_changed_rule_makes_attribution_and_what_reads_it(dataset: Path, tmp_path: Path) -> None:
+    """Marts that know no pool stay."""
+    rules = tmp_path / "pools"
+    shutil.copytree(RULES, rules)
+    built(dataset, rules=rules)
+    with (rules / "alpha.toml").open("a") as source:
+        source.write('\n[[rules]]\ntag = "/Never seen/"\nsource = "test"\n')
+
+    again = built(dataset, rules=rules)
+
+    assert {"pool_candidates", "block_pool"} <= set(again.made)
+    assert not {"mempool_cuts", "coverage_intervals"} & set(again.made)
+    assert rows(again.database) == rows(built(dataset, "anew.duckdb", rules=rules).database)
+
+
+def test_compaction_makes_no_mart_again(dataset: Path) -> None:
+    """The same rows in other files change only the catalogue."""
+    add_block(dataset)
+    first = rows(built(dataset).database)
+    files = sorted(dataset.rglob("blocks/**/*.parquet"))
+    joined = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
+    pq.write_table(joined, files[0].with_name("joined.parquet"))
+    for file in files:
+        file.unlink()
+
+    again = built(dataset)
+
+    assert again.made == ()
+    assert rows(again.database) == first
+
+
+def test_a_plan_says_what_a_build_would_do_and_why(dataset: Path) -> None:
+    """The plan names what changed, and what depends on the rows of a mart that is made first."""
+    database = dataset.parent / "a.duckdb"
+    anew = engine.plan(dataset, RULES, database)
+    assert {(mart.action, mart.reason) for mart in anew} == {("make", "it has not been made")}
+    assert not database.exists()
+    build(dataset, RULES, database)
+    assert {mart.action for mart in engine.plan(dataset, RULES, database)} == {"keep"}
+
+    add_block(dataset)
+
+    planned = {mart.name: mart for mart in engine.plan(dataset, RULES, database)}
+    assert planned["coverage_intervals"].action == "keep"
+    assert planned["pool_candidates"].reason == "changed: stg_blocks"
+    assert planned["pool_share"].action == "perhaps"
+    made = build(dataset, RULES, database).made
+    assert set(made) <= {name for name, mart in planned.items() if mart.action != "keep"}
+
+
+def test_a_damaged_or_missing_part_is_made_again(dataset: Path) -> None:
+    """A part that lost bytes is not used."""
+    first = rows(built(dataset).database)
+    (part,) = parts_folder(dataset.parent / "a.duckdb").glob("block_pool/*.parquet")
+    part.write_bytes(part.read_bytes()[:-1])
+
+    again = built(dataset)
+
+    assert again.made == ("block_pool",)
+    assert rows(again.database) == first
+
+
+@pytest.mark.parametrize("name", ["pool_share", "checks"])
+def test_a_killed_build_leaves_the_older_state_and_its_work(dataset: Path, name: str) -> None:
+    """After SIGKILL the older database can be read, and what was made is not made again."""
+    first = built(dataset)
+    before = rows(first.database)
+    add_block(dataset)
+
+    assert in_a_process(dataset, name).returncode == -signal.SIGKILL
+    assert rows(first.database) == before
+    again = built(dataset)
+
+    assert "block_pool" not in again.made
+    assert again.n_rows["block_pool"] == 4
+    assert rows(again.database) == rows(built(dataset, "anew.duckdb").database)
+    assert not list(dataset.parent.rglob("*.tmp")) + list(dataset.parent.glob(".building-*"))
+
+
+def test_a_full_disk_ends_a_build_with_one_sentence(dataset: Path) -> None:
+    """A part that cannot be written leaves no half file; the older database stays, the next build goes on."""
+    first = built(dataset)
+    before = rows(first.database)
+    add_block(dataset)
+
+    ended = in_a_process(dataset, "full")
+
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
+    assert "cannot" in ended.stderr
+    assert rows(first.database) == before
+    assert rows(built(dataset).database) == rows(built(dataset, "anew.duckdb").database)
+
+
+def test_two_builds_of_one_database_are_refused(dataset: Path) -> None:
+    """The second build says that another one runs, and changes nothing."""
+    database = dataset.parent / "a.duckdb"
+
+    with open_parts(database), pytest.raises(DatabaseError, match="another build is making"):
+        built(dataset)
+    assert not database.exists()
+    assert built(dataset).n_rows["block_pool"] == 3
+
+
+def test_marts_outside_the_file_are_read_and_nothing_else(dataset: Path) -> None:
+    """Views on parts keep digits, order and types; a query can open no other file."""
+    inside = rows(built(dataset).database)
+    outside = built(dataset, "outside.duckdb", inside_bytes=0).database
+
+    assert rows(outside) == inside
+    assert inside["mempool_cuts"].num_rows == 3
+    with open_database(outside) as connection:
+        kinds = "SELECT table_type FROM information_schema.tables WHERE table_name = 'mempool_cuts'"
+        assert connection.execute(kinds).fetchall() == [("VIEW",)]
+        with pytest.raises(Exception, match="disabled"):
+            ask(connection, f"FROM read_parquet('{parts_folder(dataset.parent / 'a.duckdb')}/*/*')")
+
+
+def test_old_parts_go_when_no_catalogue_names_them(dataset: Path) -> None:
+    """The parts of this build and of the one before stay, so a reader of the older one is not disturbed."""
+    outside = {"inside_bytes": 0}
+    database = built(dataset, **outside).database
+    (first,) = (parts_folder(database) / "block_pool").iterdir()
+    with open_database(database) as reader:
+        add_block(dataset)
+        built(dataset, **outside)
+        assert reader.sql("SELECT count(*) FROM block_pool").fetchall() == [(3,)]
+    add_block(dataset, height=5)
+    built(dataset, **outside)
+
+    assert not first.exists()
+    assert len(list((parts_folder(database) / "block_pool").iterdir())) == 2
+
+
+def test_progress_counts_steps_and_tells_the_time_left(dataset: Path) -> None:
+    """Steps count up to at most their number; a second making knows what each took before."""
+    steps: list[Step] = []
+    built(dataset)
+    add_block(dataset)
+
+    built(dataset, progress=steps.append)
+
+    *made, last = steps
+    assert last.name == "checks"
+    numbers = [step.number for step in made]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] <= made[0].n_steps
+    assert all(step.left_s is not None and step.left_s > 0 for step in made)
+
+
+def test_watching_yields_after_each_seal(dataset: Path) -> None:
+    """Changed files yield once; without a change it waits and looks again."""
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            add_block(dataset)
+
+    seen = changes(dataset, None, wait)
+
+    next(seen)
+    next(seen)
+    assert len(waits) == 2
+
+
+def test_a_folder_with_the_files_of_others_is_refused(dataset: Path) -> None:
+    """Old parts are removed, so a build does not begin in a folder that it did not make."""
+    folder = parts_folder(dataset.parent / "a.duckdb")
+    (folder / "photos").mkdir(parents=True)
+    (folder / "photos" / "a.jpg").write_text("a photo")
+
+    with pytest.raises(DatabaseError, match="has files, but no"):
+        built(dataset)
+    assert (folder / "photos" / "a.jpg").read_text() == "a photo"
