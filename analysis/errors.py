@@ -32,10 +32,6 @@ class DatabaseError(AnalysisError):
     """Means that the database cannot be read or written, or that `pool-analysis build` did not make it."""
 
 
-class MissingLibraryError(AnalysisError):
-    """Means that a library is not installed that only some users need; the message names the extra."""
-
-
 class PublishedDataError(AnalysisError):
     """Means that a file which a paper's authors published is missing or has changed; the message names it."""
 

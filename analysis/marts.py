@@ -1,7 +1,6 @@
 """Open the marts of a dataset in Python: as pandas DataFrames, or as DuckDB relations."""
 
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -10,7 +9,6 @@ import duckdb
 from analysis import engine
 from analysis.attribution.rules import default_rules_dir
 from analysis.database import ask, open_database
-from analysis.errors import MissingLibraryError
 from analysis.relations import check_relation
 
 if TYPE_CHECKING:
@@ -32,14 +30,9 @@ class OpenMarts:
     def df(self, name: str) -> "pd.DataFrame":
         """Return all rows of one mart or staging view as a pandas DataFrame.
 
-        Raises UnknownRelationError, with the nearest names, where there is no such relation, and
-        MissingLibraryError where pandas is not installed.
+        Raises UnknownRelationError, with the nearest names, where there is no such relation.
         """
         check_relation(name)
-        if find_spec("pandas") is None:
-            raise MissingLibraryError(
-                'DataFrames need pandas: pip install "pool-measurement[pandas]"; `sql` works without it'
-            )
         return self._connection.sql(f"FROM {name}").df()
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:

@@ -16,7 +16,7 @@ import pytest
 from analysis import OpenMarts
 from analysis.catalog import load_catalog
 from analysis.engine import build
-from analysis.errors import DatabaseError, MissingLibraryError, UnknownRelationError
+from analysis.errors import DatabaseError, UnknownRelationError
 from collector.dataset.schema import TABLES
 from tests.analysis.test_cli import run
 from tests.bench.planted_files import write_world
@@ -294,17 +294,6 @@ def test_a_mart_is_a_data_frame(folder: Path) -> None:
     assert list(frame["pool"])[:1] == ["alder"]
     assert len(frame) == 6
     assert times[0][0].utcoffset() == dt.timedelta(0)
-
-
-def test_without_pandas_a_data_frame_is_refused_and_relations_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error names the extra that brings pandas; Arrow tables need none."""
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with OpenMarts(folder / "a.duckdb") as marts:
-        with pytest.raises(MissingLibraryError, match=r"pool-measurement\[pandas\]"):
-            marts.df("pool_share")
-        assert len(marts.sql("FROM pool_share").to_arrow_table()) == 6
 
 
 @pytest.mark.parametrize(("query", "count"), [("", 0), ("SELECT 1; SELECT 2", 2)])
