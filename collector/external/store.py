@@ -94,7 +94,8 @@ def read_import(
 def store_import(dataset: Dataset, file: ImportFile) -> Imported:
     """Store the rows of a file that the dataset lacks, and return the counts; store no file twice.
 
-    Raises DatasetError when a row contradicts one that the same source gave before.
+    Raises DatasetError when a row contradicts one that the same source gave before. Nothing of the file is
+    stored when it raises anything, as at Ctrl-C. What a kill leaves is removed by the next call.
     """
     key = (file.origin.source, file.kind, file.about["file_sha256"])
     with dataset.backfill_lock():
@@ -102,13 +103,26 @@ def store_import(dataset: Dataset, file: ImportFile) -> Imported:
         sources = dataset.read(EXTERNAL_SOURCES).to_pylist()
         if any((row["source"], row["kind"], row["file_sha256"]) == key for row in sources):
             return Imported(file.table.name, len(file.rows), 0)
-        new = _new_rows(dataset, file.table, file.rows)
         stem = f"import-{file.origin.source}-{file.about['file_sha256'].hex()[:STEM_DIGITS]}"
-        if new:
-            dataset.write(file.table, new, stem=stem)
+        _remove(dataset, file, stem)
+        new = _new_rows(dataset, file.table, file.rows)
         about: ExternalSourceRow = {**file.about, "n_rows": len(new)}
-        dataset.write(EXTERNAL_SOURCES, [about], stem=f"{stem}-{file.kind}")
+        try:
+            if new:
+                dataset.write(file.table, new, stem=stem)
+            dataset.write(EXTERNAL_SOURCES, [about], stem=f"{stem}-{file.kind}")
+        except BaseException:
+            _remove(dataset, file, stem)
+            raise
     return Imported(file.table.name, len(file.rows), len(new))
+
+
+def _remove(dataset: Dataset, file: ImportFile, stem: str) -> None:
+    """Remove the files of an import that has not ended, its source first, while nobody reads."""
+    with dataset.replace_lock():
+        for table, name in ((EXTERNAL_SOURCES, f"{stem}-{file.kind}"), (file.table, stem)):
+            for path in (dataset.folder / table.name).glob(f"*/{name}.parquet"):
+                path.unlink()
 
 
 def _digest(path: Path) -> bytes:
