@@ -352,7 +352,7 @@ class Session:
         self._metrics.state(
             self.origin[0],
             NodeState(
-                in_step=self._pipeline.in_step,
+                in_step=self._pipeline.in_step and not self._observation.restarted,
                 away=self._requests.away,
                 n_mempool=self._pipeline.n_mempool,
                 n_queued=self._inbox.qsize(),

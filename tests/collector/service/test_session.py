@@ -202,3 +202,14 @@ def test_bytes_that_are_no_message_have_their_row_once(tmp_path: Path, node: Pla
         assert again.recover(left, threading.Event()) is Outcome.COMPLETE
         rows = collecting.dataset.read(REJECTS).to_pylist()
     assert [(row["topic"], row["body"]) for row in rows] == [("zmq", b"first"), ("zmq", b"second")]
+
+
+def test_a_session_that_the_node_ended_is_not_in_step(tmp_path: Path, node: PlantedNode) -> None:
+    """From the node's restart to the next session nothing is received: the metrics do not say in step."""
+    node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 1}}
+    collecting = Collecting(tmp_path, node)
+    with collecting.running():
+        wait_until(lambda: collecting.sample("in_step") == 1)
+        collecting.put(Notice("node_restart", "sequence", 1, "the counter began anew"))
+        wait_until(lambda: collecting.source.is_drained)  # the session has ended
+    assert collecting.sample("in_step") == 0
