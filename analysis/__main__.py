@@ -6,11 +6,13 @@ second, so this module imports next to nothing before it handles the signal.
 
 import importlib
 import os
+import resource
 import signal
 import sys
 import threading
 
 INTERRUPTED = 128 + signal.SIGINT
+LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
 
 
 class _Interrupt(BaseException):
@@ -60,11 +62,22 @@ class _CtrlC:
         os._exit(INTERRUPTED)
 
 
+def _refuse_little_memory() -> None:
+    """End the program with one line when its address space is so small that the libraries would crash."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        sys.exit(
+            f"pool-analysis: this process may use {limit >> 20} MiB of address space (ulimit -v), and needs "
+            f"{LEAST_ADDRESS_SPACE >> 20} MiB; raise the limit"
+        )
+
+
 def main() -> None:
     """Load and run the command line.
 
     After Ctrl-C print one line and end with status 130, whatever else failed.
     """
+    _refuse_little_memory()
     ctrl_c = _CtrlC()
     try:
         ctrl_c.wait()
