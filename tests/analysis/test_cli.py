@@ -91,7 +91,7 @@ def test_build_reports_failed_checks_and_exits_1(tmp_path: Path) -> None:
     ]
 
     assert [result.returncode for result in results] == [1, 1, 1]
-    assert "fail: coinbase_within_reward: 1 rows" in results[0].stderr
+    assert "fail: coinbase_within_reward: offending rows: 1." in results[0].stderr
     assert all("checks failed: coinbase_within_reward" in result.stderr for result in results)
     assert not (tmp_path / "report.html").exists()
 
