@@ -14,7 +14,8 @@ measured has another, with all its threads and processes.
   asks the node the same questions one after the other, and does nothing with the answers.
 - `memory`: resident memory with the mempool full: filled by a burst, by one in a collector that never ran
   here before (nothing is compiled), and full at the start.
-- `sustained`: 10,000 rows a second, for as long as `--sustain-s` says; `overloaded`: six times as many.
+- `sustained`: 10,000 rows a second, for as long as `--sustain-s` says; `mainnet_rate`: 30;
+  `overloaded`: six times as many as sustained.
 
 The frames are of transactions as large as on mainnet. Rates are by the clock and by processor time: where
 other programs use our core as well, only the second says what a core does.
@@ -64,6 +65,7 @@ from gpuhash.measure import machine
 TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
 OUR_CORE, NODE_CORE = 0, 1
 OVERLOADED_S = 60.0
+MAINNET, MAINNET_S = 0.003, 60.0  # 10 transactions a second come and go: 30 rows
 SMOKE_S = 5.0
 COMPARED = ("tx_per_s", "tx_per_cpu_s", "ratio_to_bare", "ratio_to_bare_by_cpu")
 FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "rawblock")}
@@ -93,6 +95,7 @@ def main() -> None:
         "stamps": lambda: apart(stamps),
         "memory": lambda: memories(root),
         "sustained": lambda: apart(sustained, root, options.sustain_s),
+        "mainnet_rate": lambda: apart(sustained, root, MAINNET_S, MAINNET),
         "overloaded": lambda: apart(sustained, root, OVERLOADED_S, OVERLOAD),
     }
     for name, measure in rest.items():

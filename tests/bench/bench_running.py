@@ -91,14 +91,30 @@ class Running:
         """Return the resident memory of this process and of the receiver."""
         return (_resident_bytes(os.getpid()) + self.receiver_bytes()) / 1e6
 
+    def processor_s(self) -> float:
+        """Return the processor time of this process and of the receiver so far, in seconds."""
+        return sum(map(_processor_s, [os.getpid(), *_receivers()]))
+
     def receiver_bytes(self) -> int:
         """Return the resident memory of the receiver; 0 when there is none."""
-        tasks = Path("/proc/self/task").glob("*/children")
-        children = [int(child) for task in tasks for child in task.read_text().split()]
-        named = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-        return sum(
-            _resident_bytes(child) for child, name in named.items() if b"collector.receive.process" in name
-        )
+        return sum(map(_resident_bytes, _receivers()))
+
+
+def _receivers() -> list[int]:
+    """Return the process of the receiver; none when there is none."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    return [
+        child
+        for child in children
+        if b"collector.receive.process" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def _processor_s(process: int) -> float:
+    """Return the processor time of a process so far, of the user and of the system, in seconds."""
+    ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_bytes(process: int) -> int:
@@ -154,26 +170,27 @@ def _n_sealed(root: Path) -> int:
     return sum(pq.ParquetFile(file).metadata.num_rows for file in files)
 
 
-def sustained(root: Path, duration_s: float, times: int = 1) -> dict[str, Any]:
-    """Give the collector 10,000 rows a second, or so many times as many, and watch its memory.
+def sustained(root: Path, duration_s: float, times: float = 1) -> dict[str, Any]:
+    """Give the collector 10,000 rows a second, or so many times as many, and watch memory and processor time.
 
     What it cannot take must be named in `coverage`, and everything else be there.
     """
     node = Node(root / "entries")
-    per_step = round(times * ROWS_PER_S * STEP_S / ROWS_PER_TX)
+    per_step = max(1, round(times * ROWS_PER_S * STEP_S / ROWS_PER_TX))
+    step_s = per_step * ROWS_PER_TX / (times * ROWS_PER_S)
     with tempfile.TemporaryDirectory() as at:
         limit = {"queue_limit": SHORT_QUEUE} if times > 1 else {}
         running = Running(node, Path(at), seal_interval_s=300, **limit)
         resident: list[float] = []
-        begun_s = time.monotonic()
+        begun_s, used_s = time.monotonic(), running.processor_s()
         n_steps = 0
         while time.monotonic() - begun_s < duration_s:
             node.come_and_go(per_step)
             n_steps += 1
             if time.monotonic() - begun_s > len(resident) + 1:
                 resident.append(running.resident_mb())
-            time.sleep(max(0.0, begun_s + n_steps * STEP_S - time.monotonic()))
-        wall_s = time.monotonic() - begun_s
+            time.sleep(max(0.0, begun_s + n_steps * step_s - time.monotonic()))
+        wall_s, used_s = time.monotonic() - begun_s, running.processor_s() - used_s
         n_behind = 2 * n_steps * per_step - running.n_released()
         dataset = running.finish()
         kinds = [rows["kind"] for rows in dataset.read_columns(MEMPOOL_EVENTS, "kind")]
@@ -189,6 +206,7 @@ def sustained(root: Path, duration_s: float, times: int = 1) -> dict[str, Any]:
         "rows_per_s": 1.5 * n_events / wall_s,
         "offered_rows_per_s": n_steps * per_step * ROWS_PER_TX / wall_s,
         "duration_s": wall_s,
+        "share_of_a_core": used_s / wall_s,
         "messages_behind_at_the_end": n_behind,
         "lost_messages": 2 * n_steps * per_step - n_events,
         "holes_named_overflow": n_holes,
