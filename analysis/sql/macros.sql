@@ -45,6 +45,16 @@ ratio_interval(
 -- Test
 select block_multiple_interval([struct_pack(taken := 3, offered := 2)], 5).high is null;
 
+-- Whether a block was chosen by feerate: its pool orders by feerate, the block is no first-come block, and more of its
+-- n_values feerates are in order than chance explains. A block in which most places were sold is less than half in order.
+create macro is_by_feerate(pool_verdict, block_ordering, n_in_order, n_values) as
+pool_verdict = 'feerate' and block_ordering in ('feerate', 'both', 'other') and n_in_order > 2 * sqrt(n_values);
+-- Test
+select
+    is_by_feerate('feerate', 'other', 22, 49)
+    and not is_by_feerate('feerate', 'other', 14, 49)
+    and not is_by_feerate('other', 'feerate', 40, 49);
+
 -- Chance that none of n_own blocks, placed anywhere among n_all, is among the first n_silent: a hypergeometric zero.
 create macro silence_chance(n_all, n_own, n_silent) as
 case

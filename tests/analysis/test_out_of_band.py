@@ -57,17 +57,13 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_candidates_are_what_was_sold(built: Built) -> None:
-    """Over all pools together, precision is at least 0.9; recall is what each way of selling allows.
-
-    Where what is sold is raised to just above the margin, some of it cannot be told from ordinary payers.
-    """
+    """Over all pools together, precision is at least 0.9 and recall at least 0.8, however places are sold."""
     found = built.found("found")
     result = score(set().union(*found.values()), built.world.sold)
 
     wrong = {pool: len(names - built.world.sold) for pool, names in found.items()}
     assert result.precision >= 0.9, f"seed {built.seed}: {result}, wrong: {wrong}"
-    least = {"first": 0.8, "raised": 0.5, "last": 0.8}[built.scenario.sale]
-    assert result.recall >= least, f"seed {built.seed}: {result}"
+    assert result.recall >= 0.8, f"seed {built.seed}: {result}"
 
 
 def test_what_stands_ahead_was_sold(built: Built) -> None:

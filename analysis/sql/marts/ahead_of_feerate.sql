@@ -5,8 +5,9 @@ A block's transactions are numbered in the block's own order, and again by effec
 (stg_transactions), highest first; equal feerates share the mean of their places. The second number is the place that an
 order by feerate would give. sppe_ratio is the signed position prediction error (arXiv:2110.11740): (predicted place -
 place) / number of transactions. It is near 1 for a transaction that pays least and stands first. Listed are those from
-min_sppe_ratio on, in blocks that block_order finds in feerate order, of pools of which pool_ordering says the same. It
-needs blocks alone, so it covers history without a mempool. A place ahead is no proof of a payment: pools put their own
+min_sppe_ratio on, in blocks of pools that order by feerate (pool_ordering), if more of the block is in that order than
+chance explains and it is no first-come block (block_order): where a pool sells many places, less than half of the block
+is in order. It needs blocks alone, so it covers history without a mempool. A place ahead is no proof of a payment: pools put their own
 payments first, too, and may keep a promise for free. A transaction that is paid for and stands at the end of the block
 is not found here.
 """
@@ -36,7 +37,8 @@ judged as (
     from block_order
     inner join pool_ordering
         on block_order.pool = pool_ordering.pool
-    where block_order.ordering in ('feerate', 'both') and pool_ordering.verdict = 'feerate'
+    where
+        is_by_feerate(pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates)
 ),
 
 rated as (

@@ -1,9 +1,9 @@
 /*
 summary = "How many of each pool's transactions look as if they were paid for outside the transaction fee."
 method = """
-Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template. Only blocks in
-feerate order, of pools whose verdict in pool_ordering is feerate, are judged; for any other pool there are no counts,
-and `ordering` says why. Where several nodes can judge a block, a candidate must be one at each of them. The interval is
+Counts of out_of_band_candidates over blocks of the active chain that could be compared with a template. Only blocks
+of pools whose verdict in pool_ordering is feerate are judged, if they are in that order beyond chance; for any other
+pool there are no counts, and `ordering` says why. Where several nodes can judge a block, a candidate must be one at each of them. The interval is
 a jackknife over blocks as in feerate_strategy. Pools that are known to run stock software show what such counts are
 worth: their candidate_ratio is the rate of false alarms. A high ratio is a suspicion against nobody: it does not tell
 payments elsewhere from a pool's own transactions.
@@ -33,7 +33,12 @@ compared as (
         audit.block_hash,
         audit.pool,
         coalesce(pool_ordering.verdict, 'unclear') as ordering,
-        coalesce(pool_ordering.verdict = 'feerate' and block_order.ordering in ('feerate', 'both'), false) as is_judged,
+        coalesce(
+            is_by_feerate(
+                pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates
+            ),
+            false
+        ) as is_judged,
         max(audit.n_block) as n_txs,
         count(distinct audit.node) as n_nodes
     from template_audit_block as audit
@@ -42,7 +47,13 @@ compared as (
     left join pool_ordering
         on audit.pool = pool_ordering.pool
     where audit.is_active and audit.n_block > 0
-    group by audit.block_hash, audit.pool, pool_ordering.verdict, block_order.ordering
+    group by
+        audit.block_hash,
+        audit.pool,
+        pool_ordering.verdict,
+        block_order.ordering,
+        block_order.n_feerate_ordered,
+        block_order.n_feerates
 ),
 
 candidates as (

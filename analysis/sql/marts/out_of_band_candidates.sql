@@ -1,8 +1,10 @@
 /*
 summary = "Transactions of a block that pay far less than transactions the block left out, as if paid for elsewhere."
 method = """
-Only blocks that are ordered by feerate (block_order), of pools that order by feerate (pool_ordering), are judged: where
-a pool chooses by something else, a low feerate means nothing, and that finding takes the place of candidates. There are
+Only blocks of pools that order by feerate (pool_ordering) are judged: where a pool chooses by something else, a low
+feerate means nothing, and that finding takes the place of candidates. More of the block must be in feerate order than
+chance explains, 2 sqrt(n) of n feerates, and it must be no first-come block (block_order). That less than half of it is
+in order is no reason to leave it out: that is what a block looks like in which most places were sold. There are
 two yardsticks, and the lower one counts. The first is the part of the newest template of the node on the block's parent
 (template_audit_block) that weighs no more than the block: the margin_quantile of the own feerates of its transactions,
 which lies above the cheap parents that rich children pull in. The second is the block's own (own_margin_sat_vb of
@@ -47,8 +49,7 @@ newest as (
     where
         audit.is_active
         and audit.n_block > 0
-        and block_order.ordering in ('feerate', 'both')
-        and pool_ordering.verdict = 'feerate'
+        and is_by_feerate(pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates)
     qualify row_number() over (partition by audit.block_hash, audit.node order by audit.from_age_s) = 1
 ),
 
