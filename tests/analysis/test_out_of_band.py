@@ -102,3 +102,15 @@ def test_the_pool_that_sells_has_the_highest_share(built: Built) -> None:
 
     seller = ratios.pop("seller")
     assert seller[1] > max(ratio for ratio, _ in ratios.values()), f"seed {built.seed}: {ratios}"
+
+
+def test_the_pool_that_censors_a_kind_is_the_only_one_that_refuses_it(built: Built) -> None:
+    """Every pool had transactions of version 3 promised; one took none of them, and all others mine them."""
+    rows = built.rows("SELECT pool, n_mined, verdict FROM pool_policy WHERE feature = 'truc'")
+    policies = {pool: (n_mined, verdict) for pool, n_mined, verdict in rows}
+
+    assert policies.pop("censor") == (0, "refuses"), f"seed {built.seed}"
+    assert policies.keys() == ORDERINGS.keys() - {"censor"}
+    assert all(n_mined > 0 and verdict != "refuses" for n_mined, verdict in policies.values()), (
+        f"seed {built.seed}"
+    )

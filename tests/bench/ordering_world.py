@@ -118,8 +118,13 @@ class Miner:
                 self.refused.add(entry.txid)
             self.view[entry.txid] = entry
             row = {"txid": label(entry), "entered_at": after_s, "fee_sat": entry.fee_sat}
+            row["version"] = self._version(entry)
             parents = [label(self.view[parent]) for parent in entry.parents]
             self.world.tables["mempool_txs"].append(row | {"vsize_vb": entry.vsize_vb, "parents": parents})
+
+    def _version(self, entry: Candidate) -> int:
+        """Return the version of a transaction: 3 for the kind that the pool `censor` refuses."""
+        return 3 if entry.txid in self.refused else 2
 
     def _entry(self, number: int, feerate: float, *, is_planted: bool) -> Candidate:
         """Make a transaction; some are children of one that waits."""
@@ -164,6 +169,7 @@ class Miner:
         self.world.tables["transactions"] += [
             {"block_hash": name, "txid": label(entry), "fee_sat": entry.fee_sat}
             | {"vsize_vb": entry.vsize_vb, "weight_wu": entry.weight_wu}
+            | {"version": self._version(entry)}
             | {"effective_feerate_sat_vb": effective[entry.txid]}
             for entry in chosen
         ]

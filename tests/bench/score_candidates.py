@@ -58,7 +58,7 @@ def build_world(world: World, folder: Path) -> Path:
     """Write a world as a dataset below `folder`, build what is scored, and return the database."""
     dataset = write_world(folder / "dataset", world.tables)
     rules = write_rules(folder / "pools")
-    marts = (*MARTS, "template_audit")
+    marts = (*MARTS, "template_audit", "pool_policy")
     return build(dataset, rules, folder / "analysis.duckdb", marts=marts).database
 
 

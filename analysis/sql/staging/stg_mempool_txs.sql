@@ -26,6 +26,13 @@ descendant_vsize_vb = "BIGINT  Their virtual size, itself included"
 descendant_fees_sat = "BIGINT  Their fees, itself included"
 parents = "BLOB[]  Txids of its parents in the mempool at entry"
 signals_rbf = "BOOLEAN  True when it signals BIP125 replaceability itself"
+version = "BIGINT  Transaction version"
+locktime = "BIGINT  Lock time"
+output_types = "VARCHAR[]  Type of each output in order, as the node names it"
+op_return_bytes = "INTEGER  Largest output script that begins with OP_RETURN, that opcode included; 0 without one"
+n_dust_outputs = "INTEGER  Outputs below the dust threshold of Bitcoin Core's default"
+n_envelopes = "INTEGER  Envelopes in scripts of taproot script-path spends, as inscriptions have"
+envelope_bytes = "INTEGER  Size of these envelopes"
 */
 select
     node,
@@ -51,5 +58,12 @@ select
     descendant_vsize_vb,
     descendant_fees_sat,
     parents,
-    signals_rbf
+    signals_rbf,
+    version,
+    locktime,
+    output_types,
+    op_return_bytes,
+    n_dust_outputs,
+    n_envelopes,
+    envelope_bytes
 from mempool_txs

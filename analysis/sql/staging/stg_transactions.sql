@@ -22,6 +22,10 @@ has_witness = "BOOLEAN  True when it carries witness data"
 signals_rbf = "BOOLEAN  True when it signals BIP125 replaceability itself"
 output_types = "VARCHAR[]  Type of each output in order, as the node names it"
 parents = "INTEGER[]  tx_index of each distinct parent inside this block, ascending"
+op_return_bytes = "INTEGER  Largest output script that begins with OP_RETURN, that opcode included; 0 without one"
+n_dust_outputs = "INTEGER  Outputs below the dust threshold of Bitcoin Core's default"
+n_envelopes = "INTEGER  Envelopes in scripts of taproot script-path spends, as inscriptions have"
+envelope_bytes = "INTEGER  Size of these envelopes"
 effective_feerate_sat_vb = "DOUBLE  Feerate at which the ancestor-set template algorithm takes it, on this block alone"
 */
 with
@@ -56,6 +60,10 @@ once as (
         signals_rbf,
         output_types,
         parents,
+        op_return_bytes,
+        n_dust_outputs,
+        n_envelopes,
+        envelope_bytes,
         effective_feerate_sat_vb
     from transactions
     where block_hash not in (select repeated.block_hash from repeated)
@@ -83,6 +91,10 @@ again as (
         signals_rbf,
         output_types,
         parents,
+        op_return_bytes,
+        n_dust_outputs,
+        n_envelopes,
+        envelope_bytes,
         effective_feerate_sat_vb
     from transactions
     where block_hash in (select repeated.block_hash from repeated)
