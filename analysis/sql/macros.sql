@@ -13,7 +13,7 @@ select stream_position(timestamptz '1970-01-01 00:00:00.000002+00', 3) = 8589934
 create macro hash_hex(hash) as
 array_to_string(list_reverse(regexp_extract_all(lower(hex(hash)), '..')), '');
 -- Test
-select hash_hex(cast('\x00\x01\xAB' as blob)) = 'ab0100' and hash_hex(null) is null;
+select hash_hex(unhex('0001AB')) = 'ab0100' and hash_hex(null) is null;
 
 -- Seconds between two times of our clock.
 create macro seconds_between(from_time, to_time) as
@@ -99,3 +99,9 @@ select
     ordered_sum(given.number) = 0.1e0 + 0.2e0 + 0.3e0
     and ordered_sum(case when given.number > 9 then given.number end) is null
 from (values (0.3e0), (null), (0.2e0), (0.1e0)) as given (number);
+
+-- Bytes as a text: printable ASCII as it is, but quotes, backslashes and all other bytes as \xNN.
+create macro printable(bytes) as
+cast(bytes as varchar);
+-- Test
+select printable(unhex('610022FF')) = 'a\x00\x22\xFF';

@@ -63,7 +63,7 @@ select
     candidates.rule_id,
     coalesce(candidates.n_candidates, 0) as n_candidates,
     coalesce(candidates.conflicts, []) as conflicts,
-    cast(block_facts.coinbase_script as varchar) as coinbase_text,
+    printable(block_facts.coinbase_script) as coinbase_text,
     rule_set.rules_hash,
     block_facts.told_by
 from block_facts
