@@ -53,6 +53,12 @@ class Study(StrEnum):
     PAPER = "paper"
 
 
+class Engine(StrEnum):
+    """Names the engines whose SQL `sql-for` writes."""
+
+    SPARK = "spark"
+
+
 FormatOption = Annotated[Format, typer.Option("--format", help="Form of the output.")]
 REPORT = Path("data/reports/report.html")
 SERVE_ADDRESS = "127.0.0.1:9744"
@@ -353,6 +359,21 @@ def diff_rules(  # noqa: PLR0917 - typer passes every option by name
         f" {found.after_hash[:12]}: {len(found.added_rules)} added, {len(found.removed_rules)} removed",
         err=True,
     )
+
+
+@app.command("sql-for")
+def sql_for(
+    engine: Annotated[Engine, typer.Argument(help="Whose SQL to write: `spark`.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write to; README.md in it says how to go on.")],
+    mart: Annotated[
+        list[str] | None, typer.Option(help="Only this mart and what it reads; may be repeated.")
+    ] = None,
+) -> None:
+    """Write every model in the SQL of another engine, with its functions and a script that runs them."""
+    from analysis.warehouse.export import write_folder
+
+    n_files = {Engine.SPARK: write_folder}[engine](folder, mart)
+    typer.echo(f"{folder}: {n_files} SQL files; README.md there says how to run them")
 
 
 def _write(

@@ -46,3 +46,7 @@ class UnknownRelationError(DatabaseError):
 
 class ServeError(AnalysisError):
     """Means that the page cannot be served: its address is taken, or open by mistake."""
+
+
+class WarehouseError(AnalysisError):
+    """Means that another engine is missing, or that models cannot be written or run there."""

@@ -66,8 +66,9 @@ ROOMS = {
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
     "analysis.serve": "analysis.base analysis.attribution analysis.core analysis.report collector.dataset",
     "analysis.release": "analysis.base analysis.attribution analysis.core collector.dataset",
+    "analysis.warehouse": "analysis.base analysis.stats analysis.attribution analysis.core collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.release "
-    "analysis.report analysis.serve collector.dataset gpuhash.core",
+    "analysis.report analysis.serve analysis.warehouse collector.dataset gpuhash.core",
     "gpuhash.core": "",
     "gpuhash.measure": "gpuhash.core",
     "gpuhash.cli": "gpuhash.core gpuhash.measure",

@@ -1,0 +1,1 @@
+"""Write the models of the catalog in the SQL of other engines, from the one source in analysis/sql."""

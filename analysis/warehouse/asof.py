@@ -1,0 +1,89 @@
+"""The ASOF join, which joins a row with the nearest one of another relation, for an engine that has none."""
+
+from typing import Any, Final
+
+from sqlglot import exp
+
+from analysis.errors import CatalogError
+from analysis.warehouse.tree import call
+
+LEFT_ROW, RIGHT_ROW, PLACE, IS_LATER = "_left", "_right", "_place", "_is_later"
+# How the places of a left and a right row are compared, and the same comparison read backwards.
+TURNED: Final[dict[Any, Any]] = {exp.GT: exp.LT, exp.LT: exp.GT, exp.GTE: exp.LTE, exp.LTE: exp.GTE}
+
+
+def asof(node: exp.Expr) -> exp.Expr:
+    """Rewrite an ASOF join, which finds the nearest row of the other side, as one sort of both sides.
+
+    The join becomes a relation with a struct under the name of each side, so what reads them stays as it is.
+    """
+    joins = node.args.get("joins") or [] if isinstance(node, exp.Select) else []
+    if not joins or joins[0].method.upper() != "ASOF":
+        if any(join.method.upper() == "ASOF" for join in joins):
+            raise CatalogError("an ASOF join stands behind another join; write it first")
+        return node
+    join, left = joins[0], node.args["from_"].this
+    if join.side:
+        raise CatalogError("an outer ASOF join has no counterpart yet; write asof inner join")
+    nearest = _nearest(left, join.this, list(join.args["on"].flatten()))
+    node.args["from_"].set("this", nearest.subquery("_asof"))
+    node.set("joins", joins[1:])
+    return node
+
+
+def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> exp.Select:
+    """Return the query that puts the nearest right row beside each left row."""
+    (comparison,) = (condition for condition in conditions if type(condition) in TURNED)
+    equal = [condition for condition in conditions if condition is not comparison]
+    is_turned = comparison.this.table != left.alias_or_name
+    kind = TURNED[type(comparison)] if is_turned else type(comparison)
+
+    def keys(side: exp.Table) -> list[exp.Expr]:
+        """Return the place of a side's rows, and behind it the columns that must be equal."""
+        return [_column_of(condition, side) for condition in (comparison, *equal)]
+
+    # A right row at the same place counts for >= and <=, so it comes before the left row; else behind it.
+    counts_equal = kind in {exp.GTE, exp.LTE}
+    both = exp.union(
+        _rows(left, LEFT_ROW, keys(left), is_later=counts_equal),
+        _rows(right, RIGHT_ROW, keys(right), is_later=not counts_equal),
+        distinct=False,
+    )
+    order = [
+        exp.Ordered(this=exp.column(PLACE), desc=kind in {exp.LT, exp.LTE}),
+        exp.Ordered(this=exp.column(IS_LATER)),
+    ]
+    newest = exp.Window(
+        this=call("LAST_VALUE", exp.column(RIGHT_ROW), exp.true()),
+        partition_by=[exp.column(f"_key{number}") for number in range(len(equal))],
+        order=exp.Order(expressions=order),
+        spec=exp.WindowSpec(kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="CURRENT ROW"),
+    )
+    placed = exp.select(LEFT_ROW, exp.alias_(newest, RIGHT_ROW)).from_(both.subquery("_both"))
+    return (
+        exp.select(
+            exp.alias_(exp.column(LEFT_ROW), left.alias_or_name),
+            exp.alias_(exp.column(RIGHT_ROW), right.alias_or_name),
+        )
+        .from_(placed.subquery("_placed"))
+        .where(exp.column(LEFT_ROW).is_(exp.null()).not_(), exp.column(RIGHT_ROW).is_(exp.null()).not_())
+    )
+
+
+def _column_of(condition: exp.Expr, side: exp.Table) -> exp.Column:
+    """Return the column of one side in a comparison."""
+    is_left = condition.this.table == side.alias_or_name
+    return exp.column((condition.this if is_left else condition.expression).name)
+
+
+def _rows(side: exp.Table, field: str, keys: list[exp.Expr], *, is_later: bool) -> exp.Select:
+    """Return the rows of one side as a struct, with their place and the columns that must be equal."""
+    structs = {LEFT_ROW: exp.null(), RIGHT_ROW: exp.null(), field: call("STRUCT", exp.Star())}
+    place, *equal = keys
+    return (
+        exp.select(*(exp.alias_(value, name) for name, value in structs.items()))
+        .select(exp.alias_(place, PLACE), exp.alias_(exp.convert(int(is_later)), IS_LATER))
+        .select(*(exp.alias_(key, f"_key{number}") for number, key in enumerate(equal)))
+        .from_(exp.to_table(side.name))
+        .where(place.copy().is_(exp.null()).not_())
+    )

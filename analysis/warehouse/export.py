@@ -1,0 +1,52 @@
+"""Write the models as a folder of SQL files for another engine, with what is needed to run them there."""
+
+from collections.abc import Collection
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from analysis.catalog import load_catalog
+from analysis.errors import WarehouseError
+from analysis.warehouse.translate import translated
+
+# Files that are written beside the SQL files as they stand in the folder `spark_files`.
+BESIDE: Final = ("README.md", "functions.py", "run.py")
+FILES: Final = "spark_files"
+# What a file makes, as its first line says.
+STAGING, STEP, MART = "staging", "step", "mart"
+
+
+def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
+    """Write the models for Spark in a folder; return the number of SQL files.
+
+    A file holds one SELECT and is called `<number>_<relation>.sql`; in the order of the numbers the relations
+    can be made. With `marts`, only these and what they read are written. SQL files of an earlier call
+    are removed. Raises WarehouseError for a folder that cannot be written or has other files.
+    """
+    catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
+    texts: dict[str, str] = {}
+    for model in (*catalog.layer("staging"), *catalog.layer("marts")):
+        for statement in translated(model, catalog):
+            kind = STAGING if model.layer == "staging" else MART if statement.name == model.name else STEP
+            about = model.summary if statement.name == model.name else f"A part of {model.name}."
+            name = f"{len(texts) + 1:03}_{statement.name}.sql"
+            texts[name] = f"-- {kind}: {about}\n{statement.sql}\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        strange = [
+            path.name for path in folder.iterdir() if path.suffix != ".sql" and path.name not in BESIDE
+        ]
+        if strange:
+            raise WarehouseError(f"{folder} has other files ({strange[0]}); name a new or an empty folder")
+        for old in folder.glob("*.sql"):
+            old.unlink()
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for name in BESIDE:
+            source = resources.files("analysis.warehouse") / FILES / name
+            (folder / name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise WarehouseError(
+            f"{folder} cannot be written ({error.strerror}); choose another folder"
+        ) from None
+    return len(texts)

@@ -1,0 +1,136 @@
+"""Rewrites of lists: how DuckDB gathers, cuts, searches and makes them, in the words of Spark."""
+
+from sqlglot import exp
+
+from analysis.errors import CatalogError
+from analysis.warehouse.tree import call, in_parens, lambda_over
+
+VALUE, ITEM, SUM = "_value", "_item", "_sum"
+
+
+def gathered(node: exp.Expr) -> exp.Expr:
+    """Rewrite the aggregate list(): in its order, with its nulls, and null where there is no row.
+
+    Spark's collect_list has no order, leaves out nulls and gives an empty array. So each value is gathered in
+    a struct behind its sort keys, and the structs are sorted.
+    """
+    held = isinstance(node.parent, exp.Window | exp.Filter) and node.arg_key == "this"
+    aggregate = node
+    while isinstance(aggregate, exp.Window | exp.Filter):
+        aggregate = aggregate.this
+    if held or not isinstance(aggregate, exp.ArrayAgg):
+        return node
+    value, keys, is_distinct = _parts(aggregate)
+    fields = [exp.alias_(key, f"_key{number}") for number, key in enumerate(_sort_keys(keys))]
+    structs = call(
+        "COLLECT_SET" if is_distinct else "COLLECT_LIST", call("STRUCT", *fields, exp.alias_(value, VALUE))
+    )
+    found: exp.Expr = structs
+    if aggregate is not node:
+        aggregate.replace(structs)
+        found = node.copy()
+    found = call("NULLIF", found, call("ARRAY"))
+    if keys:
+        found = call("ARRAY_SORT", found)
+        if keys[0].args.get("desc"):
+            found = call("REVERSE", found)
+    field = exp.Dot(this=exp.to_identifier(ITEM), expression=exp.to_identifier(VALUE))
+    return call("TRANSFORM", found, lambda_over(ITEM, field))
+
+
+def _parts(aggregate: exp.Expr) -> tuple[exp.Expr, list[exp.Expr], bool]:
+    """Return the value that a list() gathers, the keys of its order, and whether it is distinct."""
+    value, keys = aggregate.this, []
+    if isinstance(value, exp.Order):
+        value, keys = value.this, value.expressions
+    if isinstance(value, exp.Distinct):
+        return value.expressions[0], keys, True
+    return value, keys, False
+
+
+def _sort_keys(keys: list[exp.Expr]) -> list[exp.Expr]:
+    """Return two fields per key, the first of which puts nulls last, as DuckDB does in both directions."""
+    directions = {bool(key.args.get("desc")) for key in keys}
+    if len(directions) > 1 or any(key.args.get("nulls_first") for key in keys):
+        raise CatalogError(
+            "list() in both directions or with nulls first has no counterpart; sort in one direction"
+        )
+    is_falling = True in directions
+    fields = []
+    for key in keys:
+        is_null = exp.Is(this=in_parens(key.this.copy()), expression=exp.null())
+        fields += [exp.Not(this=is_null) if is_falling else is_null, key.this.copy()]
+    return fields
+
+
+def element(node: exp.Expr) -> exp.Expr:
+    """Rewrite list[number], which counts from 1 and is null outside of the list, and list[from:to]."""
+    if not isinstance(node, exp.Bracket) or len(node.expressions) != 1:
+        return node
+    (index,) = node.expressions
+    if isinstance(index, exp.Slice):
+        return _slice(node.this, index)
+    if index.is_string:
+        return node
+    is_plain = isinstance(index, exp.Literal)
+    return call("TRY_ELEMENT_AT", node.this, index if is_plain else exp.cast(index, "int"))
+
+
+def _slice(array: exp.Expr, slice_: exp.Expr) -> exp.Expr:
+    """Return a part of a list from one place, counted from 1, to another or to the end."""
+    first = slice_.this or exp.Literal.number(1)
+    last = slice_.expression or call("SIZE", array.copy())
+    length = exp.Add(
+        this=exp.Sub(this=in_parens(last), expression=in_parens(first.copy())), expression=exp.convert(1)
+    )
+    return call("SLICE", array, first, call("GREATEST", length, 0))
+
+
+def function(node: exp.Expr) -> exp.Expr:
+    """Rewrite the functions of lists that Spark has under another name or with another meaning of null."""
+    match node:
+        case exp.Length():
+            return call("SIZE", node.this)
+        case exp.ArrayDistinct():
+            return call("ARRAY_COMPACT", call("ARRAY_DISTINCT", node.this))
+        case exp.ArrayAppend():
+            return call("ARRAY_APPEND", node.this, node.expression)
+        case exp.Anonymous():
+            return _by_name(node)
+    return node
+
+
+def _by_name(node: exp.Anonymous) -> exp.Expr:
+    """Rewrite the functions of lists that sqlglot does not know."""
+    match node.name.lower():
+        case "list_position":
+            return call("NULLIF", call("ARRAY_POSITION", *node.expressions), 0)
+        case "list_reverse":
+            return call("REVERSE", *node.expressions)
+        case "list_sum":
+            return _sum(node.expressions[0])
+    return node
+
+
+def _sum(array: exp.Expr) -> exp.Expr:
+    """Return the sum of a list of numbers in its order, as a double: null where there is none."""
+    total, item = exp.column(SUM), exp.column(ITEM)
+    added = call("COALESCE", exp.Add(this=total, expression=item), total.copy(), item.copy())
+    names = [exp.to_identifier(SUM), exp.to_identifier(ITEM)]
+    doubles = call("TRANSFORM", array, lambda_over(ITEM, exp.cast(exp.column(ITEM), "double")))
+    return call(
+        "AGGREGATE", doubles, exp.cast(exp.null(), "double"), exp.Lambda(this=added, expressions=names)
+    )
+
+
+def numbers(node: exp.Expr) -> exp.Expr:
+    """Rewrite range() and generate_series(), which are empty where Spark's sequence counts backwards."""
+    if not isinstance(node, exp.GenerateSeries):
+        return node
+    first = exp.cast(in_parens(node.args["start"]), "bigint")
+    last: exp.Expr = exp.cast(in_parens(node.args["end"]), "bigint")
+    if node.args.get("is_end_exclusive"):
+        last = exp.Sub(this=last, expression=exp.convert(1))
+    up = exp.GTE(this=last, expression=first)
+    nothing = exp.cast(call("ARRAY"), "array<bigint>")
+    return exp.Case(ifs=[exp.If(this=up, true=call("SEQUENCE", first.copy(), last.copy()))], default=nothing)

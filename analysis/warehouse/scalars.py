@@ -1,0 +1,60 @@
+"""Rewrites of expressions of one row: literals, types, times, texts and structs."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from analysis.warehouse.tree import call, in_parens
+
+MICROSECONDS: Final = 1_000_000
+
+
+def literal(node: exp.Expr) -> exp.Expr:
+    """Rewrite a number with a point as a double: of two decimals Spark makes a decimal, DuckDB a double."""
+    if isinstance(node, exp.Literal) and not node.is_string and "." in node.this:
+        return exp.Literal.number(f"{node.this}D")
+    return node
+
+
+def wide_integer(node: exp.Expr) -> exp.Expr:
+    """Rewrite a type of 128 bits as a decimal of 38 digits, the widest whole number of Spark."""
+    if isinstance(node, exp.DataType) and node.this in {exp.DataType.Type.INT128, exp.DataType.Type.UINT128}:
+        return exp.DataType.build("decimal(38, 0)")
+    return node
+
+
+def time(node: exp.Expr) -> exp.Expr:
+    """Rewrite conversions between times, days and numbers."""
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "epoch_us":
+        return call("UNIX_MICROS", *node.expressions)
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "to_microseconds":
+        seconds = exp.Div(
+            this=in_parens(node.expressions[0]),
+            expression=exp.cast(exp.convert(MICROSECONDS), "decimal(10, 0)"),
+        )
+        return call("MAKE_DT_INTERVAL", 0, 0, 0, seconds)
+    if isinstance(node, exp.Sub) and (_is_day(node.this) or _is_day(node.expression)):
+        return call("DATEDIFF", node.this, node.expression)
+    if isinstance(node, exp.Add) and _is_day(node.this) and not isinstance(node.expression, exp.Interval):
+        return call("DATE_ADD", node.this, node.expression)
+    return node
+
+
+def _is_day(node: exp.Expr) -> bool:
+    """Tell whether an expression says itself that it is a date."""
+    inner = node.unnest()
+    return isinstance(inner, exp.Cast) and inner.to.this == exp.DataType.Type.DATE
+
+
+def text(node: exp.Expr) -> exp.Expr:
+    """Rewrite format(), whose places are written {} in DuckDB and %s in Spark."""
+    if isinstance(node, exp.Format):
+        return call("FORMAT_STRING", node.this.name.replace("%", "%%").replace("{}", "%s"), *node.expressions)
+    return node
+
+
+def row_value(node: exp.Expr) -> exp.Expr:
+    """Rewrite (a, b), a value of several columns, as a struct."""
+    if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In | exp.Group | exp.GroupingSets):
+        return call("STRUCT", *node.expressions)
+    return node

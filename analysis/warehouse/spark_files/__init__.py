@@ -1,0 +1,1 @@
+"""The files that are written beside the SQL files for Spark, as they stand here."""

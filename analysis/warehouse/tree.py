@@ -1,0 +1,36 @@
+"""The few steps on syntax trees that every rewrite for another engine uses."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+Rewrite = Callable[[exp.Expr], exp.Expr]
+
+
+def call(name: str, *arguments: Any) -> exp.Anonymous:
+    """Return the call of a function under exactly this name; a number or a text becomes a literal."""
+    return exp.Anonymous(this=name, expressions=[exp.convert(argument) for argument in arguments])
+
+
+def bottom_up(tree: exp.Expr, rewrite: Rewrite) -> exp.Expr:
+    """Replace each node by what `rewrite` returns for it, the inner nodes first; return the new tree."""
+    for node in reversed(list(tree.bfs())):
+        new = rewrite(node)
+        if new is node:
+            continue
+        if node is tree:
+            tree = new
+        else:
+            node.replace(new)
+    return tree
+
+
+def in_parens(node: exp.Expr) -> exp.Expr:
+    """Return an expression that can be an operand: in parentheses where it is made of an operator."""
+    return exp.Paren(this=node) if isinstance(node, exp.Binary | exp.Unary | exp.Case) else node
+
+
+def lambda_over(name: str, body: exp.Expr) -> exp.Lambda:
+    """Return the lambda `name -> body`."""
+    return exp.Lambda(this=body, expressions=[exp.to_identifier(name)])

@@ -1,0 +1,85 @@
+"""Compute a model on Spark from tables of DuckDB's results, and compare its rows with DuckDB's."""
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from analysis.catalog import Model
+from analysis.warehouse.session import data_frame
+from analysis.warehouse.translate import translated
+
+Row = Mapping[str, Any]
+
+
+def read_relation(connection: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
+    """Read a relation as Arrow; whole numbers of 128 bits become decimals, as Spark has them."""
+    columns = connection.sql(f"FROM {name}").description
+    select = ", ".join(
+        f"cast({column} AS decimal(38, 0)) AS {column}" if str(type_) == "HUGEINT" else column
+        for column, type_, *_ in columns
+    )
+    return connection.sql(f"SELECT {select} FROM {name}").to_arrow_table()  # noqa: S608 - names of the catalog
+
+
+def compute(spark: Any, model: Model, relation: Callable[[str], pa.Table]) -> pa.Table:
+    """Compute a model on Spark; `relation` gives the rows of each relation that it reads."""
+    for name in model.references:
+        data_frame(spark, relation(name)).createOrReplaceTempView(name)
+    found = None
+    for statement in translated(model):
+        found = spark.sql(statement.sql).toArrow()
+        data_frame(spark, found).createOrReplaceTempView(statement.name)
+    assert found is not None
+    return found
+
+
+def difference(expected: pa.Table, found: pa.Table, grain: tuple[str, ...]) -> str:
+    """Say how two tables differ as multisets of rows, doubles to nine digits; empty where they are equal."""
+    if expected.column_names != found.column_names:
+        return f"columns {found.column_names}, expected {expected.column_names}"
+    if len(expected) != len(found):
+        return f"{len(found)} rows, expected {len(expected)}"
+    for row, other in zip(_sorted(expected, grain), _sorted(found, grain), strict=True):
+        for column, value in row.items():
+            if not _same(value, other[column]):
+                key = {name: row[name] for name in grain}
+                return f"{column} of {key} is {other[column]!r}, expected {value!r}"
+    return ""
+
+
+def _sorted(table: pa.Table, grain: tuple[str, ...]) -> list[Row]:
+    """Return the rows in the order of their keys; rows of one key are sorted by everything else."""
+    rows = [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+    return sorted(rows, key=lambda row: ([str(row[name]) for name in grain], str(row)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in the form in which both engines give it."""
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _same(expected: Any, found: Any) -> bool:
+    """Tell whether two values are equal, doubles to nine digits."""
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(map(_same, expected, found))
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return expected.keys() == found.keys() and all(
+            _same(expected[name], found[name]) for name in expected
+        )
+    if isinstance(expected, float) and isinstance(found, int | float) and not isinstance(found, bool):
+        both_nan = math.isnan(expected) and math.isnan(found)
+        return both_nan or math.isclose(expected, found, rel_tol=1e-9, abs_tol=1e-12)
+    return type(expected) is type(found) and bool(expected == found)
