@@ -163,5 +163,5 @@ def test_reasons_are_said_once() -> None:
     assert counted(results) == "5 checks: 1 failed, 4 not applicable"
     assert why_not_applicable(results) == [
         "not applicable: a, b: no block",
-        "not applicable: the grain of 2 relations: they have no rows",
+        "not applicable: the grain of relations without rows: 2",
     ]
