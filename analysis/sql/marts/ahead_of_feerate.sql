@@ -38,7 +38,9 @@ judged as (
     inner join pool_ordering
         on block_order.pool = pool_ordering.pool
     where
-        is_by_feerate(pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates)
+        is_by_feerate(
+            pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates
+        )
 ),
 
 rated as (

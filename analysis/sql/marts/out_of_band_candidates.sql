@@ -49,7 +49,9 @@ newest as (
     where
         audit.is_active
         and audit.n_block > 0
-        and is_by_feerate(pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates)
+        and is_by_feerate(
+            pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates
+        )
     qualify row_number() over (partition by audit.block_hash, audit.node order by audit.from_age_s) = 1
 ),
 
