@@ -28,7 +28,7 @@ with
 counted as (
     select
         unnest([strategy.pool, 'all']) as pool,
-        cast(timezone('UTC', mempool_cuts.connected_at) as date) as day,
+        cast(mempool_cuts.connected_at as date) as day,
         strategy.feerate_kind,
         strategy.block_hash,
         strategy.n_top,

@@ -115,7 +115,7 @@ def test_what_is_not_watched_is_said(site: Site) -> None:
     """The observation of this world ended long ago, and the page of now says so first."""
     page = site.get("/").text
 
-    assert "<b>Not watching.</b> The newest observation is of" in page
+    assert "<b>Not watching.</b> The newest observation in this database is of" in page
     assert page.index("Not watching") < page.index("Newest block")
 
 
