@@ -156,7 +156,7 @@ def show_limits(
     sm: Annotated[int, typer.Option(min=1, help="Streaming multiprocessors of the device.")] = 132,
     mhz: Annotated[float, typer.Option(min=1, help="Clock of the device.")] = 1980,
     cpu: Annotated[
-        bool, typer.Option("--cpu", help="Measure the limits of this CPU instead: units and waiting.")
+        bool, typer.Option("--cpu", help="Measure the limits of this CPU instead: units, shifts, waiting.")
     ] = False,
     recount: Annotated[
         bool, typer.Option("--recount", help="Compile for every architecture and print the counts as CSV.")

@@ -118,7 +118,11 @@ class Lanes:
         """Rotate every lane to the left by this many bits."""
         if n_bits == 0:
             return x
-        return self._call("llvm.fshl", x, x, self.constant(n_bits))
+        return self.rotate_left_by(x, self.constant(n_bits))
+
+    def rotate_left_by(self, x: Any, n_bits: Any) -> Any:
+        """Rotate every lane to the left by the number of bits in the same lane of a vector."""
+        return self._call("llvm.fshl", x, x, n_bits)
 
     def rotate_right(self, x: Any, n_bits: int) -> Any:
         """Rotate every lane to the right by this many bits."""

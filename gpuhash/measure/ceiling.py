@@ -6,8 +6,10 @@ from functools import cache
 from gpuhash.cpu import CpuBackend
 from gpuhash.cuda_device import CudaDevice, devices
 from gpuhash.kernel_calls import FAST_LENGTH
-from gpuhash.measure import cpu_limit, limits
+from gpuhash.measure import cpu_operations, limits, vector_units
 from gpuhash.reference import Algorithm
+
+CPU_FORMULA = "measured vector operations/s * lanes / operations per hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +26,9 @@ def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | N
     `which` is the algorithm, or None for a header search.
     """
     if backend == "cpu":
-        operations = cpu_limit.operations_per_hash(which, message_bytes)
-        rate = _vector_operations_per_s() * cpu_limit.lanes_of(which) / operations
-        return Ceiling(hashes_per_s=rate, formula=cpu_limit.FORMULA)
+        operations = cpu_operations.operations_per_hash(which, message_bytes)
+        rate = _vector_operations_per_s() * cpu_operations.lanes_of(which) / operations
+        return Ceiling(hashes_per_s=rate, formula=CPU_FORMULA)
     if backend == "cuda":
         return _of_device(devices()[0], which, message_bytes)
     return None
@@ -57,35 +59,42 @@ def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuBounds:
-    """Two bounds of this CPU for one algorithm: by its vector units, and by waiting for results."""
+    """Three bounds of this CPU for one algorithm, in hashes per second."""
 
     name: str
     operations: int  # per message in every lane
+    shifts: int  # of these, those that shift or rotate
     chain: int  # operations of which each waits for the one before
-    by_units: float  # hashes per second
-    by_chain: float  # hashes per second, if a step began only when the one before has ended
+    by_units: float
+    by_shifts: float
+    by_chain: float  # if a step began only when the one before has ended
 
 
 def of_cpu() -> list[CpuBounds]:
-    """Measure both bounds of this CPU, on all threads of the backend, for a header search and Keccak-256."""
+    """Measure the bounds of this CPU, on all threads of the backend, for a header search and Keccak-256."""
     cpu_threads = CpuBackend().thread_count
-    chained = cpu_limit.chained_operations_per_s(cpu_threads)
+    shifted = vector_units.shifts_per_s(cpu_threads)
+    chained = vector_units.chained_operations_per_s(cpu_threads)
+    search = (cpu_operations.search_shifts(), cpu_operations.search_chain())
+    keccak = (cpu_operations.permutation_shifts(), cpu_operations.permutation_chain())
     cases = (
-        ("header search", None, 80, cpu_limit.search_chain()),
-        ("keccak256, 64 bytes", Algorithm.KECCAK256, FAST_LENGTH, cpu_limit.permutation_chain()),
+        ("header search", None, 80, *search),
+        ("keccak256, 64 bytes", Algorithm.KECCAK256, FAST_LENGTH, *keccak),
     )
     return [
         CpuBounds(
             name=name,
-            operations=(operations := cpu_limit.operations_per_hash(which, length)),
+            operations=(operations := cpu_operations.operations_per_hash(which, length)),
+            shifts=shifts,
             chain=chain,
-            by_units=_vector_operations_per_s() * cpu_limit.lanes_of(which) / operations,
-            by_chain=chained * cpu_limit.lanes_of(which) / chain,
+            by_units=_vector_operations_per_s() * (lanes := cpu_operations.lanes_of(which)) / operations,
+            by_shifts=shifted * lanes / shifts,
+            by_chain=chained * lanes / chain,
         )
-        for name, which, length, chain in cases
+        for name, which, length, shifts, chain in cases
     ]
 
 
 @cache
 def _vector_operations_per_s() -> float:
-    return cpu_limit.operations_per_s(CpuBackend().thread_count)
+    return vector_units.operations_per_s(CpuBackend().thread_count)

@@ -154,13 +154,20 @@ def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table
 
 
 def of_cpu_bounds(bounds: Iterable[CpuBounds]) -> Table:
-    """Return a table of what the vector units of this CPU allow, and what waiting for results allows."""
+    """Return a table of what all vector units allow, those that shift, and waiting for results."""
     rows = [
-        (line.name, str(line.operations), str(line.chain), _rate(line.by_units), _rate(line.by_chain))
+        (
+            line.name,
+            str(line.operations),
+            str(line.shifts),
+            str(line.chain),
+            *(_rate(bound) for bound in (line.by_units, line.by_shifts, line.by_chain)),
+        )
         for line in bounds
     ]
-    names = ("kernel", "operations", "longest chain", "units: hashes/s", "chain: hashes/s")
-    return _table(names, rows, left=("kernel",))
+    names = ("kernel", "operations", "shifts", "longest chain")
+    rates = ("units: hashes/s", "shifts: hashes/s", "chain: hashes/s")
+    return _table((*names, *rates), rows, left=("kernel",))
 
 
 def of_sweep(sweep: Sweep) -> Table:

@@ -14,7 +14,18 @@ from gpuhash import check
 from gpuhash.cpu import CpuBackend
 from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError, WrongHashError
 from gpuhash.lanes import Lanes
-from gpuhash.measure import bench, ceiling, cpu_limit, limits, peers, plot, report, stages, tables
+from gpuhash.measure import (
+    bench,
+    ceiling,
+    cpu_operations,
+    limits,
+    peers,
+    plot,
+    report,
+    stages,
+    tables,
+    vector_units,
+)
 from gpuhash.measure.bench import SEARCH, Result
 from gpuhash.reference import Algorithm
 from tests.gpuhash.measure import benchmarks
@@ -223,28 +234,42 @@ def test_peers_that_are_missing_or_fail(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_operations_per_hash_follow_from_the_algorithm() -> None:
     """One more block costs one more compression or permutation; a search costs less than two."""
-    sha256 = [cpu_limit.operations_per_hash(Algorithm.SHA256, length) for length in (0, 55, 56, 119, 120)]
-    keccak = [cpu_limit.operations_per_hash(Algorithm.KECCAK256, length) for length in (0, 135, 136)]
+    sha256 = [
+        cpu_operations.operations_per_hash(Algorithm.SHA256, length) for length in (0, 55, 56, 119, 120)
+    ]
+    keccak = [cpu_operations.operations_per_hash(Algorithm.KECCAK256, length) for length in (0, 135, 136)]
 
     assert sha256[0] == sha256[1]
     assert sha256[2] == sha256[3] == 2 * sha256[0]
     assert sha256[4] == 3 * sha256[0]
     assert keccak[0] == keccak[1] < keccak[2] < 2.1 * keccak[0]
-    assert sha256[0] < cpu_limit.operations_per_hash(None, 80) < sha256[2]
-    assert cpu_limit.operations_per_s(CpuBackend().thread_count) > 1e6
+    assert sha256[0] < cpu_operations.operations_per_hash(None, 80) < sha256[2]
+    assert vector_units.operations_per_s(CpuBackend().thread_count) > 1e6
 
 
 def test_chains_are_a_part_of_the_operations() -> None:
     """Four operations per round and two hashes wait for each other; a chain alone is slower than twelve."""
     rounds = 64 - 3 + 61  # of a header search: the first three and the last three are left out
 
-    assert 4 * rounds <= cpu_limit.search_chain() < 4.5 * rounds * cpu_limit.ROTATION_CHAIN
-    assert 24 * 6 <= cpu_limit.permutation_chain() < 24 * 14
-    assert cpu_limit.chained_operations_per_s(1) < cpu_limit.operations_per_s(1)
+    assert 4 * rounds <= cpu_operations.search_chain() < 4.5 * rounds * cpu_operations.ROTATION_CHAIN
+    assert 24 * 6 <= cpu_operations.permutation_chain() < 24 * 14
+    assert vector_units.chained_operations_per_s(1) < vector_units.operations_per_s(1)
     for bounds in ceiling.of_cpu():
         assert bounds.chain < bounds.operations
-        assert bounds.by_chain > 0
-        assert bounds.by_units > 0
+        assert min(bounds.by_chain, bounds.by_units, bounds.by_shifts) > 0
+
+
+def test_shifts_are_counted() -> None:
+    """Two sums of three rotations a round; two sums of two rotations and a shift per further word."""
+    rounds, further_words = 64 - 3 + 61, 47 + 45
+
+    def emit(lanes: Lanes, words: list[object], _fixed: list[object]) -> list[object]:
+        return [lanes.xor(lanes.rotate_left(words[0], 5), lanes.shift_right(words[0], 3))]
+
+    assert cpu_operations._count_shifts(emit, bits=32, varying=1) == cpu_operations.ROTATION_SHIFTS + 1
+    most = rounds * 6 + further_words * 6
+    assert 0.8 * most < cpu_operations.search_shifts() / cpu_operations.ROTATION_SHIFTS <= most
+    assert cpu_operations.permutation_shifts() <= 24 * (5 + 24) * cpu_operations.ROTATION_SHIFTS
 
 
 def test_what_is_no_operation_is_not_counted() -> None:
@@ -254,8 +279,10 @@ def test_what_is_no_operation_is_not_counted() -> None:
         total = lanes.settled(lanes.add(words[0], words[1], lanes.constant(0)))
         return [lanes.xor(lanes.builder.and_(lanes.builder.not_(total), words[0]), words[1])]
 
-    assert cpu_limit._count(emit, bits=32, varying=2) == 3  # an addition, an AND, an XOR
-    assert cpu_limit._chain(emit, bits=32, varying=2, fixed=0) == 3 + 1  # the addition of zero is in the way
+    assert cpu_operations._count(emit, bits=32, varying=2) == 3  # an addition, an AND, an XOR
+    assert (
+        cpu_operations._chain(emit, bits=32, varying=2, fixed=0) == 3 + 1
+    )  # the addition of zero is in the way
 
 
 def test_limits_have_a_ceiling_only_where_a_model_fits() -> None:

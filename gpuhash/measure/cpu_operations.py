@@ -1,129 +1,26 @@
-"""Compute the most hashes that this CPU can do, from its vector operations per second and per hash.
+"""Count the vector operations of a hash: all of them, those that shift, and those that wait for each other.
 
-  hashes/s = measured vector operations/s * lanes / operations per hash
-
-The rate is measured on all threads with additions and XORs that do not wait for each other; no program that
-uses these vectors can do more. The operations are counted in the code that is emitted, without those that are
-the same for every message, that add nothing, or whose result is not used.
+They are counted in the code that is emitted, without those that are the same for every message, that add
+nothing, or whose result is not used. vector_units.py measures how many of them this CPU does per second.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import types
 
 from gpuhash import cpu_keccak, cpu_sha256
-from gpuhash.compiled import compiled
 from gpuhash.cpu_keccak import DIGEST_WORDS, STATE_WORDS
 from gpuhash.keccak import RATE_BYTES
-from gpuhash.lanes import AVX512, INT64, VECTOR_BITS, Lanes, intrinsic
+from gpuhash.lanes import AVX512, VECTOR_BITS, Lanes
 from gpuhash.reference import Algorithm
-from gpuhash.sharing import share
 
-FORMULA = "measured vector operations/s * lanes / operations per hash"
-CHAINS = 12  # independent chains: more than ports times latency of any CPU
-STEPS = 8
-ROUNDS = 40_000
-REPEATS = 7
 # A rotation without an instruction of its own costs two shifts and an OR.
 ROTATION_OPERATIONS = 1 if AVX512 else 3
 ROTATION_CHAIN = 1 if AVX512 else 2  # the two shifts do not wait for each other
-
-
-def _generate_spin(context: Any, builder: ir.IRBuilder, operands: Any, n_chains: int) -> Any:
-    """Emit code that does rounds * n_chains * STEPS * 2 vector operations, all in registers.
-
-    The operands are `rounds` and `state`, the address of u32[n_chains][lanes], loaded first and stored last.
-    """
-    rounds, state = operands
-    lanes = Lanes(builder, 32)
-    before = [INT64(0), *(lanes.load(state, i) for i in range(n_chains))]
-    start, loop = builder.block, builder.append_basic_block("spin")
-    end = builder.append_basic_block("spun")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    carried = [builder.phi(value.type) for value in before]
-    chains = carried[1:]
-    for step in range(STEPS):
-        # An addition and an XOR in turn: the compiler cannot merge them into one operation.
-        chains = [
-            lanes.xor(lanes.add(chain, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
-            for chain in chains
-        ]
-    after = [builder.add(carried[0], INT64(1)), *chains]
-    for phi, first, next_value in zip(carried, before, after, strict=True):
-        phi.add_incoming(first, start)
-        phi.add_incoming(next_value, loop)
-    builder.cbranch(builder.icmp_signed("<", after[0], rounds), loop, end)
-    builder.position_at_end(end)
-    for i, chain in enumerate(chains):
-        lanes.store(chain, state, i)
-    return context.get_dummy_value()
-
-
-@intrinsic
-def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit CHAINS chains that do not wait for each other: as much as the vector units can do."""
-
-    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
-        return _generate_spin(context, builder, arguments, CHAINS)
-
-    return types.void(rounds, state), generate
-
-
-@intrinsic
-def _spin_chain(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit one chain, in which every operation waits for the one before."""
-
-    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
-        return _generate_spin(context, builder, arguments, 1)
-
-    return types.void(rounds, state), generate
-
-
-@compiled
-def _spin_often(rounds: int, state: Any) -> Any:
-    _spin(rounds, state.ctypes.data)
-
-
-@compiled
-def _spin_chain_often(rounds: int, state: Any) -> Any:
-    _spin_chain(rounds, state.ctypes.data)
-
-
-def operations_per_s(thread_count: int) -> float:
-    """Measure the vector operations per second of thread_count threads that work at the same time.
-
-    Each thread counts only the CPU time that it got, so other programs do not lower the figure.
-    """
-    return _sum_of_threads(thread_count, _spin_often, CHAINS)
-
-
-def chained_operations_per_s(thread_count: int) -> float:
-    """Measure the same for one chain per thread: its clock divided by the latency of an operation."""
-    return _sum_of_threads(thread_count, _spin_chain_often, 1)
-
-
-def _sum_of_threads(thread_count: int, spin: Callable[..., None], n_chains: int) -> float:
-    rates: list[float] = []
-    share([partial(_measure_thread, rates, spin, n_chains)] * thread_count, thread_count)
-    return sum(rates)
-
-
-def _measure_thread(rates: list[float], spin: Callable[..., None], n_chains: int) -> None:
-    state = np.zeros((n_chains, cpu_sha256.LANES), np.uint32)
-    spin(1, state)
-    best = float("inf")
-    for _ in range(REPEATS):
-        begin = time.thread_time()
-        spin(ROUNDS, state)
-        best = min(best, time.thread_time() - begin)
-    rates.append(ROUNDS * n_chains * STEPS * 2 / best)
+ROTATION_SHIFTS = 1 if AVX512 else 2  # of these operations, those that shift: not every vector unit can
 
 
 def operations_per_hash(which: Algorithm | None, length: int) -> int:
@@ -153,6 +50,16 @@ def search_chain() -> int:
 def permutation_chain() -> int:
     """Return the longest chain of the last permutation of Keccak, from its state to the digest."""
     return _chain(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
+
+
+def search_shifts() -> int:
+    """Return the operations of a header search that only the units that shift can do."""
+    return _count_shifts(_emit_search, bits=32, varying=1, fixed=19)
+
+
+def permutation_shifts() -> int:
+    """Return the same for the last permutation of Keccak, from its state to the digest."""
+    return _count_shifts(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
 
 
 def _emit_search(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> list[Any]:
@@ -226,13 +133,7 @@ def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
 
 def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
     """Count the emitted vector operations that the results need and that depend on a varying word."""
-    instructions, results, changing = _emitted(emit, bits, varying, fixed)
-    users = Counter(map(id, results))
-    needed = []
-    for instruction in reversed(instructions):
-        if users[id(instruction)]:
-            needed.append(instruction)
-            users.update(map(id, instruction.operands))
+    needed, users, changing = _needed(emit, bits, varying, fixed)
     # A sum that is only a term of another sum is counted as part of the other sum.
     parts = {
         id(operand)
@@ -241,6 +142,28 @@ def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
         if instruction.opname == _opname(operand) == "add" and users[id(operand)] == 1
     }
     return sum(_cost(one, parts, changing) for one in needed if id(one) in changing - parts)
+
+
+def _count_shifts(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
+    """Count the shifts among these operations."""
+    needed, _users, changing = _needed(emit, bits, varying, fixed)
+    return sum(
+        ROTATION_SHIFTS if _is_rotation(one) else one.opname == "lshr"
+        for one in needed
+        if id(one) in changing
+    )
+
+
+def _needed(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], Counter[int], set[int]]:
+    """Emit operations; return those that results need, last first, the uses per id, and what varies."""
+    instructions, results, changing = _emitted(emit, bits, varying, fixed)
+    users = Counter(map(id, results))
+    needed = []
+    for instruction in reversed(instructions):
+        if users[id(instruction)]:
+            needed.append(instruction)
+            users.update(map(id, instruction.operands))
+    return needed, users, changing
 
 
 def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
