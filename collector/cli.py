@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collector.backfill.cli import backfill
+from collector.catalog.cli import catalog_dataset
 from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset, mend_dataset
 from collector.dataset.chains import Chain
@@ -200,6 +201,7 @@ app.command()(fetch)
 app.command("compact")(compact_dataset)
 app.command("mend")(mend_dataset)
 app.command("merge")(merge_members)
+app.command("catalog")(catalog_dataset)
 app.command("check")(check_dataset)
 app.command("status")(show_status)
 

@@ -53,10 +53,11 @@ ROOMS = {
     "collector.external": "collector.base collector.dataset gpuhash.core",
     "collector.fetch": "collector.base collector.dataset collector.external",
     "collector.fleet": "collector.base collector.dataset collector.compaction",
+    "collector.catalog": "collector.base collector.dataset",
     "collector.regtest": "collector.base collector.dataset collector.node gpuhash.core",
     "collector.cli": "collector.base collector.dataset collector.node collector.journal collector.service "
-    "collector.monitor collector.backfill collector.check collector.compaction collector.external "
-    "collector.fetch collector.fleet collector.regtest collector.status gpuhash.core",
+    "collector.monitor collector.backfill collector.catalog collector.check collector.compaction "
+    "collector.external collector.fetch collector.fleet collector.regtest collector.status gpuhash.core",
     "analysis.base": "",
     "analysis.stats": "",
     "analysis.attribution": "analysis.base",
