@@ -4,6 +4,7 @@ A node of another version, or a server that is not a node, may answer anything. 
 a value has the type that the function promises and fits into a column of the dataset.
 """
 
+import reprlib
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, NoReturn
@@ -22,7 +23,7 @@ LONGEST_SHOWN: Final = 40
 
 def refuse(what: str, value: object, expected: str) -> NoReturn:
     """Raise NodeError saying that the field `what` is `value` and should have been `expected`."""
-    shown = printable(repr(value))
+    shown = printable(reprlib.repr(value))  # the whole value may be as large as the answer
     shown = shown if len(shown) <= LONGEST_SHOWN else shown[:LONGEST_SHOWN] + "…"
     raise NodeError(f"{what} is {shown}, not {expected}; is it the RPC port of a node that we support?")
 

@@ -54,6 +54,9 @@ LARGEST_ANSWERS: Final = {
     "getrawtransaction": 16 * MIB,
     "decoderawtransaction": 16 * MIB,
 }
+# A block of 4 MB has at most some 4 million values, nearly all of them empty witness items. Without this
+# limit 128 MiB of empty lists, three bytes each, would unfold to more than 6 GB.
+MOST_VALUES: Final = 5_000_000
 LONGEST_NUMBER: Final = 32  # characters of a number with a fraction; amounts have at most 17
 LARGEST_EXPONENT: Final = 30  # a larger one would take all memory as a whole number
 log = structlog.get_logger(__name__)
@@ -75,7 +78,7 @@ class Response(NamedTuple):
     status: HTTPStatus | int
     date: str | None  # the header `Date`
     encoding: str | None  # the header `Content-Encoding`
-    body: bytes
+    body: bytearray
 
 
 class Connection:
@@ -133,17 +136,15 @@ class Connection:
         connected.deadline_s = deadline_s
         self._http.request("POST", self._path, body, headers)
         with self._http.getresponse() as response:
-            parts = []
-            n_bytes = 0
+            answer = bytearray()
             while chunk := response.read1(CHUNK_BYTES):
-                n_bytes += len(chunk)
-                if n_bytes > limit:
+                answer += chunk
+                if len(answer) > limit:
                     raise TooLarge
-                parts.append(chunk)
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)
             date, encoding = response.headers["Date"], response.headers["Content-Encoding"]
-            return Response(response.status, date, encoding, b"".join(parts))
+            return Response(response.status, date, encoding, answer)
 
 
 class _DeadlineSocket:
@@ -476,6 +477,11 @@ class RpcClient:
 
         if response.encoding not in (None, "identity"):
             raise NodeError(f"{self.url} answered with Content-Encoding {printable(response.encoding)}")
+        if sum(map(response.body.count, b",[{")) > MOST_VALUES:
+            raise NodeError(
+                f"{self.url} answered {self._local.method} with more than {counted(MOST_VALUES, 'value')}; "
+                "is it a node's RPC port?"
+            )
         try:
             return json.loads(
                 response.body,

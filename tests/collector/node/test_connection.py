@@ -115,6 +115,18 @@ def test_a_compressed_answer_is_refused(serve: Serve, client: Any) -> None:
         client(serve(lambda _end: [head + body])).call("uptime")
 
 
+@pytest.mark.parametrize("value", [b"[]", b"{}", b"0", b'""'])
+def test_an_answer_of_too_many_values_is_not_parsed(
+    serve: Serve, client: Any, monkeypatch: pytest.MonkeyPatch, value: bytes
+) -> None:
+    """An answer within its bytes is refused when its values would unfold to much more memory."""
+    monkeypatch.setattr(rpc, "MOST_VALUES", 1000)
+    answered = [b'{"result": [' + b",".join([value] * count) + b"]}" for count in (400, 1000)]
+    assert len(client(serve(whole(answered[0]))).call("getblock")) == 400
+    with pytest.raises(NodeError, match=r"answered getblock with more than 1,000 values"):
+        client(serve(whole(answered[1]))).call("getblock")
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
