@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import resource
 import sys
 from dataclasses import asdict
 from enum import StrEnum
@@ -19,6 +20,8 @@ from gpuhash.sharing import MOST_THREADS, THREADS_VARIABLE
 if TYPE_CHECKING:
     from gpuhash import chain
     from gpuhash.packing import Bytes
+
+LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the compiler of the cpu backend crashes
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -228,6 +231,12 @@ def _plain(value: object) -> str:
 
 def main() -> None:
     """Run the command line; exit 1 with one line of text on failure, and 2 for wrong usage."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        sys.exit(
+            f"gpuhash: this process may use {limit >> 20} MiB of address space (ulimit -v), and needs "
+            f"{LEAST_ADDRESS_SPACE >> 20} MiB; raise the limit"
+        )
     try:
         app(prog_name="gpuhash")
     except GpuhashError as error:

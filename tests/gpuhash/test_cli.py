@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,6 +69,26 @@ def test_too_little_memory_is_one_line(run: Run) -> None:
     assert status == 1
     assert err.splitlines()[-1].startswith("gpuhash: out of memory: ")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("limit", [300_000 << 10, 700_000 << 10])
+@pytest.mark.parametrize("command", [["info"], ["check", "--messages", "20"]], ids=["info", "check"])
+def test_too_little_address_space_is_one_line(command: list[str], limit: int) -> None:
+    """With too little address space the program ends with status 1 and one line, not by a crash."""
+
+    def limit_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    outcome = subprocess.run(
+        [sys.executable, "-m", "gpuhash", *command],
+        preexec_fn=limit_memory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (outcome.returncode, outcome.stdout) == (1, "")
+    assert len(outcome.stderr.splitlines()) == 1
+    assert "ulimit -v" in outcome.stderr
 
 
 def test_verify_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
