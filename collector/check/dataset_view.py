@@ -86,6 +86,11 @@ def retry_while_files_move(dataset: Dataset, read: Callable[[], T]) -> T:
                 f"this user may not read all of {dataset.root}: {error}; be the user that collects, or of "
                 "its group"
             ) from None
+        except duckdb.OutOfMemoryException as error:
+            raise DatasetError(
+                f"there is not enough memory or disk space to read {dataset.folder}: "
+                f"{str(error).splitlines()[0]}; give this process more"
+            ) from None
         except duckdb.Error as error:
             raise _unreadable(dataset) or DatasetError(
                 f"DuckDB cannot read {dataset.folder}: {str(error).splitlines()[0]}; where a file is "

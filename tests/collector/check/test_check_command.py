@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+from collector.check.dataset_view import retry_while_files_move
+from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_STATS
+from collector.errors import DatasetError
 from tests.collector.check.made_dataset import ORIGIN, START_US, make_rows, write
 from tests.rights import without_rights
 
@@ -22,6 +26,12 @@ def collector(*arguments: object, prefix: Sequence[object] = ()) -> subprocess.C
     """Run the program `pool-collector` as a process; return its status and output."""
     command = [*prefix, sys.executable, "-m", "collector", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+def sort_in_little_memory() -> None:
+    """Sort more than fits, without files to sort on; DuckDB raises its error of too little memory."""
+    with duckdb.connect(config={"memory_limit": "1MB", "max_temp_directory_size": "0B"}) as connection:
+        connection.execute("SELECT range FROM range(10_000_000) ORDER BY hash(range)").fetchone()
 
 
 @pytest.fixture
@@ -90,3 +100,9 @@ def test_what_may_not_be_read_is_said_and_no_breach(dataset: Path, command: str,
     assert result.stderr.startswith("error: this user may not read")
     assert path.name in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_too_little_memory_is_said_and_no_file_is_blamed(dataset: Path) -> None:
+    """The error asks for memory; it does not send the user to look for a damaged file."""
+    with pytest.raises(DatasetError, match=r"not enough memory or disk space to read .*; give this process"):
+        retry_while_files_move(Dataset.open(dataset, "main"), sort_in_little_memory)
