@@ -196,6 +196,38 @@ def show(
 
 
 @app.command()
+def mempool(  # noqa: PLR0917 - typer passes every option by name
+    database: DatabaseArgument = None,
+    database_option: DatabaseOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Moment, as 2026-01-31T12:00:00Z. Default: the last one that was watched."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="Name of the node. Default: the first that was watched at that moment.")
+    ] = None,
+    format_: FormatOption = Format.TABLE,
+    limit: Annotated[int, typer.Option(min=0, help="Largest number of transactions.")] = TABLE_ROWS,
+) -> None:
+    """Replay a mempool as of any moment: whether it was watched, and what waited, by chunk feerate."""
+    from analysis import mempool_at, row_output
+    from analysis.database import open_database
+
+    moment = None if at is None else mempool_at.moment_of(at)
+    with open_database(chosen_database(database, database_option)) as connection:
+        found = mempool_at.mempool_at(connection, moment, node, limit=limit)
+    if found.totals is None:
+        raise DatabaseError(
+            f"the mempool of {found.node} is not known at {mempool_at.written(found.at)}."
+            f" {mempool_at.said(found.verdict)} Ask for another time or --node"
+        )
+    told = format_ is not Format.TABLE
+    for line in mempool_at.summary(found):
+        typer.echo(row_output.inert(line), err=told)
+    _write(mempool_at.LISTED_COLUMNS, [tuple(row.values()) for row in found.rows], format_)
+
+
+@app.command()
 def sql(
     query: Annotated[str | None, typer.Argument(help="One query. Without it the shell opens.")] = None,
     database: DatabaseArgument = None,

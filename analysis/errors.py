@@ -40,6 +40,10 @@ class ReleaseError(AnalysisError):
     """Means that a release cannot be written, or that a folder is not what was released."""
 
 
+class MomentError(DatabaseError):
+    """Means that no mempool can be replayed: the text is no time, or no node of this name was watched."""
+
+
 class UnknownRelationError(DatabaseError):
     """Means that no mart or staging view has the given name; the message gives the nearest names."""
 

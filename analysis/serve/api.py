@@ -7,10 +7,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Response
 
 from analysis.catalog import Model, load_catalog
+from analysis.mempool_at import LISTED_COLUMNS, said
 from analysis.serve import questions
 from analysis.serve.answers import Answer, Problem, csv_answer, envelope, json_answer, one_object
 from analysis.serve.differences import differences
 from analysis.serve.findings import found_answers
+from analysis.serve.mempool import replay, replayed
 from analysis.serve.questions import WINDOWS, NotFoundError
 from analysis.serve.results import Reader, Results, Row
 from analysis.serve.transactions import transaction
@@ -31,6 +33,13 @@ CsvLimitQuery = Annotated[int, Query(ge=1, le=MAX_CSV_ROWS, description="largest
 OffsetQuery = Annotated[int, Query(ge=0, le=1_000_000_000, description="rows to leave out at the start")]
 PoolQuery = Annotated[str | None, Query(max_length=LONGEST_NAME, description="slug of a pool")]
 HeightQuery = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="height of a block")]
+AtQuery = Annotated[
+    str | None,
+    Query(max_length=LONGEST_NAME, description="moment in UTC; without it the last one that was watched"),
+]
+NodeQuery = Annotated[
+    str | None, Query(max_length=LONGEST_NAME, description="name of a node; without it the first watched one")
+]
 NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
 
 
@@ -42,13 +51,14 @@ def api_router(results: Results) -> APIRouter:
     )
     _add_pools(router, results)
     _add_blocks(router, results)
+    _add_mempool(router, results)
     _add_rest(router, results)
     _add_marts(router, results)
     return router
 
 
 def csv_router(results: Results) -> APIRouter:
-    """Return the CSV addresses that stay: /pools.csv, /blocks.csv and /marts/NAME.csv."""
+    """Return the CSV addresses that stay: /pools.csv, /blocks.csv, /mempool.csv and /marts/NAME.csv."""
     router = APIRouter(responses={200: {"content": {"text/csv": {}}, "description": "CSV"}})
 
     @router.get("/pools.csv", summary="Shares of all pools in a time window, as CSV")
@@ -86,7 +96,25 @@ def csv_router(results: Results) -> APIRouter:
 
         return results.read(write)
 
+    _add_mempool_csv(router, results)
     return router
+
+
+def _add_mempool_csv(router: APIRouter, results: Results) -> None:
+    @router.get("/mempool.csv", summary="What waited at a moment, the best-paying first, as CSV")
+    def mempool_csv(
+        at: AtQuery = None,
+        node: NodeQuery = None,
+        limit: CsvLimitQuery = MAX_ROWS,
+        offset: OffsetQuery = 0,
+    ) -> Response:
+        def write(reader: Reader) -> Response:
+            found = replay(reader, at, node, limit=limit, offset=offset)
+            if found.totals is None:
+                raise NotFoundError(said(found.verdict))
+            return csv_answer(reader, found.rows, LISTED_COLUMNS, "mempool")
+
+        return results.read(write)
 
 
 def _add_pools(router: APIRouter, results: Results) -> None:
@@ -134,6 +162,17 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
     @router.get("/transactions/{txid}", response_model=Answer, summary="One transaction, by txid")
     def one_transaction(txid: NamePath) -> Response:
         return _answered(results, lambda reader: transaction(reader, txid))
+
+
+def _add_mempool(router: APIRouter, results: Results) -> None:
+    @router.get("/mempool", response_model=Answer, summary="The mempool of a node as of any moment")
+    def mempool(
+        at: AtQuery = None,
+        node: NodeQuery = None,
+        limit: LimitQuery = 100,
+        offset: OffsetQuery = 0,
+    ) -> Response:
+        return _answered(results, lambda reader: replayed(reader, at, node, limit=limit, offset=offset))
 
 
 def _add_rest(router: APIRouter, results: Results) -> None:

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, MomentError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
 from analysis.serve.guard import App, Guard, Receive, Scope, Send
@@ -87,7 +87,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(AnalysisError)
     def failed(request: Request, error: AnalysisError) -> Response:
-        missing = isinstance(error, NotFoundError)
+        missing = isinstance(error, NotFoundError | MomentError)
         status = HTTPStatus.NOT_FOUND if missing else HTTPStatus.SERVICE_UNAVAILABLE
         return refused(request, status, _sentence(str(error)))
 

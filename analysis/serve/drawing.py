@@ -1,4 +1,4 @@
-"""Draws the small charts of the pages as plain SVG: a share with its interval, a course, what was observed.
+"""Draws the small charts of the pages as plain SVG: a share or a size as a bar, a course, what was observed.
 
 They have neither axes nor a library. Each mark carries its value in `data-value`, which the page shows on
 hover; a table beside each chart has the same numbers.
@@ -69,6 +69,18 @@ def share_bar(row: Mapping[str, Any], colour: str, largest: float) -> Markup:
         colour=colour,
         words=words,
         whisker=whisker,
+    )
+
+
+def size_bar(size: float, largest: float, words: str) -> Markup:
+    """Draw a size as a bar on a scale up to `largest`; `words` are its value."""
+    return _BAR.format(
+        width=BAR_WIDTH,
+        height=BAR_HEIGHT,
+        value=BAR_WIDTH * size / (largest or 1),
+        colour="var(--accent-1)",
+        words=words,
+        whisker="",
     )
 
 

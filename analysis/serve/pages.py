@@ -1,4 +1,4 @@
-"""Shows the pages: now, pools, blocks, transactions, coverage, questions, findings and methods.
+"""Shows the pages: now, pools, blocks, transactions, mempool, coverage, questions, findings and methods.
 
 Every page is whole HTML that reads without a script. Texts of strangers are escaped by the templates, and
 their controls are made visible by `printable`.
@@ -20,11 +20,13 @@ from analysis.report.export import csv_download, svg_download
 from analysis.report.page import CHAINS, prose
 from analysis.report.sections import METHODS, TOPICS
 from analysis.report.share_windows import stack_figure
+from analysis.row_output import plain
 from analysis.serve import drawing, questions
 from analysis.serve.differences import differences
 from analysis.serve.feed import atom
 from analysis.serve.findings import found_answers, report_marts
 from analysis.serve.live import LiveFeed
+from analysis.serve.mempool import replayed, steps_by_time
 from analysis.serve.questions import WINDOWS, NotFoundError
 from analysis.serve.results import Reader, Results
 from analysis.serve.transactions import transaction
@@ -45,6 +47,7 @@ NAVIGATION: Final = {
     "/": "Now",
     "/pools": "Pools",
     "/blocks": "Blocks",
+    "/mempool": "Mempool",
     "/questions": "Questions",
     "/findings": "Findings",
     "/coverage": "Coverage",
@@ -70,6 +73,7 @@ def page_router(results: Results, live: LiveFeed | None = None) -> APIRouter:
     _add_now(router, results, live)
     _add_pools(router, results)
     _add_blocks(router, results)
+    _add_mempool(router, results)
     _add_topics(router, results)
     _add_texts(router, results)
     return router
@@ -176,6 +180,20 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
     @router.get("/search")
     def search(q: Annotated[str, Query(max_length=200)] = "") -> Response:
         return RedirectResponse(results.read(lambda reader: questions.find(reader, q)), status_code=303)
+
+
+def _add_mempool(router: APIRouter, results: Results) -> None:
+    @router.get("/mempool")
+    def mempool(
+        at: Annotated[str | None, Query(max_length=80)] = None,
+        node: Annotated[str | None, Query(max_length=80)] = None,
+        page: PageQuery = 1,
+    ) -> Response:
+        def facts(reader: Reader) -> dict[str, Any]:
+            found = replayed(reader, at, node, limit=N_LISTED + 1, offset=(page - 1) * N_LISTED)
+            return {"found": found, "by_time": steps_by_time(found["at"]), "page": page, "n_listed": N_LISTED}
+
+        return _shown(results, "mempool.html.j2", "/mempool", "Mempool", facts)
 
 
 def _add_topics(router: APIRouter, results: Results) -> None:
@@ -310,6 +328,7 @@ def _environment() -> Environment:
         "p_value": text.p_value,
         "hash": hash_hex,
         "moment": _moment,
+        "iso": plain,
         "as_text": _as_text,
         "prose": prose,
         "csv_download": csv_download,
@@ -318,6 +337,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "share_bar": drawing.share_bar,
+        "size_bar": drawing.size_bar,
         "course": drawing.course,
         "cover_bar": drawing.cover_bar,
         "WINDOWS": tuple(WINDOWS),

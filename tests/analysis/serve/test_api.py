@@ -90,6 +90,19 @@ def test_a_replacement_is_told_from_both_sides(site: Site) -> None:
     assert [row["txid"] for row in new["replaces"]] == [shown("old")]
 
 
+def test_a_mempool_is_replayed_as_of_a_moment(site: Site) -> None:
+    """The verdict is told with what waited, the same as CSV; a moment without a watch has no totals."""
+    then = site.data("/api/v1/mempool?at=2026-01-01T23:59:00Z")
+    table = csv.DictReader(io.StringIO(site.get("/mempool.csv?at=2026-01-01T23:59:00Z").text))
+    never = site.data("/api/v1/mempool?at=2020-01-01")
+
+    assert [row["is_observed"] for row in then["verdicts"]] == [True]
+    assert [row["txid"] for row in then["rows"]] == [shown(txid) for txid in ("quick", "new", "slow")]
+    assert [row["txid"] for row in table] == [row["txid"] for row in then["rows"]]
+    assert then["steps"]["block_after"] == "2026-01-01T23:59:59.999999Z"
+    assert (never["totals"], never["rows"]) == (None, [])
+
+
 def test_a_csv_address_stays_and_is_inert(site: Site) -> None:
     """/pools.csv has the columns and rows of the JSON answer, and says whose word they are."""
     answer = site.get("/pools.csv?window=all")
@@ -122,6 +135,9 @@ def test_every_mart_is_offered_as_json_and_csv(site: Site) -> None:
         ("/api/v1/blocks?from_height=-1", 422, "from_height"),
         ("/api/v1/transactions/abc", 404, "64 hex digits"),
         ("/api/v1/transactions/" + "00" * 32, 404, "and no block of this dataset"),
+        ("/api/v1/mempool?at=yesterday", 404, "write it in UTC"),
+        ("/api/v1/mempool?node=nobody", 404, "node of this name was watched"),
+        ("/mempool.csv?at=2020-01-01", 404, "begins at 2026-01-01T00:00:00Z"),
         ("/api/v1/marts/stg_blocks", 404, "no such mart"),
         ("/api/v1/marts/pool_share;DROP", 404, "no such mart"),
         ("/api/v1/nothing", 404, "no such page"),

@@ -23,6 +23,8 @@ PAGES = (
     "/blocks",
     f"/blocks/{BLOCK}",
     f"/tx/{SLOW}",
+    "/mempool?at=2026-01-01T23:59:00Z",
+    "/mempool?at=2020-01-01",
     "/coverage",
     "/questions",
     "/questions/share",
@@ -67,6 +69,23 @@ def test_the_search_leads_to_the_page_by_keys(site: Site, tab: Tab) -> None:
     tab.press("\ue007")
 
     assert tab.run("return document.querySelector('h1').textContent").strip().startswith("Block 3")
+
+
+@pytest.mark.browser
+def test_a_replay_steps_from_change_to_change(site: Site, tab: Tab) -> None:
+    """From before `quick` and `slow` entered, each step forward shows what waited then, and back again."""
+    tab.visit(f"{site.url}/mempool?at=2026-01-01T23:58:00Z", width_px=1280)
+    on, back = "[aria-label=Forward] li:first-child a", "[aria-label=Back] li:last-child a"
+    fees = (
+        "return [...document.querySelectorAll('#waiting-table tbody tr')].map(row => row.cells[3].innerText)"
+    )
+    shown = []
+    for step in (on, on, on, back):
+        tab.click(step)
+        shown.append(tab.run(fees))
+
+    # `new` replaces `old` in the third step: it entered a moment after the removal.
+    assert shown == [["4,000", "300"], ["4,000", "500", "300"], ["4,000", "300"], ["4,000", "500", "300"]]
 
 
 @pytest.mark.browser

@@ -1,0 +1,299 @@
+"""Replay the mempool of a node as of any moment: whether we watched, and what waited, by chunk feerate.
+
+The mempool is known while our copy equalled the node's (topic `mempool` of coverage_intervals). As of a
+moment means: with every message that we had received by then. Stays come from mempool_residence; chunk
+feerates are computed as in mempool_clusters, for the clusters that waited at that moment.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+
+from analysis.errors import MomentError
+
+Row = Mapping[str, Any]
+BLOCK_VB: Final = 1_000_000
+FEERATE_EDGES: Final = (0, 0.5, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 200, 500, 1000)  # sat/vB
+FIRST_YEAR: Final = 2009  # of the first block
+LAST_YEAR: Final = 9999
+MICROSECOND: Final = dt.timedelta(microseconds=1)
+LISTED_COLUMNS: Final = (
+    "txid",
+    "chunk_feerate_sat_vb",
+    "feerate_sat_vb",
+    "fee_sat",
+    "vsize_vb",
+    "vsize_ahead_vb",
+    "entered_at",
+    "first_seen_kind",
+    "left_reason",
+    "left_at",
+)
+
+VERDICTS: Final = """
+    SELECT
+        node,
+        coalesce(bool_or(holds), false) AS is_observed,
+        max_by(session, from_at) FILTER (holds) AS session,
+        max(from_at) FILTER (holds) AS from_at,
+        max_by(to_at, from_at) FILTER (holds) AS to_at,
+        max(to_at) FILTER (to_at < $at) AS observed_before,
+        max_by(end_reason, to_at) FILTER (to_at < $at) AS end_reason,
+        min(from_at) FILTER (from_at > $at) AS observed_after
+    FROM (SELECT *, $at BETWEEN from_at AND to_at AS holds FROM coverage_intervals WHERE topic = 'mempool')
+    GROUP BY node
+    ORDER BY node
+"""
+# The last counter of the microsecond: every message of it counts. One cut of chunk_runs is this moment.
+REPLAYED: Final = """
+    CREATE OR REPLACE TEMP TABLE mempool_then AS
+    WITH waiting AS MATERIALIZED (
+        SELECT
+            stay_no, txid, entered_at, first_seen_kind, fee_sat, vsize_vb, parents, left_reason,
+            make_timestamptz(CAST(left_position // 4294967296 AS BIGINT)) AS left_at,
+            CASE WHEN vsize_vb > 0 THEN fee_sat / vsize_vb END AS feerate_sat_vb
+        FROM mempool_residence
+        WHERE
+            node = $node AND session = $session AND position <= stream_position($at, 4294967295)
+            AND (left_position IS NULL OR left_position > stream_position($at, 4294967295))
+    ),
+    wanted AS (
+        SELECT stay_no AS child_no, unnest(parents) AS txid
+        FROM waiting
+        WHERE feerate_sat_vb IS NOT NULL AND parents IS NOT NULL
+    ),
+    links AS MATERIALIZED (
+        SELECT DISTINCT wanted.child_no, parent.stay_no AS parent_no
+        FROM wanted
+        INNER JOIN waiting AS parent ON wanted.txid = parent.txid
+        WHERE parent.feerate_sat_vb IS NOT NULL
+    ),
+    members AS MATERIALIZED (
+        SELECT stay_no, fee_sat, vsize_vb, row_number() OVER (ORDER BY stay_no) - 1 AS member
+        FROM waiting
+        WHERE stay_no IN (SELECT child_no FROM links UNION SELECT parent_no FROM links)
+    ),
+    member_list AS (
+        SELECT
+            list(fee_sat ORDER BY member) AS fees, list(vsize_vb ORDER BY member) AS sizes,
+            list(1 ORDER BY member) AS cuts
+        FROM members
+    ),
+    link_list AS (
+        SELECT
+            list(child.member ORDER BY child.member, parent.member) AS children,
+            list(parent.member ORDER BY child.member, parent.member) AS parents
+        FROM links
+        INNER JOIN members AS child ON links.child_no = child.stay_no
+        INNER JOIN members AS parent ON links.parent_no = parent.stay_no
+    ),
+    runs AS (
+        SELECT unnest(chunk_runs(cuts, cuts, fees, sizes, children, parents)) AS run
+        FROM member_list CROSS JOIN link_list
+        WHERE cuts IS NOT NULL
+    ),
+    chunks AS (
+        SELECT members.stay_no, runs.run.feerate AS feerate
+        FROM runs
+        INNER JOIN members ON runs.run.member = members.member
+    )
+    SELECT
+        waiting.* EXCLUDE (parents),
+        coalesce(chunks.feerate, waiting.feerate_sat_vb) AS chunk_feerate_sat_vb,
+        CAST(
+            coalesce(sum(vsize_vb) OVER (ORDER BY chunk_feerate_sat_vb DESC NULLS LAST, waiting.stay_no), 0)
+            - coalesce(vsize_vb, 0) AS BIGINT
+        ) AS vsize_ahead_vb
+    FROM waiting
+    LEFT JOIN chunks USING (stay_no)
+"""
+TOTALS: Final = """
+    SELECT
+        count(*) AS n_waiting,
+        count(*) FILTER (chunk_feerate_sat_vb IS NULL) AS n_unrated,
+        count(*) FILTER (first_seen_kind != 'pushed') AS n_entry_unseen,
+        CAST(coalesce(sum(vsize_vb), 0) AS BIGINT) AS vsize_vb,
+        CAST(coalesce(sum(fee_sat), 0) AS BIGINT) AS fee_sat,
+        min(chunk_feerate_sat_vb) FILTER (vsize_ahead_vb + vsize_vb <= $block_vb) AS next_block_feerate_sat_vb
+    FROM mempool_then
+"""
+BANDS: Final = """
+    WITH edges AS (
+        SELECT edge AS from_sat_vb, lead(edge) OVER (ORDER BY edge) AS to_sat_vb
+        FROM (SELECT unnest($edges) AS edge)
+    )
+    SELECT
+        from_sat_vb, to_sat_vb, count(stay_no) AS n_waiting,
+        CAST(coalesce(sum(vsize_vb), 0) AS BIGINT) AS vsize_vb,
+        CAST(coalesce(sum(fee_sat), 0) AS BIGINT) AS fee_sat
+    FROM edges
+    LEFT JOIN mempool_then
+        ON chunk_feerate_sat_vb >= from_sat_vb AND (to_sat_vb IS NULL OR chunk_feerate_sat_vb < to_sat_vb)
+    GROUP BY from_sat_vb, to_sat_vb
+    ORDER BY from_sat_vb DESC
+"""
+LISTED: Final = """
+    SELECT
+        txid, chunk_feerate_sat_vb, feerate_sat_vb, fee_sat, vsize_vb, vsize_ahead_vb, entered_at,
+        first_seen_kind, left_reason, left_at
+    FROM mempool_then
+    ORDER BY chunk_feerate_sat_vb DESC NULLS LAST, stay_no
+    LIMIT $limit OFFSET $offset
+"""
+STEPS: Final = """
+    SELECT
+        (
+            SELECT max(connected_at) FROM mempool_cuts
+            WHERE node = $node AND connected_at < $at
+        ) AS block_before,
+        (
+            SELECT min(connected_at) FROM mempool_cuts
+            WHERE node = $node AND connected_at > $after
+        ) AS block_after,
+        max(position // 4294967296) FILTER (position < stream_position($at, 0)) AS entry_before,
+        min(position // 4294967296) FILTER (position > stream_position($at, 4294967295)) AS entry_after,
+        max(left_position // 4294967296) FILTER (left_position < stream_position($at, 0)) AS exit_before,
+        min(left_position // 4294967296)
+            FILTER (left_position > stream_position($at, 4294967295)) AS exit_after
+    FROM mempool_residence
+    WHERE node = $node
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mempool:
+    """Holds the mempool of one node as of a moment.
+
+    `verdicts` has a row per node: whether it was watched at that moment, from when to when, or when before
+    and after it. Where the chosen node was not watched, `totals` is None and `bands` and `rows` are empty.
+    `vsize_ahead_vb` of a row is the size of all that pays better. `bands` are counts by chunk feerate.
+    """
+
+    at: dt.datetime
+    node: str
+    verdicts: Sequence[Row]
+    totals: Row | None
+    bands: Sequence[Row]
+    rows: Sequence[Row]
+
+    @property
+    def verdict(self) -> Row:
+        """Return the row of `verdicts` of the chosen node."""
+        return next(row for row in self.verdicts if row["node"] == self.node)
+
+
+def moment_of(text: str) -> dt.datetime:
+    """Read a moment in ISO 8601; without a zone it is UTC. Raises MomentError for another text."""
+    try:
+        given = dt.datetime.fromisoformat(text.strip())
+        moment = given.replace(tzinfo=given.tzinfo or dt.UTC).astimezone(dt.UTC)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or not FIRST_YEAR <= moment.year < LAST_YEAR:
+        raise MomentError("this is no time since 2009; write it in UTC as 2026-01-31T12:00:00Z")
+    return moment
+
+
+def mempool_at(
+    connection: duckdb.DuckDBPyConnection,
+    at: dt.datetime | None = None,
+    node: str | None = None,
+    *,
+    limit: int = 100,
+    offset: int = 0,
+) -> Mempool:
+    """Replay the mempool of a node; the best-paying `limit` transactions after `offset` are listed.
+
+    Without `at` it is the last moment at which the node was watched; without `node` it is the first that was
+    watched at that moment. Raises MomentError if no node was ever watched, or none of that name.
+    """
+    ends = _rows(
+        connection,
+        "SELECT node, max(to_at) AS to_at FROM coverage_intervals WHERE topic = 'mempool'"
+        " GROUP BY node ORDER BY to_at DESC, node",
+    )
+    named = [row for row in ends if node in (None, row["node"])]
+    if not named:
+        raise MomentError(
+            "no node's mempool was watched; pool-collector run watches one"
+            if not ends
+            else "no node of this name was watched; pool-analysis show coverage_summary names all"
+        )
+    moment = at or named[0]["to_at"]
+    verdicts = _rows(connection, VERDICTS, at=moment)
+    watched = [row["node"] for row in verdicts if row["is_observed"]]
+    chosen = node or (watched or [named[0]["node"]])[0]
+    if chosen not in watched:
+        return Mempool(at=moment, node=chosen, verdicts=verdicts, totals=None, bands=[], rows=[])
+    session = next(row["session"] for row in verdicts if row["node"] == chosen)
+    connection.execute(REPLAYED, {"node": chosen, "session": session, "at": moment})
+    totals = _rows(connection, TOTALS, block_vb=BLOCK_VB)[0]
+    bands = _rows(connection, BANDS, edges=[float(edge) for edge in FEERATE_EDGES])
+    rows = _rows(connection, LISTED, limit=limit, offset=offset)
+    return Mempool(at=moment, node=chosen, verdicts=verdicts, totals=totals, bands=bands, rows=rows)
+
+
+def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: str) -> Mapping[str, Any]:
+    """Return the moments to which a replay can step: `change_*` and `block_*`, each `before` and `after`.
+
+    A change is an entry or a removal. A step to a block is the last microsecond in which its transactions
+    still waited. A moment that does not exist is None.
+    """
+    found = _rows(connection, STEPS, node=node, at=at, after=at + MICROSECOND)[0]
+    changes = {
+        side: [found[f"{what}_{side}"] for what in ("entry", "exit") if found[f"{what}_{side}"] is not None]
+        for side in ("before", "after")
+    }
+    return {
+        "change_before": _moment(max(changes["before"], default=None)),
+        "change_after": _moment(min(changes["after"], default=None)),
+        "block_before": found["block_before"] and found["block_before"] - MICROSECOND,
+        "block_after": found["block_after"] and found["block_after"] - MICROSECOND,
+    }
+
+
+def said(verdict: Row) -> str:
+    """Say in one sentence whether a node was watched at a moment, or when before and after it."""
+    if verdict["is_observed"]:
+        return f"Watched from {written(verdict['from_at'])} to {written(verdict['to_at'])}."
+    before, after = verdict["observed_before"], verdict["observed_after"]
+    if before is None:
+        return f"Not watched: the observation begins at {written(after)}."
+    reason = verdict["end_reason"].replace("_", " ")
+    ended = f"Not watched: the observation ended at {written(before)} ({reason})"
+    return f"{ended}." if after is None else f"{ended}, and the next begins at {written(after)}."
+
+
+def written(at: dt.datetime) -> str:
+    """Write a moment in ISO 8601, in UTC."""
+    return at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+
+
+def summary(mempool: Mempool) -> list[str]:
+    """Return what a terminal shows above the transactions: the verdict of each node, then the totals."""
+    lines = [f"{row['node']}: {said(row)}" for row in mempool.verdicts]
+    totals = mempool.totals
+    if totals is not None:
+        lines.append(
+            f"mempool of {mempool.node} at {written(mempool.at)}: {totals['n_waiting']:,} transactions,"
+            f" {totals['vsize_vb']:,} vB, {totals['fee_sat']:,} sat of fees"
+        )
+    if totals is not None and totals["n_unrated"]:
+        lines.append(f"without a known fee or size, so not rated: {totals['n_unrated']:,}")
+    if totals is not None and totals["n_entry_unseen"]:
+        lines.append(f"entered before we watched, or were found later: {totals['n_entry_unseen']:,}")
+    return lines
+
+
+def _moment(microseconds: int | None) -> dt.datetime | None:
+    if microseconds is None:
+        return None
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(microseconds))
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str, **named: Any) -> list[Row]:
+    found: list[Row] = connection.sql(query, params=named).to_arrow_table().to_pylist()
+    return found

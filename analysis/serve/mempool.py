@@ -1,0 +1,35 @@
+"""Replays the mempool as of a moment for the pages, the API and CSV, with the moments to step to."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from analysis.mempool_at import Mempool, mempool_at, moment_of, said, steps_around
+from analysis.serve.results import Reader
+
+STEPS_S: Final = (3600, 600, 60, 1)
+
+
+def replay(reader: Reader, at: str | None, node: str | None, *, limit: int, offset: int = 0) -> Mempool:
+    """Replay the mempool; `at` and `node` as the address gives them, empty or None for the newest.
+
+    Raises MomentError for what is no time, and for a node that was never watched.
+    """
+    moment = moment_of(at) if at else None
+    return mempool_at(reader.cursor, moment, node or None, limit=limit, offset=offset)
+
+
+def replayed(
+    reader: Reader, at: str | None, node: str | None, *, limit: int, offset: int = 0
+) -> Mapping[str, Any]:
+    """Return a replay as page and API show it: `said` is the verdict, `steps` are moments to step to."""
+    found = replay(reader, at, node, limit=limit, offset=offset)
+    steps = steps_around(reader.cursor, found.at, found.node)
+    return {"said": said(found.verdict), **asdict(found), "steps": steps}
+
+
+def steps_by_time(at: dt.datetime) -> list[tuple[int, dt.datetime, dt.datetime]]:
+    """Return the length in seconds of each step by time, and the moments back and forward."""
+    lengths = [(seconds, dt.timedelta(seconds=seconds)) for seconds in STEPS_S]
+    return [(seconds, at - length, at + length) for seconds, length in lengths]
