@@ -317,6 +317,9 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     pools: Annotated[
         Path | None, typer.Option(help="Folder of pool rules for new blocks. Default: the project's own.")
     ] = None,
+    webhooks: Annotated[
+        Path | None, typer.Option(help="TOML file that names who is told about new events.")
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token. Default: POOL_ANALYSIS_TOKEN, else none.")
     ] = None,
@@ -328,14 +331,22 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     from analysis.serve.listener import BoundedServer
     from analysis.serve.live import LiveFeed
     from analysis.serve.results import Results
+    from analysis.serve.webhooks import Alerts, Webhook, read_targets
 
+    targets = read_targets(webhooks) if webhooks else []
     token = read_token(token_file)
     listening = bound(address, allow_remote=allow_remote, token=token)
     results = Results(chosen_database(database, database_option))
     live = LiveFeed(collector, load_rules(pools or default_rules_dir())) if collector else None
-    server = BoundedServer(application(results, live, hosts=host or (), token=token), listening)
+    told = [Webhook(target) for target in targets]
+    server = BoundedServer(
+        application(results, live, webhooks=told, hosts=host or (), token=token), listening
+    )
+    alerts = Alerts(results, told) if told else None
     typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
     server.run_here()
+    if alerts is not None:
+        alerts.close()
     if live is not None:
         live.close()
     results.close()

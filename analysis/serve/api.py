@@ -11,6 +11,7 @@ from analysis.mempool_at import LISTED_COLUMNS, said
 from analysis.serve import questions
 from analysis.serve.answers import Answer, Problem, csv_answer, envelope, json_answer, one_object
 from analysis.serve.differences import differences
+from analysis.serve.events import events
 from analysis.serve.findings import found_answers
 from analysis.serve.mempool import replay, replayed
 from analysis.serve.questions import WINDOWS, NotFoundError
@@ -189,6 +190,10 @@ def _add_rest(router: APIRouter, results: Results) -> None:
                 for each in found_answers(reader, results.database)
             ],
         )
+
+    @router.get("/events", response_model=Answer, summary="What happened and when, the newest first")
+    def list_events() -> Response:
+        return _answered(results, lambda reader: [each._asdict() for each in events(reader)])
 
     @router.get("/build", response_model=Answer, summary="What the results rest on: versions, rules, dataset")
     def show_build() -> Response:

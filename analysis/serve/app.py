@@ -3,33 +3,41 @@
 import hashlib
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from analysis.errors import AnalysisError, MomentError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
 from analysis.serve.guard import App, Guard, Receive, Scope, Send
 from analysis.serve.live import LiveFeed
+from analysis.serve.metrics import metrics
 from analysis.serve.pages import page_router, refusal_page
 from analysis.serve.questions import NotFoundError
 from analysis.serve.results import Results
+from analysis.serve.webhooks import Webhook
 
 MIN_GZIP_BYTES: Final = 1000
 OPENAPI_PATH: Final = "/api/v1/openapi.json"
 
 
 def application(
-    results: Results, live: LiveFeed | None = None, *, hosts: Iterable[str] = (), token: str = ""
+    results: Results,
+    live: LiveFeed | None = None,
+    *,
+    webhooks: Sequence[Webhook] = (),
+    hosts: Iterable[str] = (),
+    token: str = "",
 ) -> App:
     """Return the whole application, guarded; `hosts` are names besides loopback, `token` may be empty.
 
-    `live` is what follows a collector, if one is followed.
+    `live` is what follows a collector, if one is followed; the metrics tell what became of the `webhooks`.
     """
     # The pages of documentation that FastAPI offers would load scripts from elsewhere.
     app = FastAPI(
@@ -43,10 +51,21 @@ def application(
     app.include_router(api_router(results))
     app.include_router(csv_router(results))
     app.include_router(page_router(results, live))
+    _add_metrics(app, results, webhooks)
     _add_errors(app)
     return Guard(
         Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token
     )
+
+
+def _add_metrics(app: FastAPI, results: Results, webhooks: Sequence[Webhook]) -> None:
+    @app.get("/metrics", summary="The results as metrics for Prometheus")
+    def show_metrics() -> Response:
+        return Response(
+            results.read(lambda reader: metrics(reader, webhooks)),
+            media_type=CONTENT_TYPE_LATEST,
+            headers={"cache-control": "no-store"},  # the webhooks' counts are not those of a build
+        )
 
 
 class Revalidation:

@@ -23,6 +23,7 @@ from analysis.report.share_windows import stack_figure
 from analysis.row_output import plain
 from analysis.serve import drawing, questions
 from analysis.serve.differences import differences
+from analysis.serve.events import events
 from analysis.serve.feed import atom
 from analysis.serve.findings import found_answers, report_marts
 from analysis.serve.live import LiveFeed
@@ -235,14 +236,15 @@ def _add_texts(router: APIRouter, results: Results) -> None:
             "findings.html.j2",
             "/findings",
             "Findings",
-            lambda reader: {"findings": found_answers(reader, results.database)},
+            lambda reader: {"findings": found_answers(reader, results.database), "events": events(reader)},
         )
 
     @router.get("/findings.atom")
     def feed() -> Response:
         return results.read(
             lambda reader: Response(
-                atom(found_answers(reader, results.database), reader.facts), media_type="application/atom+xml"
+                atom(found_answers(reader, results.database), events(reader), reader.facts),
+                media_type="application/atom+xml",
             )
         )
 

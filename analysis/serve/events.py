@@ -1,0 +1,142 @@
+"""Names what happened at a time and is worth an alert: the same for feed, metrics, webhooks and the API.
+
+An event keeps its id from build to build, so nothing is told twice. What each kind claims, and on which mart
+it rests, stands at its query.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from analysis.report.text import printable
+from analysis.serve.results import Reader, Row
+
+SHARE_BOUND: Final = 1 / 3  # the whole interval of a share lies above it
+MIN_EMPTY_RUN: Final = 3
+LOW_SCORE: Final = 0.5  # of one block
+USUAL_SCORE: Final = 0.9  # of its pool: the lower end of the interval
+MAX_EVENTS: Final = 500  # of each kind, the newest
+
+QUERIES: Final[Mapping[str, str]] = {
+    # Its first block came after a silence that is no chance.
+    "new_pool": """
+        SELECT pool AS key, pool, pool_name, first_height AS height, chain_blocks.header_time AS happened_at
+        FROM pool_life
+        INNER JOIN chain_blocks ON first_height = chain_blocks.height AND is_active
+        WHERE is_birth
+    """,
+    # So many empty blocks of the active chain in a row, whoever mined them. The id is the first one's.
+    "empty_run": """
+        WITH empties AS (
+            SELECT *, height - row_number() OVER (ORDER BY height) AS run_no
+            FROM chain_blocks WHERE is_active AND is_empty
+        )
+        SELECT
+            hash_hex(min_by(block_hash, height)) AS key, min(height) AS height, count(*) AS n_blocks,
+            max(coalesce(arrived_at, header_time)) AS happened_at
+        FROM empties
+        GROUP BY run_no
+        HAVING count(*) >= $min_empty_run
+    """,
+    # A node of ours had followed a branch and left it.
+    "reorganisation": """
+        SELECT
+            hash_hex(first_hash) AS key, from_height AS height, followed_depth AS n_blocks, pools,
+            coalesce(first_arrived_at, chain_blocks.header_time) AS happened_at
+        FROM stale_branches
+        LEFT JOIN chain_blocks ON first_hash = chain_blocks.block_hash
+        WHERE followed_depth > 0 AND NOT is_open
+    """,
+    # In the newest window of a length, the 95 % interval of a pool's share lies above the bound.
+    "large_share": """
+        SELECT
+            pool || ':' || time_window AS key, pool, pool_name, time_window, share_ratio, share_low_ratio,
+            to_time AS happened_at
+        FROM pool_share_window
+        WHERE NOT is_unknown AND share_low_ratio > $share_bound
+    """,
+    # A block lacks half of what a fresh template promised, without excuse; its pool usually follows.
+    "template_anomaly": """
+        WITH nearest AS (
+            SELECT block_hash, min_by(score_ratio, (from_age_s, node)) AS score_ratio
+            FROM template_audit_block WHERE is_active GROUP BY block_hash
+        ),
+        usual AS (
+            SELECT pool, min_by(score_low_ratio, from_age_s) AS score_low_ratio
+            FROM template_audit GROUP BY pool
+        )
+        SELECT
+            hash_hex(block_hash) AS key, chain_blocks.height, pool, pool_name, nearest.score_ratio,
+            coalesce(arrived_at, header_time) AS happened_at
+        FROM nearest
+        INNER JOIN chain_blocks USING (block_hash)
+        INNER JOIN block_pool USING (block_hash)
+        INNER JOIN usual USING (pool)
+        WHERE nearest.score_ratio < $low_score AND usual.score_low_ratio > $usual_score
+    """,
+}
+TITLES: Final[Mapping[str, str]] = {
+    "new_pool": "A new pool",
+    "empty_run": "Empty blocks in a row",
+    "reorganisation": "A reorganisation",
+    "large_share": "A large share",
+    "template_anomaly": "A block without what its template promised",
+}
+
+
+class Event(NamedTuple):
+    """Describes one event: a stable id, its kind, when, in one sentence, and the path of its page."""
+
+    event_id: str
+    kind: str
+    happened_at: dt.datetime | None
+    sentence: str
+    path: str
+
+
+def events(reader: Reader) -> list[Event]:
+    """Return the events of a build, the newest first, at most MAX_EVENTS of each kind."""
+    return reader.cached("events", _events)
+
+
+def _events(reader: Reader) -> list[Event]:
+    values = {
+        "min_empty_run": MIN_EMPTY_RUN,
+        "share_bound": SHARE_BOUND,
+        "low_score": LOW_SCORE,
+        "usual_score": USUAL_SCORE,
+    }
+    found = []
+    for kind, query in QUERIES.items():
+        named = {name: value for name, value in values.items() if f"${name}" in query}
+        ordered = f"FROM ({query}) ORDER BY happened_at DESC NULLS LAST, key LIMIT {MAX_EVENTS}"
+        found += [_event(kind, row) for row in reader.rows(ordered, **named)]
+    first = dt.datetime.min.replace(tzinfo=dt.UTC)
+    return sorted(found, key=lambda each: (each.happened_at or first, each.event_id), reverse=True)
+
+
+def _event(kind: str, row: Row) -> Event:
+    path = f"/pools/{row['pool']}" if kind in ("new_pool", "large_share") else f"/blocks/{row['key']}"
+    return Event(f"{kind}:{row['key']}", kind, row["happened_at"], _sentence(kind, row), path)
+
+
+def _sentence(kind: str, row: Row) -> str:
+    name = printable(row.get("pool_name", ""))
+    if kind == "new_pool":
+        return f"{name} mined its first block at height {row['height']}, after a silence that is no chance."
+    if kind == "empty_run":
+        return f"{row['n_blocks']} empty blocks in a row begin at height {row['height']}."
+    if kind == "reorganisation":
+        blocks = "1 block" if row["n_blocks"] == 1 else f"{row['n_blocks']} blocks"
+        pools = ", ".join(dict.fromkeys(row["pools"]))
+        return f"A node left a branch of {blocks} at height {row['height']}, by {pools}."
+    if kind == "large_share":
+        window = "all blocks" if row["time_window"] == "all" else f"the last {row['time_window']}"
+        return (
+            f"{name} mined {row['share_ratio']:.1%} of {window}; its 95 % interval begins at"
+            f" {row['share_low_ratio']:.1%}, above the bound of {SHARE_BOUND:.1%}."
+        )
+    return (
+        f"The block at height {row['height']} by {name} has {row['score_ratio']:.0%} of what a fresh template"
+        " promised without excuse; the pool usually follows."
+    )
