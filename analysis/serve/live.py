@@ -27,6 +27,7 @@ RETRY_S: Final = 1.0
 STREAM_S: Final = 25.0  # of one stream to a page; it connects again by itself
 POLL_S: Final = 0.1
 KINDS: Final[Mapping[str, str]] = {"blocks": "block", "block_arrivals": "arrival", "coverage": "loss"}
+MISSED: Final = "missed"
 UNKNOWN: Final = "unknown"
 
 
@@ -53,6 +54,7 @@ class LiveFeed:
         self._lock = threading.Lock()
         self._events: deque[LiveEvent] = deque(maxlen=MAX_EVENTS)
         self._last_id: int | None = None
+        self._forgotten_id = -1  # the newest event that is no longer kept
         self._state = _state_without("the collector has not answered yet")
         self._stopping = threading.Event()
         self._http = requests.Session()
@@ -71,6 +73,11 @@ class LiveFeed:
         with self._lock:
             return [event for event in self._events if last_id is None or event.event_id > last_id]
 
+    def has_forgotten(self, last_id: int | None) -> bool:
+        """Tell whether an event after an id is no longer kept."""
+        with self._lock:
+            return last_id is not None and last_id < self._forgotten_id
+
     def close(self) -> None:
         """Stop following; the thread ends with its next answer."""
         self._stopping.set()
@@ -85,6 +92,8 @@ class LiveFeed:
             if state != told:
                 told = state
                 yield f"event: state\ndata: {state}\n\n"
+            if self.has_forgotten(last_id):
+                yield f"event: {MISSED}\ndata: {{}}\n\n"
             for event in self.since(last_id):
                 last_id = event.event_id
                 yield f"id: {event.event_id}\nevent: {event.kind}\ndata: {event.content}\n\n"
@@ -111,6 +120,8 @@ class LiveFeed:
             for fields in _events_of(answer):
                 if fields.get("event") == "state":
                     self._set_state(json.dumps(json.loads(fields["data"])))
+                elif fields.get("event") == MISSED:
+                    self._miss()
                 elif fields.get("event") in KINDS:
                     self._take(int(fields["id"]), fields["event"], json.loads(fields["data"]))
                 if self._stopping.is_set():
@@ -118,9 +129,21 @@ class LiveFeed:
 
     def _take(self, event_id: int, table: str, row: Mapping[str, Any]) -> None:
         content = self._block(row) if table == "blocks" else dict(row)
+        self._keep(LiveEvent(event_id, KINDS[table], json.dumps(content)))
+
+    def _miss(self) -> None:
+        """Keep, once, that rows passed by while we were away, under the id of the first of them."""
         with self._lock:
-            self._last_id = event_id
-            self._events.append(LiveEvent(event_id, KINDS[table], json.dumps(content)))
+            told = bool(self._events) and self._events[-1].kind == MISSED
+        if not told and self._last_id is not None:
+            self._keep(LiveEvent(self._last_id + 1, MISSED, "{}"))
+
+    def _keep(self, event: LiveEvent) -> None:
+        with self._lock:
+            self._last_id = event.event_id
+            if len(self._events) == MAX_EVENTS:
+                self._forgotten_id = self._events[0].event_id
+            self._events.append(event)
 
     def _block(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a page shows of a new block, with its pool by our rules."""

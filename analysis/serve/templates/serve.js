@@ -59,10 +59,16 @@
     if (tile && arrival.event === "connected") tile.classList.remove("stale");
   };
   const losses = [];
-  const onLoss = loss => {
-    losses.push(`${loss.node}: a gap in ${loss.topic} (${loss.end_reason.replaceAll("_", " ")})`);
-    live.title = losses.slice(-5).join("; ");
+  const lost = made("p", "watch off", "");
+  lost.id = "lost";
+  const noteLoss = text => {
+    if (losses.at(-1) === text) return;
+    losses.push(text);
+    lost.replaceChildren(made("b", "", "Not all was seen."), ` ${losses.slice(-5).join("; ")}.`);
+    live.after(lost);
   };
+  const onLoss = loss => noteLoss(`${loss.node}: a gap in ${loss.topic} (${loss.end_reason.replaceAll("_", " ")})`);
+  const onMissed = () => noteLoss("blocks came that were not shown here; the next build has them");
 
   const source = new EventSource(live.dataset.live);
   const listen = (kind, act) => source.addEventListener(kind, event => act(JSON.parse(event.data)));
@@ -70,6 +76,7 @@
   listen("block", onBlock);
   listen("arrival", onArrival);
   listen("loss", onLoss);
+  listen("missed", onMissed);
   let failing = 0;
   source.addEventListener("open", () => { clearTimeout(failing); failing = 0; });
   source.addEventListener("error", () => {

@@ -12,11 +12,11 @@ from analysis.errors import ServeError
 from analysis.serve.address import bound
 from analysis.serve.app import application
 from analysis.serve.listener import BoundedServer
-from analysis.serve.live import LiveFeed
+from analysis.serve.live import MAX_EVENTS, LiveFeed
 from analysis.serve.results import Results
 from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
-from collector.monitor.live_rows import LiveRows
+from collector.monitor.live_rows import MAX_ROWS, LiveRows
 from collector.monitor.metrics import Metrics, NodeState
 from collector.regtest.node import free_ports
 from tests.analysis.report.chromium import Tab, browser
@@ -146,6 +146,43 @@ def test_a_page_goes_on_from_its_last_id(live_site: Site, collector: PlantedColl
     ids = _ids(live_site, None, 2)
 
     assert _ids(live_site, ids[0], 1) == ids[1:]
+
+
+@pytest.mark.browser
+def test_the_page_says_that_rows_were_missed(
+    live_site: Site, collector: PlantedCollector, tmp_path: Path
+) -> None:
+    """While this server was away, more rows came than the collector keeps: the page says so, once."""
+    with browser(tmp_path / "profile") as tab:
+        collector.start()
+        collector.find_block(9, NEW_HASH)
+        tab.visit(live_site.url, width_px=1280)
+        wait_for(tab, FIRST_TILE, "not in the build")
+        collector.stop()
+        wait_for(tab, BANNER, "the collector does not answer")
+        for height in range(10, 12 + MAX_ROWS):
+            collector.find_block(height, height.to_bytes(32))
+        collector.start()
+
+        lost = "return document.getElementById('lost')?.textContent ?? ''"
+        assert wait_for(tab, lost, "not shown here").count("not shown here") == 1
+        wait_for(tab, FIRST_TILE, f"{11 + MAX_ROWS:,}")
+
+
+def test_a_page_that_was_away_for_too_long_is_told(live_site: Site, collector: PlantedCollector) -> None:
+    """The server keeps so many events; a page whose last one is older gets `missed` before the others."""
+    collector.start()
+    collector.find_block(9, NEW_HASH)
+    first = seen = _ids(live_site, None, 1)[0]
+    for _ in range(4):  # the collector itself keeps no more than the server
+        for height in range(10, 11 + MAX_EVENTS // 3):
+            collector.find_block(height, height.to_bytes(32))
+        seen = _ids(live_site, seen, 1 + MAX_EVENTS // 3)[-1]
+
+    headers = {"Last-Event-ID": str(first)}
+    with live_site._http.get(f"{live_site.url}/live", headers=headers, stream=True, timeout=60) as answer:
+        lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
+        assert "event: missed" in [next(lines) for _ in range(8)]
 
 
 def test_without_a_collector_there_is_no_stream(site: Site) -> None:
