@@ -6,10 +6,10 @@ is TOML:
     summary     one line, for people
     method      a paragraph: how the numbers come about, and the source of the method
     grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
-    cost        why a build takes longer than 30 plain scans of what the query reads, where it does
+    cost        only where a build takes longer than 30 plain scans of what the query reads: why
     is_view     true for a mart that is not stored; each query that reads it computes it
     severity    "fail" or "warn" (checks)
-    [needs]     relation = "what is missing where it has no rows"; "relation.column" has no values (checks)
+    [needs]     relation or "relation.column" = "what is missing" if it has no rows or values (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
     [columns]   name = "TYPE  unit or meaning" (two spaces after the type), in the order of the SELECT
 

@@ -54,7 +54,10 @@ def raw_contents(
 
 
 def file_stamps(dataset: Dataset) -> list[tuple[str, int, int]]:
-    """Return the path, bytes and time of the last change of every file of the dataset."""
+    """Return the path, the size and the time of the last change of every file of the dataset.
+
+    Paths are relative to the dataset's folder, sizes in bytes, times in nanoseconds since 1970 UTC.
+    """
     return [
         (path.relative_to(dataset.folder).as_posix(), status.st_size, status.st_mtime_ns)
         for table in TABLES.values()

@@ -214,7 +214,7 @@ def _round(lanes: Lanes, a: list[Any], constant: int, wanted: int) -> list[Any]:
 def _load_equal(lanes: Lanes, start: Any, length: Any, row: int) -> list[Any]:
     """Emit code that loads 64 bytes, from byte 64 * row on, of each of LANES messages that lie back to back.
 
-    Bytes behind the end of a message are zeros. Returns one lane vector per word.
+    Bytes after the end of a message are zeros. Returns one lane vector per word.
     """
     builder = lanes.builder
     offset = INT64(row * ROW_BYTES)

@@ -192,7 +192,7 @@ def load_words(  # noqa: PLR0917 - the five operands of one instruction sequence
 
     words, starts and lengths are addresses: of the vectors to write, and of i64[lanes] message addresses and
     message lengths. At most `limit` bytes are taken from byte `offset` of each message on. Zeros stand for
-    the bytes behind the end of a message, and none of those bytes is read. `swap` reverses the bytes of each
+    the bytes after the end of a message, and none of those bytes is read. `swap` reverses the bytes of each
     word, for big-endian formats.
     """
     builder = lanes.builder

@@ -14,7 +14,7 @@ from gpuhash.errors import InvalidInputError
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-MOST_THREADS = 256  # threads start only when there are that many tasks
+MOST_THREADS = 256  # a limit: no more threads start than there are tasks
 THREADS_VARIABLE = "GPUHASH_THREADS"
 
 
@@ -24,7 +24,7 @@ def usable_cpus() -> int:
 
 
 def wanted_threads() -> int:
-    """Return how many threads the cpu backend uses: $GPUHASH_THREADS, or else one per usable CPU.
+    """Return how many threads the cpu backend uses: $GPUHASH_THREADS, or else one per usable CPU, up to 256.
 
     Raises InvalidInputError if the variable is not a number from 1 to 256.
     """

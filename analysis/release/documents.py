@@ -77,7 +77,7 @@ def data_package(files: Sequence[ReleasedFile], facts: Mapping[str, str], about:
 
 
 def _resource(file: ReleasedFile) -> dict[str, Any]:
-    """Describe one Parquet file."""
+    """Describe one Parquet file as a resource of the data package (Frictionless Data)."""
     return {
         "name": file.model.name.replace("_", "-"),
         "path": file.path,

@@ -122,7 +122,11 @@ def two_stages(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStateme
 
 
 def falling_shares(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check whether the share of a pool falls while its hashrate grows: the trap, as the slides define it."""
+    """Check whether the shares of AntPool and F2Pool fall while their hashrates grow.
+
+    The slides call this the Malthusian trap. It is replicated where the 95 % interval of the growth rate is
+    above 0 for the hashrate and below 0 for the share.
+    """
     fits = {}
     for published in GROWTHS:
         rate = fit_growth(*series(connection, HASHRATES, published.label))

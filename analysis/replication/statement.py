@@ -59,7 +59,10 @@ def write_statements(found: Sequence[CheckedStatement], out: TextIO, width: int)
 
 
 def _wrapped(text: str, width: int, first: str, rest: str) -> str:
-    """Break a text into lines with a beginning for the first line and one for the others."""
+    """Break a text into lines of at most `width` characters, and at most MOST_WIDTH.
+
+    The first line begins with `first`, the others with `rest`. Each ends with a newline.
+    """
     lines = textwrap.wrap(
         inert(text),
         min(width, MOST_WIDTH),

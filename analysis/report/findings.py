@@ -24,7 +24,8 @@ OVER_TIME: Final = Unanswered(
 def findings(sections: Iterable[Section]) -> list[Finding]:
     """Return the findings of every section that has some, in the order of the page.
 
-    Intervals stand without a name; what shows them says once that ranges are 95 % intervals.
+    The words "95 % interval" are left out of the sentences. The page and the terminal say once, for all of
+    them, that ranges are 95 % intervals.
     """
     return [
         Finding(
@@ -38,7 +39,10 @@ def findings(sections: Iterable[Section]) -> list[Finding]:
 
 
 def answers(marts: Marts) -> tuple[list[Section], list[Unanswered]]:
-    """Return the sections with data, and one line for each thing that lacks; equal lacks share a line."""
+    """Return the sections with data, and the questions without an answer.
+
+    Questions that lack the same data become one entry.
+    """
     made = [topic.section(marts) for topic in TOPICS]
     lacking = [lack for _, lacks in made for lack in lacks]
     if marts.is_of_one_day:

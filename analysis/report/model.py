@@ -166,7 +166,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Holds the figures and tables of a section, and in `missing` what lacks for the parts without data.
+    """Holds the figures and tables of a section, and in `missing` what the parts without data lack.
 
     A text in `missing` is about the question of the section itself.
     """

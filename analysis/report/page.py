@@ -105,7 +105,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def lede(marts: Marts) -> str:
-    """Write the lead of the report: how many blocks of which chain, from when, who watched, what lacks."""
+    """Write the lead of the report: number, chain and time of the blocks, who watched, what is missing."""
     window = marts.window
     blocks = plural(window["n_blocks"], "block")
     if window["first_time"] is not None:

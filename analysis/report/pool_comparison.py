@@ -19,10 +19,11 @@ class Different(NamedTuple):
 
 
 def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
-    """Compare the share `count` / `total` of each pool's blocks with all others, by Fisher's exact test.
+    """Find the pools whose share `count` / `total` of blocks differs from the others, by Fisher's exact test.
 
-    `count` and `total` are column names. `rows` has one row per pool, and one for all pools together. Pools
-    with fewer than 5 blocks are not compared.
+    `count` and `total` are column names. `rows` has one row per pool, and one for all pools together. The
+    p values are corrected for the number of pools. A pool is not compared if it or all others together have
+    fewer than 5 blocks. Blocks of unknown pools count only among the others.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
@@ -38,10 +39,12 @@ def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
 
 
 def by_blocks(blocks: Sequence[Row], name: str) -> Different:
-    """Compare the column `name` of each pool's blocks with all other blocks, by the Mann-Whitney test.
+    """Find the pools whose blocks differ in column `name` from all others, by the Mann-Whitney test.
 
     `blocks` has one row per block; a block without a value is left out. A pool does not count as different if
-    ranks and means disagree on the direction. Pools with fewer than 5 blocks are not compared.
+    ranks and means disagree on the direction. The p values are corrected for the number of pools. A pool is
+    not compared if it or all others together have fewer than 5 blocks. Blocks of unknown pools count only
+    among the others.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 

@@ -248,6 +248,7 @@ def _change_range(row: Row) -> str:
 
 
 def _layers(marts: Marts) -> list[Layer]:
+    """Return the layers from the top: each prominent pool, the other pools together, the unknown ones."""
     named = [
         Layer(key=pool, label=marts.name(pool), colour=pool_colour(marts, pool))
         for pool in prominent_pools(marts)

@@ -123,7 +123,7 @@ def course(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> Markup
 
 
 def cover_bar(intervals: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Markup:
-    """Draw the window of a node's topic as a bar: observed intervals in one colour, what lacks in another."""
+    """Draw the window of a node's topic as a bar: observed intervals in one colour, holes in another."""
     whole_s = (row["to_at"] - row["from_at"]).total_seconds() or 1.0
     parts = []
     for each in intervals:

@@ -162,7 +162,7 @@ def blocks(
     from_height: int | None = None,
     to_height: int | None = None,
 ) -> list[Row]:
-    """Return a row per block, the highest first; stale blocks stand behind the active one of their height."""
+    """Return a row per block, the highest first; stale blocks follow the active one of their height."""
     named = "block_hash IN (SELECT block_hash FROM block_pool WHERE pool = ?)"
     asked = [(named, pool), ("height >= ?", from_height), ("height <= ?", to_height)]
     given = [(condition, value) for condition, value in asked if value is not None]

@@ -56,11 +56,12 @@ def poisson_excesses(counts: Numbers, means: Numbers) -> Numbers:
 
 
 def rate_ratios(a: Numbers, n: Numbers, b: Numbers, m: Numbers) -> tuple[Numbers, ...]:
-    """Compare the rates a / n and b / m of Poisson counts; return ratios, lower and upper bounds, p-values.
+    """Compare the rates a / n and b / m of Poisson counts: ratios, bounds of 95 % intervals, p-values.
 
+    The arguments and the four results (ratio, lower bound, upper bound, p-value) are arrays of one length.
     Given a + b, a is binomial with the odds n / m times the ratio; its bounds are those of C. Clopper and
-    E. Pearson, 1934. The p-value is twice the smaller tail, at most 1. A ratio without b, and the upper bound
-    with it, is NaN, as everything is where a + b is 0.
+    E. Pearson, 1934. The p-value tests whether the ratio is 1: it is twice the smaller tail, at most 1. Where
+    b is 0, the ratio and the upper bound are NaN; where a + b is 0, everything is.
 
     Source: J. Przyborowski and H. Wilenski, 1940, doi:10.1093/biomet/31.3-4.313.
     """

@@ -1,4 +1,7 @@
-"""The ASOF join, which joins a row with the nearest one of another relation, for an engine that has none."""
+"""Rewrite the ASOF join for Spark, which has none: it joins a row with the nearest row of another relation.
+
+The *place* of a row is the value by which rows are near each other: usually its time.
+"""
 
 from typing import Any, Final
 
@@ -20,7 +23,7 @@ def asof(node: exp.Expr) -> exp.Expr:
     joins = node.args.get("joins") or [] if isinstance(node, exp.Select) else []
     if not joins or joins[0].method.upper() != "ASOF":
         if any(join.method.upper() == "ASOF" for join in joins):
-            raise CatalogError("an ASOF join stands behind another join; write it first")
+            raise CatalogError("an ASOF join comes after another join; write it first")
         return node
     join, left = joins[0], node.args["from_"].this
     if join.side:
@@ -39,10 +42,10 @@ def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> e
     kind = TURNED[type(comparison)] if is_turned else type(comparison)
 
     def keys(side: exp.Table) -> list[exp.Expr]:
-        """Return the place of a side's rows, and behind it the columns that must be equal."""
+        """Return the place of a side's rows, then the columns that must be equal."""
         return [_column_of(condition, side) for condition in (comparison, *equal)]
 
-    # A right row at the same place counts for >= and <=, so it comes before the left row; else behind it.
+    # A right row at the same place counts for >= and <=, so it is sorted before the left row; else after it.
     counts_equal = kind in {exp.GTE, exp.LTE}
     both = exp.union(
         _rows(left, LEFT_ROW, keys(left), is_later=counts_equal),

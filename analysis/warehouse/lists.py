@@ -12,7 +12,7 @@ def gathered(node: exp.Expr) -> exp.Expr:
     """Rewrite the aggregate list(): in its order, with its nulls, and null where there is no row.
 
     Spark's collect_list has no order, leaves out nulls and gives an empty array. So each value is gathered in
-    a struct behind its sort keys, and the structs are sorted.
+    a struct after its sort keys, and the structs are sorted.
     """
     held = isinstance(node.parent, exp.Window | exp.Filter) and node.arg_key == "this"
     aggregate = node

@@ -22,7 +22,7 @@ def unordered(tree: exp.Expr) -> exp.Expr:
 
 
 def recursion(node: exp.Expr) -> exp.Expr:
-    """Rewrite a recursive UNION, which drops repeated rows at each step, as UNION ALL and DISTINCT behind it.
+    """Rewrite a recursive UNION, which drops repeated rows at each step, as UNION ALL and then DISTINCT.
 
     The rows are the same where the relation that is followed has no circle, as that of parents and children.
     """

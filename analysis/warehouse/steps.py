@@ -72,7 +72,7 @@ def _is_in_recursion(read: exp.Table) -> bool:
 
 
 def _needed(ctes: list[exp.CTE], last: exp.CTE) -> list[exp.CTE]:
-    """Return a common table expression behind those that it reads, directly or not."""
+    """Return a common table expression after those that it reads, directly or not."""
     needed = [last]
     for cte in reversed(ctes[: ctes.index(last)]):
         if any(_reads(one, cte.alias) for one in needed):

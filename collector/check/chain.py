@@ -22,12 +22,12 @@ def check_heights(view: DatasetView) -> CheckResult:
     for first, last in holes:
         words = f"height {first} is" if first == last else f"heights {first} to {last} are"
         result.breach(f"{words} missing", backfill_command(view, first, last), last - first + 1)
-    _look_above(view, result)
+    _find_missing_above(view, result)
     return result
 
 
-def _look_above(view: DatasetView, result: CheckResult) -> None:
-    """Add to `result` each block that a node connected above the highest stored block.
+def _find_missing_above(view: DatasetView, result: CheckResult) -> None:
+    """Add to `result` each block that a node connected above the highest stored block and that is not stored.
 
     It is a breach; it is a note while a backfill or a collector of the node runs, because these may still
     store it.

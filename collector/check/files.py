@@ -223,7 +223,7 @@ def _value(text: str, of_type: pa.DataType) -> Any:
 
 
 def _other_form(chunks: Sequence[ColumnChunk]) -> str:
-    """Say how a row group differs in size or compression from those that this software writes.
+    """Say how a row group differs in number of rows or compression from those that this software writes.
 
     Returns an empty text when it does not differ.
     """

@@ -75,7 +75,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("vsize_vb = (weight_wu + 3) // 4", "virtual size is weight / 4, rounded up"),
         WHOLE_WEIGHT,
         ("n_inputs >= 1 AND n_outputs >= 1", "there are inputs and outputs"),
-        (f"(weight_wu - size_bytes) // 3 >= {LEAST_BYTES}", "inputs and outputs have room in the size"),
+        (f"(weight_wu - size_bytes) // 3 >= {LEAST_BYTES}", "the size has room for all inputs and outputs"),
         ("has_witness = (weight_wu < 4 * size_bytes)", "only witness data weighs less than the rest"),
         ("has_witness = (wtxid <> txid)", "only with witness data the two hashes differ"),
         ("version BETWEEN -2147483648 AND 4294967295", "a version has 32 bits"),
@@ -95,7 +95,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ),
         ("coalesce(list_min(parents) >= 1, true)", "what a coinbase makes is not spent in its block"),
         ("coalesce(list_max(parents) < tx_index, true)", "parents come first"),
-        ("len(parents) <= n_inputs", "each parent takes an input"),
+        ("len(parents) <= n_inputs", "there are at most as many parents as inputs"),
         RISING_PARENTS,
         (
             "coalesce(effective_feerate_sat_vb >= 0, true)",
@@ -122,7 +122,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         SOUND_TRAITS,
         (
             f"coalesce((weight_wu - size_bytes) // 3 >= {LEAST_BYTES}, true)",
-            "inputs and outputs have room in the size",
+            "the size has room for all inputs and outputs",
         ),
         (f"coalesce(output_value_sat BETWEEN 0 AND {MAX_SAT}, true)", "values are 0 to 21 million coins"),
         (
@@ -139,7 +139,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
                 "coalesce((ancestor_count = 1) = (ancestor_vsize_vb = vsize_vb), true) "
                 "AND coalesce((descendant_count = 1) = (descendant_vsize_vb = vsize_vb), true)"
             ),
-            "alone it has its own size, and with others more",
+            "alone, its ancestor and descendant sizes are its own, with relatives larger",
         ),
         (
             "coalesce(ancestor_count > len(parents) AND (ancestor_count = 1) = (len(parents) = 0), true)",
@@ -150,7 +150,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
                 "CASE WHEN len(parents) > 0 THEN len(list_distinct(parents)) = len(parents) AND "
                 "NOT list_contains(parents, txid) AND coalesce(len(parents) <= n_inputs, true) ELSE true END"
             ),
-            "each parent is named once, and takes an input",
+            "each parent is named once, and there are at most as many as inputs",
         ),
         (
             "first_seen_kind <> 'pushed' OR mempool_sequence IS NOT NULL",
@@ -162,7 +162,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     "mempool_events": (
-        ("(kind = 'pulled') = (sequence < 0)", "counters are negative where no message was"),
+        ("(kind = 'pulled') = (sequence < 0)", "a pulled event has a negative counter, a pushed one has not"),
         (
             "kind = 'pulled' OR (mempool_sequence IS NOT NULL) = (event IN ('A', 'R'))",
             "pushed A and R have a mempool sequence, C and D none",
@@ -177,7 +177,10 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             "the node sends no R for what was mined",
         ),
         ("replaced_by IS NULL OR event = 'R'", "only R names a replacement"),
-        ("replaced_by IS NULL OR removal_reason = 'replaced'", "only what was replaced names by which"),
+        (
+            "replaced_by IS NULL OR removal_reason = 'replaced'",
+            "only a removal by replacement names the replacing transaction",
+        ),
         ("coalesce(replaced_by <> hash, true)", "no transaction replaces itself"),
     ),
     "block_arrivals": (
@@ -193,9 +196,9 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("request_us >= 0", "an answer does not come before its request"),
     ),
     "template_txs": (
-        ("tx_index >= 1", "the first transaction of a template is 1"),
+        ("tx_index >= 1", "positions in a template count from 1"),
         ("weight_wu > 0 AND n_sigops >= 0", "a weight is positive, a cost not negative"),
-        ("coalesce(list_min(parents) >= 1, true)", "the first transaction of a template is 1"),
+        ("coalesce(list_min(parents) >= 1, true)", "parents are named by positions from 1"),
         ("coalesce(list_max(parents) < tx_index, true)", "parents come first"),
     ),
     "chain_tips": (
@@ -209,7 +212,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ),
         ("fees_sat >= 0", "fees are not negative"),
         ("min_feerate_sat_vb >= 0", "a feerate is not negative"),
-        ("(n_tx = 0) = (vsize_vb = 0)", "transactions have a size"),
+        ("(n_tx = 0) = (vsize_vb = 0)", "a mempool has a size when it has transactions, and only then"),
         (
             (
                 "len(histogram) = len(list_filter(histogram, lambda bin: bin.n_tx > 0 AND bin.vsize_vb > 0 "
@@ -222,14 +225,14 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
                 "list_transform(histogram, lambda bin: bin.from_feerate_sat_vb) = "
                 "list_sort(list_distinct(list_transform(histogram, lambda bin: bin.from_feerate_sat_vb)))"
             ),
-            "bins are in order",
+            "bins are in order of feerate, each once",
         ),
     ),
     "nodes": (
         ("tip_height >= 0 AND n_mempool_at_start >= 0", "counts are not negative"),
         (
             "json_valid(policy) AND json_valid(zmq) AND json_valid(software) AND json_valid(settings)",
-            "columns with JSON can be read",
+            "these columns hold valid JSON",
         ),
     ),
     "external_sources": (("n_rows >= 0", "counts are not negative"),),
@@ -247,7 +250,7 @@ def check_ranges(view: DatasetView) -> CheckResult:
             if count:
                 result.breach(
                     f"{name}: `{condition}` is false in {counted(count, 'row')}: {words}",
-                    "the file is whole and was written with wrong rows: report it with these rows",
+                    "the file is not damaged: these rows were written wrong, so please report them",
                     count,
                 )
     return result

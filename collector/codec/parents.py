@@ -122,7 +122,10 @@ def _word(data: Bytes, pos: int) -> Any:
 
 @compiled
 def _insert(values: Integers, begin: int, end: int, value: int) -> int:
-    """Insert value into the sorted values[begin:end] unless it is there; return the new end."""
+    """Insert value into the sorted values[begin:end] unless it is there; return the new end.
+
+    `values` must have an element at `end`, which may be overwritten.
+    """
     at = end
     while at > begin and values[at - 1] > value:
         at -= 1

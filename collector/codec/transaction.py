@@ -534,7 +534,9 @@ def copy_outpoints(
 ) -> None:
     """Copy the outpoint of each input to `outpoints` and the value of each output to `values_sat`.
 
-    The value of an output stands before the size of its script.
+    `spends` and `scripts` are the positions in `data` that a Layout holds. `outpoints` takes 36 bytes per
+    input: txid in internal byte order, index little-endian. `values_sat` takes 8 bytes per output,
+    little-endian. In `data`, the value of an output stands before the size of its script.
     """
     for k in range(len(spends)):
         for i in range(OUTPOINT_BYTES):

@@ -1,4 +1,6 @@
-"""Read what the footer of a Parquet file says of its columns; readers skip row groups because of it.
+"""Read the footer of a Parquet file: for each row group and column, the least and greatest value and more.
+
+Readers skip row groups by these values, so a wrong footer hides rows.
 
 No checksum protects a footer. DuckDB reads it here, because one wrong byte in it can make pyarrow end the
 whole process instead of raising an exception.
@@ -26,7 +28,7 @@ class ColumnChunk(NamedTuple):
     group: int
     n_rows: int  # of the row group
     column: str
-    n_values: int  # as many, in a column that is no list
+    n_values: int  # equals n_rows, except in a column of lists
     compression: str
     least: str | None
     greatest: str | None
@@ -46,7 +48,7 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Colum
     """
     chunks = [ColumnChunk(*row) for row in query_file(connection, path, query)]
     if any(chunk.n_rows < 0 for chunk in chunks):
-        raise DatasetError("its footer says that a row group has fewer than no rows")
+        raise DatasetError("its footer says that a row group has a negative number of rows")
     return chunks
 
 

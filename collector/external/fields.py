@@ -65,7 +65,7 @@ def time_s(text: str) -> int:
 
 
 def day_s(text: str) -> int:
-    """Return a date, with or without a UTC time behind it, as seconds since 1970 at the day's begin."""
+    """Return a date, with or without a UTC time after it, as seconds from 1970 to the start of that day."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no day like 2018-02-25")

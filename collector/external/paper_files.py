@@ -13,7 +13,7 @@ from collector.log import counted
 
 SIZE_COLUMNS: Final = {"height": "A", "label": "B", "size_bytes": "C", "n_tx": "D"}
 MAX_BYTES: Final = 1 << 26
-# Sums over pools, and columns that repeat a pool, stand behind the empty one.
+# After the empty column come sums over pools, and columns that repeat a pool.
 LAST_COLUMN: Final = ""
 
 

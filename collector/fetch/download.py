@@ -90,7 +90,10 @@ class PartialFile:
             return 0
 
     def validator(self) -> str:
-        """Return what names the version of the bytes; an empty text if nothing does."""
+        """Return what the server called the version of the bytes: an ETag or a date, for the header If-Range.
+
+        Returns an empty text if nothing is known, or if the bytes are of another address.
+        """
         try:
             about = json.loads(self.about_path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -351,7 +354,11 @@ class Downloader:
 
 
 def verify(file: RemoteFile, path: Path, published_sha256: str | None = None) -> None:
-    """Raise FetchError unless the file at `path` has the size and digests that the list demands."""
+    """Raise FetchError if the file at `path` is empty or has another size or digest than it should.
+
+    `file` is the entry in the list of files; a size or digest that it leaves open is not compared.
+    `published_sha256` is the digest in the publisher's own list of sums, in hexadecimal.
+    """
     size = path.stat().st_size
     if file.size_bytes not in (None, size):
         raise FetchError(f"{file.url} has {size:,} bytes, the list says {file.size_bytes:,}; it is not used")

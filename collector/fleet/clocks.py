@@ -1,7 +1,7 @@
 """Estimate how far the clock of one collector is ahead of another's, from what both saw.
 
 Both stamp the same transactions and blocks. The difference of the two stamps is the offset of the clocks plus
-the difference of the two ways through the network. Where both nodes are equally well connected, each is first
+the difference of the two delays in the network. Where both nodes are equally well connected, each is first
 half of the time, and the median of the differences is the offset. If each is first at least a quarter of the
 time, the offset lies between the quartiles of the differences. A node that is always later by some time
 cannot be told from a clock that is ahead by that time.
@@ -67,8 +67,8 @@ def offsets_of_day(
     """Estimate a member's clock on one day: an offset per hour, or one of the day where little is shared.
 
     It compares what the member's nodes pushed on that day with what the reference's pushed on that day, the
-    day before and the day after, so a clock that is wrong by hours is found. Returns nothing where the two
-    saw less than three things in common.
+    day before and the day after, so a clock that is wrong by hours is found. Returns an empty list where
+    the two saw fewer than three things in common.
     """
     near = [day + dt.timedelta(days=distance) for distance in (-1, 0, 1)]
     rows = connection.execute(f"""

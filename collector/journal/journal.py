@@ -255,7 +255,11 @@ class Journal:
             self._disk.try_once("journal", self._fsync)
 
     def _batches_of_rows(self) -> dict[str, pa.RecordBatch]:
-        """Make Arrow batches of the rows added since the last flush; rows that do not fit become rejects."""
+        """Return the rows added since the last flush as one Arrow batch per table, by the table's name.
+
+        A row that does not fit its table becomes a row of `rejects`. The rows stay in memory, so a flush
+        that failed can be repeated.
+        """
         made: dict[str, list[pa.RecordBatch]] = {}
         refused: list[RefusedRow] = []
         for name, parts in self._new_rows.items():

@@ -298,7 +298,7 @@ def _unclaimed(claims: SessionClaims) -> list[Message]:
 
 
 def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
-    """Move the start of each interval behind the end of the interval before it, for each topic.
+    """Cut from the start of each interval what the interval before it covers, for each topic.
 
     Intervals can overlap because messages arrive before the subscription is confirmed. When the clock was
     set, the rows are returned as they are.

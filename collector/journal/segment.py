@@ -95,7 +95,7 @@ class SegmentContents(NamedTuple):
 
     parts: list[Part]  # in the order they were written
     lost_bytes: int  # bytes that belong to no whole frame
-    ends_in_loss: bool  # some of the lost bytes are behind the last whole frame
+    ends_in_loss: bool  # some of the lost bytes come after the last whole frame
 
     @property
     def batches(self) -> dict[str, list[pa.RecordBatch]]:

@@ -308,7 +308,8 @@ class PendingEntries:
     def _replace_earlier(self, entry: PendingEntry) -> None:
         """Make `entry` the pending entry of its txid.
 
-        An earlier one stays linked to it and gets the same fee.
+        A transaction can leave the mempool and enter it again before its fee is known. The earlier entry then
+        stays linked to the new one, and both get the same fee.
         """
         earlier = self._open.get(entry.txid)
         if earlier is not None:

@@ -6,9 +6,9 @@ of a removal waits for that; every other row is made at once.
 Events are named by the node's letters: A a transaction was added, R one was removed, C a block was connected,
 D a block was disconnected. The node sends an R before the event that caused it: the A of a replacing
 transaction follows the R of what it replaces, and the C of a block follows the R of what conflicts with it.
-So an R waits until the events after it explain it, or until nothing has come for a second. In a
-reorganisation the order is D, R, A, then C. When an operator invalidates the tip, no C may follow; a removal
-that comes more than a minute after the D then has another cause.
+So an R waits until the events after it explain it, or until a second has passed. In a reorganisation the
+order is D, R, A, then C. When an operator invalidates the tip, no C may follow; a removal that comes more
+than a minute after the D then has another cause.
 
 Nothing here has a socket or a clock. `Removals` takes events, the outpoints that their transactions spend and
 the present monotonic time, and returns the removals that it could explain.
@@ -25,7 +25,7 @@ from collector.dataset.rows import MempoolEventRow
 from collector.journal.batches import Batch, Batches
 from collector.mempool.sync import Event, MempoolContents
 
-QUIET_US: Final = 1_000_000
+QUIET_US: Final = 1_000_000  # after its R, a removal that nothing explains is given the reason that remains
 REORGANISATION_US: Final = 60_000_000  # by then after a D, the other branch is connected or there is none
 ADDITIONS_SEEN: Final = 2  # a replacing package has two transactions, and either may conflict
 

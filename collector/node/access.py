@@ -148,7 +148,7 @@ def _host_and_port(address: str, port: str) -> tuple[str, str]:
     """
     host, colon, own = address.rpartition(":")
     if not colon or address.endswith("]") or (":" in host and not host.endswith("]")):
-        host, own = address, port  # no port behind it
+        host, own = address, port  # no port after it
     host = host.strip("[]")
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), own  # noqa: S104 - read, not bound
 

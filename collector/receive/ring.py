@@ -4,7 +4,7 @@ Both processes map the file into memory. What is put is in the operating system'
 system call, so it survives SIGKILL of either process or of both. The file has its disk space from the start,
 so a full disk cannot stop the process that puts. One process puts (`Ring.put`, `Ring.put_notice`). The other
 takes (`Ring.take`), and frees the room of what it has made safe elsewhere (`Ring.release`). A record counts
-once the word `head` points behind it.
+once the word `head` points to its end.
 
 The file begins with a page that describes it: words of 64 bits, then JSON, whose length and CRC-32 stand in
 one of the words. The records follow, each at a multiple of 8 bytes:
@@ -42,7 +42,7 @@ MAX_TAKEN: Final = 1000
 
 _MAGIC: Final = b"mpring01"
 _PAGE_BYTES: Final = 4096
-# 64-bit words of the page, behind the magic.
+# 64-bit words of the page, after the magic.
 _HEAD, _TAIL, _PUT, _RELEASED, _CAPACITY, _TEXT, _READER_WAITS = range(1, 8)
 _TEXT_AT: Final = 64
 _MESSAGE, _NOTICE = 0, 1
@@ -212,7 +212,7 @@ class Ring:
         return True
 
     def _complete(self) -> None:
-        """Count the last record if a kill came after it was written and before `head` pointed behind it."""
+        """Count the last record if a kill came after it was written and before `head` pointed to its end."""
         words = self._words
         read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
         if read is not None and read[0] == words[_PUT]:
@@ -235,8 +235,9 @@ class Ring:
     # --- the side that takes
 
     def take(self, limit: int) -> list[Item]:
-        """Take up to `limit` messages and notices in the order in which they were put.
+        """Return up to `limit` messages and notices not taken before, in the order in which they were put.
 
+        Returns an empty list when there are none. A taken record keeps its room in the ring until `release`.
         Raises ValueError when a record is damaged.
         """
         items: list[Item] = []

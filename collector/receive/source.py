@@ -86,8 +86,8 @@ class MessageSource:
             raise NodeUnavailable(self._describe_silent(set(silent.split()), timeout_s))
         if outcome != "connected":
             raise NodeUnavailable(
-                f"the receiver of {self.node} did not start within {START_S:g} s; its error is above, or "
-                "this machine is too busy: wait and try again"
+                f"the receiver of {self.node} did not start within {START_S:g} s: the lines before this "
+                "one say why, or this machine is too busy; wait and try again"
             )
         time.sleep(SUBSCRIBE_SETTLE_S)
         self.subscribed_at_us = time.time_ns() // 1000
@@ -211,7 +211,7 @@ class MessageSource:
                     time.sleep(GATHER_S)
             if not self._is_ending:
                 process.wait(END_S)  # its pipe closes a moment before it ends
-                self._fail("the receiver has ended; its error is above")
+                self._fail("the receiver has ended; the lines before this one say why")
         except Exception as error:  # noqa: BLE001 - whatever ends this thread must end the session
             self._fail(f"{type(error).__name__}: {error}")
 

@@ -473,7 +473,10 @@ class Session:
                 self._requests.status.ask(ask_tip, lambda _: None, lambda _: None)
 
     def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
-        """Take answers until no row waits for one, no more come, `limit_s` has passed, or `stop` is set."""
+        """Deliver the node's answers until no row waits for one, no more come, or `limit_s` seconds are over.
+
+        It also ends when `stop` is set.
+        """
         threads = (self._requests.blocks, self._requests.template)
 
         def is_enough() -> bool:
@@ -483,9 +486,10 @@ class Session:
         self._go_on_until(is_enough, lambda: self._pipeline.tick(monotonic_us(), hold_us=0), limit_s)
 
     def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
-        """Take answers and call `go_on` after each wait, until `is_enough()` is true or nothing more comes.
+        """Deliver the node's answers to our requests, and call `go_on` after each look for them.
 
-        The wait also ends after `limit_s` seconds.
+        It ends when `is_enough()` is true, after `limit_s` seconds, or when nothing has come for SETTLE_S
+        seconds and no request is open; while the node is away, an open request does not count.
         """
         deadline_s = time.monotonic() + limit_s
         quiet_since_s = time.monotonic()

@@ -26,7 +26,7 @@ from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 
 GONE: Final = "the node has given up the notifier; only its restart brings it back"
-LETTER_AT: Final = 32  # position of the event's letter in a `sequence` message, behind its hash
+LETTER_AT: Final = 32  # position of the event's letter in a `sequence` message, after the hash
 LONGEST_PAUSE_S: Final = 600.0
 log = structlog.get_logger(__name__)
 
@@ -138,14 +138,15 @@ class Watchdog:
         ]
 
     def _lost_tail(
-        self, newer: _PastLook, look: Look, now: MessageCounts, ours: OurState
+        self, previous: _PastLook, look: Look, now: MessageCounts, ours: OurState
     ) -> list[TopicProblem]:
-        """Compare our tip and mempool size with the node's, if neither side has changed since the last look.
+        """Return a finding if our tip or mempool size differs from the node's and neither side is moving.
 
-        A difference is a finding; if there is none, `proven_us` becomes the time of the look.
+        If they agree, `proven_us` becomes the time of the look. Nothing is compared if a side has changed
+        since the previous look, or if our copy of the mempool is not in step.
         """
-        is_quiet = newer.look.mempool == look.mempool and newer.look.tip_hash == look.tip_hash
-        is_same = newer.ours == ours and newer.counts == now
+        is_quiet = previous.look.mempool == look.mempool and previous.look.tip_hash == look.tip_hash
+        is_same = previous.ours == ours and previous.counts == now
         if not is_quiet or not is_same or ours.n_mempool is None:
             return []
         if ours.tip_hash is not None and ours.tip_hash != look.tip_hash:

@@ -18,10 +18,11 @@ SHOWN: Final = (
 
 
 def ask_metrics(address: str) -> dict[str, dict[str, float]]:
-    """Return the values of /metrics at `address` by node and metric name; an empty dict if nobody answers.
+    """Return the metrics named in SHOWN from /metrics at `address`, by node and name without its prefix.
 
-    The names are without their prefix. The address comes from the dataset, which a stranger may have made. So
-    only this machine is asked.
+    Of several values of one node, such as those of its topics, the largest stands. Returns an empty dict if
+    nobody answers. The address comes from the dataset, which a stranger may have made. So only this machine
+    is asked.
     """
     url = metrics_url(address)
     if url is None:

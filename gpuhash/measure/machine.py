@@ -21,7 +21,7 @@ FEATURES = ("avx2", "avx512f", "avx512vl", "sha_ni")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Facts about the machine, as strings that the system reports."""
+    """Facts about the machine, as the system reports them."""
 
     cpu: str
     cpu_count: int  # logical CPUs this process may use

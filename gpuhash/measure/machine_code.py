@@ -7,7 +7,7 @@ from gpuhash.measure import nvrtc, sass
 from gpuhash.measure.limits import Limit
 from gpuhash.variants import VARIANTS, Variant
 
-# Kernels whose innermost loop computes one hash, so the instructions of the loop are those of one hash.
+# Kernels whose longest loop computes one hash, so the instructions of the loop are those of one hash.
 ONE_HASH = {"sha256": ("search", "merkle_nodes"), "keccak": ("hash_64_bytes",)}
 HEADER = "architecture,module,variant,kernel,alu,fma,total,local"
 
@@ -15,9 +15,10 @@ HEADER = "architecture,module,variant,kernel,alu,fma,total,local"
 def recount(
     architectures: Iterable[str] = nvrtc.ARCHITECTURES, variants: Iterable[Variant] = VARIANTS
 ) -> Iterator[Limit]:
-    """Compile each variant for each architecture, and yield the instruction counts of each kernel.
+    """Compile each variant for each architecture, and yield the limit of each kernel.
 
-    This needs NVRTC and nvdisasm but no GPU. Raises BackendUnavailableError if one of them is missing.
+    A Limit holds the instruction counts and computes from them how many clocks a hash takes. This needs NVRTC
+    and nvdisasm but no GPU. Raises BackendUnavailableError if one of them is missing.
     """
     chosen = tuple(variants)
     for architecture in architectures:

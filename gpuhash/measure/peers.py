@@ -73,8 +73,12 @@ def beside_openssl(
 
 
 def hashcat(mode: int, backend: str) -> float:
-    """Run hashcat's own benchmark; return its hashes per second on all CPUs, or on the first GPU."""
-    text = _run(["hashcat", "-b", "-D", HASHCAT_TYPES[backend], "-m", str(mode), "--force"])
+    """Run hashcat's own benchmark; return its hashes per second on all CPUs, or on the first GPU.
+
+    `mode` is hashcat's number of the algorithm, `backend` is cpu or cuda. Raises GpuhashError if it prints no
+    speed or takes longer than TIMEOUT_S seconds, FileNotFoundError if it is not installed.
+    """
+    text = _output_of(["hashcat", "-b", "-D", HASHCAT_TYPES[backend], "-m", str(mode), "--force"])
     speeds = re.findall(r"^Speed\.#(\S+?)\.*: +([\d.]+) ([kMG]?)H/s", text, re.MULTILINE)
     if not speeds:
         raise GpuhashError(f"hashcat -m {mode} gave no speed: {text.strip()[-300:]}")
@@ -87,7 +91,7 @@ def openssl(name: str, message_bytes: int) -> float:
     """Run openssl speed on every core; return its hashes per second for messages of message_bytes."""
     cores = str(len(os.sched_getaffinity(0)))
     command = ["openssl", "speed", "-mr", "-seconds", "1", "-bytes", str(message_bytes), "-multi", cores]
-    text = _run([*command, "-evp", name])
+    text = _output_of([*command, "-evp", name])
     match = re.search(r"^\+F:\d+:[^:]+:([\d.]+)", text, re.MULTILINE)
     if match is None:
         raise GpuhashError(f"openssl speed {name} gave no speed: {text.strip()[-300:]}")
@@ -106,7 +110,11 @@ def _median(algorithm: str, backend: str, peer: str, pairs: list[tuple[float, fl
     )
 
 
-def _run(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
+    """Run a program and return all that it printed, whatever its exit status.
+
+    Raises GpuhashError if it takes longer than TIMEOUT_S seconds.
+    """
     try:
         done = subprocess.run(  # noqa: S603 - programs named above
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

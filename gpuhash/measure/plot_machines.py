@@ -1,4 +1,4 @@
-"""Draw the figures of many machines: bars with their spread, one panel per case."""
+"""Draw the figures of many machines: a bar for the median, a line for the middle half; one panel per case."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +77,7 @@ def _panel(lines: list[Line]) -> dict[str, Any]:
 
 
 def _row(line: Line) -> dict[str, Any]:
-    """Return what the chart needs of a line."""
+    """Return the values that the chart shows of a line."""
     return {
         "name": f"{line.name}, {line.result.backend}",
         "backend": line.result.backend,

@@ -1,7 +1,7 @@
 """Count the machine instructions of a kernel by the GPU pipe that they occupy.
 
 nvdisasm (from the CUDA toolkit, or nvidia-cuda-nvdisasm from PyPI) turns a cubin into text. The instructions
-of the kernel's innermost loop are those of one hash.
+of the kernel's longest loop are those of one hash.
 """
 
 import re
@@ -37,12 +37,13 @@ class Instructions:
 
 
 def count(cubin: bytes, kernel: str) -> Instructions:
-    """Count the instructions in the innermost loop of a kernel.
+    """Count the instructions in the longest loop of a kernel; without a loop, in the whole kernel.
 
-    `cubin` is the machine code of the module that holds the kernel. Raises BackendUnavailableError if
-    nvdisasm is not installed or fails.
+    `cubin` is the machine code of the module that holds the kernel. The counts are of one thread and one turn
+    of the loop. Raises BackendUnavailableError if nvdisasm is not installed or fails, KeyError if the module
+    has no such kernel.
     """
-    names = [line[1] for line in _innermost_loop(_listing(cubin)[kernel]) if line[0] == "instruction"]
+    names = [line[1] for line in _longest_loop(_listing(cubin)[kernel]) if line[0] == "instruction"]
     opcodes = Counter(name.split(".")[0] for name in names)
     wide = sum(1 for name in names if name.startswith("IMAD.") and re.search(r"\.(HI|WIDE)\b", name))
     return Instructions(
@@ -82,7 +83,7 @@ def _listing(cubin: bytes) -> dict[str, list[tuple[str, str, str]]]:
     return kernels
 
 
-def _innermost_loop(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+def _longest_loop(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Return the lines of the longest loop: from its label to the branch that jumps back to it.
 
     Without a loop, all lines are returned.
@@ -101,6 +102,7 @@ def _innermost_loop(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, s
 
 
 def _disassemble(cubin: bytes) -> str:
+    """Return what nvdisasm prints for a cubin; raise BackendUnavailableError if it is missing or fails."""
     tool = shutil.which("nvdisasm") or next(map(str, reversed(wheel_files("bin/nvdisasm"))), None)
     if tool is None:
         raise BackendUnavailableError("nvdisasm is not installed; pip install nvidia-cuda-nvdisasm")

@@ -139,6 +139,7 @@ def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list
 
 
 def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
+    """Draw one layer as an area between the edges that `_edges` gives for it."""
     fill = UNKNOWN_FILL if layer.is_hatched else layer.colour
     scale = alt.Scale(domain=[0, 1], nice=False)
     look: dict[str, Any] = {

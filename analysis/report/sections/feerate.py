@@ -37,7 +37,7 @@ from analysis.report.topic import Topic
 NO_MEMPOOL: Final = "No mempool was watched while a block arrived. `pool-collector run` watches it."
 NO_LOW_FEERATES: Final = Unanswered(
     question="Do pools take low feerates?",
-    lacks="No mempool held more than twice the transactions of a block. `pool-collector run` sees more.",
+    lacks="No mempool held more than twice the transactions of a block. Run `pool-collector run` for longer.",
 )
 MARKS: Final[Mapping[str, Mark]] = MappingProxyType({"package": "dot", "plain": "ring", "cluster": "diamond"})
 KINDS: Final[Mapping[str, str]] = MappingProxyType(

@@ -97,9 +97,10 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: what was earned, and whether a threshold and the two dilemmas are seen.
+    """Write the headline sentences: what blocks earned, and and which of three patterns the data show.
 
-    The dilemmas are the Malthusian trap and the prisoner's dilemma.
+    The patterns: hashrate grows above a threshold of hashprice, the Malthusian trap, the prisoner's dilemma.
+    Returns an empty list when no block has known fees.
     """
     row = marts.whole_window("revenue")
     if row is None or not row["fee_block_count"]:

@@ -178,7 +178,10 @@ def _part_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
 def _figure(
     marts: Marts, lines: Sequence[Line], *, figure_id: str, title: str, unit: str, caption: str
 ) -> Figure:
-    """Make a figure of lines over the age of the template. Lines without a value are left out."""
+    """Make a figure of lines over the age of the template; `unit` is the title of the y axis.
+
+    A line of which no point has a value is left out.
+    """
     drawn = [line for line in lines if any(point.y is not None for point in line.points)]
     x = Axis(title="Mean age of the template before the block", label=DURATION_LABEL)
     y = Axis(title=unit, label=PERCENT_LABEL)
