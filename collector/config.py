@@ -39,6 +39,7 @@ NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # a node's name is the name
 TCP_ENDPOINT: Final = re.compile(r"tcp://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 MOST_PORT: Final = 65535
 LONGEST_S: Final = 86_400.0  # longest interval: a day
+MOST_DAYS: Final = 100_000
 MOST_QUEUED: Final = 100_000_000
 
 
@@ -166,6 +167,13 @@ class Settings(BaseSettings):
         gt=0,
         le=LONGEST_S,
         description="How often the tips of all known branches are taken, in addition to each new tip.",
+    )
+    keep_bodies: Literal["lost", "all", "none"] = Field(
+        default="lost",
+        description="Whose raw bytes are kept: of transactions that left unconfirmed, of all, or of none.",
+    )
+    keep_bodies_days: int | None = Field(
+        default=None, ge=1, le=MOST_DAYS, description="Remove raw bytes that are older; default: keep them."
     )
     watchdog_interval_s: float = Field(
         default=15.0,

@@ -6,7 +6,13 @@ import pyarrow as pa
 from collector.dataset.schema import TABLES, Table
 
 PYTHON_TYPES = {pa.string(): "str", pa.bool_(): "bool", pa.binary(): "bytes"}
-IRREGULAR = {"coverage": "Coverage", "mempool_stats": "MempoolStats", "blocks": "Block", "nodes": "Node"}
+IRREGULAR = {
+    "coverage": "Coverage",
+    "mempool_stats": "MempoolStats",
+    "mempool_bodies": "MempoolBody",
+    "blocks": "Block",
+    "nodes": "Node",
+}
 
 
 def class_name(table: str) -> str:

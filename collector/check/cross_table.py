@@ -9,6 +9,7 @@ from collector.log import counted
 
 OF_A_NODE: Final = (
     "mempool_txs",
+    "mempool_bodies",
     "mempool_events",
     "block_arrivals",
     "chain_tips",

@@ -17,9 +17,11 @@ from collector.check.cross_table import backfill_command
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
 from collector.codec.coinbase import coinbase_bytes, subsidy_sat
+from collector.codec.transaction import decode_transactions
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TRANSACTIONS
 from collector.dataset.schema.model import HASH
+from collector.errors import DecodeError
 
 Bytes = npt.NDArray[np.uint8]
 AT_ONCE: Final = 100_000  # headers
@@ -138,6 +140,21 @@ def _tell(view: DatasetView, result: CheckResult, block_hash: Bytes, height: int
         f"move the files of blocks and transactions with height {height} out of the dataset, "
         f"then {backfill_command(view, height, height)}",
     )
+
+
+def check_bodies(view: DatasetView) -> CheckResult:
+    """Hash the raw bytes of transactions again."""
+    result = CheckResult("bodies", "raw bytes of transactions hash to their txids")
+    for rows in _batches(view, "SELECT txid, raw FROM mempool_bodies"):
+        result.n_rows += len(rows)
+        txids, raws = rows.column("txid").to_pylist(), rows.column("raw").to_pylist()
+        for txid, found in zip(txids, decode_transactions(raws), strict=True):
+            if isinstance(found, DecodeError) or found.txid != txid:
+                result.breach(
+                    f"the bytes of transaction {display_hash(txid.hex())} are not that transaction",
+                    "restore the files of mempool_bodies from a copy, or move them out of the dataset",
+                )
+    return result
 
 
 def check_subsidies(view: DatasetView) -> CheckResult:

@@ -205,6 +205,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("branch_length BETWEEN 0 AND height + 1", "a branch is at most as long as its tip is high"),
         ("(branch_length = 0) = (status = 'active')", "only the active tip is on the active chain"),
     ),
+    "mempool_bodies": (("octet_length(raw) >= 60", "a transaction has 60 bytes or more"),),
     "mempool_stats": (
         (
             "n_tx >= 0 AND vsize_vb >= 0 AND usage_bytes >= 0 AND max_usage_bytes >= 0",

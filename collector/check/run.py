@@ -17,7 +17,7 @@ from collector.check.dataset_view import DatasetView, list_files, open_dataset_v
 from collector.check.duplicate_rows import check_grain
 from collector.check.events import check_moments, check_pulled, check_rawblocks, check_reasons, check_tips
 from collector.check.files import FileChecks, check_files
-from collector.check.hashes import check_hashes, check_subsidies
+from collector.check.hashes import check_bodies, check_hashes, check_subsidies
 from collector.check.leftovers import check_leftovers
 from collector.check.model import CheckResult
 from collector.check.ranges import check_ranges
@@ -34,6 +34,7 @@ CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
     check_parents,
     check_verdicts,
     check_hashes,
+    check_bodies,
     check_subsidies,
     check_arrivals,
     check_sessions,

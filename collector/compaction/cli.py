@@ -21,6 +21,10 @@ def compact_dataset(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
     ] = False,
+    keep_bodies_days: Annotated[
+        int | None,
+        typer.Option(min=1, help="First remove the rows of mempool_bodies that are older; default: none."),
+    ] = None,
 ) -> None:
     """Merge the small files of past days and of full ranges of heights. Exit 1 if one cannot be merged.
 
@@ -29,10 +33,17 @@ def compact_dataset(
     from collector.dataset.open import open_existing
 
     opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    from collector.compaction.aged_bodies import remove_bodies
     from collector.compaction.run import compact
 
+    today = dt.datetime.now(dt.UTC).date()
+    if keep_bodies_days is not None:
+        for partition in remove_bodies(opened, today - dt.timedelta(days=keep_bodies_days)):
+            print(
+                json.dumps({"partition": partition, "removed": True}) if as_json else f"{partition}: removed"
+            )
     n_merged = n_failed = 0
-    for result in compact(opened, today=dt.datetime.now(dt.UTC).date()):
+    for result in compact(opened, today=today):
         print(_as_json(result) if as_json else _as_text(result), flush=True)
         n_failed += bool(result.error)
         n_merged += result.merged is not None

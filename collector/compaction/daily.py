@@ -28,8 +28,11 @@ log = structlog.get_logger(__name__)
 class Compactor:
     """Compacts a dataset in the background soon after its start and after each UTC day, until closed."""
 
-    def __init__(self, dataset: Dataset, *, delay_s: float = DELAY_S) -> None:
+    def __init__(
+        self, dataset: Dataset, *, keep_bodies_days: int | None = None, delay_s: float = DELAY_S
+    ) -> None:
         self._dataset = dataset
+        self._keep_bodies_days = keep_bodies_days
         self._delay_s = delay_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
@@ -50,6 +53,8 @@ class Compactor:
         # -P: a folder named `collector` where the user happens to stand is not ours.
         command = [sys.executable, "-P", "-m", "collector", "compact", "--json"]
         command += ["--chain", self._dataset.chain]
+        if self._keep_bodies_days is not None:
+            command += ["--keep-bodies-days", str(self._keep_bodies_days)]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command, and a path that is one argument
                 [*command, str(self._dataset.root)],

@@ -145,6 +145,17 @@ class MempoolTxRow(TypedDict):
     envelope_bytes: NotRequired[int | None]
 
 
+class MempoolBodyRow(TypedDict):
+    """A row of `mempool_bodies`."""
+
+    node: str
+    session: str
+    txid: bytes
+    kept_at: int
+    kept_because: str
+    raw: bytes
+
+
 class MempoolEventRow(TypedDict):
     """A row of `mempool_events`."""
 
@@ -401,6 +412,7 @@ ROW_TYPES: dict[str, type] = {
     "blocks": BlockRow,
     "transactions": TransactionRow,
     "mempool_txs": MempoolTxRow,
+    "mempool_bodies": MempoolBodyRow,
     "mempool_events": MempoolEventRow,
     "block_arrivals": BlockArrivalRow,
     "chain_tips": ChainTipRow,

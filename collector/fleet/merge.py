@@ -44,7 +44,16 @@ WORK_PREFIX: Final = ".fleet-"
 DIGEST_DIGITS: Final = 16
 SAVE_INTERVAL_S: Final = 5.0
 # Times of a collector's clock. Other times are those of a node or of a header.
-OUR_TIMES: Final = ("started_at", "entered_at", "received_at", "event_at", "taken_at", "from_at", "to_at")
+OUR_TIMES: Final = (
+    "started_at",
+    "entered_at",
+    "kept_at",
+    "received_at",
+    "event_at",
+    "taken_at",
+    "from_at",
+    "to_at",
+)
 MEMBER_TABLES: Final = tuple(
     table for table in TABLES.values() if any(column.name == "node" for column in table.columns)
 )

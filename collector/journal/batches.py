@@ -33,6 +33,7 @@ class Batch:
         "arrow_batches",
         "began_s",
         "first_by_topic",
+        "is_committed",
         "n_bytes",
         "n_messages",
         "n_pending_rows",
@@ -44,6 +45,7 @@ class Batch:
         self.n_messages = len(messages)
         self.n_bytes = sum(len(message.body) for message in messages)
         self.first_by_topic = _first_by_topic(messages)
+        self.is_committed = False  # its rows are in the journal
         self.n_pending_rows = 0  # rows still to come; whoever adds one later counts it up now and down then
         self.rows: dict[str, list[Row]] = {}
         self.arrow_batches: list[tuple[str, pa.RecordBatch]] = []  # rows that were made many at once
@@ -152,6 +154,7 @@ class Batches:
                 self._journal.append(table, rows)
                 counts[table] = counts.get(table, 0) + len(rows)
             self._journal.mark_consumed(batch.n_messages)
+            batch.is_committed = True
         if not self._open:
             self._next()  # later rows must not go into a batch that is committed
         self._journal.flush()

@@ -82,10 +82,15 @@ class PendingEntry:
 
 
 class FinishedRow(NamedTuple):
-    """Holds a complete row of `mempool_txs`, and the batch that waits for it."""
+    """Holds a complete row of `mempool_txs`, its entry, and the batch that waits for the row."""
 
     row: MempoolTxRow
-    owner: Batch | None
+    entry: PendingEntry
+
+    @property
+    def owner(self) -> Batch | None:
+        """Return the batch that waits for the row."""
+        return self.entry.owner
 
 
 class _FoundFee(NamedTuple):
@@ -131,6 +136,9 @@ class PendingEntries:
         """
         self._replace_earlier(entry)
         (self._unasked if entry.kind == "pushed" else self._backlog)[entry.txid] = entry
+
+    def __contains__(self, txid: bytes) -> bool:
+        return txid in self._open
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
         """Store the decoded bytes of a pending transaction, which came after the event that announced it."""
@@ -376,7 +384,7 @@ class PendingEntries:
         fee_sat, vsize_vb = row.get("fee_sat"), row.get("vsize_vb")
         if fee_sat is not None and vsize_vb is not None:
             self._contents.learn_fee(entry.txid, fee_sat, vsize_vb)
-        done = [FinishedRow(row, entry.owner)]
+        done = [FinishedRow(row, entry)]
         earlier = entry.earlier
         while earlier is not None:
             earlier.body = earlier.body or entry.body
@@ -390,7 +398,7 @@ class PendingEntries:
             if "fee_sat" in row:
                 earlier_row["fee_sat"] = row["fee_sat"]
                 earlier_row["fee_source"] = row["fee_source"]
-            done.append(FinishedRow(earlier_row, earlier.owner))
+            done.append(FinishedRow(earlier_row, earlier))
             earlier = earlier.earlier
         return done
 

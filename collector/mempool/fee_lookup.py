@@ -10,6 +10,7 @@ from collector.codec.transaction import Transaction
 from collector.dataset.schema import hash_hex
 from collector.errors import NodeError
 from collector.journal.batches import Batch, Batches
+from collector.mempool.bodies import KeptBodies
 from collector.mempool.entries import (
     MOST_PER_STATE,
     EntryAnswer,
@@ -59,6 +60,7 @@ class FeeLookup:
         *,
         requests: RequestThread,
         batches: Batches,
+        bodies: KeptBodies,
         n_per_request: int,
         interval_s: float,
     ) -> None:
@@ -67,6 +69,7 @@ class FeeLookup:
         self._recent = recent
         self._requests = requests
         self._batches = batches
+        self._bodies = bodies
         self._n_states = 0
         self._n_per_request = n_per_request
         self._interval_us = round(interval_s * 1e6)
@@ -75,6 +78,9 @@ class FeeLookup:
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    def __contains__(self, txid: bytes) -> bool:
+        return txid in self._pending
 
     @property
     def is_behind(self) -> bool:
@@ -192,10 +198,12 @@ class FeeLookup:
 
         Raises RuntimeError for a row that has no batch.
         """
-        for row, owner in done:
+        for finished in done:
+            owner = finished.owner
             if owner is None:
                 raise RuntimeError("a row of mempool_txs is complete and no batch waits for it")
-            owner.add("mempool_txs", [row])
+            owner.add("mempool_txs", [finished.row])
+            self._bodies.entry_finished(finished.entry, owner)
             owner.n_pending_rows -= 1
 
 

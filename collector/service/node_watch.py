@@ -24,6 +24,7 @@ from collector.errors import CollectorError, NodeRefused, NodeUnavailable
 from collector.journal.batches import CommittedRows
 from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder
+from collector.mempool.bodies import WaitingBodies
 from collector.monitor.metrics import Metrics
 from collector.node.preflight import client_for, examine
 from collector.node.rpc import RpcClient
@@ -119,6 +120,7 @@ class NodeWatch:
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
         self._journal, self._unfinished = self._open_journal()
+        self._bodies = WaitingBodies(journal_folder(dataset.root, dataset.chain, node.name))
 
     def start(self, prepared: PreparedNode | None, stored: StoredBlocks) -> None:
         """Start the thread that follows the node.
@@ -140,6 +142,7 @@ class NodeWatch:
         """Wait until the thread has ended, then close the journal."""
         if self._thread is not None:
             self._thread.join()
+        self._bodies.close()
         self._journal.close()
 
     def _open_journal(self) -> tuple[Journal, list[Message]]:
@@ -230,6 +233,7 @@ class NodeWatch:
             dataset=self._dataset,
             journal=self._journal,
             stored=self._stored,
+            bodies=self._bodies,
             metrics=self._metrics,
             told=self._told,
         )

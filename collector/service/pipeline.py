@@ -29,6 +29,7 @@ from collector.dataset.rows import CoverageRow
 from collector.errors import DecodeError
 from collector.journal.batches import Batch, Batches
 from collector.journal.coverage_ledger import CoverageLedger
+from collector.mempool.bodies import KeptBodies
 from collector.mempool.entries import PendingEntry
 from collector.mempool.events import PendingEvents
 from collector.mempool.fee_lookup import FeeLookup
@@ -92,10 +93,10 @@ class Pipeline:
         batches: Batches,
         stored: StoredBlocks,
         ledger: CoverageLedger,
+        bodies: KeptBodies,
     ) -> None:
         self.origin = origin  # names of the node and of the session
-        self.contents = MempoolContents()
-        self._sync = MempoolSync()
+        self.contents, self._sync = MempoolContents(), MempoolSync()
         self._recent_blocks = RecentBlocks()
         self._blocks = BlockFetcher(
             origin,
@@ -109,9 +110,8 @@ class Pipeline:
         self.processed: MessageName | None = None  # the message that rows are being made of now
         self.restarted = ""  # what showed that the node has restarted; empty while it has not
         self._coverage_rows: list[CoverageRow] = []
-        self._requests = requests
-        self._batches = batches
-        self._ledger = ledger
+        self._requests, self._batches = requests, batches
+        self._ledger, self._bodies = ledger, bodies
         self._recent_txs = RecentTransactions()
         self._events = PendingEvents(
             origin, batches, contents=self.contents, recent_txs=self._recent_txs, blocks=self._blocks
@@ -122,6 +122,7 @@ class Pipeline:
             self._recent_blocks,
             requests=requests.mempool,
             batches=batches,
+            bodies=bodies,
             n_per_request=settings.fee_batch,
             interval_s=settings.fee_interval_s,
         )
@@ -342,6 +343,7 @@ class Pipeline:
                     self._find_block(output.block_hash)
                 case InStep():
                     self._take_all_listed()
+                    self._bodies.compare(self.contents, self._is_in_recent_block, output.at_us)
                     self._is_followed = True
                     self._cover_mempool(output.at_us)
                     log.info("mempool.in_step", node=self.origin[0], n_tx=len(self._sync.txids))
@@ -392,9 +394,16 @@ class Pipeline:
         """Remove a transaction from our copy of the mempool; make its removal row if a snapshot showed it."""
         self.contents.leave(left.txid, monotonic_us())
         self._fees.note_left(left)
+        is_mined = left.cause == "mined" or self._is_in_recent_block(left.txid)
+        if left.txid not in self._fees:
+            batch = self._event_batch if left.event is not None else None
+            self._bodies.left(left, batch, is_mined=is_mined)
         if left.cause == "resync":
-            is_mined = self._recent_blocks.block_with(left.txid) is not None
             self._events.add_from_snapshot("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
+
+    def _is_in_recent_block(self, txid: bytes) -> bool:
+        """Return whether a block that was looked into lately has a transaction."""
+        return self._recent_blocks.block_with(txid) is not None
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
         """Use a connected block's transactions: one never seen before gets a row of kind `in_block`.

@@ -72,7 +72,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         stored = read_stored_blocks(dataset)
         for watch, ready in zip(watches, prepared, strict=True):
             watch.start(ready, stored)
-        at_end.callback(Compactor(dataset).close)
+        at_end.callback(Compactor(dataset, keep_bodies_days=settings.keep_bodies_days).close)
         notifier.ready()
         stop.wait()
         notifier.stopping()

@@ -27,6 +27,7 @@ from collector.journal.batches import Batch, Batches, CommittedRows
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
 from collector.mempool import entries
+from collector.mempool.bodies import KeptBodies, WaitingBodies
 from collector.monitor.metrics import Metrics, NodeState
 from collector.node.preflight import NodeFacts
 from collector.node.request_threads import FinishedRequest, NodeRequests
@@ -132,6 +133,9 @@ def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]
 class Session:
     """Collects from one run of one node until a stop or the node's restart; use it from one thread."""
 
+    _source: Source | None
+    _tip_hash: bytes | None
+
     def __init__(
         self,
         origin: tuple[str, str],
@@ -142,23 +146,27 @@ class Session:
         dataset: Dataset,
         journal: Journal,
         stored: StoredBlocks,
+        bodies: WaitingBodies,
         metrics: Metrics,
         told: CommittedRows | None = None,
         steps: StepDetector | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.origin = node, session = origin  # names of the node and of the session
-        self._settings = settings
-        self._dataset = dataset
-        self._journal = journal
-        self._metrics = metrics
-        self._inbox = inbox
-        self._limits = limits or LIMITS
+        self._settings, self._dataset, self._journal = settings, dataset, journal
+        self._metrics, self._inbox, self._limits = metrics, inbox, limits or LIMITS
         self._requests = NodeRequests(node, client, inbox)
         self._batches = Batches(journal, told)
+        self._bodies = KeptBodies(origin, settings.keep_bodies, bodies, self._batches)
         ledger = CoverageLedger(node, session)
         self._pipeline = Pipeline(
-            origin, settings, requests=self._requests, batches=self._batches, stored=stored, ledger=ledger
+            origin,
+            settings,
+            requests=self._requests,
+            batches=self._batches,
+            stored=stored,
+            ledger=ledger,
+            bodies=self._bodies,
         )
         self._polls = Polls(
             origin, settings, requests=self._requests, batches=self._batches, contents=self._pipeline.contents
@@ -173,11 +181,9 @@ class Session:
             steps=steps or StepDetector(round(settings.clock_step_s * 1e6)),
             watchdog_interval_s=settings.watchdog_interval_s,
         )
-        self._source: Source | None = None
-        self._tip_hash: bytes | None = None
+        self._source, self._tip_hash = None, None
         self._failed: dict[MessageName, str] = {}  # messages that become rejects, each with the reason
-        self._is_overdue = False
-        self._is_ending = False
+        self._is_overdue = self._is_ending = False
         self._seal_due_s = time.monotonic() + settings.seal_interval_s
         self._carried_bytes = 0  # of the journal that the last seal had to leave in it
 
@@ -276,7 +282,7 @@ class Session:
 
         def go_on() -> None:
             self._pipeline.tick(now_us)
-            self._metrics.wrote(self._batches.commit())
+            self._metrics.wrote(self._commit_rows())
             self._seal_on_time()
 
         go_on()
@@ -295,7 +301,7 @@ class Session:
         self._metrics.began(node, row)
         self._pipeline.start(facts, now_us)
         self._tip_hash = facts.row["tip_hash"]
-        self._batches.commit()  # before any message: after a kill, each message's session has its row
+        self._commit_rows()  # before any message: after a kill, each message's session has its row
         self._seal()  # so that damage to the journal cannot lose that row
         log.info("session.started", node=node, session=session, tip_height=row["tip_height"])
 
@@ -343,7 +349,7 @@ class Session:
         for row in rows:
             self._metrics.resynced(self.origin[0], row["end_reason"])
         self._observation.hold(rows)
-        self._metrics.wrote(self._batches.commit())
+        self._metrics.wrote(self._commit_rows())
         self._hold_back()
         waiting_s = self._batches.waiting_s
         if waiting_s > OVERDUE_S and not self._is_overdue:
@@ -360,6 +366,13 @@ class Session:
                 waiting_s=waiting_s,
             ),
         )
+
+    def _commit_rows(self) -> dict[str, int]:
+        """Commit the complete rows, with the raw bytes that wait written before; return rows per table."""
+        self._bodies.before_commit()
+        counts = self._batches.commit()
+        self._bodies.after_commit()
+        return counts
 
     def _hold_back(self) -> None:
         """Ask the source to leave messages in the ring while they would only wait in memory."""
@@ -442,7 +455,7 @@ class Session:
         self._observation.drop_states()
         for state in (START_HEIGHT_STATE, FAILED_STATE):
             self._journal.set_state(state + self.origin[1], None)
-        self._metrics.wrote(self._batches.commit())
+        self._metrics.wrote(self._commit_rows())
         self._requests.stop()
         self._seal()
 

@@ -14,6 +14,7 @@ from collector.clock import StepDetector
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.journal.journal import Journal
+from collector.mempool.bodies import WaitingBodies
 from collector.monitor.metrics import AWAY, Metrics
 from collector.node.preflight import client_for, examine
 from collector.receive.source import MessageSource
@@ -76,6 +77,7 @@ def test_a_step_ends_every_interval_and_loses_nothing(node: RegtestNode, tmp_pat
             dataset=dataset,
             journal=journal,
             stored=StoredBlocks((), None),
+            bodies=WaitingBodies(tmp_path),
             metrics=metrics,
             steps=StepDetector(500_000, clock),
         )

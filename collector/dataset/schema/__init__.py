@@ -27,6 +27,7 @@ from collector.dataset.schema.external import (
     IMPORT_TABLES,
 )
 from collector.dataset.schema.mempool import (
+    MEMPOOL_BODIES,
     MEMPOOL_EVENTS,
     MEMPOOL_STATS,
     MEMPOOL_TXS,
@@ -67,6 +68,7 @@ TABLES: Final[dict[str, Table]] = {
         BLOCKS,
         TRANSACTIONS,
         MEMPOOL_TXS,
+        MEMPOOL_BODIES,
         MEMPOOL_EVENTS,
         BLOCK_ARRIVALS,
         CHAIN_TIPS,
@@ -115,6 +117,7 @@ __all__ = [
     "HEIGHT_SPAN",
     "IMPORT_TABLES",
     "MEMBER_CLOCKS",
+    "MEMPOOL_BODIES",
     "MEMPOOL_EVENTS",
     "MEMPOOL_STATS",
     "MEMPOOL_TXS",

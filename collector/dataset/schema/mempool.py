@@ -5,6 +5,7 @@ import pyarrow as pa
 from collector.dataset.schema.model import (
     AT,
     BIG,
+    BODY_REASONS,
     COUNT,
     EVENTS,
     FLAG,
@@ -92,6 +93,32 @@ MEMPOOL_TXS = Table(
             values=OUTPUT_TYPES,
         ),
         *TRAITS,
+    ),
+)
+
+MEMPOOL_BODIES = Table(
+    name="mempool_bodies",
+    doc="Raw bytes of transactions; by default of those that left a node's mempool and were not mined.",
+    grain=("node", "session", "txid", "kept_at"),
+    sort=("kept_at", "txid"),
+    day_column="kept_at",
+    columns=(
+        NODE,
+        SESSION,
+        TXID,
+        col(
+            "kept_at",
+            AT,
+            "When it left the mempool, or when it entered it, by our clock; see `kept_because`.",
+        ),
+        col(
+            "kept_because",
+            TEXT,
+            'It `left` unconfirmed; or it `entered`, with `keep_bodies = "all"`; or `left_unseen`: it left '
+            "while no collector ran, perhaps into a block.",
+            values=BODY_REASONS,
+        ),
+        col("raw", pa.binary(), "The serialised transaction, with witness."),
     ),
 )
 

@@ -34,6 +34,7 @@ HISTOGRAM: Final = pa.list_(
 
 SEEN_KINDS: Final = ("pushed", "pulled", "at_start", "in_block")
 EVENTS: Final = ("A", "R", "C", "D")
+BODY_REASONS: Final = ("left", "entered", "left_unseen")
 REMOVAL_REASONS: Final = ("mined", "replaced", "conflict", "expired_or_evicted", "reorged", "unknown")
 BLOCK_EVENTS: Final = ("seen", "connected", "disconnected")
 CHAIN_TIP_STATES: Final = ("active", "valid-fork", "valid-headers", "headers-only", "invalid", "unknown")

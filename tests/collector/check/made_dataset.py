@@ -131,6 +131,9 @@ def make_all_rows() -> Rows:
     rows["coverage"].append(_interval("rawblock", 0, 0, "shutdown"))
     rows["mempool_txs"].append(found)
     rows["mempool_events"].append({**event, "hash": name("t5")})
+    kept = coinbase(FIRST_HEIGHT)
+    body = {**ORIGIN, "txid": kept.GetTxid(), "kept_at": at_us(3), "kept_because": "left"}
+    rows["mempool_bodies"] = [body | {"raw": kept.serialize()}]
     rows["external_sources"] = [
         {"source": "x", "kind": "labels", "licence": "none", "url": "file", "file_name": "x.csv"}
         | {"file_sha256": name("x"), "imported_at": START_US, "n_rows": 1}

@@ -116,6 +116,7 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
         {"hashes"},
     ),
     ("an nSequence that is none", "ranges", change("blocks", 1, coinbase_sequence=1 << 32), {"ranges"}),
+    ("bytes of another transaction", "bodies", change("mempool_bodies", 0, txid=name("x")), {"bodies"}),
     ("an arrival at another height", "arrivals", change("block_arrivals", 0, height=7), {"arrivals"}),
     ("a session nobody knows", "sessions", change("templates", 0, session="x"), {"sessions", "templates"}),
     ("a lost transaction of a template", "templates", drop("template_txs", 1), {"templates"}),

@@ -18,6 +18,7 @@ from collector.dataset.schema import (
     BLOCK_ARRIVALS,
     BLOCKS,
     MEMBER_CLOCKS,
+    MEMPOOL_BODIES,
     MEMPOOL_TXS,
     NODES,
     TRANSACTIONS,
@@ -114,6 +115,19 @@ def test_times_are_those_of_the_first_clock(fleet: Fleet) -> None:
     assert np.abs(errors_us).mean() < 100_000
     assert {row["member"] for row in rows_of(merged, MEMBER_CLOCKS)} == {"bob"}
     assert all(3_600_000_000 < row["offset_us"] < 3_604_000_000 for row in rows_of(merged, MEMBER_CLOCKS))
+
+
+def test_the_bytes_of_a_transaction_move_with_its_entry(fleet: Fleet) -> None:
+    """The moment at which bytes were kept is corrected as that of the entry is."""
+    entries = fleet.bob.read(MEMPOOL_TXS).to_pylist()[:5]
+    kept = {"node": "main", "session": SESSION, "kept_because": "entered", "raw": bytes(60)}
+    bodies = [kept | {"txid": row["txid"], "kept_at": micros(row["entered_at"])} for row in entries]
+    fleet.bob.write(MEMPOOL_BODIES, bodies, stem="bodies")
+    merged = fleet.merged()
+
+    moved = {row["txid"]: row["kept_at"] for row in rows_of(merged, MEMPOOL_BODIES)}
+    entered = {row["txid"]: row["entered_at"] for row in rows_of(merged) if row["node"] == "bob.main"}
+    assert moved == {row["txid"]: entered[row["txid"]] for row in entries}
 
 
 def test_the_order_of_a_members_rows_stays(fleet: Fleet) -> None:

@@ -13,6 +13,7 @@ from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
+from collector.mempool.bodies import KeptBodies, WaitingBodies
 from collector.mempool.entries import GIVE_UP_BLOCK_US, PendingEntry
 from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeLookup
 from collector.mempool.sync import MempoolContents
@@ -42,6 +43,7 @@ class Rig:
             recent,
             requests=self.thread,
             batches=self.batches,
+            bodies=KeptBodies(ORIGIN, "none", WaitingBodies(folder), self.batches),
             n_per_request=10,
             interval_s=0.0,
         )

@@ -15,6 +15,7 @@ from collector.dataset.open import Dataset
 from collector.journal.batches import Batches
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
+from collector.mempool.bodies import KeptBodies, WaitingBodies
 from collector.mempool.entries import GIVE_UP_US, PendingEntry, entries_to_state
 from collector.node.request_threads import NodeRequests
 from collector.service.pipeline import Pipeline
@@ -46,11 +47,13 @@ def test_an_entry_is_not_given_up_before_the_tip_is_known(tmp_path: Path, node: 
     requests = NodeRequests("alpha", node.client(), inbox)
     with Journal(tmp_path / "journal") as journal:
         journal.recover(Dataset.open(tmp_path / "dataset", "regtest", create=True))
+        batches = Batches(journal)
         pipeline = Pipeline(
             ORIGIN,
             Settings(chain="regtest", dataset=tmp_path / "dataset"),
             requests=requests,
-            batches=Batches(journal),
+            batches=batches,
+            bodies=KeptBodies(ORIGIN, "none", WaitingBodies(tmp_path), batches),
             stored=StoredBlocks((), None),
             ledger=CoverageLedger(*ORIGIN),
         )

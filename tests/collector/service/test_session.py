@@ -16,6 +16,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import REJECTS
 from collector.errors import CollectorError
 from collector.journal.journal import Journal
+from collector.mempool.bodies import WaitingBodies
 from collector.monitor.metrics import Metrics
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
@@ -76,6 +77,7 @@ class Collecting:
             dataset=self.dataset,
             journal=journal,
             stored=StoredBlocks((), None),
+            bodies=WaitingBodies(self.journal_folder),
             metrics=self.metrics,
             limits=self._limits,
         )

@@ -82,6 +82,7 @@ def judge(evidence: Evidence) -> Verdict:
         _session(session, rows, runs, evidence, verdict)
     _ends(rows, evidence, verdict)
     _entries(rows, evidence, verdict)
+    _bodies(rows, verdict)
     _blocks(rows, evidence, verdict)
     if evidence.mempool is not None:
         _mempool(rows, evidence, verdict)
@@ -276,6 +277,26 @@ def _entries(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -
         )
     verdict.figures["entries"] = len(entries)
     verdict.figures["entries without fee"] = sum(row["fee_sat"] is None for row in rows["mempool_txs"])
+
+
+def _bodies(rows: dict[str, list[Row]], verdict: Verdict) -> None:
+    """Whatever left unconfirmed, and had bytes that reached us, has its bytes in mempool_bodies."""
+    kept = {(row["node"], row["txid"]) for row in rows["mempool_bodies"]}
+    whole = {
+        (row["node"], row["session"], row["txid"])
+        for row in rows["mempool_txs"]
+        if row["size_bytes"] is not None and row["first_seen_kind"] != "in_block"
+    }
+    lost = {
+        (row["node"], row["hash"])
+        for row in rows["mempool_events"]
+        if row["event"] == "R"
+        and row["removal_reason"] != "mined"
+        and (row["node"], row["session"], row["hash"]) in whole
+    }
+    verdict.wrong("lost transactions without their bytes", [txid[::-1].hex() for _, txid in lost - kept])
+    verdict.figures["lost transactions"] = len(lost)
+    verdict.figures["bodies"] = len(rows["mempool_bodies"])
 
 
 def _blocks(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -> None:

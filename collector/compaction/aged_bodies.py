@@ -1,0 +1,30 @@
+"""Remove the raw bytes of transactions that are older than the user wants to keep.
+
+With `keep_bodies = "all"` they are most of a dataset. Only the table `mempool_bodies` loses days; no other
+table refers to its rows.
+"""
+
+import datetime as dt
+import shutil
+from collections.abc import Iterator
+
+from collector.compaction.replacement import open_replacements
+from collector.compaction.run import closed_folders
+from collector.dataset.files import sync_folder
+from collector.dataset.open import Dataset
+from collector.dataset.schema import MEMPOOL_BODIES
+
+
+def remove_bodies(dataset: Dataset, first_day: dt.date) -> Iterator[str]:
+    """Remove the days of `mempool_bodies` before `first_day`; yield the name of each removed partition.
+
+    A reader sees a day whole or not at all. Raises DatasetError when a compaction or a mend is running.
+    """
+    with open_replacements(dataset) as replacements:
+        for folder in closed_folders(dataset, MEMPOOL_BODIES, first_day):
+            with dataset.replace_lock():
+                removed = replacements.work / f"{MEMPOOL_BODIES.name}-{folder.name}"
+                folder.rename(removed)
+                sync_folder(folder.parent)
+            shutil.rmtree(removed)
+            yield f"{MEMPOOL_BODIES.name}/{folder.name}"

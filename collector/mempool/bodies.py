@@ -1,0 +1,230 @@
+"""Keep the raw bytes of transactions: by default of those that left the mempool and were not mined.
+
+Nobody can ask for the bytes of such a transaction later, because no block has them. Whether a transaction is
+lost is known only when it leaves, often days after it came. Until then its bytes wait in a file beside the
+journal (`WaitingBodies`): no kill or stop loses them, and they take little memory.
+
+The order of writing makes this safe. Bytes are in the file before the rows of their messages are committed,
+and they are deleted from it after the row of `mempool_bodies` is committed. A kill between the two may write
+a body twice, each time with another moment.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import structlog
+
+from collector.codec.transaction import Transaction
+from collector.dataset.rows import MempoolBodyRow
+from collector.journal.batches import Batch, Batches
+from collector.mempool.entries import PendingEntry
+from collector.mempool.sync import MempoolContents, TxLeft
+
+Choice = Literal["lost", "all", "none"]  # whose bytes are kept
+FILE_NAME: Final = "bodies.sqlite"  # in the folder of the node's journal
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+class WaitingBodies:
+    """Holds the raw bytes of transactions by txid in one SQLite file; one thread uses it at a time.
+
+    `flush` writes what was added or dropped. What the disk refuses stays in memory until a later `flush`. A
+    damaged file is kept under another name, and a new one begun. Rows are numbered as they come, because
+    appending to a table costs a third of what an index by txid costs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._new: dict[int, tuple[bytes, bytes]] = {}  # txid and bytes, by number
+        self._dropped: list[int] = []
+        self._is_refused = False
+        try:
+            self._connection = _open(self._path)
+        except sqlite3.DatabaseError as error:
+            damaged = self._path.with_name(FILE_NAME + ".damaged")
+            self._path.rename(damaged)
+            self._connection = _open(self._path)
+            log.error("bodies.damaged", path=str(damaged), reason=str(error))  # noqa: TRY400 - no traceback helps
+        rows = self._connection.execute("SELECT txid, number FROM bodies ORDER BY number")
+        self._numbers: dict[bytes, int] = dict(rows)
+        self._last = max(self._numbers.values(), default=0)
+
+    def close(self) -> None:
+        """Write what is not written yet, and close the file."""
+        self.flush()
+        self._connection.close()
+
+    def put(self, txid: bytes, raw: bytes) -> None:
+        """Add the bytes of a transaction, in place of those it had."""
+        self.drop(txid)
+        self._last += 1
+        self._numbers[txid] = self._last
+        self._new[self._last] = txid, raw
+
+    def drop(self, txid: bytes) -> None:
+        """Forget a transaction; one that is not there does not matter."""
+        number = self._numbers.pop(txid, None)
+        if number is not None and self._new.pop(number, None) is None:
+            self._dropped.append(number)
+
+    def get(self, txid: bytes) -> bytes | None:
+        """Return the bytes of a transaction, or None."""
+        number = self._numbers.get(txid)
+        if number is None:
+            return None
+        if number in self._new:
+            return self._new[number][1]
+        query = "SELECT raw FROM bodies WHERE number = ?"
+        row = self._tried(lambda: self._connection.execute(query, (number,)).fetchone())
+        return None if row is None else bytes(row[0])
+
+    def txids(self) -> set[bytes]:
+        """Return the txids of all transactions that it holds."""
+        return set(self._numbers)
+
+    def flush(self) -> None:
+        """Write what was added and dropped since the last successful call."""
+        if self._new or self._dropped:
+            self._tried(self._write)
+
+    def _write(self) -> None:
+        with self._connection:
+            self._connection.execute("BEGIN")
+            delete = "DELETE FROM bodies WHERE number = ?"
+            self._connection.executemany(delete, [(number,) for number in sorted(self._dropped)])
+            rows = [(number, txid, raw) for number, (txid, raw) in self._new.items()]
+            self._connection.executemany("INSERT INTO bodies VALUES (?, ?, ?)", rows)
+        self._new.clear()
+        self._dropped.clear()
+
+    def _tried(self, do: Callable[[], T]) -> T | None:
+        """Return what `do` returns; return None, and log it once, while the disk refuses."""
+        try:
+            done = do()
+        except sqlite3.Error as error:
+            if not self._is_refused:
+                log.error("bodies.refused", path=str(self._path), reason=str(error))  # noqa: TRY400 - the disk's fault
+            self._is_refused = True
+            return None
+        self._is_refused = False
+        return done
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Open the file of bodies, or make it; raise sqlite3.DatabaseError when it is damaged."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        # A kill loses nothing that was written. A power cut may lose the last writes, and damages nothing.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 8000")  # pages; most bodies are dropped before
+        columns = "number INTEGER PRIMARY KEY, txid BLOB NOT NULL, raw BLOB NOT NULL"
+        connection.execute(f"CREATE TABLE IF NOT EXISTS bodies ({columns})")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class KeptBodies:
+    """Makes the rows of `mempool_bodies` of one session, of the transactions that `choice` names."""
+
+    def __init__(
+        self, origin: tuple[str, str], choice: Choice, waiting: WaitingBodies, batches: Batches
+    ) -> None:
+        self._origin = origin  # node and session
+        self._choice = choice
+        self._waiting = waiting
+        self._batches = batches
+        self._given: list[tuple[Batch | None, bytes]] = []  # lost, and the batch that has the row
+        self._is_compared = False
+
+    def entry_finished(self, entry: PendingEntry, owner: Batch) -> None:
+        """Take a transaction whose row of `mempool_txs` is complete and in the batch `owner`."""
+        if entry.body is None or entry.kind == "in_block":
+            return
+        if self._choice == "all":
+            owner.add(
+                "mempool_bodies", [self._row(entry.txid, raw_of(entry.body), entry.entered_us, "entered")]
+            )
+        elif self._choice == "lost" and entry.left is None:
+            self._given = [each for each in self._given if each[1] != entry.txid]  # it is back
+            self._waiting.put(entry.txid, raw_of(entry.body))
+        elif self._choice == "lost" and entry.left is not None and entry.left.cause != "mined":
+            self._give(entry.left, raw_of(entry.body), owner)
+
+    def left(self, left: TxLeft, batch: Batch | None, *, is_mined: bool) -> None:
+        """Take a transaction that left the mempool and whose row of `mempool_txs` was complete before.
+
+        `batch` has the row of its event; None when only a snapshot shows that it left.
+        """
+        if self._choice != "lost":
+            return
+        raw = None if is_mined else self._waiting.get(left.txid)
+        if raw is None:
+            self._waiting.drop(left.txid)
+        else:
+            self._give(left, raw, batch)
+
+    def compare(self, contents: MempoolContents, is_mined: Callable[[bytes], bool], at_us: int) -> None:
+        """Make the rows of what left while no collector ran, once our copy of the mempool is complete.
+
+        `is_mined` says of a txid that a recent block has it. Of the others we do not know whether a block
+        has them: it came while nobody looked. `at_us` is the wall clock.
+        """
+        if self._choice != "lost" or self._is_compared:
+            return
+        self._is_compared = True
+        for txid in sorted(self._waiting.txids()):
+            if txid in contents:
+                continue
+            raw = None if is_mined(txid) else self._waiting.get(txid)
+            if raw is None:
+                self._waiting.drop(txid)
+            else:
+                rows = [self._row(txid, raw, at_us, "left_unseen")]
+                self._batches.add_independent("mempool_bodies", rows)
+                self._given.append((None, txid))
+
+    def before_commit(self) -> None:
+        """Write the bytes that wait to the disk, because the batches are about to be committed."""
+        self._waiting.flush()
+
+    def after_commit(self) -> None:
+        """Forget the bytes of lost transactions whose rows have been committed."""
+        left: list[tuple[Batch | None, bytes]] = []
+        for batch, txid in self._given:
+            if batch is None or batch.is_committed:
+                self._waiting.drop(txid)
+            else:
+                left.append((batch, txid))
+        self._given = left
+
+    def _give(self, left: TxLeft, raw: bytes, batch: Batch | None) -> None:
+        """Make the row of a lost transaction."""
+        at_us = left.at_us if left.event is None else left.event.received_us
+        rows = [self._row(left.txid, raw, at_us, "left")]
+        if batch is None:
+            self._batches.add_independent("mempool_bodies", rows)
+        else:
+            batch.add("mempool_bodies", rows)
+        self._given.append((batch, left.txid))
+
+    def _row(self, txid: bytes, raw: bytes, at_us: int, reason: str) -> MempoolBodyRow:
+        node, session = self._origin
+        return {
+            "node": node,
+            "session": session,
+            "txid": txid,
+            "kept_at": at_us,
+            "kept_because": reason,
+            "raw": raw,
+        }
+
+
+def raw_of(body: Transaction) -> bytes:
+    """Return the bytes of a decoded transaction, with witness."""
+    return body.source[body.begin : body.begin + body.size_bytes]

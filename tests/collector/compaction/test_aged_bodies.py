@@ -1,0 +1,38 @@
+"""Test that raw bytes of transactions are removed by age, and nothing else is."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from collector.cli import app
+from collector.compaction import replacement
+from collector.dataset.open import Dataset
+from collector.dataset.schema import MEMPOOL_BODIES, MEMPOOL_EVENTS
+from tests.collector.compaction.made_files import write_events
+
+DAY_US = 86_400_000_000
+
+
+def test_old_bodies_go_and_younger_ones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `mempool_bodies` whole days go that are older than asked for; other tables keep theirs."""
+    monkeypatch.setattr(replacement, "GRACE_S", 0.0)
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    write_events(dataset, 1, 3)
+    today_us = round(dt.datetime.now(dt.UTC).timestamp() * 1e6)
+    for age in (0, 2, 4):
+        at_us = today_us - age * DAY_US
+        row = {"node": "n", "session": "s", "txid": bytes(32), "kept_at": at_us, "kept_because": "left"}
+        dataset.write(MEMPOOL_BODIES, [row | {"raw": bytes(60)}], stem=f"made-{age}")
+
+    done = CliRunner().invoke(app, ["compact", str(dataset.root), "--keep-bodies-days", "3"])
+
+    ages = [
+        (today_us - row["kept_at"].timestamp() * 1e6) / DAY_US
+        for row in dataset.read(MEMPOOL_BODIES).to_pylist()
+    ]
+    assert done.exit_code == 0
+    assert sorted(map(round, ages)) == [0, 2]
+    assert "mempool_bodies/date=" in done.output
+    assert len(dataset.read(MEMPOOL_EVENTS)) == 3
