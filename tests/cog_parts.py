@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cog
 
+from analysis.serve.app import description
 from collector.config import NodeSettings, Settings
 from collector.fetch.data_sets import load_lists
 
@@ -49,6 +50,31 @@ def data_sets() -> None:
             f"| {how} | {each.checked or ''} |\n"
         )
     cog.out("\n`make history` takes those with a star.\n")
+
+
+def api() -> None:
+    """Put the API here: each address with its parameters, and the forms of answers and problems."""
+    document = description()
+    for path, methods in document["paths"].items():
+        asked = methods["get"]
+        cog.out(f"## `{path}`\n\n{asked['summary']}.\n\n")
+        if asked.get("parameters"):
+            cog.out("| parameter | in | type | default | what |\n|---|---|---|---|---|\n")
+        for each in asked.get("parameters", ()):
+            schema = each["schema"]
+            type_ = schema.get("type") or " or ".join(part["type"] for part in schema["anyOf"])
+            default = "" if schema.get("default") is None else f"`{schema['default']}`"
+            what = each.get("description", "") + ("; must be given" if each["required"] else "")
+            cog.out(
+                f"| `{each['name']}` | {each['in']} | {type_} | {default} | {what.removeprefix('; ')} |\n"
+            )
+        cog.out("\n" if asked.get("parameters") else "")
+    cog.out("## Forms\n\n")
+    for name in ("Answer", "Covered", "Problem"):
+        cog.out(f"`{name}`\n\n| field | what |\n|---|---|\n")
+        for field, schema in document["components"]["schemas"][name]["properties"].items():
+            cog.out(f"| `{field}` | {schema['description']} |\n")
+        cog.out("\n")
 
 
 def collector_settings() -> None:

@@ -9,9 +9,11 @@ first command that fails.
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import venv
 from pathlib import Path
 
@@ -22,7 +24,17 @@ COMMANDS = (
     "pool-collector check demo/dataset",
     "pool-analysis build --dataset demo/dataset --pools demo/pools --database demo.duckdb",
     "pool-analysis report --database demo.duckdb --out report.html",
+    "pool-analysis mempool --database demo.duckdb --limit 3",
     "pool-analysis build --dataset demo/dataset --database own-rules.duckdb",
+)
+PAGES = (
+    "/",
+    "/pools",
+    "/mempool",
+    "/questions/share",
+    "/static/serve.js",
+    "/metrics",
+    "/api/v1/blocks?limit=1",
 )
 LISTED_MB = 5  # smaller packages are summed up
 
@@ -66,6 +78,27 @@ def run(command: list[str | Path], folder: Path) -> None:
         sys.exit(f"{done.stdout}{done.stderr}status {done.returncode}")
 
 
+def try_pages(program: Path, folder: Path) -> None:
+    """Serve the demo, ask for some pages, and stop; leave with what it wrote where that fails."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [program, "serve", "--database", "demo.duckdb", "--address", address]
+    print("$", program.name, *command[1:], flush=True)
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            print(server.stdout.readline().strip())  # it is said when connections wait to be accepted
+            for page in PAGES:
+                with urllib.request.urlopen(f"http://{address}{page}", timeout=60) as answer:
+                    print(f"{len(answer.read()):8} bytes  {page}")
+        finally:
+            server.terminate()
+        if server.wait():
+            sys.exit(f"serve ended with status {server.returncode}")
+
+
 def try_wheel(folder: Path) -> None:
     """Do everything in a folder: build, install, measure, run."""
     wheel = build_wheel(folder)
@@ -77,6 +110,7 @@ def try_wheel(folder: Path) -> None:
     for command in COMMANDS:
         program, *arguments = command.split()
         run([environment / "bin" / program, *arguments], here)
+    try_pages(environment / "bin" / "pool-analysis", here)
     print(f"report: {size_mb(here / 'report.html'):.1f} MB; every command of the wheel works on its own")
 
 

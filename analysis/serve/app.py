@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import HTTPException, RequestValidationError
@@ -39,6 +39,24 @@ def application(
 
     `live` is what follows a collector, if one is followed; the metrics tell what became of the `webhooks`.
     """
+    app = _api(results)
+    app.include_router(page_router(results, live))
+    _add_metrics(app, results, webhooks)
+    _add_errors(app)
+    return Guard(
+        Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token
+    )
+
+
+def description() -> dict[str, Any]:
+    """Return the OpenAPI document, as OPENAPI_PATH answers it; no database is needed."""
+    app = _api(cast("Results", None))  # a route asks for results only when it answers
+    _add_metrics(app, cast("Results", None), ())
+    return app.openapi()
+
+
+def _api(results: Results) -> FastAPI:
+    """Return an application with the API alone."""
     # The pages of documentation that FastAPI offers would load scripts from elsewhere.
     app = FastAPI(
         title="pool-analysis",
@@ -50,12 +68,7 @@ def application(
     )
     app.include_router(api_router(results))
     app.include_router(csv_router(results))
-    app.include_router(page_router(results, live))
-    _add_metrics(app, results, webhooks)
-    _add_errors(app)
-    return Guard(
-        Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token
-    )
+    return app
 
 
 def _add_metrics(app: FastAPI, results: Results, webhooks: Sequence[Webhook]) -> None:
