@@ -28,7 +28,7 @@ flagged as (
 numbered as (
     select
         *,
-        count(*) filter (where is_start) over (partition by node, topic, session order by from_at) as interval_no
+        count(case when is_start then 1 end) over (partition by node, topic, session order by from_at) as interval_no
     from flagged
 )
 

@@ -63,7 +63,7 @@ marked as (
 numbered as (
     select
         *,
-        count(*) filter (where not is_return) over in_order as journey_no
+        count(case when not is_return then 1 end) over in_order as journey_no
     from marked
     window in_order as (partition by node, txid order by position, stay_no)
 ),

@@ -52,7 +52,7 @@ heights as (
 numbered as (
     select
         *,
-        count(*) filter (where is_after_hole) over (order by height) as piece
+        count(case when is_after_hole then 1 end) over (order by height) as piece
     from heights
 ),
 

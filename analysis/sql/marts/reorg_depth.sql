@@ -42,7 +42,7 @@ steps as (
 numbered as (
     select
         *,
-        count(*) filter (where event = 'C') over (partition by node, session order by position) as run_no
+        count(case when event = 'C' then 1 end) over (partition by node, session order by position) as run_no
     from steps
 ),
 
