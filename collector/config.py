@@ -38,6 +38,7 @@ PREFIX: Final = "POOL_COLLECTOR_"
 NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,31}$"  # a node's name is the name of a folder
 TCP_ENDPOINT: Final = re.compile(r"tcp://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 MOST_PORT: Final = 65535
+MOST_FILE_BYTES: Final = 1 << 20  # of a settings file
 LONGEST_S: Final = 86_400.0  # longest interval: a day
 MOST_DAYS: Final = 100_000
 MOST_QUEUED: Final = 100_000_000
@@ -288,7 +289,11 @@ def _with_node(settings: Settings, flags: dict[str, Any]) -> Settings:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            text = opened.read(MOST_FILE_BYTES + 1)
+        if len(text) > MOST_FILE_BYTES:
+            raise SettingsError(f"{file} has more than {MOST_FILE_BYTES:,} bytes: it is no settings file")
+        return tomllib.loads(text.decode())
     except FileNotFoundError:
         raise SettingsError(f"there is no settings file {file}") from None
     except OSError as error:

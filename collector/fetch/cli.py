@@ -99,9 +99,9 @@ def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bo
     for name in names:
         if name not in listed:
             close = difflib.get_close_matches(name, listed, n=1)
-            hint = f"; do you mean {close[0]}?" if close else ""
+            hint = f"; do you mean {close[0]}?" if close else ";"
             raise SettingsError(
-                f"no data set {printable(name)!r}{hint} `pool-collector fetch` lists them all"
+                f"there is no data set {printable(name)!r}{hint} `pool-collector fetch` lists them all"
             )
     wanted = dict.fromkeys(names)
     if is_history:

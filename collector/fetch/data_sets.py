@@ -170,9 +170,11 @@ def _own_list() -> str:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > MOST_LIST_BYTES:
+        with path.open("rb") as opened:
+            text = opened.read(MOST_LIST_BYTES + 1)
+        if len(text) > MOST_LIST_BYTES:
             raise SettingsError(f"{path} has more than {MOST_LIST_BYTES:,} bytes: it is no list of data sets")
-        return path.read_text(encoding="utf-8")
+        return text.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise SettingsError(f"cannot read the list {path}: {reason}") from None

@@ -108,6 +108,14 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
         load_settings(tmp_path / "none.toml")
 
 
+def test_a_file_without_end_is_refused() -> None:
+    """A device that never ends is refused before it takes the memory."""
+    with pytest.raises(
+        SettingsError, match="/dev/zero has more than 1,048,576 bytes: it is no settings file"
+    ):
+        load_settings(Path("/dev/zero"))
+
+
 def test_the_example_loads(repo_root: Path) -> None:
     """The example file is valid, and its values are the defaults."""
     settings = load_settings(repo_root / "collector" / "config.example.toml")

@@ -260,7 +260,10 @@ def test_a_misspelt_name_is_answered_with_the_right_one(
 ) -> None:
     """Nothing is downloaded."""
     assert world.fetch(data_set("some-labels", "https://example.org/labels.csv"), "some-label") == 1
-    assert "do you mean some-labels?" in capsys.readouterr().err
+    assert (
+        "there is no data set 'some-label'; do you mean some-labels? `pool-collector fetch` lists them all"
+        in capsys.readouterr().err
+    )
     assert not world.cache.exists()
 
 

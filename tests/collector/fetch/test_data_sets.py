@@ -133,3 +133,9 @@ def test_a_list_that_is_no_list_is_named(tmp_path: Path) -> None:
         load_lists([tmp_path / "missing.toml"])
     with pytest.raises(SettingsError, match="some-labels stands twice"):
         load_lists([written(tmp_path), written(tmp_path)])
+
+
+def test_a_list_without_end_is_refused() -> None:
+    """A device that never ends is refused before it takes the memory."""
+    with pytest.raises(SettingsError, match="/dev/zero has more than 1,048,576 bytes: it is no list"):
+        load_lists([Path("/dev/zero")])
