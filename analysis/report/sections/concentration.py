@@ -59,7 +59,7 @@ INDICES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 UNITS: Final[Mapping[str, str]] = MappingProxyType(
-    {"hhi": "0 to 1", "nakamoto": "owners", "gini": "0 to 1", "entropy_bits": "bits"}
+    {"hhi": "0 to 1", "nakamoto": "how many", "gini": "0 to 1", "entropy_bits": "bits"}
 )
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {"pool": "Pools", "owner": "Owners", "proxy": "Groups with shared templates"}

@@ -98,7 +98,7 @@ def sentences(marts: Marts) -> list[str]:
         marts, rows, "top_x", by_blocks(marts.block_ratios, "top_x_ratio").below, "take fewer of the top X"
     )
     if overall["outside_2x_ratio"] is not None:
-        said.append(f"They took {with_interval(overall, 'outside_2x')} of those outside the top 2X.")
+        said.append(f"Pools took {with_interval(overall, 'outside_2x')} of those outside the top 2X.")
         said += outlier_sentences(
             marts,
             rows,
