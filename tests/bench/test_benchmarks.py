@@ -11,6 +11,7 @@ BENCHMARKS = {
     "backfill": ("tests/bench/bench_backfill.py", "--smoke", "--chain", "WORK"),
     "collector": ("tests/bench/bench_collector.py", "--smoke", "--traffic", "WORK"),
     "analysis": ("-m", "tests.bench.bench_analysis", "--smoke"),
+    "pages": ("-m", "tests.bench.bench_pages", "--smoke"),
     "gpuhash": (
         *("-m", "gpuhash", "bench", "--backend", "cpu", "--algorithm", "sha256d", "--batch", "64"),
         *("--seconds", "0.01", "--energy-seconds", "0", "--no-peers"),
