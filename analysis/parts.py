@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -178,7 +178,11 @@ class PartsFolder:
                 name: getattr(state, name)
                 for name in ("named", "named_before", "raw_files", "checks", "finished")
             },
-            "parts": [asdict(part) for part in state.parts.values()],
+            # `asdict` copies all inputs of all parts, after each part that is made.
+            "parts": [
+                {each.name: getattr(part, each.name) for each in fields(part)}
+                for part in state.parts.values()
+            ],
         }
         text = json.dumps(facts)
         path = self.folder / STATE
