@@ -23,19 +23,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from analysis.errors import CatalogError
-
-if TYPE_CHECKING:
-    from sqlglot import exp
+from analysis.query_facts import query_facts
 
 Layer = Literal["staging", "marts", "checks"]
 Severity = Literal["fail", "warn"]
 LAYERS: Final[tuple[Layer, ...]] = ("staging", "marts", "checks")
-DIALECT: Final = "duckdb"
 MACROS: Final = "macros.sql"
 HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
@@ -104,14 +101,14 @@ class Model:
 
         Raises CatalogError where the query is not exactly one SELECT.
         """
-        return _references(self._where, self.sql) | {need.partition(".")[0] for need in self.needs}
+        return query_facts(self._where, self.sql).reads | {need.partition(".")[0] for need in self.needs}
 
     @property
     def ordered_sql(self) -> str:
         """Return the query with a total order: its own, and the grain where that leaves rows equal."""
         keys = ", ".join(str(self.column_names.index(name) + 1) for name in self.grain)
-        has_order = _parsed(self._where, self.sql).args.get("order")
-        return f"{self.sql}\n, {keys}" if has_order else f"{self.sql}\norder by {keys}"
+        is_ordered = query_facts(self._where, self.sql).is_ordered
+        return f"{self.sql}\n, {keys}" if is_ordered else f"{self.sql}\norder by {keys}"
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -261,35 +258,6 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
     unknown = [name for name in head.grain if name not in head.columns]
     if unknown:
         raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")
-
-
-@cache
-def _parsed(where: str, sql: str) -> "exp.Query":
-    """Return the syntax tree of the one query of a file."""
-    import sqlglot  # noqa: PLC0415 - loads slowly, and only a build needs the order of the models
-    from sqlglot import exp  # noqa: PLC0415 - as above
-
-    try:
-        statements: list[Any] = sqlglot.parse(sql, dialect=DIALECT)
-    except sqlglot.ParseError as error:
-        raise CatalogError(f"{where} cannot be parsed as SQL: {str(error).splitlines()[0]}") from None
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise CatalogError(f"{where} must hold exactly one SELECT")
-    return statements[0]
-
-
-@cache
-def _references(where: str, sql: str) -> frozenset[str]:
-    """Return the names of the relations that a query reads, without its common table expressions."""
-    from sqlglot import exp  # noqa: PLC0415 - as above
-    from sqlglot.optimizer.scope import traverse_scope  # noqa: PLC0415 - as above
-
-    return frozenset(
-        source.name
-        for scope in traverse_scope(_parsed(where, sql))
-        for source in scope.sources.values()
-        if isinstance(source, exp.Table) and source.name
-    )
 
 
 def _ordered(models: Iterable[Model]) -> list[Model]:

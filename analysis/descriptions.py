@@ -6,14 +6,15 @@ client shows the comments: `SELECT comment FROM duckdb_tables()`, and `duckdb_vi
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-import duckdb
+from typing import TYPE_CHECKING, Final
 
 from analysis.catalog import Catalog, Column, Parameter, read_models
 from analysis.relations import unknown_relation
-from collector.dataset.query import contract_types
-from collector.dataset.schema import TABLES, Table
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from collector.dataset.schema import Table
 
 COLUMNS: Final = ("relation", "column", "type", "meaning", "in_grain")
 
@@ -53,9 +54,11 @@ def describe(name: str) -> Description:
     """Describe a mart, staging view, check or raw table. Raises UnknownRelationError for another name."""
     models = {model.name: model for model in read_models()}
     model = models.get(name)
-    if model is None and name in TABLES:
-        return _of_table(TABLES[name])
     if model is None:
+        from collector.dataset.schema import TABLES  # noqa: PLC0415 - loads pyarrow, and a model needs none
+
+        if name in TABLES:
+            return _of_table(TABLES[name])
         raise unknown_relation(name, [*models, *TABLES])
     return Description(
         name=name,
@@ -69,8 +72,10 @@ def describe(name: str) -> Description:
     )
 
 
-def write_comments(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+def write_comments(connection: "duckdb.DuckDBPyConnection", catalog: Catalog) -> None:
     """Store the words for raw tables, staging, marts and their columns as comments in the database."""
+    from collector.dataset.schema import TABLES  # noqa: PLC0415 - as above
+
     kinds = connection.execute("SELECT table_name, table_type FROM information_schema.tables").fetchall()
     views = {name for name, kind in kinds if kind == "VIEW"}
     relations = [_of_table(table) for table in TABLES.values()]
@@ -96,8 +101,10 @@ def _quoted(text: str) -> str:
     return "'{}'".format(text.replace("'", "''"))
 
 
-def _of_table(table: Table) -> Description:
+def _of_table(table: "Table") -> Description:
     """Describe a raw table of the dataset."""
+    from collector.dataset.query import contract_types  # noqa: PLC0415 - loads DuckDB
+
     types = contract_types(table)
     return Description(
         name=table.name,

@@ -54,6 +54,17 @@ def test_what_needs_no_library_loads_none(call: str) -> None:
     assert SLOW.intersection(said) == set()
 
 
+def test_what_a_query_reads_is_parsed_once(tmp_path: Path) -> None:
+    """The first `describe` of a mart parses its query; a later one loads no library."""
+    home = {"XDG_CACHE_HOME": str(tmp_path)}
+    first, second = (ended("-c", LOADED, "analysis", "describe", "pool_share", **home) for _ in range(2))
+
+    assert "sqlglot" in first.stderr.rpartition("loaded:")[2].split()
+    assert SLOW.intersection(second.stderr.rpartition("loaded:")[2].split()) == set()
+    assert first.stdout == second.stdout
+    assert "reads: block_pool" in first.stdout
+
+
 @pytest.mark.parametrize("call", ["status", "check", "compact", "mend", "run --dry-run"])
 def test_a_dataset_is_named_in_either_way(call: str, tmp_path: Path) -> None:
     """The argument and the option mean the same folder; two different folders are wrong usage."""

@@ -30,9 +30,10 @@ import numpy as np
 import sqlglot
 from sqlglot import exp
 
-from analysis.catalog import DIALECT, Model, load_catalog
+from analysis.catalog import Model, load_catalog
 from analysis.database import connect
 from analysis.incremental import create_model
+from analysis.query_facts import DIALECT
 from gpuhash.measure import machine
 from tests.bench import pandas_marts
 from tests.bench.planted_files import write_world
