@@ -471,8 +471,18 @@ def _print_build(result: "engine.BuildResult") -> None:
 def _write_rows(
     connection: "duckdb.DuckDBPyConnection", name: str, format_: Format, most: int | None
 ) -> bool:
-    """Write the first `most` rows of a relation, or all if None; return whether the relation has no more."""
-    reader = connection.sql(f"SELECT * FROM {name}").to_arrow_reader()  # noqa: S608 - one of our own file names
+    """Write the first `most` rows of a relation, or all if None; return whether the relation has no more.
+
+    A view has no order of its own, so its rows are sorted by its grain: the same call prints the same rows.
+    """
+    from analysis.catalog import load_catalog
+
+    query = f"SELECT * FROM {name}"  # noqa: S608 - one of our own file names
+    model = load_catalog().by_name.get(name)
+    if model is not None and model.is_view:
+        query += f" ORDER BY {', '.join(model.grain)}"
+        query += "" if most is None else f" LIMIT {most + 1}"
+    reader = connection.sql(query).to_arrow_reader()
     every_row = _rows(reader)
     _write(reader.schema.names, islice(every_row, most), format_)
     return next(every_row, None) is None

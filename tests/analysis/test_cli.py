@@ -193,6 +193,15 @@ def test_a_long_table_is_cut_and_says_so(tmp_path: Path) -> None:
     assert long.stderr == ""
 
 
+def test_show_sorts_a_view_by_its_grain(database: Path) -> None:
+    """A view has no order of its own; the same call prints the same rows in the same order."""
+    printed = run("show", "stg_blocks", "--database", database, "--format", "json").stdout
+    hashes = [bytes.fromhex(row["block_hash"])[::-1] for row in json.loads(printed)]
+
+    assert len(hashes) > 1
+    assert hashes == sorted(hashes)
+
+
 def test_staging_without_its_dataset_is_one_sentence(tmp_path: Path) -> None:
     """After the dataset is deleted, `show` shows marts; for a staging view it prints what to do."""
     dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a1", "height": 1}]})
