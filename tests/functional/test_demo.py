@@ -391,7 +391,7 @@ def test_the_dataset_is_complete_without_us(played: Played) -> None:
     root = played.out / DATASET / "chain=regtest"
     tables = {path.name for path in root.iterdir() if path.is_dir()}
     wanted = {"nodes", "blocks", "transactions", "mempool_txs", "mempool_events", "block_arrivals"}
-    wanted |= {"templates", "template_txs", "mempool_stats", "coverage"}
+    wanted |= {"templates", "template_txs", "mempool_stats", "mempool_bodies", "coverage"}
     wanted |= {"chain_tips", "external_prices", "external_pool_labels", "external_sources"}
     assert tables == wanted
     for table in tables:
