@@ -133,7 +133,7 @@ def open_dataset_view(
     readable: Mapping[str, Sequence[Path]],
     connection: duckdb.DuckDBPyConnection,
 ) -> DatasetView:
-    """Make a view in DuckDB for each table and for what the journals hold.
+    """Make views in DuckDB for each table, without and with the rows that the journals hold.
 
     `readable` has the files of each table that can be read.
     """
@@ -145,6 +145,9 @@ def open_dataset_view(
         batches = list(journals.rows.get(name, []))
         if name == "coverage" and journals.coverage:
             batches.append(pa.RecordBatch.from_pylist(journals.coverage, schema=table.arrow))
+        if not batches:  # every query on a union is planned for both of its sides
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW all_{name} AS FROM {name}")
+            continue
         journalled = pa.Table.from_batches(
             [_conformed(table.arrow, batch) for batch in batches], schema=table.arrow.remove_metadata()
         )
