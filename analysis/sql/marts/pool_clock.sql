@@ -1,0 +1,131 @@
+/*
+summary = "How each pool sets the time in its headers: age of its templates, course over days, use of the earliest time."
+method = """
+Blocks of the active chain with an arrival by our own clock (arrival_stamps), without those fetched after a pause.
+lag_s is the time in the header minus the arrival. A miner writes the time when it begins a template, and may roll it
+forward as a nonce, so minus the median of lag_s is the age of the template plus the way to us, if the pool's clock is
+right; a wrong clock looks the same. drift_s_per_day is the slope of lag_s over arrival (least squares), null below
+min_clock_blocks blocks. It shows a clock that runs away, or a change of habit. n_earliest counts headers with the
+earliest time that consensus allows: the median time of the eleven blocks before (median time past), plus one second. One
+by accident is rare, and many say that the pool's software takes its time from the chain. n_behind counts headers that
+name a time before that of their parent, which is allowed.
+"""
+grain = ["pool"]
+[parameters]
+min_clock_blocks = {value = 10, doc = "blocks; fewer give no drift"}
+[columns]
+pool = "VARCHAR  slug; 'unknown' when no rule matches"
+pool_name = "VARCHAR  name of the pool"
+n_blocks = "BIGINT  blocks with an arrival by our clock"
+lag_median_s = "DOUBLE  s, median of header time minus arrival"
+lag_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null below 6 blocks"
+lag_median_high_s = "DOUBLE  s, upper bound of that interval"
+drift_s_per_day = "DOUBLE  slope of header time minus arrival, in s per day"
+n_chained = "BIGINT  blocks of the pool whose eleven predecessors are known"
+n_earliest = "BIGINT  those of them with the earliest time that consensus allows"
+earliest_ratio = "DOUBLE  0..1, n_earliest / n_chained"
+n_behind = "BIGINT  those of them with a time before that of their parent"
+*/
+with
+
+dated as (
+    select
+        block_hash,
+        height,
+        epoch(header_time) as header_s
+    from chain_blocks
+    where is_active and header_time is not null
+),
+
+-- The block that is 1, 2, ..., 11 lower; by equality, so that no engine compares all blocks with all.
+distances as (
+    select unnest(range(1, 12)) as distance
+),
+
+numbered as (
+    select
+        dated.block_hash,
+        dated.height - distances.distance as earlier_height,
+        distances.distance
+    from dated
+    cross join distances
+),
+
+past as (
+    select
+        numbered.block_hash,
+        count(*) as n_before,
+        median(earlier.header_s) as median_time_past_s,
+        max(case when numbered.distance = 1 then earlier.header_s end) as parent_s
+    from numbered
+    inner join dated as earlier
+        on numbered.earlier_height = earlier.height
+    group by numbered.block_hash
+),
+
+clocks as (
+    select
+        block_pool.pool,
+        block_pool.pool_name,
+        coalesce(past.n_before = 11, false) as is_chained,
+        dated.header_s = past.median_time_past_s + 1 as is_earliest,
+        dated.header_s < past.parent_s as is_behind,
+        epoch_us(arrival_stamps.arrived_at) / 8.64e10 as arrived_day,
+        dated.header_s - epoch_us(arrival_stamps.arrived_at) / 1e6 as lag_s
+    from dated
+    inner join block_pool
+        on dated.block_hash = block_pool.block_hash
+    left join past
+        on dated.block_hash = past.block_hash
+    left join arrival_stamps
+        on
+            dated.block_hash = arrival_stamps.block_hash
+            and arrival_stamps.clock = 'own'
+            and not arrival_stamps.is_catch_up
+),
+
+pools as (
+    select
+        pool,
+        pool_name,
+        count(lag_s) as n_blocks,
+        median(lag_s) as lag_median_s,
+        median_interval(list(lag_s order by lag_s) filter (where lag_s is not null)) as lag_bounds,
+        ordered_sum(lag_s) / nullif(count(lag_s), 0) as mean_lag_s,
+        ordered_sum(arrived_day) / nullif(count(arrived_day), 0) as mean_day,
+        count(*) filter (where is_chained) as n_chained,
+        count(*) filter (where is_chained and is_earliest) as n_earliest,
+        count(*) filter (where is_chained and is_behind) as n_behind
+    from clocks
+    group by pool, pool_name
+),
+
+-- Least squares from sums in a fixed order, so that two builds agree to the last bit.
+slopes as (
+    select
+        clocks.pool,
+        ordered_sum((clocks.arrived_day - pools.mean_day) * (clocks.lag_s - pools.mean_lag_s))
+        / nullif(ordered_sum((clocks.arrived_day - pools.mean_day) * (clocks.arrived_day - pools.mean_day)), 0)
+            as drift_s_per_day
+    from clocks
+    inner join pools
+        on clocks.pool = pools.pool
+    group by clocks.pool
+)
+
+select
+    pools.pool,
+    pools.pool_name,
+    pools.n_blocks,
+    pools.lag_median_s,
+    pools.lag_bounds.low as lag_median_low_s,
+    pools.lag_bounds.high as lag_median_high_s,
+    case when pools.n_blocks >= getvariable('min_clock_blocks') then slopes.drift_s_per_day end as drift_s_per_day,
+    pools.n_chained,
+    pools.n_earliest,
+    pools.n_earliest / nullif(pools.n_chained, 0) as earliest_ratio,
+    pools.n_behind
+from pools
+inner join slopes
+    on pools.pool = slopes.pool
+order by pools.n_blocks desc, pools.pool
